@@ -1,0 +1,118 @@
+//! A diagnostic: what is wrong, where (file, line, column and the line itself), and what to do.
+//!
+//! Everything that reads something a person wrote reports with these. `cli` prints them.
+
+use std::error::Error;
+use std::fmt;
+
+/// A place in a text that a person wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file (or URL, without credentials).
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The line itself, without its end.
+    pub text: String,
+}
+
+/// One thing that is wrong, with its place and its remedy where they are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// What is wrong.
+    pub message: String,
+    /// Where.
+    pub place: Option<Place>,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Diagnostic {
+    /// A diagnostic without a place.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), place: None, hint: None }
+    }
+
+    /// The same with a place.
+    #[must_use]
+    pub fn at(mut self, place: Option<Place>) -> Self {
+        self.place = place;
+        self
+    }
+
+    /// The same with a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            writeln!(f, "{}:{}:{}: {}", place.file, place.line, place.column, self.message)?;
+            let number = place.line.to_string();
+            let shown: String = place.text.chars().take(160).collect();
+            writeln!(f, "  {number} | {shown}")?;
+            let lead: String =
+                shown.chars().take(place.column.saturating_sub(1)).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+            write!(f, "  {:width$} | {lead}^", "", width = number.len())?;
+        } else {
+            f.write_str(&self.message)?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Diagnostic {}
+
+/// An error with all its causes, as one text: `A: B: C`.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Some libraries repeat their cause in their own text.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// The known name nearest to `given`, when it is near enough to be a slip.
+pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&given.replace('-', "_"), &name.replace('-', "_")), name))
+        .filter(|(distance, name)| *distance <= (name.chars().count().max(given.chars().count()) / 3).max(1))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_the_line_and_points_at_the_column() {
+        let place = Place { file: "m.yaml".into(), line: 12, column: 5, text: "    mdoe: x".into() };
+        let shown = Diagnostic::new("unknown property \"mdoe\"").at(Some(place)).hint("did you mean \"mode\"?").to_string();
+        assert_eq!(shown, "m.yaml:12:5: unknown property \"mdoe\"\n  12 |     mdoe: x\n     |     ^\nhint: did you mean \"mode\"?");
+    }
+
+    #[test]
+    fn near_names_are_suggested() {
+        assert_eq!(did_you_mean("mdoe", ["mode", "owner"]), Some("mode"));
+        assert_eq!(did_you_mean("timout", ["timeout", "returns"]), Some("timeout"));
+        assert_eq!(did_you_mean("colour", ["content", "owner", "mode"]), None);
+    }
+}

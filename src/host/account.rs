@@ -1,0 +1,127 @@
+//! Users and groups: names to numbers and back, each looked up once in a run.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+
+use nix::unistd::{Gid, Group, Uid, User};
+
+/// A user or group that could not be found.
+#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
+pub enum AccountError {
+    /// No such user.
+    #[error("could not look up user \"{0}\": no such user on this host")]
+    NoUser(String),
+    /// No such group.
+    #[error("could not look up group \"{0}\": no such group on this host")]
+    NoGroup(String),
+    /// The account database did not answer.
+    #[error("could not look up {kind} \"{name}\": {errno}")]
+    Lookup {
+        /// `user` or `group`.
+        kind: &'static str,
+        /// The name or number.
+        name: String,
+        /// What the system said.
+        errno: nix::errno::Errno,
+    },
+}
+
+type Cache<K, V> = Mutex<HashMap<K, V>>;
+
+/// The account database, remembered for the length of a run.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    uids: Cache<String, Result<u32, AccountError>>,
+    gids: Cache<String, Result<u32, AccountError>>,
+    users: Cache<u32, String>,
+    groups: Cache<u32, String>,
+}
+
+fn cached<K: Hash + Eq + Clone, V: Clone>(cache: &Cache<K, V>, key: &K, look_up: impl FnOnce() -> V) -> V {
+    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = cache.get(key) {
+        return known.clone();
+    }
+    let found = look_up();
+    cache.insert(key.clone(), found.clone());
+    found
+}
+
+/// A text of digits only is the number itself: no account needs to have it.
+fn as_number(name: &str) -> Option<u32> {
+    (!name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())).then(|| name.parse().ok()).flatten()
+}
+
+impl Accounts {
+    /// The number of a user given by name or number.
+    ///
+    /// # Errors
+    /// When no user has that name.
+    pub fn uid(&self, name: &str) -> Result<u32, AccountError> {
+        if let Some(number) = as_number(name) {
+            return Ok(number);
+        }
+        cached(&self.uids, &name.to_owned(), || match User::from_name(name) {
+            Ok(Some(user)) => Ok(user.uid.as_raw()),
+            Ok(None) => Err(AccountError::NoUser(name.to_owned())),
+            Err(errno) => Err(AccountError::Lookup { kind: "user", name: name.to_owned(), errno }),
+        })
+    }
+
+    /// The number of a group given by name or number.
+    ///
+    /// # Errors
+    /// When no group has that name.
+    pub fn gid(&self, name: &str) -> Result<u32, AccountError> {
+        if let Some(number) = as_number(name) {
+            return Ok(number);
+        }
+        cached(&self.gids, &name.to_owned(), || match Group::from_name(name) {
+            Ok(Some(group)) => Ok(group.gid.as_raw()),
+            Ok(None) => Err(AccountError::NoGroup(name.to_owned())),
+            Err(errno) => Err(AccountError::Lookup { kind: "group", name: name.to_owned(), errno }),
+        })
+    }
+
+    /// The name of a user, or the number as text when no user has it.
+    pub fn user_name(&self, uid: u32) -> String {
+        cached(&self.users, &uid, || {
+            User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
+        })
+    }
+
+    /// The name of a group, or the number as text when no group has it.
+    pub fn group_name(&self, gid: u32) -> String {
+        cached(&self.groups, &gid, || {
+            Group::from_gid(Gid::from_raw(gid)).ok().flatten().map_or_else(|| gid.to_string(), |group| group.name)
+        })
+    }
+}
+
+/// The user this process runs as, in effect.
+pub fn effective_uid() -> u32 {
+    Uid::effective().as_raw()
+}
+
+/// The group this process runs as, in effect.
+pub fn effective_gid() -> u32 {
+    Gid::effective().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers() {
+        let accounts = Accounts::default();
+        assert_eq!(accounts.uid("root"), Ok(0));
+        assert_eq!(accounts.gid("root"), Ok(0));
+        assert_eq!(accounts.uid("4242424"), Ok(4_242_424));
+        assert_eq!(accounts.user_name(0), "root");
+        assert_eq!(accounts.user_name(4_242_424), "4242424");
+        assert_eq!(accounts.uid("nosuchuser"), Err(AccountError::NoUser("nosuchuser".into())));
+        assert_eq!(accounts.gid("nosuchgroup"), Err(AccountError::NoGroup("nosuchgroup".into())));
+    }
+}

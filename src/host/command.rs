@@ -1,0 +1,368 @@
+//! Running commands: a clean environment, a process group of their own, a deadline that kills it.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::Cancel;
+
+/// `PATH` of every command that is run, and where bare names are looked for when nothing else says.
+pub const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
+
+/// How much of each output stream is kept: the last mebibyte.
+pub const OUTPUT_CAP: usize = 1 << 20;
+
+/// How often a waiting command looks at the cancel flag.
+const CANCEL_POLL: Duration = Duration::from_millis(50);
+
+/// A command to run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Command {
+    /// The program: a path, or a bare name that is searched for.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The working directory; `/` when none.
+    pub cwd: Option<PathBuf>,
+    /// Variables beside the fixed `PATH`, `LANG=C` and `LC_ALL=C`; later ones win.
+    pub env: Vec<(String, String)>,
+    /// Directories in which a bare program name is searched for, instead of the usual ones.
+    pub search: Vec<PathBuf>,
+    /// When to kill it.
+    pub timeout: Option<Duration>,
+}
+
+impl Command {
+    /// A command with nothing but its words.
+    pub fn new<S: Into<String>>(program: impl Into<String>, args: impl IntoIterator<Item = S>) -> Self {
+        Self { program: program.into(), args: args.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+}
+
+/// What a command left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Output {
+    /// The exit code.
+    pub code: i32,
+    /// The end of its standard output, at most [`OUTPUT_CAP`] bytes.
+    pub stdout: Vec<u8>,
+    /// The end of its standard error, at most [`OUTPUT_CAP`] bytes.
+    pub stderr: Vec<u8>,
+}
+
+/// A command that did not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// There are no words.
+    #[error("no command specified")]
+    Empty,
+    /// The program is nowhere.
+    #[error("command \"{program}\" was not found in {searched}")]
+    NotFound {
+        /// The name that was searched for.
+        program: String,
+        /// The directories, with colons.
+        searched: String,
+    },
+    /// It could not be started.
+    #[error("could not start \"{program}\"{}", cwd.as_ref().map(|d| format!(" in {}", d.display())).unwrap_or_default())]
+    Start {
+        /// The program.
+        program: String,
+        /// The working directory, when one was asked for.
+        cwd: Option<PathBuf>,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Waiting for it failed.
+    #[error("could not wait for \"{program}\"")]
+    Wait {
+        /// The program.
+        program: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A signal ended it.
+    #[error("\"{program}\" was ended by signal {signal}")]
+    Signal {
+        /// The program.
+        program: String,
+        /// The number of the signal.
+        signal: i32,
+    },
+    /// It took too long, and its process group was killed.
+    #[error("\"{program}\" was killed: it took longer than {after:?}")]
+    TimedOut {
+        /// The program.
+        program: String,
+        /// The time that it had.
+        after: Duration,
+    },
+    /// The run was cancelled, and the process group killed.
+    #[error("\"{program}\" was killed: the run was cancelled")]
+    Cancelled {
+        /// The program.
+        program: String,
+    },
+}
+
+/// A way of running commands.
+pub trait Runner: Send + Sync {
+    /// Runs `command` until it ends, `cancel` is set or `deadline` has passed.
+    ///
+    /// # Errors
+    /// See [`CommandError`]. An exit code that is not 0 is no error.
+    fn run(&self, command: &Command, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError>;
+}
+
+/// Runs commands on this machine.
+#[derive(Debug, Clone)]
+pub struct SystemRunner {
+    search: Vec<PathBuf>,
+}
+
+impl SystemRunner {
+    /// A runner that looks for bare names in `search_path`, which is written as `PATH` is.
+    pub fn new(search_path: Option<&str>) -> Self {
+        let path = search_path.filter(|path| !path.is_empty()).unwrap_or(DEFAULT_PATH);
+        Self { search: std::env::split_paths(path).filter(|dir| dir.is_absolute()).collect() }
+    }
+
+    fn locate(&self, command: &Command) -> Result<PathBuf, CommandError> {
+        if command.program.is_empty() {
+            return Err(CommandError::Empty);
+        }
+        if command.program.contains('/') {
+            return Ok(PathBuf::from(&command.program));
+        }
+        let search = if command.search.is_empty() { &self.search } else { &command.search };
+        search.iter().map(|dir| dir.join(&command.program)).find(|path| is_executable(path)).ok_or_else(|| {
+            let joined = std::env::join_paths(search).unwrap_or_else(|_| OsString::from(DEFAULT_PATH));
+            CommandError::NotFound { program: command.program.clone(), searched: joined.to_string_lossy().into_owned() }
+        })
+    }
+}
+
+/// True for a regular file that this process may execute.
+pub fn is_executable(path: &Path) -> bool {
+    path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
+}
+
+impl Runner for SystemRunner {
+    fn run(&self, command: &Command, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError> {
+        let program = self.locate(command)?;
+        let started = Instant::now();
+        let child = std::process::Command::new(&program)
+            .args(&command.args)
+            .env_clear()
+            .envs([("PATH", DEFAULT_PATH), ("LANG", "C"), ("LC_ALL", "C")])
+            .envs(command.env.iter().map(|(key, value)| (key, value)))
+            .current_dir(command.cwd.as_deref().unwrap_or(Path::new("/")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|source| CommandError::Start { program: command.program.clone(), cwd: command.cwd.clone(), source })?;
+        let own = command.timeout.map(|timeout| started + timeout);
+        let until = [own, deadline].into_iter().flatten().min();
+        Wait { child, name: &command.program, started, until, cancel }.finish()
+    }
+}
+
+/// A child that is being waited for. Whatever happens, it is reaped before this is dropped.
+struct Wait<'a> {
+    child: Child,
+    name: &'a str,
+    started: Instant,
+    until: Option<Instant>,
+    cancel: &'a Cancel,
+}
+
+impl Wait<'_> {
+    fn finish(mut self) -> Result<Output, CommandError> {
+        let mut out = Tail::new(self.child.stdout.take());
+        let mut err = Tail::new(self.child.stderr.take());
+        let waited = self.poll_until_exit(&mut out, &mut err);
+        if waited.is_err() {
+            self.kill_group();
+        }
+        let program = || self.name.to_owned();
+        let status = self.child.wait().map_err(|source| CommandError::Wait { program: self.name.to_owned(), source })?;
+        waited?;
+        // What the child itself wrote is in the pipes now; a grandchild may hold them open for ever.
+        out.drain();
+        err.drain();
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Ok(Output { code, stdout: out.into_bytes(), stderr: err.into_bytes() }),
+            (None, signal) => Err(CommandError::Signal { program: program(), signal: signal.unwrap_or_default() }),
+        }
+    }
+
+    /// Reads both streams until the child itself has ended, without busy waiting.
+    fn poll_until_exit(&self, out: &mut Tail<impl Read + AsFd>, err: &mut Tail<impl Read + AsFd>) -> Result<(), CommandError> {
+        let wait_error = |source: std::io::Error| CommandError::Wait { program: self.name.to_owned(), source };
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let exited = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+            .map_err(|errno| wait_error(errno.into()))?;
+        loop {
+            let now = Instant::now();
+            if self.cancel.is_cancelled() {
+                return Err(CommandError::Cancelled { program: self.name.to_owned() });
+            }
+            let left = self.until.map(|until| until.saturating_duration_since(now));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(CommandError::TimedOut { program: self.name.to_owned(), after: now - self.started });
+            }
+            let slice = left.map_or(CANCEL_POLL, |left| left.min(CANCEL_POLL)).max(Duration::from_millis(1));
+            let mut fds = vec![PollFd::new(exited.as_fd(), PollFlags::POLLIN)];
+            fds.extend(out.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            fds.extend(err.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            match nix::poll::poll(&mut fds, PollTimeout::try_from(slice).unwrap_or(PollTimeout::ZERO)) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(wait_error(errno.into())),
+            }
+            let ended = fds.first().and_then(PollFd::revents).is_some_and(|events| !events.is_empty());
+            out.drain();
+            err.drain();
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    fn kill_group(&mut self) {
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            // The group may be gone already: then there is nothing left to kill.
+            let _gone = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+/// The last [`OUTPUT_CAP`] bytes of a stream that never blocks.
+struct Tail<R> {
+    stream: Option<R>,
+    kept: VecDeque<u8>,
+}
+
+impl<R: Read + AsFd> Tail<R> {
+    fn new(stream: Option<R>) -> Self {
+        if let Some(stream) = &stream {
+            // A pipe of our own: if this fails, reading still works, it may only wait.
+            let _kept_blocking = rustix::io::ioctl_fionbio(stream, true);
+        }
+        Self { stream, kept: VecDeque::new() }
+    }
+
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes what is there; at the end of the stream, forgets it.
+    fn drain(&mut self) {
+        let mut buffer = [0; 16 * 1024];
+        while let Some(stream) = &mut self.stream {
+            match stream.read(&mut buffer) {
+                Ok(0) => self.stream = None,
+                Ok(count) => {
+                    self.kept.extend(buffer.iter().take(count));
+                    let excess = self.kept.len().saturating_sub(OUTPUT_CAP);
+                    self.kept.drain(..excess);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.stream = None,
+            }
+        }
+    }
+
+    fn into_bytes(self) -> Vec<u8> {
+        self.kept.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        Command::new("/bin/sh", ["-c", script])
+    }
+
+    fn run(command: &Command) -> Result<Output, CommandError> {
+        SystemRunner::new(None).run(command, &Cancel::default(), None)
+    }
+
+    #[test]
+    fn environment_is_clean_and_cwd_is_the_root() {
+        let mut command = sh("pwd; echo $A-$HOME-$LANG; echo err >&2; exit 3");
+        command.env = vec![("A".into(), "x y".into())];
+        let output = run(&command).unwrap();
+        assert_eq!(output, Output { code: 3, stdout: b"/\nx y--C\n".to_vec(), stderr: b"err\n".to_vec() });
+    }
+
+    #[test]
+    fn a_timeout_kills_the_whole_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let late = dir.path().join("late");
+        let mut command = sh(&format!("(sleep 0.7; touch {0}) & sleep 0.7; touch {0}", late.display()));
+        command.timeout = Some(Duration::from_millis(100));
+        let started = Instant::now();
+        assert!(matches!(run(&command), Err(CommandError::TimedOut { .. })));
+        assert!(started.elapsed() < Duration::from_millis(600));
+        std::thread::sleep(Duration::from_millis(900));
+        assert!(!late.exists());
+    }
+
+    #[test]
+    fn a_background_child_does_not_hold_the_run() {
+        let started = Instant::now();
+        let output = run(&sh("sleep 3 & echo done")).unwrap();
+        assert_eq!(output.stdout, b"done\n");
+        assert!(started.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn much_output_keeps_its_end() {
+        let output = run(&sh("yes 0123456789 | head -c 3000000; printf END")).unwrap();
+        assert_eq!(output.stdout.len(), OUTPUT_CAP);
+        assert!(output.stdout.ends_with(b"END"));
+    }
+
+    #[test]
+    fn cancelling_kills() {
+        let cancel = Cancel::default();
+        let other = cancel.clone();
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            other.cancel();
+        });
+        let result = SystemRunner::new(None).run(&sh("sleep 5"), &cancel, None);
+        thread.join().unwrap();
+        assert!(matches!(result, Err(CommandError::Cancelled { .. })));
+    }
+
+    #[test]
+    fn names_are_looked_for_where_the_command_says() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/bin/echo", dir.path().join("mytool")).unwrap();
+        let mut command = Command::new("mytool", ["hi"]);
+        assert!(matches!(run(&command), Err(CommandError::NotFound { .. })));
+        command.search = vec![dir.path().to_owned()];
+        assert_eq!(run(&command).unwrap().stdout, b"hi\n");
+        assert!(matches!(run(&Command::new("/no/such/bin", ["x"])), Err(CommandError::Start { .. })));
+        assert!(matches!(run(&Command::default()), Err(CommandError::Empty)));
+        assert!(matches!(run(&sh("kill -9 $$")), Err(CommandError::Signal { signal: 9, .. })));
+    }
+}

@@ -1,0 +1,52 @@
+//! A machine for unit tests: scripted commands, a clock that is set.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::{Cancel, Clock, Command, CommandError, Host, Output, Runner};
+
+/// Answers commands from a list and remembers what was run.
+#[derive(Default)]
+pub struct FakeRunner {
+    answers: Mutex<VecDeque<Output>>,
+    ran: Mutex<Vec<Command>>,
+}
+
+impl FakeRunner {
+    /// A runner whose commands end with these codes, in this order.
+    pub fn exiting(codes: &[i32]) -> Arc<Self> {
+        let answers = codes.iter().map(|code| Output { code: *code, ..Output::default() }).collect();
+        Arc::new(Self { answers: Mutex::new(answers), ran: Mutex::default() })
+    }
+
+    /// The commands that were run, as words.
+    pub fn ran(&self) -> Vec<Vec<String>> {
+        let ran = self.ran.lock().unwrap();
+        ran.iter().map(|command| [vec![command.program.clone()], command.args.clone()].concat()).collect()
+    }
+}
+
+impl Runner for FakeRunner {
+    fn run(&self, command: &Command, _: &Cancel, _: Option<Instant>) -> Result<Output, CommandError> {
+        self.ran.lock().unwrap().push(command.clone());
+        let next = self.answers.lock().unwrap().pop_front();
+        next.ok_or_else(|| CommandError::NotFound { program: command.program.clone(), searched: "the script of the test".into() })
+    }
+}
+
+/// A clock that stands still.
+pub struct FakeClock(pub Timestamp);
+
+impl Clock for FakeClock {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+/// A machine with these parts.
+pub fn host(runner: Arc<dyn Runner>) -> Host {
+    Host::new(runner, Arc::new(FakeClock("2026-11-20T10:00:00Z".parse().unwrap())))
+}

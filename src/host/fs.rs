@@ -1,0 +1,397 @@
+//! Files: looked at with as few calls as the kernel needs, written so that nobody sees half of one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use nix::fcntl::OFlag;
+use sha2::{Digest, Sha256};
+
+/// An operation on a path that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// The operating system said no.
+    #[error("could not {doing} {}", path.display())]
+    Io {
+        /// What was being done, as a verb.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory of a file is not there, or is no directory.
+    #[error("\"{}\" is not a directory", .0.display())]
+    NoParent(PathBuf),
+    /// A file is larger than its reader takes.
+    #[error("{} is larger than {limit} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        limit: u64,
+    },
+    /// A file that should be text is not.
+    #[error("{} is not UTF-8 text", .0.display())]
+    NotText(PathBuf),
+}
+
+impl FsError {
+    /// An error of the operating system, with what was being done to which path.
+    pub fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { doing, path: path.to_owned(), source }
+    }
+
+    /// True when the path does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+    }
+}
+
+/// What kind of thing a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A device, socket or pipe.
+    Other,
+}
+
+/// What a path is, links followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The kind.
+    pub kind: Kind,
+    /// The number of the owner.
+    pub uid: u32,
+    /// The number of the group.
+    pub gid: u32,
+    /// Permission bits, setuid, setgid and sticky included.
+    pub mode: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last change of the content.
+    pub mtime: Timestamp,
+    /// SHA-256 of the content, in lower-case hex, where it was asked for and the path is a file.
+    pub sha256: Option<String>,
+}
+
+impl Look {
+    fn of(meta: &fs::Metadata) -> Self {
+        let kind = if meta.is_file() {
+            Kind::File
+        } else if meta.is_dir() {
+            Kind::Directory
+        } else {
+            Kind::Other
+        };
+        let nanos = i32::try_from(meta.mtime_nsec()).unwrap_or(0);
+        Self {
+            kind,
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mode: meta.mode() & 0o7777,
+            size: meta.len(),
+            mtime: Timestamp::new(meta.mtime(), nanos).unwrap_or_default(),
+            sha256: None,
+        }
+    }
+}
+
+/// What a path names, links followed; `None` when nothing, as for a link that leads nowhere.
+///
+/// With `hash`, the content of a regular file is read and hashed from the same descriptor.
+///
+/// # Errors
+/// When the path can't be looked at, or the file can't be read.
+pub fn look(path: &Path, hash: bool) -> Result<Option<Look>, FsError> {
+    if !hash {
+        return match fs::metadata(path) {
+            Ok(meta) => Ok(Some(Look::of(&meta))),
+            Err(error) if is_nothing(&error) => Ok(None),
+            Err(error) => Err(FsError::io("look at", path, error)),
+        };
+    }
+    // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
+    let opened = OpenOptions::new().read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path);
+    let mut file = match opened {
+        Ok(file) => file,
+        Err(error) if is_nothing(&error) => return Ok(None),
+        // A socket can't be opened, a file may be unreadable: what it is can still be said.
+        Err(error) => return look(path, false)?.filter(|look| look.kind != Kind::File).map(Some).ok_or(FsError::io("read", path, error)),
+    };
+    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    let mut look = Look::of(&meta);
+    if look.kind == Kind::File {
+        look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
+    }
+    Ok(Some(look))
+}
+
+/// Not there, or below something that is no directory.
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn hash_open(file: &mut File, size: u64) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(512, 1 << 16)];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hex(&hasher.finalize())),
+            Ok(count) => hasher.update(buffer.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Bytes as lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(*DIGITS.get(usize::from(nibble)).unwrap_or(&b'0'));
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// SHA-256 of some bytes, in lower-case hex.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// True when the path itself is a symbolic link, wherever it leads.
+pub fn is_symlink(path: &Path) -> bool {
+    path.is_symlink()
+}
+
+/// The whole of a file of at most `limit` bytes.
+///
+/// # Errors
+/// When it can't be read or is larger.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
+    let file = File::open(path).map_err(|error| FsError::io("read", path, error))?;
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| FsError::io("read", path, error))?;
+    if bytes.len() as u64 > limit {
+        return Err(FsError::TooLarge { path: path.to_owned(), limit });
+    }
+    Ok(bytes)
+}
+
+/// The whole of a text file of at most `limit` bytes.
+///
+/// # Errors
+/// When it can't be read, is larger, or is not UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> Result<String, FsError> {
+    String::from_utf8(read(path, limit)?).map_err(|_| FsError::NotText(path.to_owned()))
+}
+
+/// What a written file shall be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteSpec {
+    /// The owner; `None` leaves it to the system.
+    pub uid: Option<u32>,
+    /// The group; `None` leaves it to the system.
+    pub gid: Option<u32>,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// Puts a file in place in one step: exclusive temporary file beside it, content, owner, mode, rename.
+///
+/// A reader sees the old file or the new one, with the right owner and mode. A symbolic link at
+/// `path` is replaced, not followed.
+///
+/// # Errors
+/// When a step fails; then nothing is left behind and the old file is untouched.
+pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<(), FsError> {
+    let parent = path.parent().filter(|dir| dir.is_dir()).ok_or_else(|| {
+        FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned())
+    })?;
+    let prefix = path.file_name().map_or_else(String::new, |name| format!(".{}.", name.to_string_lossy()));
+    let prefix: String = prefix.chars().take(40).collect();
+    let mut temporary = tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".ensign-tmp")
+        .tempfile_in(parent)
+        .map_err(|error| FsError::io("create a temporary file in", parent, error))?;
+    io::copy(content, &mut temporary).map_err(|error| FsError::io("write", path, error))?;
+    temporary.flush().map_err(|error| FsError::io("write", path, error))?;
+    let file = temporary.as_file();
+    if spec.uid.is_some() || spec.gid.is_some() {
+        std::os::unix::fs::fchown(file, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
+    }
+    // After the owner: changing it clears mode bits.
+    file.set_permissions(fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))?;
+    temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))?;
+    Ok(())
+}
+
+/// Sets owner, group and mode of what `path` names, without going through a link at its end.
+///
+/// # Errors
+/// When it can't be opened or changed.
+pub fn set_attributes(path: &Path, spec: WriteSpec) -> Result<(), FsError> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
+        Ok(file) => {
+            std::os::unix::fs::fchown(&file, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
+            file.set_permissions(fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))
+        }
+        // A file that its owner may not read: by name, after a look that it is no link.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && !path.is_symlink() => {
+            std::os::unix::fs::lchown(path, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))
+        }
+        Err(error) => Err(FsError::io("open", path, error)),
+    }
+}
+
+/// Makes a directory and the parents it lacks, all with `mode`.
+///
+/// # Errors
+/// When something that is no directory is in the way, or the system refuses.
+pub fn create_directory(path: &Path, mode: u32) -> Result<(), FsError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        create_directory(parent, mode)?;
+    }
+    match fs::DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", path, error)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(FsError::io("create the directory", path, error)),
+    }
+}
+
+/// Removes a link itself, a file, or an empty directory. Nothing there is fine.
+///
+/// # Errors
+/// When the system refuses, as for a directory that is not empty.
+pub fn remove(path: &Path) -> Result<(), FsError> {
+    let result = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match result {
+        Err(error) if !is_nothing(&error) => Err(FsError::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes whatever is there, with all it holds; links are removed, not followed.
+///
+/// # Errors
+/// When the system refuses.
+pub fn remove_all(path: &Path) -> Result<(), FsError> {
+    let result = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match result {
+        Err(error) if !is_nothing(&error) => Err(FsError::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a file for reading its content once.
+///
+/// # Errors
+/// When it can't be opened.
+pub fn open(path: &Path) -> Result<File, FsError> {
+    File::open(path).map_err(|error| FsError::io("read", path, error))
+}
+
+/// The entries of a directory, sorted by name.
+///
+/// # Errors
+/// When it can't be read.
+pub fn list(path: &Path) -> Result<Vec<PathBuf>, FsError> {
+    let entries = fs::read_dir(path).map_err(|error| FsError::io("list", path, error))?;
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|error| FsError::io("list", path, error))?;
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(mode: u32) -> WriteSpec {
+        WriteSpec { uid: None, gid: None, mode }
+    }
+
+    #[test]
+    fn writes_replace_in_one_step_and_leave_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        write_atomic(&path, &mut "one".as_bytes(), spec(0o600)).unwrap();
+        write_atomic(&path, &mut "two".as_bytes(), spec(0o644)).unwrap();
+        let seen = look(&path, true).unwrap().unwrap();
+        assert_eq!((seen.mode, seen.sha256.as_deref()), (0o644, Some(sha256(b"two").as_str())));
+        assert_eq!(list(dir.path()).unwrap(), [path]);
+    }
+
+    #[test]
+    fn a_failed_write_keeps_the_old_file() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("cut"))
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        write_atomic(&path, &mut "old".as_bytes(), spec(0o600)).unwrap();
+        assert!(write_atomic(&path, &mut Broken, spec(0o600)).is_err());
+        assert_eq!(read_text(&path, 10).unwrap(), "old");
+        assert_eq!(list(dir.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn links_are_seen_through_and_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+        write_atomic(&real, &mut "x".as_bytes(), spec(0o644)).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert_eq!(look(&link, true).unwrap().unwrap().kind, Kind::File);
+        assert!(set_attributes(&link, spec(0o600)).is_err());
+        write_atomic(&link, &mut "y".as_bytes(), spec(0o644)).unwrap();
+        assert!(!is_symlink(&link));
+        assert_eq!(read_text(&real, 10).unwrap(), "x");
+    }
+
+    #[test]
+    fn odd_things_do_not_hold_a_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert_eq!(look(&pipe, true).unwrap().unwrap().kind, Kind::Other);
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(look(&socket, true).unwrap().unwrap().kind, Kind::Other);
+        assert_eq!(look(&dir.path().join("none"), true).unwrap(), None);
+        assert_eq!(look(&pipe.join("below"), true).unwrap(), None);
+    }
+
+    #[test]
+    fn removal_is_as_deep_as_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let full = dir.path().join("full");
+        create_directory(&full.join("a/b"), 0o700).unwrap();
+        assert!(remove(&full).is_err());
+        remove_all(&full).unwrap();
+        assert!(!full.exists());
+        remove(&full).unwrap();
+    }
+}

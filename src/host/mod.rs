@@ -1,0 +1,155 @@
+//! The only door to the operating system: commands, files, accounts, the clock.
+//!
+//! [`Host`] is what every provider gets. Commands and the clock sit behind traits, so that unit
+//! tests can script them (`fake.rs`); files are real, tests use temporary directories.
+//! `store` is the one other module that writes files: the program's own state.
+
+pub mod account;
+pub mod command;
+#[cfg(test)]
+pub mod fake;
+pub mod fs;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use jiff::Timestamp;
+use uuid::{ContextV7, Uuid};
+
+pub use account::{AccountError, Accounts};
+pub use command::{Command, CommandError, Output, Runner, SystemRunner};
+pub use fs::{FsError, WriteSpec};
+
+/// Where the time comes from.
+pub trait Clock: Send + Sync {
+    /// The wall clock.
+    fn now(&self) -> Timestamp;
+}
+
+/// The clock of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A flag that ends work early; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks everything that holds a clone to stop.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// True once somebody asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The machine as providers see it, for the length of one run.
+///
+/// A run has its own `Host`: account look-ups are cached in it, the cancel flag and the deadline
+/// travel with it into every command.
+#[derive(Clone)]
+pub struct Host {
+    runner: Arc<dyn Runner>,
+    clock: Arc<dyn Clock>,
+    accounts: Arc<Accounts>,
+    ids: Arc<Mutex<ContextV7>>,
+    cancel: Cancel,
+    deadline: Option<Instant>,
+    directory: Option<PathBuf>,
+}
+
+impl Host {
+    /// The real machine. `search_path` is where bare command names are looked for, as in `PATH`.
+    pub fn system(search_path: Option<&str>) -> Self {
+        Self::new(Arc::new(SystemRunner::new(search_path)), Arc::new(SystemClock))
+    }
+
+    /// A machine with the given way of running commands and telling the time.
+    pub fn new(runner: Arc<dyn Runner>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            runner,
+            clock,
+            accounts: Arc::default(),
+            ids: Arc::new(Mutex::new(ContextV7::new())),
+            cancel: Cancel::default(),
+            deadline: None,
+            directory: None,
+        }
+    }
+
+    /// The same machine, with relative sources looked for in `directory`.
+    #[must_use]
+    pub fn in_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// The same machine, for work that ends when `cancel` says so or `deadline` has passed.
+    #[must_use]
+    pub fn bounded(mut self, cancel: Cancel, deadline: Option<Instant>) -> Self {
+        self.cancel = cancel;
+        self.deadline = deadline;
+        self
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A new UUIDv7; later ones sort after earlier ones, also within a millisecond.
+    pub fn new_id(&self) -> Uuid {
+        let now = self.clock.now();
+        let seconds = u64::try_from(now.as_second()).unwrap_or(0);
+        let nanos = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
+        let context = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        Uuid::new_v7(uuid::Timestamp::from_unix(&*context, seconds, nanos))
+    }
+
+    /// Users and groups.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// The directory of the manifest.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// `path` as it is when absolute, else in the directory of the manifest.
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        match &self.directory {
+            Some(directory) if path.is_relative() => directory.join(path),
+            _ => path.to_owned(),
+        }
+    }
+
+    /// The flag that ends this run.
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// True when this run should do no more.
+    pub fn is_over(&self) -> bool {
+        self.cancel.is_cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Runs a command to its end, within its own timeout and this run's deadline.
+    ///
+    /// # Errors
+    /// When it can't be started, is killed by a signal, or is ended because its time is over.
+    pub fn run(&self, command: &Command) -> Result<Output, CommandError> {
+        self.runner.run(command, &self.cancel, self.deadline)
+    }
+}

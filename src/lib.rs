@@ -1,0 +1,4 @@
+//! Ensign.
+pub mod diag;
+pub mod host;
+pub mod model;

@@ -1,0 +1,244 @@
+//! `TransactionEvent`: what happened to one resource. The one vocabulary between engine, session,
+//! command line, metrics and wire.
+//!
+//! Field names and protocol strings are those of the Go system, so that what reads its events reads
+//! ours; `node`, `run_id`, `seq`, `manifest`, `changes` and `diff` are additions.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::id::ResourceRef;
+
+/// Protocol of a [`TransactionEvent`].
+pub const TRANSACTION: &str = "io.choria.ccm.v1.transaction.event";
+/// Protocol of a [`SessionStart`].
+pub const SESSION_START: &str = "io.choria.ccm.v1.session.start";
+
+/// Protocol of the `status` of an event of this resource type.
+pub fn state_protocol(kind: &str) -> String {
+    format!("io.choria.ccm.v1.resource.{kind}.state")
+}
+
+/// How the treatment of one resource ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was as wanted.
+    Stable,
+    /// It was changed, or would be in a dry run.
+    Changed,
+    /// It acted because a resource that it subscribes to changed.
+    Refreshed,
+    /// It is not as wanted, or a health check failed.
+    Failed,
+    /// Its `control` said no.
+    Skipped,
+    /// Something that it requires failed.
+    Unmet,
+}
+
+/// Result of a health check, in the integers of the Nagios plugin convention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HealthStatus {
+    /// 0
+    Ok = 0,
+    /// 1
+    Warning = 1,
+    /// 2
+    Critical = 2,
+    /// 3
+    Unknown = 3,
+}
+
+impl HealthStatus {
+    /// The status that a check's exit code means.
+    pub fn from_exit(code: i32) -> Self {
+        match code {
+            0 => Self::Ok,
+            1 => Self::Warning,
+            2 => Self::Critical,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The word for people: `OK`, `WARNING`, `CRITICAL`, `UNKNOWN`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Warning => "WARNING",
+            Self::Critical => "CRITICAL",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+impl Serialize for HealthStatus {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(*self as u8)
+    }
+}
+
+impl<'de> Deserialize<'de> for HealthStatus {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u8::deserialize(deserializer).map(|code| Self::from_exit(i32::from(code)))
+    }
+}
+
+impl JsonSchema for HealthStatus {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HealthStatus".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "integer", "enum": [0, 1, 2, 3], "description": "0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."})
+    }
+}
+
+/// What one health check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HealthResult {
+    /// The status of the last attempt.
+    pub status: HealthStatus,
+    /// How many attempts were made.
+    pub tries: u32,
+    /// What the check printed, trimmed. The capital is the Go system's.
+    #[serde(rename = "Output", alias = "output")]
+    pub output: String,
+    /// The name of the check.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+/// Which manifest a run applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ManifestId {
+    /// Where it was taken from, without credentials.
+    pub source: String,
+    /// SHA-256 of its bytes (of the bundle, when it came in one), in hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// What happened to one resource in one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TransactionEvent {
+    /// Always `io.choria.ccm.v1.transaction.event`.
+    pub protocol: String,
+    /// UUIDv7; also the `Nats-Msg-Id` of the event on the wire.
+    pub event_id: Uuid,
+    /// When the treatment of the resource began.
+    #[schemars(with = "String")]
+    pub timestamp: Timestamp,
+    /// The resource type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The provider that was chosen; empty when none was reached.
+    pub provider: String,
+    /// The name of the resource.
+    pub name: String,
+    /// The second name, when the resource has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub alias: String,
+    /// The `ensure` that was asked for.
+    pub requested_ensure: String,
+    /// The `ensure` that the host has now; empty when the resource failed or did not run.
+    pub final_ensure: String,
+    /// How long it took, in nanoseconds.
+    pub duration: u64,
+    /// The resolved properties, without secrets.
+    pub properties: Value,
+    /// The state object of the type; null when the resource failed or did not run.
+    pub status: Option<Value>,
+    /// What a dry run would have done.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub noop_message: String,
+    /// The results of the health checks, in the order they are written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health_check: Vec<HealthResult>,
+    /// True when only health checks ran.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub health_check_only: bool,
+    /// The errors. The key is singular on the wire.
+    #[serde(rename = "error")]
+    pub errors: Vec<String>,
+    /// The resource was changed, or would be in a dry run.
+    pub changed: bool,
+    /// It acted because something it subscribes to changed.
+    pub refreshed: bool,
+    /// It is not as wanted, or a health check failed.
+    pub failed: bool,
+    /// It did not run.
+    pub skipped: bool,
+    /// The run was a dry run.
+    pub noop: bool,
+    /// The requirements that failed, as `type#name`.
+    pub unmet_requirements: Vec<String>,
+    /// The node, when an agent ran it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The run; for work that came over the wire, the id of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<Uuid>,
+    /// Position in the run, from 1.
+    #[serde(default)]
+    pub seq: u64,
+    /// The manifest that was applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<ManifestId>,
+    /// The steps that were taken, or would be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+    /// A unified diff of the content, when one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl TransactionEvent {
+    /// The single word for what happened, by the precedence of the Go system's log lines.
+    pub fn outcome(&self) -> Outcome {
+        if self.failed {
+            Outcome::Failed
+        } else if !self.unmet_requirements.is_empty() {
+            Outcome::Unmet
+        } else if self.skipped {
+            Outcome::Skipped
+        } else if self.refreshed {
+            Outcome::Refreshed
+        } else if self.changed {
+            Outcome::Changed
+        } else {
+            Outcome::Stable
+        }
+    }
+
+    /// True when `reference` names this resource, by name or alias.
+    pub fn is(&self, reference: &ResourceRef) -> bool {
+        self.kind == reference.kind && (self.name == reference.name || (!self.alias.is_empty() && self.alias == reference.name))
+    }
+
+    /// `type#name`, or `type#alias` where there is one.
+    pub fn label(&self) -> String {
+        let name = if self.alias.is_empty() { &self.name } else { &self.alias };
+        format!("{}#{name}", self.kind)
+    }
+}
+
+/// The first record of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionStart {
+    /// Always `io.choria.ccm.v1.session.start`.
+    pub protocol: String,
+    /// UUIDv7.
+    pub event_id: Uuid,
+    /// When the session began.
+    #[schemars(with = "String")]
+    pub timestamp: Timestamp,
+}

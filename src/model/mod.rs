@@ -1,0 +1,16 @@
+//! Plain data, shared by every layer: identities, events, summaries, secrets.
+//!
+//! No I/O, no clock, no async. Neighbours: everything above uses these types; this module uses only
+//! the standard library, serde and the types of the crates that describe time and ids.
+
+pub mod duration;
+pub mod event;
+pub mod id;
+pub mod secret;
+pub mod summary;
+
+pub use duration::Span;
+pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
+pub use id::{InvalidId, NodeId, ResourceRef};
+pub use secret::Secret;
+pub use summary::{ApplyState, RunOutcome, Summary};

@@ -1,0 +1,101 @@
+//! The trust bundle: who may ask what of which nodes.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A trust bundle, exactly as signed. Unknown and duplicate keys are refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrustBundle {
+    /// The fleet.
+    pub fleet: String,
+    /// From 1; each next one is one more.
+    pub version: u64,
+    /// When nodes stop accepting new work under it.
+    #[schemars(with = "String")]
+    pub expires: Timestamp,
+    /// Who may change the bundle.
+    pub root: Roots,
+    /// The operators' keys.
+    #[serde(default)]
+    pub keys: Vec<OperatorKey>,
+    /// Ids of keys that are no longer valid, whatever else says so.
+    #[serde(default)]
+    pub revoked: Vec<String>,
+    /// What keys may do. Whatever no rule allows is refused.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+}
+
+/// The root keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Roots {
+    /// How many distinct ones must sign.
+    pub threshold: u32,
+    /// Public keys, as `ssh-ed25519 AAAA... [comment]` or `ed25519:<base64>`.
+    pub keys: Vec<String>,
+}
+
+/// A key with its name and window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatorKey {
+    /// What rules call it, as `ops-alice`.
+    pub id: String,
+    /// The public key, in either form.
+    pub key: String,
+    /// Not valid before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub not_before: Option<Timestamp>,
+    /// Not valid after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub not_after: Option<Timestamp>,
+}
+
+/// What some keys may do. A list that is left out allows everything of its kind; `*` and `?` are wildcards.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Ids of operator keys, as `ops-*`.
+    pub keys: Vec<String>,
+    /// `ensure`, `apply`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actions: Option<Vec<String>>,
+    /// Resource types, for `ensure`. A rule with types allows no `apply`: what a manifest holds is not known when it is verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub types: Option<Vec<String>>,
+    /// Resource names, for `ensure`; paths are compared after `.` and `..` are resolved, and `*` does not cross a `/`, `**` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+    /// Nodes that may be named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Vec<String>>,
+    /// Groups that may be named. A rule with nodes or groups allows no `all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
+    /// Channels, for an `apply` in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<Vec<String>>,
+    /// At most this many nodes, which then must be named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_nodes: Option<u64>,
+    /// Dry runs only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub noop_only: bool,
+    /// How many distinct keys of this rule must have signed.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub quorum: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_one(quorum: &u32) -> bool {
+    *quorum == 1
+}

@@ -1,0 +1,1 @@
+//! DSSE envelopes (<https://github.com/secure-systems-lab/dsse>).

@@ -1,0 +1,23 @@
+//! Message formats and subjects: pure functions over bytes.
+//!
+//! `command.rs` is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
+//! answer and publish, `bundle.rs` the trust bundle, `subject.rs` every subject there is, `json.rs`
+//! the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
+
+pub mod bundle;
+pub mod command;
+pub mod envelope;
+pub mod json;
+pub mod report;
+pub mod subject;
+
+pub use bundle::TrustBundle;
+pub use command::{Action, Audience, Command, Options, Target};
+pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE};
+pub use report::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
+pub use subject::{Subject, Subjects};
+
+/// Payload type of a signed command.
+pub const COMMAND_TYPE: &str = "application/vnd.ensign.command.v1+json";
+/// Payload type of a signed trust bundle.
+pub const TRUST_TYPE: &str = "application/vnd.ensign.trust.v1+json";

@@ -1,0 +1,215 @@
+//! What nodes say: acknowledgement, result, refusal, state.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::model::{ApplyState, NodeId, TransactionEvent};
+
+/// Protocol of an [`Ack`].
+pub const ACK: &str = "io.ensign.v1.job.ack";
+/// Protocol of a [`Done`].
+pub const DONE: &str = "io.ensign.v1.job.done";
+/// Protocol of a [`Refused`].
+pub const REFUSED: &str = "io.ensign.v1.event.refused";
+/// Protocol of a [`Life`].
+pub const LIFE: &str = "io.ensign.v1.event.life";
+/// Protocol of a [`NodeState`].
+pub const STATE: &str = "io.ensign.v1.node.state";
+
+/// The first answer to a command, within a second.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Ack {
+    /// Always `io.ensign.v1.job.ack`.
+    pub protocol: String,
+    /// The command.
+    pub id: Uuid,
+    /// SHA-256 of the signed payload, lower-case hex.
+    pub digest: String,
+    /// Who answers.
+    pub node: NodeId,
+    /// When.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// What becomes of it.
+    pub status: AckStatus,
+    /// How many commands run before it.
+    #[serde(default)]
+    pub queued: u64,
+}
+
+/// What becomes of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AckStatus {
+    /// It is on disk and will run.
+    Accepted,
+    /// The node is not among those that the `where` of the command selects.
+    NotSelected,
+}
+
+/// The last answer to a command: exactly one for every command that reached a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Done {
+    /// Always `io.ensign.v1.job.done`.
+    pub protocol: String,
+    /// The command; absent when it was refused before its id could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
+    /// SHA-256 of the signed payload, lower-case hex.
+    pub digest: String,
+    /// Who answers.
+    pub node: NodeId,
+    /// When.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// The terminal state.
+    pub outcome: DoneOutcome,
+    /// For `refused`: the stable code of the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// For people: why it failed or was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// For an `ensure`: what happened to the resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<TransactionEvent>,
+    /// For an `apply`: the summary of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply: Option<ApplyState>,
+    /// For an `apply`: the errors of the resources that failed, by `type#name`, the first few.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<String, String>,
+}
+
+/// The terminal states of a command on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DoneOutcome {
+    /// Everything was as wanted.
+    Stable,
+    /// Something was changed (or would be), nothing failed.
+    Changed,
+    /// Something failed.
+    Failed,
+    /// The node would not do it: see `code`.
+    Refused,
+    /// The queue of the node is full.
+    Busy,
+    /// Its time was over before it could run.
+    Expired,
+    /// The agent died or was stopped while it ran.
+    Interrupted,
+}
+
+/// A refusal, published for monitoring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Refused {
+    /// Always `io.ensign.v1.event.refused`.
+    pub protocol: String,
+    /// UUIDv7 of this record.
+    pub event_id: Uuid,
+    /// Who refused.
+    pub node: NodeId,
+    /// When.
+    #[schemars(with = "String")]
+    pub timestamp: Timestamp,
+    /// The stable code of the reason.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The subject it came on.
+    pub subject: String,
+    /// SHA-256 of what came, lower-case hex: of the payload where there is one, else of the message.
+    pub digest: String,
+    /// The command, where its id could be read from verified bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
+    /// The key ids that the envelope names: hints, not facts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keyids: Vec<String>,
+}
+
+/// An agent came or went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Life {
+    /// Always `io.ensign.v1.event.life`.
+    pub protocol: String,
+    /// UUIDv7 of this record.
+    pub event_id: Uuid,
+    /// Who.
+    pub node: NodeId,
+    /// When.
+    #[schemars(with = "String")]
+    pub timestamp: Timestamp,
+    /// `started` or `stopped`.
+    pub what: String,
+    /// The version of the program.
+    pub version: String,
+    /// Which start of the agent.
+    pub boot: Uuid,
+}
+
+/// The latest state of a node: one message per subject, overwritten. Also its heartbeat.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeState {
+    /// Always `io.ensign.v1.node.state`.
+    pub protocol: String,
+    /// The node.
+    pub node: NodeId,
+    /// When this was said.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// When the next one is due at the latest, in seconds.
+    pub interval: u64,
+    /// False in the last state of an agent that was stopped in order.
+    pub alive: bool,
+    /// The host name.
+    pub hostname: String,
+    /// Which start of the agent: two live ones for one node mean two hosts with one id.
+    pub boot: Uuid,
+    /// When the agent started.
+    #[schemars(with = "String")]
+    pub started: Timestamp,
+    /// The version of the program.
+    pub version: String,
+    /// The groups of the node.
+    pub groups: Vec<String>,
+    /// The version of the trust bundle it obeys.
+    pub trust: u64,
+    /// The latest serial of each channel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub channels: BTreeMap<String, ChannelState>,
+    /// The command that is running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<Uuid>,
+    /// How many wait behind it.
+    #[serde(default)]
+    pub queued: u64,
+    /// The last run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<ApplyState>,
+    /// Messages that wait on disk for the server.
+    #[serde(default)]
+    pub outbox: u64,
+    /// Messages that had to be dropped because the outbox was full.
+    #[serde(default)]
+    pub dropped: u64,
+    /// What is wrong with the agent itself, in words; empty when nothing is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
+}
+
+/// Where a node is in a channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChannelState {
+    /// Epoch.
+    pub epoch: u64,
+    /// Serial.
+    pub serial: u64,
+    /// SHA-256 of the bundle.
+    pub digest: String,
+}

@@ -1,0 +1,177 @@
+//! Every subject there is. No other module puts one together.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+use crate::model::NodeId;
+
+use super::command::{Command, Target};
+
+/// The first two tokens of every subject: program and version of the protocol.
+pub const PREFIX: &str = "ensign.v1";
+
+/// A subject to publish on, or a filter to subscribe with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Subject(String);
+
+impl Subject {
+    /// The subject as NATS has it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The kinds of events a node publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// A `TransactionEvent`.
+    Transaction,
+    /// An `ApplyState`.
+    Run,
+    /// An agent came or went.
+    Life,
+    /// A command was refused.
+    Refused,
+}
+
+impl EventKind {
+    /// The last token of its subject.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transaction => "transaction",
+            Self::Run => "run",
+            Self::Life => "life",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// The stages of a job that a node reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// An `Ack`.
+    Ack,
+    /// A `Done`.
+    Done,
+}
+
+impl Stage {
+    /// The last token of its subject.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// Where a command came in, read back from its subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// `...cmd.<action>.node.<id>`
+    Node(String),
+    /// `...cmd.<action>.group.<name>`
+    Group(String),
+    /// `...cmd.<action>.all`
+    All,
+}
+
+/// The subjects of one fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subjects {
+    fleet: String,
+}
+
+impl Subjects {
+    /// The subjects of the fleet of this name, which must be a single token (`config` and `trust` check that).
+    pub fn new(fleet: impl Into<String>) -> Self {
+        Self { fleet: fleet.into() }
+    }
+
+    fn subject(&self, rest: fmt::Arguments<'_>) -> Subject {
+        Subject(format!("{PREFIX}.{}.{rest}", self.fleet))
+    }
+
+    /// The subjects on which a command is published: one for all, one a group, one a named node.
+    pub fn command(&self, command: &Command) -> Vec<Subject> {
+        let action = command.action.name();
+        match command.to.target() {
+            Some(Target::Nodes(nodes)) => nodes.iter().map(|node| self.subject(format_args!("cmd.{action}.node.{node}"))).collect(),
+            Some(Target::Groups(groups)) => groups.iter().map(|group| self.subject(format_args!("cmd.{action}.group.{group}"))).collect(),
+            Some(Target::All) => vec![self.subject(format_args!("cmd.{action}.all"))],
+            None => vec![],
+        }
+    }
+
+    /// The filters that a node subscribes to for commands.
+    pub fn commands_for(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
+        let groups = groups.iter().map(|group| self.subject(format_args!("cmd.*.group.{group}")));
+        [self.subject(format_args!("cmd.*.node.{node}")), self.subject(format_args!("cmd.*.all"))].into_iter().chain(groups).collect()
+    }
+
+    /// Action and route of a command's subject; `None` for any other subject.
+    pub fn route<'a>(&self, subject: &'a str) -> Option<(&'a str, Route)> {
+        let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix(".cmd.")?;
+        match rest.split('.').collect::<Vec<_>>().as_slice() {
+            [action, "node", id] => Some((action, Route::Node((*id).to_owned()))),
+            [action, "group", name] => Some((action, Route::Group((*name).to_owned()))),
+            [action, "all"] => Some((action, Route::All)),
+            _ => None,
+        }
+    }
+
+    /// A node's report on a job.
+    pub fn job(&self, id: Uuid, node: &NodeId, stage: Stage) -> Subject {
+        self.subject(format_args!("job.{id}.{node}.{}", stage.as_str()))
+    }
+
+    /// Every report on one job.
+    pub fn job_reports(&self, id: Uuid) -> Subject {
+        self.subject(format_args!("job.{id}.>"))
+    }
+
+    /// Every report on every job.
+    pub fn all_jobs(&self) -> Subject {
+        self.subject(format_args!("job.>"))
+    }
+
+    /// A node's event.
+    pub fn event(&self, node: &NodeId, kind: EventKind) -> Subject {
+        self.subject(format_args!("event.{node}.{}", kind.as_str()))
+    }
+
+    /// Every event, or those of one node.
+    pub fn events(&self, node: Option<&NodeId>) -> Subject {
+        match node {
+            Some(node) => self.subject(format_args!("event.{node}.>")),
+            None => self.subject(format_args!("event.>")),
+        }
+    }
+
+    /// A node's state.
+    pub fn state(&self, node: &NodeId) -> Subject {
+        self.subject(format_args!("state.{node}"))
+    }
+
+    /// Every node's state.
+    pub fn states(&self) -> Subject {
+        self.subject(format_args!("state.*"))
+    }
+
+    /// The name of a stream of this fleet: `JOBS`, `EVENTS` or `STATE`.
+    pub fn stream(&self, name: &str) -> String {
+        format!("ENSIGN_{}_{name}", self.fleet.to_uppercase().replace('-', "_"))
+    }
+
+    /// The object store bucket for bundles.
+    pub fn bucket(&self) -> String {
+        format!("ensign-{}-bundles", self.fleet)
+    }
+}
