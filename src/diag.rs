@@ -106,7 +106,10 @@ mod tests {
     fn shows_the_line_and_points_at_the_column() {
         let place = Place { file: "m.yaml".into(), line: 12, column: 5, text: "    mdoe: x".into() };
         let shown = Diagnostic::new("unknown property \"mdoe\"").at(Some(place)).hint("did you mean \"mode\"?").to_string();
-        assert_eq!(shown, "m.yaml:12:5: unknown property \"mdoe\"\n  12 |     mdoe: x\n     |     ^\nhint: did you mean \"mode\"?");
+        assert_eq!(
+            shown,
+            "m.yaml:12:5: unknown property \"mdoe\"\n  12 |     mdoe: x\n     |     ^\nhint: did you mean \"mode\"?"
+        );
     }
 
     #[test]

@@ -1,4 +1,42 @@
-//! Ensign.
+//! Ensign: signed, self-healing configuration for fleets, over NATS.
+//!
+//! The nouns:
+//! - **Resource**: one thing of one type (`file#/etc/motd`) with the properties its author wrote.
+//! - **Resource type**: three functions over a resource: `observe` (never writes), `diff` (pure), `apply` (one step).
+//! - **Provider**: how a type does it on this kind of host.
+//! - **Manifest**: YAML: data, and an ordered list of resources; alone or in a *bundle* with its files.
+//! - **Session**: the record of one run, an event for every resource; answers `require` and `subscribe`.
+//! - **Event**: what happened to one resource ([`model::TransactionEvent`]).
+//! - **Envelope** and [`trust::Verified`]: signed bytes, and the only type the agent accepts work in.
+//!
+//! The layers; each module uses only what is above it in this table, never its own row:
+//!
+//! | layer | modules |
+//! |---|---|
+//! | L0 | [`model`], [`diag`] |
+//! | L1 | [`host`], [`wire`], [`template`], [`yaml`], [`config`] |
+//! | L2 | [`trust`], [`facts`], [`data`], [`resource`], [`manifest`], [`store`], [`transport`] |
+//! | L3 | [`engine`] |
+//! | L4 | [`agent`], [`fleet`] |
+//! | L5 | [`cli`] |
+//!
+//! `tests/it/architecture.rs` holds the code to it.
+
+pub mod agent;
+pub mod cli;
+pub mod config;
+pub mod data;
 pub mod diag;
+pub mod engine;
+pub mod facts;
+pub mod fleet;
 pub mod host;
+pub mod manifest;
 pub mod model;
+pub mod resource;
+pub mod store;
+pub mod template;
+pub mod transport;
+pub mod trust;
+pub mod wire;
+pub mod yaml;

@@ -214,8 +214,8 @@ impl Wait<'_> {
     fn poll_until_exit(&self, out: &mut Tail<impl Read + AsFd>, err: &mut Tail<impl Read + AsFd>) -> Result<(), CommandError> {
         let wait_error = |source: std::io::Error| CommandError::Wait { program: self.name.to_owned(), source };
         let pid = rustix::process::Pid::from_child(&self.child);
-        let exited = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
-            .map_err(|errno| wait_error(errno.into()))?;
+        let exited =
+            rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).map_err(|errno| wait_error(errno.into()))?;
         loop {
             let now = Instant::now();
             if self.cancel.is_cancelled() {

@@ -123,7 +123,9 @@ pub fn look(path: &Path, hash: bool) -> Result<Option<Look>, FsError> {
         Ok(file) => file,
         Err(error) if is_nothing(&error) => return Ok(None),
         // A socket can't be opened, a file may be unreadable: what it is can still be said.
-        Err(error) => return look(path, false)?.filter(|look| look.kind != Kind::File).map(Some).ok_or(FsError::io("read", path, error)),
+        Err(error) => {
+            return look(path, false)?.filter(|look| look.kind != Kind::File).map(Some).ok_or(FsError::io("read", path, error));
+        }
     };
     let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
     let mut look = Look::of(&meta);
@@ -209,9 +211,10 @@ pub struct WriteSpec {
 /// # Errors
 /// When a step fails; then nothing is left behind and the old file is untouched.
 pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<(), FsError> {
-    let parent = path.parent().filter(|dir| dir.is_dir()).ok_or_else(|| {
-        FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned())
-    })?;
+    let parent = path
+        .parent()
+        .filter(|dir| dir.is_dir())
+        .ok_or_else(|| FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned()))?;
     let prefix = path.file_name().map_or_else(String::new, |name| format!(".{}.", name.to_string_lossy()));
     let prefix: String = prefix.chars().take(40).collect();
     let mut temporary = tempfile::Builder::new()
@@ -240,12 +243,14 @@ pub fn set_attributes(path: &Path, spec: WriteSpec) -> Result<(), FsError> {
     match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
         Ok(file) => {
             std::os::unix::fs::fchown(&file, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
-            file.set_permissions(fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))
+            file.set_permissions(fs::Permissions::from_mode(spec.mode))
+                .map_err(|error| FsError::io("set the mode of", path, error))
         }
         // A file that its owner may not read: by name, after a look that it is no link.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && !path.is_symlink() => {
             std::os::unix::fs::lchown(path, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
-            fs::set_permissions(path, fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))
+            fs::set_permissions(path, fs::Permissions::from_mode(spec.mode))
+                .map_err(|error| FsError::io("set the mode of", path, error))
         }
         Err(error) => Err(FsError::io("open", path, error)),
     }
@@ -263,7 +268,8 @@ pub fn create_directory(path: &Path, mode: u32) -> Result<(), FsError> {
         create_directory(parent, mode)?;
     }
     match fs::DirBuilder::new().mode(mode).create(path) {
-        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", path, error)),
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .map_err(|error| FsError::io("set the mode of", path, error)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(FsError::io("create the directory", path, error)),
     }

@@ -1,1 +1,1 @@
-//! DSSE envelopes (<https://github.com/secure-systems-lab/dsse>).
+//! (being written)

@@ -13,7 +13,6 @@ pub mod subject;
 
 pub use bundle::TrustBundle;
 pub use command::{Action, Audience, Command, Options, Target};
-pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE};
 pub use report::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
 pub use subject::{Subject, Subjects};
 

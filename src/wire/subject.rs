@@ -103,8 +103,12 @@ impl Subjects {
     pub fn command(&self, command: &Command) -> Vec<Subject> {
         let action = command.action.name();
         match command.to.target() {
-            Some(Target::Nodes(nodes)) => nodes.iter().map(|node| self.subject(format_args!("cmd.{action}.node.{node}"))).collect(),
-            Some(Target::Groups(groups)) => groups.iter().map(|group| self.subject(format_args!("cmd.{action}.group.{group}"))).collect(),
+            Some(Target::Nodes(nodes)) => {
+                nodes.iter().map(|node| self.subject(format_args!("cmd.{action}.node.{node}"))).collect()
+            }
+            Some(Target::Groups(groups)) => {
+                groups.iter().map(|group| self.subject(format_args!("cmd.{action}.group.{group}"))).collect()
+            }
             Some(Target::All) => vec![self.subject(format_args!("cmd.{action}.all"))],
             None => vec![],
         }
@@ -113,7 +117,10 @@ impl Subjects {
     /// The filters that a node subscribes to for commands.
     pub fn commands_for(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
         let groups = groups.iter().map(|group| self.subject(format_args!("cmd.*.group.{group}")));
-        [self.subject(format_args!("cmd.*.node.{node}")), self.subject(format_args!("cmd.*.all"))].into_iter().chain(groups).collect()
+        [self.subject(format_args!("cmd.*.node.{node}")), self.subject(format_args!("cmd.*.all"))]
+            .into_iter()
+            .chain(groups)
+            .collect()
     }
 
     /// Action and route of a command's subject; `None` for any other subject.
@@ -167,7 +174,7 @@ impl Subjects {
 
     /// The name of a stream of this fleet: `JOBS`, `EVENTS` or `STATE`.
     pub fn stream(&self, name: &str) -> String {
-        format!("ENSIGN_{}_{name}", self.fleet.to_uppercase().replace('-', "_"))
+        format!("ENSIGN_{}_{name}", self.fleet)
     }
 
     /// The object store bucket for bundles.

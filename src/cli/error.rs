@@ -1,0 +1,81 @@
+//! What ends a command: exit codes (`docs/exit-codes.md`), and errors with their hints.
+
+use std::error::Error;
+
+use crate::diag::{Diagnostic, chain};
+
+use super::ui::Ui;
+
+/// The exit codes of every command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, and nothing failed.
+    Done,
+    /// One or more resources (or nodes) failed.
+    Failed,
+    /// The usage, manifest, configuration or request is wrong: nothing was run.
+    Usage,
+    /// Refused: a signature, a policy.
+    Refused,
+    /// Incomplete: no answer, a timeout, cancelled.
+    Incomplete,
+    /// With `--detailed-exitcodes`: something changed, nothing failed.
+    Changed,
+}
+
+impl Exit {
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::Incomplete => 4,
+            Self::Changed => 10,
+        }
+    }
+}
+
+/// A command that could not do its work.
+#[derive(Debug)]
+pub struct Failure {
+    /// How it ends.
+    pub exit: Exit,
+    /// Why; printed one after the other.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Failure {
+    /// A failure with one message.
+    pub fn new(exit: Exit, diagnostic: Diagnostic) -> Self {
+        Self { exit, diagnostics: vec![diagnostic] }
+    }
+
+    /// Wrong usage.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, Diagnostic::new(message))
+    }
+
+    /// An error with all its causes.
+    pub fn from_error(exit: Exit, error: &dyn Error) -> Self {
+        Self::new(exit, Diagnostic::new(chain(error)))
+    }
+
+    /// The same with a hint on its last message.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Some(last) = self.diagnostics.last_mut() {
+            last.hint = Some(hint.into());
+        }
+        self
+    }
+
+    /// Prints it and gives the exit.
+    pub fn report(&self, ui: &mut Ui) -> Exit {
+        for diagnostic in &self.diagnostics {
+            ui.error(diagnostic);
+        }
+        self.exit
+    }
+}

@@ -1,0 +1,46 @@
+//! The command line: one file a command; `ui.rs` prints, `error.rs` gives hints and exit codes.
+//!
+//! stdout is data, stderr is talk.
+
+pub mod error;
+pub mod ui;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use error::{Exit, Failure};
+use ui::Ui;
+
+/// Signed, self-healing configuration for fleets, over NATS.
+#[derive(Debug, Parser)]
+#[command(name = "ensign", version, propagate_version = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {}
+
+/// Runs the command that `args` (the program's name first) ask for.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are data, wrong usage is talk; clap knows which. A closed pipe is no news.
+            let _printed = error.print();
+            return ExitCode::from(if error.use_stderr() { Exit::Usage } else { Exit::Done }.code());
+        }
+    };
+    let mut ui = Ui::new();
+    let result = dispatch(cli.command, &mut ui);
+    let exit = result.unwrap_or_else(|failure| failure.report(&mut ui));
+    ui.flush();
+    ExitCode::from(exit.code())
+}
+
+fn dispatch(command: Command, _ui: &mut Ui) -> Result<Exit, Failure> {
+    match command {}
+}

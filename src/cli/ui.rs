@@ -1,0 +1,125 @@
+//! The only place that prints: stdout is data, stderr is talk. Colour only on a terminal, never
+//! without `NO_COLOR` being honoured, and nothing that matters is said by colour alone.
+
+use std::fmt::Display;
+use std::io::{BufWriter, IsTerminal, Stderr, Stdout, Write};
+
+use serde::Serialize;
+
+/// How something stands, and so its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As it should be.
+    Good,
+    /// Changed, or worth a look.
+    Notable,
+    /// Wrong.
+    Bad,
+    /// Of little interest.
+    Dim,
+}
+
+/// Standard output and standard error of a command.
+#[derive(Debug)]
+pub struct Ui {
+    out: BufWriter<Stdout>,
+    err: Stderr,
+    color_out: bool,
+    color_err: bool,
+    terminal_err: bool,
+}
+
+impl Default for Ui {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ui {
+    /// The streams of this process.
+    pub fn new() -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        let (color_out, terminal_err) = (wanted && out.is_terminal(), err.is_terminal());
+        Self { out: BufWriter::with_capacity(1 << 16, out), err, color_out, color_err: wanted && terminal_err, terminal_err }
+    }
+
+    /// A line of data.
+    pub fn line(&mut self, text: impl Display) {
+        // A reader that went away (as `head` does) is no reason to fail.
+        let _gone = writeln!(self.out, "{text}");
+    }
+
+    /// Data as it is, without a line end of ours.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        let _gone = self.out.write_all(bytes);
+    }
+
+    /// A document, indented.
+    pub fn json(&mut self, value: &impl Serialize) {
+        let _gone = serde_json::to_writer_pretty(&mut self.out, value);
+        self.line("");
+    }
+
+    /// A document on one line.
+    pub fn jsonl(&mut self, value: &impl Serialize) {
+        let _gone = serde_json::to_writer(&mut self.out, value);
+        self.line("");
+    }
+
+    /// A line of talk.
+    pub fn say(&mut self, text: impl Display) {
+        self.flush();
+        let _gone = writeln!(self.err, "{text}");
+    }
+
+    /// A line of talk that the next one replaces; only on a terminal.
+    pub fn progress(&mut self, text: impl Display) {
+        if self.terminal_err {
+            let _gone = write!(self.err, "\r\x1b[K{text}").and_then(|()| self.err.flush());
+        }
+    }
+
+    /// Ends the replaced line.
+    pub fn end_progress(&mut self) {
+        if self.terminal_err {
+            let _gone = write!(self.err, "\r\x1b[K").and_then(|()| self.err.flush());
+        }
+    }
+
+    /// An error.
+    pub fn error(&mut self, error: impl Display) {
+        let label = paint(self.color_err, Tone::Bad, "error:");
+        self.say(format_args!("{label} {error}"));
+    }
+
+    /// A warning.
+    pub fn warn(&mut self, warning: impl Display) {
+        let label = paint(self.color_err, Tone::Notable, "warning:");
+        self.say(format_args!("{label} {warning}"));
+    }
+
+    /// A text in the colour of its tone, for standard output.
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
+        paint(self.color_out, tone, text)
+    }
+
+    /// Everything written so far reaches its reader.
+    pub fn flush(&mut self) {
+        let _gone = self.out.flush();
+    }
+}
+
+fn paint(color: bool, tone: Tone, text: &str) -> String {
+    if !color {
+        return text.to_owned();
+    }
+    let code = match tone {
+        Tone::Good => "32",
+        Tone::Notable => "33",
+        Tone::Bad => "31",
+        Tone::Dim => "2",
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
