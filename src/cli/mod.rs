@@ -2,7 +2,18 @@
 //!
 //! stdout is data, stderr is talk.
 
+pub mod apply;
+pub mod doc;
+pub mod ensure;
 pub mod error;
+pub mod facts;
+pub mod local;
+pub mod properties;
+pub mod render;
+pub mod schemas;
+pub mod session;
+pub mod shape;
+pub mod status;
 pub mod ui;
 
 use std::ffi::OsString;
@@ -22,7 +33,18 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    Apply(apply::Apply),
+    Plan(apply::PlanArgs),
+    Check(apply::Check),
+    Ensure(ensure::Ensure),
+    Status(status::Status),
+    Facts(facts::Facts),
+    #[command(subcommand)]
+    Session(session::Sessions),
+    Doc(doc::Doc),
+    Schema(doc::Schema),
+}
 
 /// Runs the command that `args` (the program's name first) ask for.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -41,6 +63,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-fn dispatch(command: Command, _ui: &mut Ui) -> Result<Exit, Failure> {
-    match command {}
+fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
+    match command {
+        Command::Apply(args) => apply::apply(&args, ui),
+        Command::Plan(args) => apply::apply(&args.into(), ui),
+        Command::Check(args) => apply::check(&args, ui),
+        Command::Ensure(args) => ensure::ensure(args, ui),
+        Command::Status(args) => status::status(&args, ui),
+        Command::Facts(args) => facts::facts(&args, ui),
+        Command::Session(command) => session::session(&command, ui),
+        Command::Doc(args) => doc::doc(&args, ui),
+        Command::Schema(args) => doc::schema(&args, ui),
+    }
 }

@@ -4,12 +4,15 @@
 //! the standard library, serde and the types of the crates that describe time and ids.
 
 pub mod duration;
+pub mod ensure;
 pub mod event;
 pub mod id;
+pub mod merge;
 pub mod secret;
 pub mod summary;
 
 pub use duration::Span;
+pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
 pub use secret::Secret;

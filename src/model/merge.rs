@@ -1,0 +1,53 @@
+//! Merging trees of data.
+
+use serde_json::Value;
+
+/// `over` merged into `base`: maps merge key by key at every depth, lists are joined with `base` first, anything
+/// else of `over` replaces what was there.
+pub fn deep_merge(base: Value, over: Value) -> Value {
+    match (base, over) {
+        (Value::Object(mut base), Value::Object(over)) => {
+            for (key, value) in over {
+                let merged = match base.get_mut(&key).map(Value::take) {
+                    Some(existing) => deep_merge(existing, value),
+                    None => value,
+                };
+                base.insert(key, merged);
+            }
+            Value::Object(base)
+        }
+        (Value::Array(mut base), Value::Array(over)) => {
+            base.extend(over);
+            Value::Array(base)
+        }
+        (_, over) => over,
+    }
+}
+
+/// `over` merged into `base`: its top-level keys replace those of `base`.
+pub fn shallow_merge(base: Value, over: Value) -> Value {
+    match (base, over) {
+        (Value::Object(mut base), Value::Object(over)) => {
+            base.extend(over);
+            Value::Object(base)
+        }
+        (_, over) => over,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn merging() {
+        let base = json!({"a": {"x": 1, "y": [1]}, "b": [1, 2], "c": 1});
+        let over = json!({"a": {"y": [2], "z": 3}, "b": {"now": "a map"}, "d": null});
+        assert_eq!(
+            deep_merge(base.clone(), over.clone()),
+            json!({"a": {"x": 1, "y": [1, 2], "z": 3}, "b": {"now": "a map"}, "c": 1, "d": null})
+        );
+        assert_eq!(shallow_merge(base, over), json!({"a": {"y": [2], "z": 3}, "b": {"now": "a map"}, "c": 1, "d": null}));
+    }
+}
