@@ -1,1 +1,4 @@
-//! (being written)
+//! Manifests: where they come from, how they are read.
+
+pub mod bundle;
+pub mod fetch;
