@@ -1,6 +1,6 @@
 //! The command: what an operator asks of nodes, exactly as signed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::model::{NodeId, Span};
+
+use super::report::ChannelState;
 
 /// The longest life of a one-shot command: `expires` − `issued`.
 pub const MAX_LIFE: Span = Span::seconds(15 * 60);
@@ -44,6 +46,104 @@ pub struct Command {
     /// Why, for people: lands in the audit trail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// A command whose form is wrong, whatever node and trust say.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MalformedCommand {
+    /// `to` has no selector, an empty one, or several.
+    #[error("\"to\" must have exactly one of nodes, groups and all: true, and not an empty one")]
+    Audience,
+    /// A name that must be a single subject token is none.
+    #[error("{what} \"{name}\" is not 1 to 63 of a-z, 0-9, _ and -")]
+    Token {
+        /// What the name is of, as `the group`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A node or group is named twice.
+    #[error("\"{0}\" is named twice in \"to\"")]
+    Twice(String),
+    /// It expires before it was issued.
+    #[error("\"expires\" must be after \"issued\"")]
+    Backwards,
+    /// It lives too long.
+    #[error("\"expires\" is more than {MAX_LIFE} after \"issued\"")]
+    Life,
+    /// It becomes valid only after it expired.
+    #[error("\"not_before\" must be before \"expires\"")]
+    NeverValid,
+    /// A channel on something that has none.
+    #[error("only an apply can be in a channel")]
+    Channel,
+    /// The resource has no usable name.
+    #[error("the resource must have a name: a text that is not empty and has no control characters")]
+    Name,
+    /// The resource type is no word.
+    #[error("\"{0}\" is not a resource type")]
+    Kind(String),
+    /// The digest of a manifest is no digest.
+    #[error("\"sha256\" must be 64 digits of lower-case hex")]
+    Digest,
+}
+
+/// True for a single subject token of ours: `[a-z0-9_-]{1,63}`.
+pub fn is_token(text: &str) -> bool {
+    text.parse::<NodeId>().is_ok()
+}
+
+impl Command {
+    /// Everything about its form that can be said without a clock, a node or keys.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), MalformedCommand> {
+        check_token("the fleet", &self.fleet)?;
+        self.to.check()?;
+        self.check_times()?;
+        match (&self.action, &self.channel) {
+            (Action::Ensure(_), Some(_)) => Err(MalformedCommand::Channel),
+            (Action::Ensure(ensure), None) => ensure.check(),
+            (Action::Apply(apply), channel) => {
+                if let Some(channel) = channel {
+                    check_token("the channel", &channel.name)?;
+                }
+                if is_sha256(&apply.sha256) { Ok(()) } else { Err(MalformedCommand::Digest) }
+            }
+        }
+    }
+
+    fn check_times(&self) -> Result<(), MalformedCommand> {
+        if self.expires <= self.issued {
+            return Err(MalformedCommand::Backwards);
+        }
+        if self.expires.duration_since(self.issued).unsigned_abs() > MAX_LIFE.get() {
+            return Err(MalformedCommand::Life);
+        }
+        if self.not_before.is_some_and(|time| time >= self.expires) {
+            return Err(MalformedCommand::NeverValid);
+        }
+        Ok(())
+    }
+
+    /// Channel and the state that it is in once this command is accepted; a dry run moves no channel.
+    pub fn channel_state(&self) -> Option<(&str, ChannelState)> {
+        match (&self.action, &self.channel) {
+            (Action::Apply(apply), Some(channel)) if !self.options.noop => {
+                Some((&channel.name, ChannelState { epoch: channel.epoch, serial: channel.serial, digest: apply.sha256.clone() }))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn check_token(what: &'static str, name: &str) -> Result<(), MalformedCommand> {
+    if is_token(name) { Ok(()) } else { Err(MalformedCommand::Token { what, name: name.to_owned() }) }
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// A named series of applies, ordered by epoch, then serial.
@@ -112,6 +212,22 @@ impl Audience {
             _ => None,
         }
     }
+
+    fn check(&self) -> Result<(), MalformedCommand> {
+        let names: Vec<&str> = match self.target().ok_or(MalformedCommand::Audience)? {
+            Target::Nodes(nodes) => nodes.iter().map(NodeId::as_str).collect(),
+            Target::Groups(groups) => groups.iter().map(String::as_str).collect(),
+            Target::All => vec![],
+        };
+        let mut seen = HashSet::new();
+        for name in names {
+            check_token("the group", name)?;
+            if !seen.insert(name) {
+                return Err(MalformedCommand::Twice(name.to_owned()));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What to do: an object with exactly one key.
@@ -150,6 +266,16 @@ impl Ensure {
     pub fn name(&self) -> Option<&str> {
         self.properties.get("name").and_then(Value::as_str)
     }
+
+    fn check(&self) -> Result<(), MalformedCommand> {
+        if self.kind.is_empty() || !self.kind.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
+            return Err(MalformedCommand::Kind(self.kind.clone()));
+        }
+        match self.name() {
+            Some(name) if !name.is_empty() && !name.contains(char::is_control) => Ok(()),
+            _ => Err(MalformedCommand::Name),
+        }
+    }
 }
 
 /// A manifest or bundle, pinned by its digest.
@@ -180,5 +306,119 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { noop: false, timeout: Span::seconds(300) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::diag::chain;
+    use crate::wire::json;
+
+    fn ensure() -> Value {
+        json!({
+            "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060",
+            "fleet": "prod-eu",
+            "to": {"nodes": ["web1"]},
+            "issued": "2026-11-20T10:00:00Z",
+            "expires": "2026-11-20T10:05:00Z",
+            "action": {"ensure": {"type": "service", "properties": {"name": "nginx", "ensure": "running"}}},
+        })
+    }
+
+    fn apply() -> Value {
+        with(
+            ensure(),
+            &[
+                ("/action", json!({"apply": {"url": "https://h/m.tgz", "sha256": "0".repeat(64), "size": 1}})),
+                ("/channel", json!({"name": "base", "epoch": 1, "serial": 42})),
+            ],
+        )
+    }
+
+    fn with(mut value: Value, changes: &[(&str, Value)]) -> Value {
+        for (pointer, change) in changes {
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            value.pointer_mut(parent).unwrap()[key] = change.clone();
+        }
+        value
+    }
+
+    fn read(value: &Value) -> Result<Command, String> {
+        let command: Command = json::read(value.to_string().as_bytes()).map_err(|error| chain(&error))?;
+        command.check().map_err(|error| error.to_string())?;
+        Ok(command)
+    }
+
+    #[test]
+    fn good_commands_are_read() {
+        assert_eq!(read(&ensure()).unwrap().action.name(), "ensure");
+        let command = read(&apply()).unwrap();
+        assert_eq!(command.options.timeout, Span::seconds(300));
+        let (name, state) = command.channel_state().unwrap();
+        assert_eq!((name, state.epoch, state.serial, state.digest.len()), ("base", 1, 42, 64));
+        for good in [json!({"groups": ["web"]}), json!({"all": true}), json!({"all": true, "where": "true", "nodes": null})] {
+            read(&with(ensure(), &[("/to", good)])).unwrap();
+        }
+        read(&with(ensure(), &[("/expires", json!("2026-11-20T10:15:00Z"))])).unwrap();
+    }
+
+    #[test]
+    fn a_dry_run_moves_no_channel() {
+        let command = read(&with(apply(), &[("/options", json!({"noop": true}))])).unwrap();
+        assert_eq!(command.channel_state(), None);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_at_every_level() {
+        for (base, pointer) in [
+            (ensure(), "/x"),
+            (ensure(), "/to/x"),
+            (ensure(), "/action/x"),
+            (ensure(), "/action/ensure/x"),
+            (with(ensure(), &[("/options", json!({}))]), "/options/x"),
+            (apply(), "/channel/x"),
+            (apply(), "/action/apply/x"),
+        ] {
+            let error = read(&with(base, &[(pointer, json!(1))])).unwrap_err();
+            assert!(error.starts_with("unexpected JSON at "), "{pointer}: {error}");
+        }
+        // What a resource type knows is the type's business.
+        read(&with(ensure(), &[("/action/ensure/properties/x", json!(1))])).unwrap();
+        let error = read(&with(ensure(), &[("/action", json!({"reboot": {}}))])).unwrap_err();
+        assert!(error.contains("unknown variant `reboot`"), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_form_is_refused() {
+        for (base, pointer, value, wanted) in [
+            (ensure(), "/to", json!({}), "exactly one of"),
+            (ensure(), "/to", json!({"nodes": []}), "exactly one of"),
+            (ensure(), "/to", json!({"all": false}), "exactly one of"),
+            (ensure(), "/to", json!({"nodes": ["a"], "all": true}), "exactly one of"),
+            (ensure(), "/to", json!({"nodes": ["a"], "groups": ["b"]}), "exactly one of"),
+            (ensure(), "/to", json!({"nodes": ["a", "a"]}), "named twice"),
+            (ensure(), "/to", json!({"nodes": ["*"]}), "not a node id"),
+            (ensure(), "/to", json!({"groups": ["web.>"]}), "the group \"web.>\" is not"),
+            (ensure(), "/fleet", json!("a.b"), "the fleet \"a.b\" is not"),
+            (ensure(), "/expires", json!("2026-11-20T10:00:00Z"), "must be after"),
+            (ensure(), "/expires", json!("2026-11-20T10:15:00.000000001Z"), "more than 15m after"),
+            (ensure(), "/not_before", json!("2026-11-20T10:05:00Z"), "\"not_before\" must be"),
+            (ensure(), "/channel", json!({"name": "base", "epoch": 1, "serial": 1}), "only an apply"),
+            (ensure(), "/action/ensure/properties", json!({"ensure": "present"}), "must have a name"),
+            (ensure(), "/action/ensure/properties/name", json!(7), "must have a name"),
+            (ensure(), "/action/ensure/properties/name", json!("a\nb"), "must have a name"),
+            (ensure(), "/action/ensure/properties/name", json!("a\0"), "must have a name"),
+            (ensure(), "/action/ensure/type", json!("File"), "\"File\" is not a resource type"),
+            (apply(), "/action/apply/sha256", json!("A".repeat(64)), "lower-case hex"),
+            (apply(), "/action/apply/sha256", json!("0".repeat(63)), "lower-case hex"),
+            (apply(), "/channel/name", json!(""), "the channel \"\" is not"),
+            (apply(), "/channel/serial", json!(-1), "at channel.serial"),
+        ] {
+            let error = read(&with(base, &[(pointer, value.clone())])).unwrap_err();
+            assert!(error.contains(wanted), "{pointer} = {value}: {error}");
+        }
     }
 }

@@ -1,1 +1,183 @@
-//! (being written)
+//! The DSSE envelope: bytes of a named type, and signatures over exactly these bytes.
+//!
+//! Source: DSSE protocol v1.0.0 (secure-systems-lab/dsse). The signed bytes are never decoded and
+//! encoded again: what was verified is what is parsed. Who may sign is `trust`'s business.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::json::{self, JsonError};
+
+/// The largest envelope, in bytes as it travels.
+pub const MAX_ENVELOPE: usize = 64 * 1024;
+/// The most signatures in one envelope.
+pub const MAX_SIGNATURES: usize = 16;
+
+/// Bytes that are no envelope.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    /// More bytes than any envelope has; nothing of it was read.
+    #[error("the envelope has {0} bytes, more than {MAX_ENVELOPE}")]
+    TooLarge(usize),
+    /// Not the JSON of an envelope.
+    #[error("the envelope can't be read")]
+    Json(#[from] JsonError),
+    /// A field that is not standard base64 with padding.
+    #[error("{0} is not base64")]
+    Base64(&'static str, #[source] base64::DecodeError),
+    /// More signatures than are looked at.
+    #[error("the envelope has {0} signatures, more than {MAX_SIGNATURES}")]
+    TooManySignatures(usize),
+}
+
+/// A signature with the hint which key made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// Which key it says it is from: a hint that decides nothing.
+    pub keyid: String,
+    /// The signature over [`pae`] of type and payload.
+    pub sig: Vec<u8>,
+}
+
+/// A payload with its type and its signatures, none of them checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// What the payload is, as `application/vnd.ensign.command.v1+json`.
+    pub payload_type: String,
+    /// The signed bytes.
+    pub payload: Vec<u8>,
+    /// The signatures.
+    pub signatures: Vec<Signature>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    #[serde(rename = "payloadType")]
+    payload_type: String,
+    payload: String,
+    signatures: Vec<WireSignature>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireSignature {
+    #[serde(default)]
+    keyid: String,
+    sig: String,
+}
+
+impl Envelope {
+    /// Reads an envelope; its size is looked at before anything else.
+    ///
+    /// # Errors
+    /// When it is too large, not strict JSON, has unknown keys, bad base64 or too many signatures.
+    pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+        if bytes.len() > MAX_ENVELOPE {
+            return Err(EnvelopeError::TooLarge(bytes.len()));
+        }
+        let wire: Wire = json::read(bytes)?;
+        if wire.signatures.len() > MAX_SIGNATURES {
+            return Err(EnvelopeError::TooManySignatures(wire.signatures.len()));
+        }
+        let decode = |field, text: &str| STANDARD.decode(text).map_err(|error| EnvelopeError::Base64(field, error));
+        Ok(Self {
+            payload: decode("the payload", &wire.payload)?,
+            signatures: wire
+                .signatures
+                .into_iter()
+                .map(|s| Ok(Signature { sig: decode("a signature", &s.sig)?, keyid: s.keyid }))
+                .collect::<Result<_, EnvelopeError>>()?,
+            payload_type: wire.payload_type,
+        })
+    }
+
+    /// The envelope as it travels: JSON on one line.
+    pub fn encode(&self) -> Vec<u8> {
+        let wire = Wire {
+            payload_type: self.payload_type.clone(),
+            payload: STANDARD.encode(&self.payload),
+            signatures: self
+                .signatures
+                .iter()
+                .map(|s| WireSignature { keyid: s.keyid.clone(), sig: STANDARD.encode(&s.sig) })
+                .collect(),
+        };
+        // Texts and lists only: there is nothing in it that could fail to be written.
+        serde_json::to_vec(&wire).unwrap_or_default()
+    }
+
+    /// SHA-256 of the payload, in lower-case hex: what answers, results and the audit trail name it by.
+    pub fn digest(&self) -> String {
+        digest(&self.payload)
+    }
+}
+
+/// SHA-256 of some bytes, in lower-case hex.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// DSSE's pre-authentication encoding: what a signature covers.
+pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::chain;
+
+    fn sample() -> Envelope {
+        Envelope {
+            payload_type: "http://example.com/HelloWorld".into(),
+            payload: b"hello world".to_vec(),
+            signatures: vec![Signature { keyid: "ops-alice".into(), sig: vec![1, 2, 3] }],
+        }
+    }
+
+    #[test]
+    fn pae_is_that_of_the_protocol() {
+        // The example of DSSE's protocol.md.
+        assert_eq!(
+            pae("http://example.com/HelloWorld", b"hello world"),
+            b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+        );
+        assert_eq!(pae("é", b""), "DSSEv1 2 é 0 ".as_bytes());
+    }
+
+    #[test]
+    fn envelopes_survive_the_way() {
+        let encoded = sample().encode();
+        assert_eq!(
+            String::from_utf8(encoded.clone()).unwrap(),
+            r#"{"payloadType":"http://example.com/HelloWorld","payload":"aGVsbG8gd29ybGQ=","signatures":[{"keyid":"ops-alice","sig":"AQID"}]}"#
+        );
+        assert_eq!(Envelope::parse(&encoded).unwrap(), sample());
+        assert_eq!(sample().digest(), "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9");
+    }
+
+    #[test]
+    fn what_is_no_envelope_is_refused() {
+        let many = vec![r#"{"sig":""}"#; 17].join(",");
+        for (text, wanted) in [
+            ("{}", "missing field `payloadType`"),
+            (r#"{"payloadType":"t","payload":"aGk","signatures":[]}"#, "the payload is not base64"),
+            (r#"{"payloadType":"t","payload":"aGl=","signatures":[]}"#, "the payload is not base64"),
+            (r#"{"payloadType":"t","payload":"","signatures":[{"sig":"_-8="}]}"#, "a signature is not base64"),
+            (r#"{"payloadType":"t","payload":"","signatures":[],"x":1}"#, "unknown field `x`"),
+            (r#"{"payloadType":"t","payload":"","signatures":[{"sig":"","alg":"none"}]}"#, "unknown field `alg`"),
+            (r#"{"payloadType":"t","payload":"","payload":"","signatures":[]}"#, "duplicate key \"payload\""),
+            (r#"{"payloadType":"t","payload":"","signatures":[]} {}"#, "trailing characters"),
+            (&format!(r#"{{"payloadType":"t","payload":"","signatures":[{many}]}}"#), "17 signatures, more than 16"),
+            (&" ".repeat(MAX_ENVELOPE + 1), "65537 bytes, more than 65536"),
+        ] {
+            let error = chain(&Envelope::parse(text.as_bytes()).unwrap_err());
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

@@ -1,1 +1,207 @@
-//! Strict JSON.
+//! Strict JSON: one meaning for every text that is accepted.
+//!
+//! Readers disagree about duplicate keys and about what follows a value; whoever signs must mean
+//! what whoever verifies reads, so both are refused. Everything in this folder is read through here.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use serde_path_to_error::Track;
+
+/// How deep arrays and objects may nest.
+pub const MAX_DEPTH: usize = 64;
+
+/// A text that is not strict JSON, or not of the wanted shape.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    /// The text itself is wrong.
+    #[error("invalid JSON at {path}")]
+    Text {
+        /// Where, as `action.ensure.type`; `.` is the top.
+        path: String,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The text is JSON, but something in it is missing, unknown or of another type.
+    #[error("unexpected JSON at {path}")]
+    Shape {
+        /// Where.
+        path: String,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Reads any JSON value; refuses duplicate keys, text after the value, and nesting over [`MAX_DEPTH`].
+///
+/// # Errors
+/// When the bytes are not UTF-8, not JSON, or break one of these rules.
+pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let mut track = Track::new();
+    let value = Strict { depth: 0 }
+        .deserialize(serde_path_to_error::Deserializer::new(&mut reader, &mut track))
+        .map_err(|source| JsonError::Text { path: track.path().to_string(), source })?;
+    reader.end().map_err(|source| JsonError::Text { path: ".".to_owned(), source })?;
+    Ok(value)
+}
+
+/// Reads a message: strictly as [`parse`], then into its type.
+///
+/// # Errors
+/// As [`parse`], and when the value has not the shape of `T`.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
+    from_value(parse(bytes)?)
+}
+
+/// A message out of a value that was already read.
+///
+/// # Errors
+/// When the value has not the shape of `T`.
+pub fn from_value<T: for<'de> Deserialize<'de>>(value: Value) -> Result<T, JsonError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        JsonError::Shape { path, source: error.into_inner() }
+    })
+}
+
+/// Builds a [`Value`] and counts how deep it is.
+#[derive(Clone, Copy)]
+struct Strict {
+    depth: usize,
+}
+
+impl Strict {
+    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+        if self.depth >= MAX_DEPTH {
+            return Err(E::custom(format_args!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        Ok(Self { depth: self.depth + 1 })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let deeper = self.deeper()?;
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(deeper)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let deeper = self.deeper()?;
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format_args!("duplicate key \"{key}\"")));
+            }
+            let value = entries.next_value_seed(deeper)?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::diag::chain;
+
+    #[test]
+    fn ordinary_json_is_read() {
+        let text = br#" {"a": [1, -2, 2.5, null, true, "x\u00e9"], "b": {"a": {}}} "#;
+        assert_eq!(parse(text).unwrap(), json!({"a": [1, -2, 2.5, null, true, "xé"], "b": {"a": {}}}));
+    }
+
+    #[test]
+    fn what_readers_disagree_about_is_refused_with_its_path() {
+        for (text, wanted) in [
+            (r#"{"a":1,"a":1}"#, "invalid JSON at .: duplicate key \"a\" at line 1 column 10"),
+            (r#"{"a":{"b":[0,{"c":1,"c":2}]}}"#, "invalid JSON at a.b[1]: duplicate key \"c\" at line 1 column 23"),
+            (r#"{"a":1,"\u0061":2}"#, "invalid JSON at .: duplicate key \"a\" at line 1 column 15"),
+            ("{} {}", "invalid JSON at .: trailing characters at line 1 column 4"),
+            ("{}x", "invalid JSON at .: trailing characters at line 1 column 3"),
+            ("{}\0", "invalid JSON at .: trailing characters at line 1 column 3"),
+            ("", "invalid JSON at .: EOF while parsing a value at line 1 column 0"),
+            ("{\"a\":1e999}", "invalid JSON at a: number out of range at line 1 column 10"),
+            (r#"{"a":"\ud800"}"#, "invalid JSON at a: unexpected end of hex escape at line 1 column 13"),
+        ] {
+            assert_eq!(chain(&parse(text.as_bytes()).unwrap_err()), wanted, "{text}");
+        }
+        assert!(parse(b"{\"a\":\"\xff\"}").is_err());
+        assert!(parse(b"\xef\xbb\xbf{}").is_err());
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let nest = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(parse(nest(MAX_DEPTH).as_bytes()).is_ok());
+        let error = parse(nest(MAX_DEPTH + 1).as_bytes()).unwrap_err();
+        assert!(chain(&error).contains("nested deeper than 64 levels"), "{}", chain(&error));
+        assert!(parse("[".repeat(1_000_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_wrong_shape_names_its_path() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Inner {
+            #[serde(rename = "n")]
+            _n: u8,
+        }
+        let error = read::<std::collections::BTreeMap<String, Vec<Inner>>>(br#"{"x":[{"n":1},{"n":"two"}]}"#).unwrap_err();
+        assert_eq!(chain(&error), "unexpected JSON at x[1].n: invalid type: string \"two\", expected u8");
+        let error = read::<Inner>(br#"{"n":1,"m":2}"#).unwrap_err();
+        assert_eq!(chain(&error), "unexpected JSON at m: unknown field `m`, expected `n`");
+    }
+}

@@ -12,7 +12,8 @@ pub mod report;
 pub mod subject;
 
 pub use bundle::TrustBundle;
-pub use command::{Action, Audience, Command, Options, Target};
+pub use command::{Action, Audience, Command, MalformedCommand, Options, Target};
+pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE, Signature, digest, pae};
 pub use report::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
 pub use subject::{Subject, Subjects};
 

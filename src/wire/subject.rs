@@ -182,3 +182,34 @@ impl Subjects {
         format!("ensign-{}-bundles", self.fleet)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_read_back() {
+        let subjects = Subjects::new("prod");
+        for (subject, wanted) in [
+            ("ensign.v1.prod.cmd.ensure.node.web1", Some(("ensure", Route::Node("web1".into())))),
+            ("ensign.v1.prod.cmd.apply.group.web", Some(("apply", Route::Group("web".into())))),
+            ("ensign.v1.prod.cmd.apply.all", Some(("apply", Route::All))),
+            ("ensign.v1.prod2.cmd.apply.all", None),
+            ("ensign.v1.pro.cmd.apply.all", None),
+            ("ensign.v1.prod.cmd.apply.all.x", None),
+            ("ensign.v1.prod.cmd.apply", None),
+            ("ensign.v2.prod.cmd.apply.all", None),
+            ("", None),
+        ] {
+            assert_eq!(subjects.route(subject), wanted, "{subject}");
+        }
+    }
+
+    #[test]
+    fn every_subject_of_a_command_is_one_its_nodes_listen_to() {
+        let subjects = Subjects::new("prod");
+        let filters = subjects.commands_for(&"web1".parse().unwrap(), &["web".into()]);
+        let filters: Vec<_> = filters.iter().map(Subject::as_str).collect();
+        assert_eq!(filters, ["ensign.v1.prod.cmd.*.node.web1", "ensign.v1.prod.cmd.*.all", "ensign.v1.prod.cmd.*.group.web"]);
+    }
+}
