@@ -126,18 +126,6 @@ pub enum FetchError {
     File(#[from] FsError),
 }
 
-impl FetchError {
-    /// The stable code of a refusal, for those errors that are one.
-    pub fn refusal(&self) -> Option<&'static str> {
-        match self {
-            Self::BadArtifact { .. } => Some("bad_artifact"),
-            Self::Url(_) | Self::Denied { .. } => Some("fetch_denied"),
-            Self::TooLarge { .. } => Some("too_large"),
-            _ => None,
-        }
-    }
-}
-
 /// The URL as it may be shown: without user, password and query, where credentials stand.
 pub fn shown(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();

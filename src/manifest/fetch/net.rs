@@ -97,10 +97,14 @@ fn internal(address: IpAddr) -> String {
     format!("{address} is internal to this machine; name the host in `fetch_hosts` to allow it")
 }
 
-/// Host names are the same in upper and lower case; a list entry may name a port, which is not compared.
+/// Host names are the same in upper and lower case; `*.example.org` stands for every name below it.
 fn is_listed(host: &str, hosts: &[String]) -> bool {
-    let host = host.trim_matches(['[', ']']);
-    hosts.iter().any(|listed| listed.trim_matches(['[', ']']).eq_ignore_ascii_case(host))
+    let plain = |name: &str| name.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
+    let host = plain(host);
+    hosts.iter().map(|listed| plain(listed)).any(|listed| match listed.strip_prefix("*.") {
+        Some(domain) => host.strip_suffix(domain).is_some_and(|below| below.len() > 1 && below.ends_with('.')),
+        None => listed == host,
+    })
 }
 
 /// Resolves names to addresses that may be connected to.
@@ -152,4 +156,27 @@ fn embedded_v4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let [w, x] = high.to_be_bytes();
     let [y, z] = low.to_be_bytes();
     mapped.then(|| Ipv4Addr::new(w, x, y, z))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_listed_by_name_or_domain() {
+        let hosts = ["Good.example".to_owned(), "*.cdn.example".to_owned(), "::1".to_owned()];
+        for (host, wanted) in [
+            ("good.example", true),
+            ("GOOD.example.", true),
+            ("a.cdn.example", true),
+            ("a.b.cdn.example", true),
+            ("[::1]", true),
+            ("cdn.example", false),
+            (".cdn.example", false),
+            ("evilcdn.example", false),
+            ("good.example.evil", false),
+        ] {
+            assert_eq!(is_listed(host, &hosts), wanted, "{host}");
+        }
+    }
 }
