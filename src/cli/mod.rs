@@ -3,6 +3,8 @@
 //! stdout is data, stderr is talk.
 
 pub mod error;
+pub mod key;
+pub mod trust;
 pub mod ui;
 
 use std::ffi::OsString;
@@ -22,7 +24,10 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    Key(key::KeyArgs),
+    Trust(trust::TrustArgs),
+}
 
 /// Runs the command that `args` (the program's name first) ask for.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -41,6 +46,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-fn dispatch(command: Command, _ui: &mut Ui) -> Result<Exit, Failure> {
-    match command {}
+fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
+    let host = crate::host::Host::system(None);
+    match command {
+        Command::Key(args) => key::run(args, ui),
+        Command::Trust(args) => trust::run(args, host.now(), ui),
+    }
 }

@@ -442,7 +442,10 @@ mod tests {
         let mut other_node = done("a", "stable");
         other_node.payload = body("b", &json!({"outcome": "stable"}));
         let other_digest = report("a", Stage::Done, json!({"outcome": "stable", "digest": "d2"}));
-        let other_job = Message { subject: subjects().job(Uuid::from_u128(2), &node("a"), Stage::Done).as_str().into(), ..done("a", "stable") };
+        let other_job = Message {
+            subject: subjects().job(Uuid::from_u128(2), &node("a"), Stage::Done).as_str().into(),
+            ..done("a", "stable")
+        };
         let garbage = Message { payload: b"{".to_vec(), ..done("a", "stable") };
         for message in [other_node, other_digest, other_job, garbage] {
             assert_eq!(one.take_report(&message), None);
@@ -478,7 +481,8 @@ mod tests {
 
     #[test]
     fn grades_order_the_exit_codes() {
-        let worst = [Outcome::Stable, Outcome::Busy, Outcome::Refused("x".into()), Outcome::Failed].map(|outcome| outcome.grade());
+        let worst =
+            [Outcome::Stable, Outcome::Busy, Outcome::Refused("x".into()), Outcome::Failed].map(|outcome| outcome.grade());
         assert!(worst.is_sorted());
     }
 }

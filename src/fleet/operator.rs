@@ -72,11 +72,8 @@ impl Operator {
             return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
         }
         let keys = if given.keys.is_empty() { file.keys.iter().map(|key| directory.join(key)).collect() } else { given.keys };
-        let mut bus = BusSettings {
-            name: "ensign operator".to_owned(),
-            backlog: BusSettings::GATHER_BACKLOG,
-            ..BusSettings::default()
-        };
+        let mut bus =
+            BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
         if let Some(nats) = file.nats {
             bus.servers.clone_from(&nats.servers);
             bus.credentials = credentials(&nats, &directory).map_err(one)?;

@@ -122,8 +122,7 @@ mod tests {
         let mut troubled = state("web1", &[], "2026-01-02T10:00:50Z", true);
         troubled.troubles = vec!["the disk is full".into()];
         troubled.dropped = 3;
-        let all =
-            [troubled, state("web2", &[], "2026-01-02T09:00:00Z", true), state("web3", &[], "2026-01-02T10:00:59Z", false)];
+        let all = [troubled, state("web2", &[], "2026-01-02T09:00:00Z", true), state("web3", &[], "2026-01-02T10:00:59Z", false)];
         let states: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
         let view = fleet("prod", &states, now);
         assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (3, 1, Some(&3)));
