@@ -3,6 +3,7 @@
 //! stdout is data, stderr is talk.
 
 pub mod error;
+pub mod fleet;
 pub mod key;
 pub mod trust;
 pub mod ui;
@@ -25,6 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Fleet(fleet::FleetArgs),
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
 }
@@ -49,6 +51,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
     let host = crate::host::Host::system(None);
     match command {
+        Command::Fleet(args) => fleet::run(args, ui),
         Command::Key(args) => key::run(args, ui),
         Command::Trust(args) => trust::run(args, host.now(), ui),
     }

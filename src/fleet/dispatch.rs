@@ -1,5 +1,7 @@
 //! Builds a command, signs it, and sends it; who sends is ready to hear every answer before the first node has it.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -7,7 +9,7 @@ use crate::model::{NodeId, Span};
 use crate::transport::{Bus, Feed, From, Inbox, TransportError};
 use crate::trust::{SigningKey, seal};
 use crate::wire::command::{Channel, MAX_LIFE};
-use crate::wire::{Action, Audience, COMMAND_TYPE, Command, Options, Subject, Subjects, Target};
+use crate::wire::{Action, Audience, COMMAND_TYPE, Command, NodeState, Options, Subject, Subjects, Target};
 
 /// What is to be done, where.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +45,13 @@ impl Order {
             reason: self.reason,
         }
     }
+}
+
+/// The next place in a channel: one serial after the latest that any node of the fleet has.
+pub fn next_in_channel(name: &str, states: &BTreeMap<NodeId, NodeState>) -> Channel {
+    let latest = states.values().filter_map(|state| state.channels.get(name)).map(|at| (at.epoch, at.serial)).max();
+    let (epoch, serial) = latest.unwrap_or((1, 0));
+    Channel { name: name.to_owned(), epoch, serial: serial + 1 }
 }
 
 /// A command, signed.
@@ -128,6 +137,19 @@ mod tests {
         let envelope = crate::wire::envelope::Envelope::parse(&signed.envelope).unwrap();
         assert_eq!(envelope.signatures.len(), 2);
         assert_eq!((envelope.digest(), crate::wire::json::read::<Command>(&envelope.payload).unwrap()), (signed.digest, command));
+    }
+
+    #[test]
+    fn a_channel_goes_on_after_the_latest_of_all_nodes() {
+        let at = |node: &str, epoch, serial| {
+            let mut state = super::super::select::tests::state(node, &[], "2026-01-01T00:00:00Z", true);
+            state.channels.insert("base".into(), crate::wire::report::ChannelState { epoch, serial, digest: String::new() });
+            (state.node.clone(), state)
+        };
+        let states = BTreeMap::from([at("a", 1, 9), at("b", 2, 3)]);
+        let next = |name| next_in_channel(name, &states);
+        assert_eq!((next("base").epoch, next("base").serial), (2, 4));
+        assert_eq!((next("new").epoch, next("new").serial), (1, 1));
     }
 
     #[test]
