@@ -38,8 +38,6 @@ pub(super) struct Standing {
     pub(super) last_run: Option<ApplyState>,
     /// The latest serial of each channel.
     pub(super) channels: BTreeMap<String, ChannelState>,
-    /// The version of the trust bundle.
-    pub(super) trust: u64,
     /// What is wrong.
     pub(super) troubles: BTreeMap<Topic, String>,
 }
@@ -78,6 +76,14 @@ impl Board {
             self.change(|standing| {
                 standing.troubles.insert(topic, what);
             });
+        }
+    }
+
+    /// Something is wrong, or it is not.
+    pub(super) fn set(&self, topic: Topic, what: Option<String>) {
+        match what {
+            Some(what) => self.trouble(topic, what),
+            None => self.fine(topic),
         }
     }
 

@@ -1,0 +1,113 @@
+//! The reporter: brings what waits in the outbox to the streams, and forgets it when it is stored there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::diag::chain;
+use crate::transport::{Bus, MESSAGE_ID, TransportError};
+
+use super::board::Topic;
+use super::disk::Waiting;
+use super::{Node, jitter};
+
+/// How many are on their way at once: enough to hide the way there and back, few enough that a fleet
+/// that comes back together does not bury the server. At 1 MiB each at most, also a bound for memory.
+const TOGETHER: usize = 16;
+
+/// After a reconnect, the fleet spreads over this time.
+const SPREAD: Duration = Duration::from_secs(2);
+
+/// The running reporter.
+pub(super) struct Handle {
+    task: JoinHandle<()>,
+    last: watch::Sender<bool>,
+}
+
+impl Handle {
+    /// Starts it.
+    pub(super) fn spawn(node: Arc<Node>, bus: Bus) -> Self {
+        let (last, ending) = watch::channel(false);
+        Self { task: tokio::spawn(Task { node, bus, ending }.run()), last }
+    }
+
+    /// Waits until nothing waits any more, or `patience` is over. What is left stays on disk.
+    pub(super) async fn ended(mut self, patience: Duration) {
+        self.last.send_replace(true);
+        if tokio::time::timeout(patience, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+    }
+}
+
+struct Task {
+    node: Arc<Node>,
+    bus: Bus,
+    ending: watch::Receiver<bool>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut link = self.bus.watch();
+        let (mut attempt, mut connects) = (0, 0);
+        loop {
+            let batch = self.node.disk.batch(TOGETHER);
+            if batch.is_empty() {
+                self.node.board.fine(Topic::Reports);
+                attempt = 0;
+                if *self.ending.borrow() {
+                    return;
+                }
+                // Cancel-safe: both keep a permit or a value until it is taken.
+                tokio::select! {
+                    () = self.node.disk.posted() => {}
+                    _ = self.ending.changed() => {}
+                }
+                continue;
+            }
+            // Without a connection there is nothing to try; an error means that it was closed for good.
+            let Ok(now) = link.wait_for(|link| link.connected).await.map(|link| link.connects) else { return };
+            if connects != 0 && now != connects {
+                tokio::time::sleep(jitter::up_to(SPREAD)).await;
+            }
+            connects = now;
+            match self.send(batch).await {
+                Ok(()) => attempt = 0,
+                Err(error) => {
+                    if !matches!(error, TransportError::Disconnected) {
+                        self.node.board.trouble(Topic::Reports, format!("results wait on this node: {}", chain(&error)));
+                    }
+                    attempt += 1;
+                    tokio::time::sleep(jitter::backoff(attempt)).await;
+                }
+            }
+        }
+    }
+
+    /// Sends together; what was stored is forgotten, whatever became of the others.
+    async fn send(&self, batch: Vec<Waiting>) -> Result<(), TransportError> {
+        let sent = batch.into_iter().map(|waiting| async {
+            let headers = [(MESSAGE_ID, waiting.id.as_str())];
+            let result = self.bus.publish_stored(&waiting.subject, &headers, waiting.payload).await;
+            (waiting.place, waiting.subject, result)
+        });
+        let mut failed = Ok(());
+        let mut stored = Vec::new();
+        for (place, subject, result) in join_all(sent).await {
+            match result {
+                Ok(_) => stored.push(place),
+                // It would never pass, and hold up all that come after it.
+                Err(error @ TransportError::TooLarge { .. }) => {
+                    tracing::error!(subject, error = %chain(&error), "dropped a message");
+                    stored.push(place);
+                }
+                Err(error) => failed = Err(error),
+            }
+        }
+        self.node.disk.stored(&stored);
+        failed
+    }
+}

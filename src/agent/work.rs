@@ -1,0 +1,315 @@
+//! The work of one command: fetch what it names, check it, plan, run, and say how it ended.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::config::Publish;
+use crate::diag::{Diagnostic, chain};
+use crate::engine::{self, Inputs, Plan};
+use crate::host::{Cancel, Host, fs};
+use crate::manifest::bundle::{self, BundleError, Caps};
+use crate::manifest::fetch::{self, FetchError, ObjectGet, Pin};
+use crate::manifest::{MAX_MANIFEST, Source};
+use crate::model::summary::{APPLY_STATE, Summary};
+use crate::model::{ApplyState, ManifestId, Outcome, RunOutcome, TransactionEvent};
+use crate::store::MemorySession;
+use crate::transport::Bus;
+use crate::trust::Code;
+use crate::wire::command::{Action, Apply, Command};
+use crate::wire::subject::EventKind;
+use crate::wire::{Done, DoneOutcome};
+
+use super::disk::Post;
+use super::limits::{self, Permitted};
+use super::{Node, say};
+
+/// How many failed resources a result names; the events name all.
+const FAILURES: usize = 10;
+/// How much of each of their errors.
+const ERROR_LENGTH: usize = 500;
+/// The largest event that a result carries; the stream has it anyway.
+const EVENT_SIZE: usize = 128 * 1024;
+
+/// A command that was accepted.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    /// What to do.
+    pub(super) command: Command,
+    /// SHA-256 of its signed bytes.
+    pub(super) digest: String,
+    /// Where its sender waits, when somebody does.
+    pub(super) reply: Option<String>,
+}
+
+impl Job {
+    pub(super) fn id(&self) -> Uuid {
+        self.command.id
+    }
+}
+
+/// The object store of the bus, as fetching sees it.
+pub(super) struct Objects<'a>(pub(super) &'a Bus);
+
+impl ObjectGet for Objects<'_> {
+    async fn object(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, fetch::Cause> {
+        Ok(self.0.object_get(bucket, key, max).await?)
+    }
+}
+
+/// How the work ended.
+pub(super) struct Ended {
+    outcome: DoneOutcome,
+    why: Option<String>,
+    code: Option<Code>,
+    event: Option<TransactionEvent>,
+    apply: Option<ApplyState>,
+    failures: BTreeMap<String, String>,
+}
+
+impl Ended {
+    fn new(outcome: DoneOutcome, why: impl Into<String>) -> Self {
+        Self { outcome, why: Some(why.into()), code: None, event: None, apply: None, failures: BTreeMap::new() }
+    }
+
+    /// It could not be done.
+    pub(super) fn failed(why: impl Into<String>) -> Self {
+        Self::new(DoneOutcome::Failed, why)
+    }
+
+    /// The agent was stopped meanwhile.
+    pub(super) fn interrupted() -> Self {
+        Self::new(DoneOutcome::Interrupted, "the agent was stopped")
+    }
+
+    /// The node would not do it.
+    pub(super) fn refused(code: Code, why: impl Into<String>) -> Self {
+        Self { code: Some(code), ..Self::new(DoneOutcome::Refused, why) }
+    }
+
+    /// The result as it is sent. For an `apply`, it carries the summary instead of the event.
+    pub(super) fn into_done(self, node: &Node, job: &Job) -> Done {
+        let event = self.event.filter(|_| matches!(job.command.action, Action::Ensure(_)));
+        Done {
+            code: self.code.map(|code| code.as_str().to_owned()),
+            message: self.why,
+            event: event.map(within_size),
+            apply: self.apply.filter(|_| matches!(job.command.action, Action::Apply(_))),
+            failures: self.failures,
+            ..say::done(node, Some(job.id()), &job.digest, self.outcome)
+        }
+    }
+}
+
+/// A message must pass the server's limit: what is too large is left out.
+fn within_size(mut event: TransactionEvent) -> TransactionEvent {
+    if say::json(&event).len() > EVENT_SIZE {
+        event.diff = None;
+    }
+    if say::json(&event).len() > EVENT_SIZE {
+        (event.properties, event.status) = (Value::Null, None);
+    }
+    event
+}
+
+/// Fetches what an `apply` names into a directory of its own; gives the manifest.
+///
+/// # Errors
+/// With the end of the work.
+pub(super) async fn fetch(node: &Node, bus: &Bus, job: &Job, apply: &Apply, until: Instant) -> Result<Source, Ended> {
+    let directory = directory(node, job.id());
+    let files = |error: fs::FsError| Ended::failed(chain(&error));
+    fs::remove_all(&directory).map_err(files)?;
+    fs::create_directory(&directory, 0o700).map_err(files)?;
+    let path = directory.join("fetched");
+    let mut file = fs::create_new(&path, 0o600).map_err(files)?;
+    let pin = Pin { sha256: apply.sha256.clone(), size: apply.size };
+    let limits = limits::fetching(&node.settings, until.saturating_duration_since(Instant::now()));
+    fetch::fetch(&apply.url, &pin, &limits, &Objects(bus), &mut file).await.map_err(|error| not_fetched(&error))?;
+    // From the same descriptor that was written and hashed: nothing can be put in between.
+    file.rewind().map_err(|error| Ended::failed(chain(&fs::FsError::io("read", &path, error))))?;
+    let name = fetch::shown(&apply.url);
+    tokio::task::spawn_blocking(move || read(file, &pin, &directory, name))
+        .await
+        .unwrap_or_else(|_| Err(Ended::failed("the bundle could not be read: the program has an error")))
+}
+
+fn not_fetched(error: &FetchError) -> Ended {
+    let code = match error {
+        FetchError::BadArtifact { .. } => Code::BadArtifact,
+        FetchError::Denied { .. } | FetchError::TooLarge { .. } | FetchError::Url(_) => Code::LocalLimit,
+        _ => return Ended::failed(chain(error)),
+    };
+    Ended::refused(code, chain(error))
+}
+
+/// The manifest of a fetched file: its own bytes, or those in the bundle that it is.
+fn read(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -> Result<Source, Ended> {
+    let failed = |error: std::io::Error| Ended::failed(format!("could not read what {name} gave: {error}"));
+    let mut head = Vec::new();
+    file.by_ref().take(2).read_to_end(&mut head).map_err(failed)?;
+    file.rewind().map_err(failed)?;
+    let bad = |why: String| Ended::refused(Code::BadArtifact, format!("{name}: {why}"));
+    if !bundle::is_bundle(&head) {
+        let mut bytes = Vec::new();
+        file.take(MAX_MANIFEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > MAX_MANIFEST {
+            return Err(bad(format!("the manifest has more than {MAX_MANIFEST} bytes")));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| bad("it is neither a bundle nor text".to_owned()))?;
+        return Ok(Source { text, name, directory: None, digest: Some(pin.sha256.clone()) });
+    }
+    let into = directory.join("bundle");
+    let files = |error: fs::FsError| Ended::failed(chain(&error));
+    fs::create_directory(&into, 0o755).map_err(files)?;
+    let manifest = bundle::unpack(BufReader::new(file), pin.size, &into, &Caps::default()).map_err(|error| match error {
+        BundleError::File(error) => files(error),
+        error => bad(chain(&error)),
+    })?;
+    let text = fs::read_text(&manifest, MAX_MANIFEST).map_err(|error| bad(chain(&error)))?;
+    let directory = manifest.parent().map(Path::to_owned);
+    Ok(Source { text, name, directory, digest: Some(pin.sha256.clone()) })
+}
+
+/// Where the files of a command are while it runs.
+fn directory(node: &Node, id: Uuid) -> PathBuf {
+    node.settings.state_dir.join("work").join(id.to_string())
+}
+
+/// Removes the files of a command.
+pub(super) fn clean(node: &Node, id: Uuid) {
+    if let Err(error) = fs::remove_all(&directory(node, id)) {
+        tracing::warn!(error = %chain(&error), "files of a command are left");
+    }
+}
+
+/// Plans and runs, on the thread that it is called on, until done, `cancel` or `until`.
+pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: Cancel, until: Instant) -> Ended {
+    let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until));
+    if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
+        host = host.in_directory(directory);
+    }
+    let plan = match plan(node, job, source, &host) {
+        Ok(plan) => plan,
+        Err(wrong) => return not_planned(node, job, source, &wrong),
+    };
+    if let Err(why) = limits::check_rendered(&node.limits, &plan.rendered()) {
+        return Ended::refused(Code::LocalLimit, why);
+    }
+    let settings = engine::Settings {
+        noop: job.command.options.noop,
+        health_check_only: false,
+        diff: job.command.options.noop,
+        run_id: job.id(),
+        node: Some(node.settings.node.clone()),
+        permit: Some(Arc::new(Permitted(node.limits.clone()))),
+    };
+    let mut heard = Heard { node, last: None, failures: BTreeMap::new() };
+    let mut session = MemorySession::default();
+    let report = engine::run(&plan, &settings, &host, &mut session, &mut |event| heard.hear(event));
+    let (outcome, why) = match report.outcome {
+        RunOutcome::Stable => (DoneOutcome::Stable, report.error),
+        RunOutcome::Changed => (DoneOutcome::Changed, report.error),
+        RunOutcome::Failed => (DoneOutcome::Failed, report.error),
+        RunOutcome::Interrupted if host.cancel().is_cancelled() => (DoneOutcome::Interrupted, Some("the agent was stopped".into())),
+        RunOutcome::Interrupted => {
+            (DoneOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
+        }
+    };
+    let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
+    publish_state(node, &state);
+    Ended { outcome, why, code: None, event: heard.last, apply: Some(state), failures: heard.failures }
+}
+
+fn plan(node: &Node, job: &Job, source: Option<&Source>, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    let gather = Arc::clone(&node.facts);
+    let mut inputs = Inputs::new(move || gather(), node.environ.clone(), None);
+    match (&job.command.action, source) {
+        (Action::Ensure(ensure), _) => {
+            engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host)
+        }
+        (Action::Apply(apply), Some(source)) => {
+            let over = apply.data.clone().into_iter().collect();
+            inputs.data = Some(Value::Object(over)).filter(|_| !apply.data.is_empty());
+            engine::plan_manifest(source, &inputs, host)
+        }
+        (Action::Apply(_), None) => Err(vec![Diagnostic::new("there is no manifest")]),
+    }
+}
+
+/// A manifest that can't be planned is a failed run, which the fleet view shows as one.
+fn not_planned(node: &Node, job: &Job, source: Option<&Source>, wrong: &[Diagnostic]) -> Ended {
+    let why = wrong.iter().take(FAILURES).map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let manifest = source.map(|source| ManifestId { source: source.name.clone(), digest: source.digest.clone() });
+    let state = state(node, job, manifest, RunOutcome::Failed, Some(why.clone()), Summary::default());
+    publish_state(node, &state);
+    Ended { apply: Some(state), ..Ended::failed(why) }
+}
+
+fn state(
+    node: &Node,
+    job: &Job,
+    manifest: Option<ManifestId>,
+    outcome: RunOutcome,
+    error: Option<String>,
+    summary: Summary,
+) -> ApplyState {
+    ApplyState {
+        protocol: APPLY_STATE.to_owned(),
+        event_id: node.host.new_id(),
+        node: node.settings.node.clone(),
+        run_id: job.id(),
+        timestamp: node.now(),
+        outcome,
+        noop: job.command.options.noop,
+        manifest,
+        error,
+        summary,
+    }
+}
+
+fn publish_state(node: &Node, state: &ApplyState) {
+    node.post(&Post {
+        subject: node.subjects.event(&node.settings.node, EventKind::Run),
+        id: state.event_id.to_string(),
+        payload: say::json(state),
+        lasting: true,
+    });
+    node.board.change(|standing| standing.last_run = Some(state.clone()));
+}
+
+/// Hears the events of a run as they happen.
+struct Heard<'a> {
+    node: &'a Node,
+    last: Option<TransactionEvent>,
+    failures: BTreeMap<String, String>,
+}
+
+impl Heard<'_> {
+    fn hear(&mut self, event: &TransactionEvent) {
+        let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
+        if matters || self.node.settings.events == Publish::All {
+            self.node.post(&Post {
+                subject: self.node.subjects.event(&self.node.settings.node, EventKind::Transaction),
+                id: event.event_id.to_string(),
+                payload: say::json(&within_size(event.clone())),
+                lasting: false,
+            });
+        }
+        if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.failures.len() < FAILURES {
+            let mut error = event.errors.join("; ");
+            if error.is_empty() {
+                error = format!("requirements are not met: {}", event.unmet_requirements.join(", "));
+            }
+            let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
+            error.truncate(end);
+            self.failures.insert(event.label(), error);
+        }
+        self.last = Some(event.clone());
+    }
+}
