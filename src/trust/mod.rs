@@ -1,1 +1,22 @@
-//! (being written)
+//! Who may ask what of this node: keys, signatures, the trust bundle, policy, local limits.
+//!
+//! Pure: bytes, a clock reading and what was seen before go in, a decision comes out; the agent
+//! writes down and runs. The only user of the signature library, and the only maker of
+//! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
+
+pub mod bundle;
+mod glob;
+pub mod keys;
+pub mod limits;
+pub mod policy;
+mod reach;
+pub mod refusal;
+pub mod sign;
+pub mod verify;
+
+pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
+pub use keys::{KeyError, PublicKey, SigningKey};
+pub use limits::Limits;
+pub use refusal::{Code, Refusal};
+pub use sign::seal;
+pub use verify::{Opened, Seen, Verified, Verifier};

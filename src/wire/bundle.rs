@@ -65,19 +65,22 @@ pub struct Rule {
     /// `ensure`, `apply`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<Vec<String>>,
-    /// Resource types, for `ensure`. A rule with types allows no `apply`: what a manifest holds is not known when it is verified.
+    /// Resource types, for `ensure`. A rule with types or names allows no `apply`: what a manifest holds is not known
+    /// when it is verified. A resource that brings commands along (health checks, post commands) needs `exec` too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
     /// Resource names, for `ensure`; paths are compared after `.` and `..` are resolved, and `*` does not cross a `/`, `**` does.
+    /// What else a resource acts on is compared as a name too: the command of an `exec`, where an archive is unpacked,
+    /// which file is copied. A name with a template in it is no name that a list can allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// Nodes that may be named.
+    /// Nodes that may be named. A rule that lists nodes and no groups allows no groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
-    /// Groups that may be named. A rule with nodes or groups allows no `all`.
+    /// Groups that may be named. A rule that lists groups and no nodes allows no nodes; one with either allows no `all`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
-    /// Channels, for an `apply` in one.
+    /// Channels. A rule with channels allows only an `apply` in one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<String>>,
     /// At most this many nodes, which then must be named.

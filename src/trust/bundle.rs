@@ -1,0 +1,465 @@
+//! The trust bundle, checked: from signed bytes to keys and rules that can be relied on.
+//!
+//! The rules of succession are TUF's for its root role: version N+1, and no other, takes the place
+//! of N, and needs the threshold of N's roots as well as of its own.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+
+use crate::wire::bundle::{OperatorKey, Rule};
+use crate::wire::command::is_token;
+use crate::wire::json::{self, JsonError};
+use crate::wire::{Envelope, EnvelopeError, TRUST_TYPE, TrustBundle};
+
+use super::keys::{KeyError, PublicKey};
+use super::refusal::Code;
+
+/// A trust bundle that is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// No envelope.
+    #[error("the trust bundle can't be read")]
+    Envelope(#[from] EnvelopeError),
+    /// Too few of the roots that decide signed it.
+    #[error("the trust bundle is signed by {found} of {whose}, needed are {needed}")]
+    Quorum {
+        /// Whose roots.
+        whose: &'static str,
+        /// The threshold.
+        needed: u32,
+        /// How many distinct ones signed.
+        found: usize,
+    },
+    /// Signed, but as something else.
+    #[error("the payload type is \"{0}\", not that of a trust bundle")]
+    Type(String),
+    /// The payload is no trust bundle.
+    #[error("the trust bundle is malformed")]
+    Json(#[from] JsonError),
+    /// It contradicts itself.
+    #[error("the trust bundle is invalid: {0}")]
+    Invalid(String),
+    /// A key in it can't be used.
+    #[error("the {0} of the trust bundle can't be used")]
+    Key(String, #[source] KeyError),
+    /// It is of another fleet.
+    #[error("the trust bundle is of the fleet \"{found}\", not of \"{wanted}\"")]
+    Fleet {
+        /// This node's fleet.
+        wanted: String,
+        /// The bundle's.
+        found: String,
+    },
+    /// It is not the next version.
+    #[error("the trust bundle has version {found}; after {current} only {} is accepted", current.saturating_add(1))]
+    Version {
+        /// The version in force.
+        current: u64,
+        /// The bundle's.
+        found: u64,
+    },
+}
+
+impl BundleError {
+    /// The stable code of the reason.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Envelope(EnvelopeError::TooLarge(_)) => Code::TooLarge,
+            Self::Envelope(_) => Code::BadEnvelope,
+            Self::Quorum { .. } => Code::TrustQuorum,
+            Self::Type(_) => Code::WrongType,
+            Self::Json(_) => Code::Malformed,
+            Self::Invalid(_) => Code::BadTrust,
+            Self::Key(_, KeyError::Weak) => Code::WeakKey,
+            Self::Key(..) => Code::BadTrust,
+            Self::Fleet { .. } => Code::WrongFleet,
+            Self::Version { .. } => Code::TrustVersion,
+        }
+    }
+}
+
+/// Why a bundle is believed.
+#[derive(Debug, Clone, Copy)]
+pub enum Pin<'a> {
+    /// The first one: these roots are written in the node's own configuration.
+    Roots {
+        /// The node's fleet.
+        fleet: &'a str,
+        /// The roots.
+        keys: &'a [PublicKey],
+        /// How many distinct ones must have signed.
+        threshold: u32,
+    },
+    /// The next one after the one in force.
+    Current(&'a TrustedBundle),
+    /// One that this node accepted before, read back from its own disk: its own roots, against damage.
+    Kept,
+}
+
+/// An operator's key, ready for use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedKey {
+    /// What rules call it.
+    pub id: String,
+    /// The key.
+    pub key: PublicKey,
+    /// Not valid before.
+    pub not_before: Option<Timestamp>,
+    /// Not valid after.
+    pub not_after: Option<Timestamp>,
+    /// No longer valid, whatever its window says.
+    pub revoked: bool,
+}
+
+impl TrustedKey {
+    /// True within its window, which does not say that it is not revoked.
+    pub fn is_in_time(&self, now: Timestamp) -> bool {
+        self.not_before.is_none_or(|time| time <= now) && self.not_after.is_none_or(|time| now <= time)
+    }
+}
+
+/// A trust bundle whose signatures and content were checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedBundle {
+    bundle: TrustBundle,
+    roots: Vec<PublicKey>,
+    keys: Vec<TrustedKey>,
+    digest: String,
+    envelope: Vec<u8>,
+}
+
+impl TrustedBundle {
+    /// The fleet.
+    pub fn fleet(&self) -> &str {
+        &self.bundle.fleet
+    }
+
+    /// The version.
+    pub fn version(&self) -> u64 {
+        self.bundle.version
+    }
+
+    /// When nodes stop accepting new work under it.
+    pub fn expires(&self) -> Timestamp {
+        self.bundle.expires
+    }
+
+    /// True when nothing new may be accepted under it any more.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        now > self.bundle.expires
+    }
+
+    /// The root keys.
+    pub fn roots(&self) -> &[PublicKey] {
+        &self.roots
+    }
+
+    /// The operators' keys, revoked ones among them.
+    pub fn keys(&self) -> &[TrustedKey] {
+        &self.keys
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &[Rule] {
+        &self.bundle.rules
+    }
+
+    /// The bundle as it was signed.
+    pub fn bundle(&self) -> &TrustBundle {
+        &self.bundle
+    }
+
+    /// SHA-256 of the signed bytes, lower-case hex.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The envelope as it came, to be kept on disk.
+    pub fn envelope(&self) -> &[u8] {
+        &self.envelope
+    }
+}
+
+/// Opens a signed trust bundle. An expired one opens too: see [`TrustedBundle::is_expired`].
+///
+/// # Errors
+/// When it is not signed as `pin` and itself demand, not the successor of the current one, or invalid.
+pub fn open_bundle(bytes: &[u8], pin: Pin<'_>) -> Result<TrustedBundle, BundleError> {
+    let envelope = Envelope::parse(bytes)?;
+    match pin {
+        Pin::Roots { keys, threshold, .. } => quorum(&envelope, "the pinned roots", keys, threshold)?,
+        Pin::Current(current) => {
+            quorum(&envelope, "the current roots", &current.roots, current.bundle.root.threshold)?;
+        }
+        Pin::Kept => {}
+    }
+    if envelope.payload_type != TRUST_TYPE {
+        return Err(BundleError::Type(envelope.payload_type));
+    }
+    let bundle: TrustBundle = json::read(&envelope.payload)?;
+    let (roots, keys) = check(&bundle)?;
+    quorum(&envelope, "its own roots", &roots, bundle.root.threshold)?;
+    succeeds(&bundle, pin)?;
+    Ok(TrustedBundle { digest: envelope.digest(), envelope: bytes.to_vec(), bundle, roots, keys })
+}
+
+/// Checks a bundle that is about to be signed, as every node will.
+///
+/// # Errors
+/// When it is invalid.
+pub fn check_bundle(bundle: &TrustBundle) -> Result<(), BundleError> {
+    check(bundle).map(|_| ())
+}
+
+fn succeeds(bundle: &TrustBundle, pin: Pin<'_>) -> Result<(), BundleError> {
+    let wanted = match pin {
+        Pin::Roots { fleet, .. } => fleet,
+        Pin::Current(current) => current.fleet(),
+        Pin::Kept => &bundle.fleet,
+    };
+    if bundle.fleet != wanted {
+        return Err(BundleError::Fleet { wanted: wanted.to_owned(), found: bundle.fleet.clone() });
+    }
+    match pin {
+        Pin::Current(current) if Some(bundle.version) != current.version().checked_add(1) => {
+            Err(BundleError::Version { current: current.version(), found: bundle.version })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Counts distinct keys, never signatures.
+fn quorum(envelope: &Envelope, whose: &'static str, keys: &[PublicKey], needed: u32) -> Result<(), BundleError> {
+    let encoded = crate::wire::pae(&envelope.payload_type, &envelope.payload);
+    let distinct: HashSet<&PublicKey> = keys.iter().collect();
+    let signed = |key: &&&PublicKey| envelope.signatures.iter().any(|s| key.verify_encoded(&encoded, &s.sig));
+    let found = distinct.iter().filter(signed).count();
+    // A threshold of nothing would let everybody in.
+    if needed == 0 || found < needed as usize { Err(BundleError::Quorum { whose, needed, found }) } else { Ok(()) }
+}
+
+fn invalid(message: impl Into<String>) -> BundleError {
+    BundleError::Invalid(message.into())
+}
+
+fn check(bundle: &TrustBundle) -> Result<(Vec<PublicKey>, Vec<TrustedKey>), BundleError> {
+    if !is_token(&bundle.fleet) {
+        return Err(invalid(format!("the fleet \"{}\" is not 1 to 63 of a-z, 0-9, _ and -", bundle.fleet)));
+    }
+    if bundle.version == 0 {
+        return Err(invalid("versions begin with 1"));
+    }
+    let roots = check_roots(bundle)?;
+    let mut ids = HashSet::new();
+    let mut known = HashSet::new();
+    let mut keys = Vec::with_capacity(bundle.keys.len());
+    for key in &bundle.keys {
+        let trusted = check_key(key, &bundle.revoked)?;
+        if !ids.insert(key.id.as_str()) {
+            return Err(invalid(format!("the key id \"{}\" is there twice", key.id)));
+        }
+        // One key under two names would be counted as two signers.
+        if !known.insert(trusted.key) {
+            return Err(invalid(format!("the key of \"{}\" is there under another id too", key.id)));
+        }
+        keys.push(trusted);
+    }
+    for (number, rule) in (1..).zip(&bundle.rules) {
+        check_rule(rule).map_err(|why| invalid(format!("rule {number} {why}")))?;
+    }
+    Ok((roots, keys))
+}
+
+fn check_roots(bundle: &TrustBundle) -> Result<Vec<PublicKey>, BundleError> {
+    let mut roots = Vec::with_capacity(bundle.root.keys.len());
+    for (number, text) in (1..).zip(&bundle.root.keys) {
+        let key: PublicKey = text.parse().map_err(|error| BundleError::Key(format!("root key {number}"), error))?;
+        if roots.contains(&key) {
+            return Err(invalid(format!("root key {number} is there twice")));
+        }
+        roots.push(key);
+    }
+    let threshold = bundle.root.threshold;
+    if threshold == 0 || threshold as usize > roots.len() {
+        return Err(invalid(format!("the threshold {threshold} does not fit its {} root keys", roots.len())));
+    }
+    Ok(roots)
+}
+
+fn check_key(key: &OperatorKey, revoked: &[String]) -> Result<TrustedKey, BundleError> {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"@._-+".contains(&b);
+    if key.id.is_empty() || key.id.len() > 64 || !key.id.bytes().all(good) {
+        return Err(invalid(format!("the key id \"{}\" is not 1 to 64 letters, digits and @ . _ - +", key.id.escape_debug())));
+    }
+    if key.not_before.zip(key.not_after).is_some_and(|(from, to)| from >= to) {
+        return Err(invalid(format!("the key \"{}\" is never valid", key.id)));
+    }
+    Ok(TrustedKey {
+        key: key.key.parse().map_err(|error| BundleError::Key(format!("key \"{}\"", key.id), error))?,
+        id: key.id.clone(),
+        not_before: key.not_before,
+        not_after: key.not_after,
+        revoked: revoked.contains(&key.id),
+    })
+}
+
+fn check_rule(rule: &Rule) -> Result<(), &'static str> {
+    let lists = [&rule.actions, &rule.types, &rule.names, &rule.nodes, &rule.groups, &rule.channels];
+    if rule.keys.is_empty() {
+        return Err("names no keys");
+    }
+    // Whether an empty list means nothing or everything is not left to the reader.
+    if lists.into_iter().flatten().any(Vec::is_empty) {
+        return Err("has an empty list");
+    }
+    if rule.quorum == 0 {
+        return Err("has the quorum 0");
+    }
+    if rule.max_nodes == Some(0) {
+        return Err("allows no nodes");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::trust::{SigningKey, seal};
+
+    fn key(seed: u8) -> SigningKey {
+        SigningKey::from_seed(&[seed; 32])
+    }
+
+    fn short(seed: u8) -> String {
+        key(seed).public().to_short()
+    }
+
+    fn bundle(version: u64, roots: &[u8], threshold: u32) -> Value {
+        json!({
+            "fleet": "prod", "version": version, "expires": "2027-01-01T00:00:00Z",
+            "root": {"threshold": threshold, "keys": roots.iter().map(|seed| short(*seed)).collect::<Vec<_>>()},
+            "keys": [{"id": "ops-alice", "key": short(50)}, {"id": "ops-bob", "key": short(51)}],
+            "revoked": ["ops-bob"],
+            "rules": [{"keys": ["ops-*"]}],
+        })
+    }
+
+    fn signed(bundle: &Value, by: &[u8]) -> Vec<u8> {
+        let keys: Vec<SigningKey> = by.iter().map(|seed| key(*seed)).collect();
+        let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|key| ("root", key)).collect();
+        seal(TRUST_TYPE, bundle.to_string().into_bytes(), &keys).encode()
+    }
+
+    fn code(result: Result<TrustedBundle, BundleError>) -> Result<u64, &'static str> {
+        result.map(|bundle| bundle.version()).map_err(|error| error.code().as_str())
+    }
+
+    #[test]
+    fn the_first_bundle_needs_the_pinned_roots() {
+        let pinned = [key(1).public(), key(2).public(), key(3).public()];
+        let pin = Pin::Roots { fleet: "prod", keys: &pinned, threshold: 2 };
+        let two = bundle(7, &[1, 2, 3], 2);
+        for (bytes, wanted) in [
+            (signed(&two, &[1, 3]), Ok(7)),
+            (signed(&two, &[1]), Err("trust_quorum")),
+            (signed(&two, &[1, 1, 1]), Err("trust_quorum")),
+            (signed(&two, &[1, 9]), Err("trust_quorum")),
+            (signed(&two, &[]), Err("trust_quorum")),
+            // The pinned roots signed, but it names others as its own.
+            (signed(&bundle(7, &[8, 9], 1), &[1, 2]), Err("trust_quorum")),
+            (seal("x", two.to_string().into(), &[("", &key(1)), ("", &key(2))]).encode(), Err("wrong_type")),
+            (signed(&json!({}), &[1, 2]), Err("malformed")),
+        ] {
+            assert_eq!(code(open_bundle(&bytes, pin)), wanted);
+        }
+        let other = Pin::Roots { fleet: "test", keys: &pinned, threshold: 2 };
+        assert_eq!(code(open_bundle(&signed(&two, &[1, 2]), other)), Err("wrong_fleet"));
+        let nobody = Pin::Roots { fleet: "prod", keys: &pinned, threshold: 0 };
+        assert_eq!(code(open_bundle(&signed(&two, &[1, 2]), nobody)), Err("trust_quorum"));
+        let doubled = [key(1).public(), key(1).public()];
+        let doubled = Pin::Roots { fleet: "prod", keys: &doubled, threshold: 2 };
+        assert_eq!(code(open_bundle(&signed(&bundle(1, &[1], 1), &[1]), doubled)), Err("trust_quorum"));
+    }
+
+    #[test]
+    fn the_next_one_needs_both_generations_of_roots() {
+        let current = open_bundle(&signed(&bundle(7, &[1, 2], 2), &[1, 2]), Pin::Kept).unwrap();
+        for (version, roots, by, wanted) in [
+            (8, vec![1, 2], vec![1, 2], Ok(8)),
+            (8, vec![3, 4], vec![1, 2, 3, 4], Ok(8)),
+            (8, vec![3, 4], vec![3, 4], Err("trust_quorum")),
+            (8, vec![3, 4], vec![1, 2], Err("trust_quorum")),
+            (8, vec![3, 4], vec![1, 2, 3], Err("trust_quorum")),
+            (7, vec![1, 2], vec![1, 2], Err("trust_version")),
+            (6, vec![1, 2], vec![1, 2], Err("trust_version")),
+            (9, vec![1, 2], vec![1, 2], Err("trust_version")),
+        ] {
+            let next = open_bundle(&signed(&bundle(version, &roots, 2), &by), Pin::Current(&current));
+            assert_eq!(code(next), wanted, "{version} {roots:?} {by:?}");
+        }
+        let mut other = bundle(8, &[1, 2], 2);
+        other["fleet"] = json!("test");
+        assert_eq!(code(open_bundle(&signed(&other, &[1, 2]), Pin::Current(&current))), Err("wrong_fleet"));
+    }
+
+    #[test]
+    fn keys_know_their_window_and_whether_they_are_revoked() {
+        let mut value = bundle(1, &[1], 1);
+        value["keys"][0]["not_before"] = json!("2026-01-01T00:00:00Z");
+        value["keys"][0]["not_after"] = json!("2026-02-01T00:00:00Z");
+        let trusted = open_bundle(&signed(&value, &[1]), Pin::Kept).unwrap();
+        let (alice, bob) = (&trusted.keys()[0], &trusted.keys()[1]);
+        assert!(!alice.revoked && bob.revoked);
+        for (time, wanted) in [
+            ("2025-12-31T23:59:59Z", false),
+            ("2026-01-01T00:00:00Z", true),
+            ("2026-02-01T00:00:00Z", true),
+            ("2026-02-01T00:00:01Z", false),
+        ] {
+            assert_eq!(alice.is_in_time(time.parse().unwrap()), wanted, "{time}");
+        }
+        assert!(!trusted.is_expired("2027-01-01T00:00:00Z".parse().unwrap()));
+        assert!(trusted.is_expired("2027-01-01T00:00:01Z".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_invalid_bundle_is_refused_whoever_signed_it() {
+        let weak = "ed25519:AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        for (pointer, change, wanted) in [
+            ("/fleet", json!("a.b"), "bad_trust"),
+            ("/version", json!(0), "bad_trust"),
+            ("/root/threshold", json!(0), "bad_trust"),
+            ("/root/threshold", json!(2), "bad_trust"),
+            ("/root/keys", json!([short(1), short(1)]), "bad_trust"),
+            ("/root/keys", json!([short(1), key(1).public().to_openssh("again")]), "bad_trust"),
+            ("/root/keys", json!([short(1), weak]), "weak_key"),
+            ("/root/keys", json!([]), "bad_trust"),
+            ("/root/x", json!(1), "malformed"),
+            ("/keys/0/id", json!("ops-bob"), "bad_trust"),
+            ("/keys/0/id", json!("ops*"), "bad_trust"),
+            ("/keys/0/id", json!(""), "bad_trust"),
+            ("/keys/0/key", json!(short(51)), "bad_trust"),
+            ("/keys/0/key", json!(weak), "weak_key"),
+            ("/keys/0/key", json!("x"), "bad_trust"),
+            ("/keys/0/x", json!(1), "malformed"),
+            ("/rules/0/keys", json!([]), "bad_trust"),
+            ("/rules/0/types", json!([]), "bad_trust"),
+            ("/rules/0/quorum", json!(0), "bad_trust"),
+            ("/rules/0/max_nodes", json!(0), "bad_trust"),
+            ("/rules/0/x", json!(1), "malformed"),
+            ("/x", json!(1), "malformed"),
+        ] {
+            let mut value = bundle(1, &[1], 1);
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            value.pointer_mut(parent).unwrap()[key] = change.clone();
+            assert_eq!(code(open_bundle(&signed(&value, &[1]), Pin::Kept)), Err(wanted), "{pointer} = {change}");
+        }
+        let mut value = bundle(1, &[1], 1);
+        value["keys"][0]["not_before"] = json!("2026-01-01T00:00:00Z");
+        value["keys"][0]["not_after"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(code(open_bundle(&signed(&value, &[1]), Pin::Kept)), Err("bad_trust"));
+    }
+}

@@ -1,0 +1,203 @@
+//! Local limits: what a node does not do, whoever signs it. From its own configuration, never from the wire.
+
+use std::path::Path;
+
+use url::Url;
+
+use crate::wire::command::{Action, Command, Ensure};
+
+use super::glob;
+use super::reach::{EXEC, reaches, urls};
+
+/// Types whose names are paths.
+const PATH_TYPES: &[&str] = &["file", "archive", "scaffold"];
+
+/// What a node may be asked to do. `None` is no limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Resource types that may be managed.
+    pub types: Option<Vec<String>>,
+    /// Directories (absolute) below which files may be managed.
+    pub paths: Option<Vec<String>>,
+    /// Whether commands may be run: `exec`, and the health checks and post commands of other types.
+    pub exec: bool,
+    /// Hosts that may be fetched from, as `repo.example.org` or `*.example.org`.
+    pub fetch_hosts: Option<Vec<String>>,
+    /// Whether manifests may be applied.
+    pub apply: bool,
+}
+
+impl Default for Limits {
+    /// Everything but commands.
+    fn default() -> Self {
+        Self { types: None, paths: None, exec: false, fetch_hosts: None, apply: true }
+    }
+}
+
+impl Limits {
+    /// Whether a command is within the limits, as far as its signed bytes tell.
+    ///
+    /// What a manifest holds, where links lead and where servers redirect to is known only at run
+    /// time: the engine asks again, with [`Self::type_allowed`], [`Self::path_allowed`] and
+    /// [`Self::host_allowed`].
+    ///
+    /// # Errors
+    /// What is over a limit, in words.
+    pub fn check(&self, command: &Command) -> Result<(), String> {
+        match &command.action {
+            Action::Ensure(ensure) => self.check_resource(ensure),
+            Action::Apply(_) if !self.apply => Err("this node applies no manifests from the network".to_owned()),
+            Action::Apply(apply) => self.check_url(&apply.url),
+        }
+    }
+
+    fn check_resource(&self, ensure: &Ensure) -> Result<(), String> {
+        for reach in reaches(ensure) {
+            if !self.type_allowed(reach.kind) {
+                return Err(match reach.kind {
+                    EXEC if !self.exec => "this node runs no commands from the network".to_owned(),
+                    kind => format!("this node does not manage the type {kind}"),
+                });
+            }
+            let by_path = self.paths.is_some() && PATH_TYPES.contains(&reach.kind);
+            if by_path && (glob::is_template(reach.name) || !self.path_allowed(Path::new(reach.name))) {
+                return Err(format!("this node does not manage the path \"{}\"", reach.name));
+            }
+        }
+        urls(ensure).into_iter().try_for_each(|url| self.check_url(url))
+    }
+
+    fn check_url(&self, text: &str) -> Result<(), String> {
+        if self.fetch_hosts.is_none() {
+            return Ok(());
+        }
+        let no = || format!("this node does not fetch from \"{}\"", without_user(text));
+        if glob::is_template(text) {
+            return Err(no());
+        }
+        let url = Url::parse(text).map_err(|_| no())?;
+        match (url.scheme(), url.host_str()) {
+            // The node itself, and the server that the command came from.
+            ("file" | "obj", _) => Ok(()),
+            (_, Some(host)) if self.host_allowed(host) => Ok(()),
+            _ => Err(no()),
+        }
+    }
+
+    /// Whether resources of this type may be managed; `exec` is also asked for every command that another type runs.
+    pub fn type_allowed(&self, kind: &str) -> bool {
+        let listed = self.types.as_ref().is_none_or(|types| types.iter().any(|t| t == kind));
+        listed && (self.exec || kind != EXEC) && (self.apply || kind != "apply")
+    }
+
+    /// Whether this path may be managed, compared part by part after `.` and `..` are resolved.
+    pub fn path_allowed(&self, path: &Path) -> bool {
+        let Some(allowed) = &self.paths else { return true };
+        let Some(path) = path.to_str().filter(|path| path.starts_with('/')) else { return false };
+        let path = glob::normal(path);
+        allowed.iter().filter(|prefix| prefix.starts_with('/')).any(|prefix| Path::new(&path).starts_with(glob::normal(prefix)))
+    }
+
+    /// Whether this host may be fetched from.
+    pub fn host_allowed(&self, host: &str) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let Some(allowed) = &self.fetch_hosts else { return true };
+        allowed.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), &host))
+    }
+}
+
+/// A URL without user and password, for messages.
+fn without_user(text: &str) -> String {
+    let Ok(mut url) = Url::parse(text) else { return "(not a URL)".to_owned() };
+    if url.username().is_empty() && url.password().is_none() {
+        return text.to_owned();
+    }
+    match (url.set_username(""), url.set_password(None)) {
+        (Ok(()), Ok(())) => url.into(),
+        _ => "(not a URL)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn ensure(kind: &str, properties: &Value) -> Ensure {
+        Ensure { kind: kind.into(), properties: properties.as_object().unwrap().clone() }
+    }
+
+    #[test]
+    fn paths_are_compared_part_by_part() {
+        let limits = Limits { paths: Some(vec!["/srv/www".into(), "/opt/".into()]), ..Limits::default() };
+        for (path, wanted) in [
+            ("/srv/www", true),
+            ("/srv/www/a/b", true),
+            ("/srv/www/./a", true),
+            ("/opt/x", true),
+            ("/srv/www2", false),
+            ("/srv/www/../../etc/passwd", false),
+            ("/srv/www/..", false),
+            ("/srv", false),
+            ("srv/www/a", false),
+            ("", false),
+        ] {
+            assert_eq!(limits.path_allowed(Path::new(path)), wanted, "{path}");
+            let file = ensure("file", &json!({"name": path}));
+            assert_eq!(limits.check_resource(&file).is_ok(), wanted, "{path}");
+        }
+        for properties in [
+            json!({"name": "/srv/www/{{ Facts.x }}"}),
+            json!({"name": "/srv/www/a", "source": "/etc/shadow"}),
+            json!({"name": "/srv/www/a", "source": 7}),
+        ] {
+            assert!(limits.check_resource(&ensure("file", &properties)).is_err(), "{properties}");
+        }
+        assert!(limits.check_resource(&ensure("archive", &json!({"name": "/opt/a.tgz", "extract_parent": "/etc"}))).is_err());
+        assert!(limits.check_resource(&ensure("service", &json!({"name": "nginx"}))).is_ok());
+        assert!(Limits::default().path_allowed(Path::new("/etc/passwd")));
+    }
+
+    #[test]
+    fn commands_are_off_by_default_in_every_form() {
+        let limits = Limits::default();
+        for (kind, properties) in [
+            ("exec", json!({"name": "id"})),
+            ("file", json!({"name": "/a", "health_checks": [{"command": "id"}]})),
+            ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {}}]})),
+            ("scaffold", json!({"name": "/a", "post": [{"*": "id"}]})),
+        ] {
+            let resource = ensure(kind, &properties);
+            assert_eq!(limits.check_resource(&resource).unwrap_err(), "this node runs no commands from the network");
+            assert!(Limits { exec: true, ..Limits::default() }.check_resource(&resource).is_ok());
+        }
+        let files = Limits { types: Some(vec!["file".into()]), exec: true, ..Limits::default() };
+        assert!(files.check_resource(&ensure("exec", &json!({"name": "id"}))).is_err());
+        assert!(!Limits { apply: false, ..Limits::default() }.type_allowed("apply"));
+    }
+
+    #[test]
+    fn hosts_are_those_of_the_url() {
+        let limits = Limits { fetch_hosts: Some(vec!["good.example".into(), "*.cdn.example".into()]), ..Limits::default() };
+        for (url, wanted) in [
+            ("https://good.example/m.tgz", true),
+            ("https://GOOD.example:8443/m.tgz", true),
+            ("https://a.cdn.example/m.tgz", true),
+            ("https://cdn.example/m.tgz", false),
+            ("https://good.example@evil.example/m.tgz", false),
+            ("https://good.example.evil.example/m.tgz", false),
+            ("https://evil.example/?good.example", false),
+            ("https://127.0.0.1/m.tgz", false),
+            ("https://{{ x }}/m.tgz", false),
+            ("good.example/m.tgz", false),
+            ("obj://bucket/key", true),
+            ("file:///srv/m.tgz", true),
+        ] {
+            assert_eq!(limits.check_url(url).is_ok(), wanted, "{url}");
+        }
+        let archive = ensure("archive", &json!({"name": "/a.tgz", "url": "https://u:pw@evil.example/a.tgz"}));
+        let message = limits.check_resource(&archive).unwrap_err();
+        assert_eq!(message, "this node does not fetch from \"https://evil.example/a.tgz\"");
+    }
+}
