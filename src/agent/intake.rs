@@ -108,7 +108,7 @@ impl Task {
     /// Everything that must not be torn apart; nothing in here waits for the network.
     fn decide(&self, message: &Message, reply: Option<&str>) -> Answer {
         match self.node.verify(|verifier| verifier.open(&message.payload, Some(&message.subject))) {
-            Ok(Opened::New(verified)) => self.accept(&verified, reply),
+            Ok(Opened::New(verified)) => self.accept(&verified, &message.subject, reply),
             Ok(Opened::NotSelected(verified)) => {
                 Answer::Ack(verified.get().id, verified.digest().to_owned(), AckStatus::NotSelected)
             }
@@ -123,7 +123,7 @@ impl Task {
         }
     }
 
-    fn accept(&self, verified: &Verified<Command>, reply: Option<&str>) -> Answer {
+    fn accept(&self, verified: &Verified<Command>, subject: &str, reply: Option<&str>) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let no = |outcome, code, why: String| {
             Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
@@ -138,7 +138,7 @@ impl Task {
                 return no(DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned());
             }
         };
-        if let Err(error) = self.node.disk.accept(verified) {
+        if let Err(error) = self.node.disk.accept(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
             return no(DoneOutcome::Refused, Code::Storage, why);
@@ -162,7 +162,7 @@ impl Task {
                 // Anybody who can publish can make refusals: they must not fill the disk.
                 if self.refusals.take() {
                     self.node.post_refusal(done, subject, keyids.clone());
-                    self.node.post_done(done);
+                    self.node.post_not_taken(done);
                 }
                 (say::json(done), None)
             }

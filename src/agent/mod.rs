@@ -5,6 +5,7 @@
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
+//! - `known.rs` answers what a command asks about the facts of the host;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
 //! - `notify.rs` talks to the service manager.
 //!
@@ -18,6 +19,7 @@ pub mod connect;
 mod disk;
 mod intake;
 mod jitter;
+mod known;
 mod limits;
 mod notify;
 mod recover;
@@ -40,25 +42,22 @@ use uuid::Uuid;
 use crate::config::Settings;
 use crate::host::fs::{self, FsError};
 use crate::host::Host;
-use crate::store::StoreError;
+use crate::store::{Class, Message, StoreError};
 use crate::transport::{Bus, TransportError};
-use crate::trust::{Limits, TrustedBundle, Verifier};
+use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
 use crate::wire::subject::{EventKind, Stage};
-use crate::wire::command::{Command, Action};
-use crate::wire::report::ChannelState;
-use crate::wire::{Done, DoneOutcome, Subjects};
+use crate::wire::command::Command;
+use crate::wire::{Done, Subjects};
 
 use board::{Board, Standing, Topic};
-use disk::{Disk, Post};
+use disk::Disk;
+use known::Known;
 
 /// How long stopping may take after the run has ended: the last results, the last state, the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Gives the facts of this host, anew each time.
 pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
-
-/// Evaluates an expression over facts.
-pub type Condition = Arc<dyn Fn(&str, Value) -> Result<bool, String> + Send + Sync>;
 
 /// What an agent is made of, beside its settings: what only the edge of the program knows.
 #[derive(Clone)]
@@ -108,6 +107,7 @@ struct Node {
     search_path: Option<String>,
     environ: BTreeMap<String, String>,
     facts: Facts,
+    known: Known,
     trust: TrustedBundle,
     limits: Limits,
     disk: Disk,
@@ -179,10 +179,10 @@ impl Node {
         fs::create_directory(&settings.state_dir, 0o700)?;
         let trust = anchor::find(&settings)?;
         anchor::keep(&settings, &trust)?;
-        // Only what a command that died left behind.
-        fs::remove_all(&settings.state_dir.join("work"))?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
-        let disk = Disk::open(&settings, host.now()).map_err(store)?;
+        let disk = Disk::open(&settings).map_err(store)?;
+        // Only what a command that died left behind: the directory is this agent's alone now.
+        fs::remove_all(&settings.state_dir.join("work"))?;
         let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
         Ok(Self {
             subjects: Subjects::new(settings.fleet.clone()),
@@ -193,6 +193,7 @@ impl Node {
             host,
             search_path,
             environ,
+            known: Known::new(Arc::clone(&facts)),
             facts,
             trust,
             disk,
@@ -206,14 +207,14 @@ impl Node {
 
     /// Lends the verifier as it is now.
     fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
-        let condition = |expression: &str| limits::holds(expression, &self.facts);
+        let condition = |expression: &str| self.known.holds(expression);
         work(&Verifier {
             trust: &self.trust,
             node: &self.settings.node,
             groups: &self.settings.groups,
             limits: &self.limits,
             subjects: &self.subjects,
-            now: self.disk.time_floor().max(self.now()),
+            now: self.disk.not_before(self.now()),
             seen: &self.disk,
             condition: &condition,
         })
@@ -221,16 +222,16 @@ impl Node {
 
     /// Notes on the board what a command changes by being accepted.
     fn accepted(&self, command: &Command) {
-        let (Some(channel), Action::Apply(apply)) = (&command.channel, &command.action) else { return };
-        let state = ChannelState { epoch: channel.epoch, serial: channel.serial, digest: apply.sha256.clone() };
-        self.board.change(|standing| {
-            standing.channels.insert(channel.name.clone(), state);
-        });
+        if let Some((channel, state)) = disk::moved(command) {
+            self.board.change(|standing| {
+                standing.channels.insert(channel.to_owned(), state);
+            });
+        }
     }
 
     /// Puts a message into the outbox.
-    fn post(&self, post: &Post) {
-        self.noted(self.disk.post(post));
+    fn post(&self, message: &Message) {
+        self.noted(self.disk.post(message));
     }
 
     /// Shows on the board whether the disk still takes what must survive.
@@ -241,45 +242,47 @@ impl Node {
         }
     }
 
+    fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
+        let subject = self.subjects.event(&self.settings.node, kind).as_str().to_owned();
+        Message { subject, msg_id: id.to_string(), payload, class }
+    }
+
     /// The end of a command: on disk, in the outbox.
     fn finish(&self, done: &Done) {
         if let Some(id) = done.id {
-            self.noted(self.disk.finish(id, done, &self.done_post(id, done, false)));
+            self.noted(self.disk.finish(id, done, &self.result(id, done, self.result_id(id))));
         }
     }
 
-    fn done_post(&self, id: Uuid, done: &Done, unique: bool) -> Post {
-        let node = &self.settings.node;
-        let message = if unique { self.host.new_id().to_string() } else { format!("{id}.{node}.done") };
-        Post { subject: self.subjects.job(id, node, Stage::Done), id: message, payload: say::json(done), lasting: true }
+    /// What the server knows the result of a command by: the same, however often it is sent.
+    fn result_id(&self, id: Uuid) -> String {
+        format!("{id}.{}.done", self.settings.node)
+    }
+
+    fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
+        let subject = self.subjects.job(id, &self.settings.node, Stage::Done).as_str().to_owned();
+        Message { subject, msg_id, payload: say::json(done), class: Class::Result }
     }
 
     /// Publishes the result of a command that was not taken, unless it has or will have another one:
     /// what is sent a second time must not change how the first time ended.
-    fn post_done(&self, done: &Done) {
-        if let Some(id) = done.id.filter(|id| done.outcome != DoneOutcome::Expired && !self.disk.knows(*id)) {
-            self.post(&self.done_post(id, done, true));
+    fn post_not_taken(&self, done: &Done) {
+        let Some(id) = done.id.filter(|id| self.disk.seen(*id).is_none()) else { return };
+        // The ledger forgets an hour after a command's time; what is older may have run long ago.
+        let made = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok()).unwrap_or_default();
+        if self.now().as_second() - made < 1800 {
+            self.post(&self.result(id, done, self.host.new_id().to_string()));
         }
     }
 
     fn post_refusal(&self, done: &Done, subject: &str, keyids: Vec<String>) {
         let refused = say::refused(self, done, subject, keyids);
-        self.post(&Post {
-            subject: self.subjects.event(&self.settings.node, EventKind::Refused),
-            id: refused.event_id.to_string(),
-            payload: say::json(&refused),
-            lasting: true,
-        });
+        self.post(&self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event));
     }
 
     fn post_life(&self, what: &str) {
         let life = say::life(self, what);
-        self.post(&Post {
-            subject: self.subjects.event(&self.settings.node, EventKind::Life),
-            id: life.event_id.to_string(),
-            payload: say::json(&life),
-            lasting: true,
-        });
+        self.post(&self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result));
     }
 
     /// Sends something that may get lost.

@@ -5,10 +5,9 @@
 
 use std::collections::VecDeque;
 
-use crate::wire::subject::Stage;
-use crate::wire::{AckStatus, DoneOutcome};
+use crate::store::Unfinished;
+use crate::wire::DoneOutcome;
 
-use super::disk::Left;
 use super::work::Job;
 use super::{Node, say};
 
@@ -17,31 +16,38 @@ pub(super) fn recover(node: &Node) -> VecDeque<Job> {
     let mut again = VecDeque::new();
     for left in node.disk.unfinished() {
         if left.started {
-            let mut done = say::done(node, Some(left.id), &left.digest, DoneOutcome::Interrupted);
-            done.message = Some("the agent ended while it ran".to_owned());
-            tracing::warn!(id = %left.id, "was interrupted");
-            node.finish(&done);
-            continue;
+            interrupted(node, &left);
+        } else {
+            again.extend(reopen(node, &left));
         }
-        again.extend(reopen(node, &left));
     }
     again
 }
 
-fn reopen(node: &Node, left: &Left) -> Option<Job> {
+fn interrupted(node: &Node, left: &Unfinished) {
+    // It may have ended, and only the ledger not have been told.
+    if let Some(done) = node.disk.result_on_its_way(&node.result_id(left.id)) {
+        node.noted(node.disk.note_done(left.id, &done));
+        return;
+    }
+    tracing::warn!(id = %left.id, "was interrupted");
+    let mut done = say::done(node, Some(left.id), &left.digest, DoneOutcome::Interrupted);
+    done.message = Some("the agent ended while it ran".to_owned());
+    node.finish(&done);
+}
+
+fn reopen(node: &Node, left: &Unfinished) -> Option<Job> {
     match node.verify(|verifier| verifier.reopen(&left.envelope)) {
         // Its time is looked at when its turn comes, as for every command that waits.
         Ok(verified) => {
             tracing::info!(id = %left.id, "taken up again");
-            let ack = say::json(&say::ack(node, left.id, &left.digest, AckStatus::Accepted));
-            drop(ack);
             Some(Job { command: verified.get().clone(), digest: left.digest.clone(), reply: None })
         }
         Err(refusal) => {
             let why = (refusal.code, refusal.message);
             let done = say::not_done(node, Some(left.id), &left.digest, DoneOutcome::Refused, why);
             node.finish(&done);
-            node.post_refusal(&done, node.subjects.job(left.id, &node.settings.node, Stage::Done).as_str(), refusal.keyids);
+            node.post_refusal(&done, left.subject.as_deref().unwrap_or_default(), refusal.keyids);
             None
         }
     }

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::diag::chain;
+use crate::store::{Queued, StoreError};
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
 
 use super::board::Topic;
-use super::disk::Waiting;
 use super::{Node, jitter};
 
 /// How many are on their way at once: enough to hide the way there and back, few enough that a fleet
@@ -54,7 +54,7 @@ impl Task {
         let mut link = self.bus.watch();
         let (mut attempt, mut connects) = (0, 0);
         loop {
-            let batch = self.node.disk.batch(TOGETHER);
+            let Some(batch) = self.batch().await else { continue };
             if batch.is_empty() {
                 self.node.board.fine(Topic::Reports);
                 attempt = 0;
@@ -87,27 +87,43 @@ impl Task {
         }
     }
 
-    /// Sends together; what was stored is forgotten, whatever became of the others.
-    async fn send(&self, batch: Vec<Waiting>) -> Result<(), TransportError> {
-        let sent = batch.into_iter().map(|waiting| async {
-            let headers = [(MESSAGE_ID, waiting.id.as_str())];
-            let result = self.bus.publish_stored(&waiting.subject, &headers, waiting.payload).await;
-            (waiting.place, waiting.subject, result)
+    /// What is to be sent next; nothing, after a pause, when it can't be read.
+    async fn batch(&self) -> Option<Vec<Queued>> {
+        let batch = self.node.disk.batch(TOGETHER);
+        if batch.is_err() {
+            tokio::time::sleep(jitter::backoff(6)).await;
+        }
+        self.noted(batch)
+    }
+
+    fn noted<T>(&self, result: Result<T, StoreError>) -> Option<T> {
+        result.inspect_err(|error| self.node.board.trouble(Topic::Disk, chain(error))).ok()
+    }
+
+    /// Sends together, and forgets what was stored up to the first that was not.
+    /// Those after it are sent once more; the server knows them by their id.
+    async fn send(&self, batch: Vec<Queued>) -> Result<(), TransportError> {
+        let sent = batch.into_iter().map(|Queued { seq, message }| async move {
+            let headers = [(MESSAGE_ID, message.msg_id.as_str())];
+            (seq, self.bus.publish_stored(&message.subject, &headers, message.payload).await)
         });
         let mut failed = Ok(());
-        let mut stored = Vec::new();
-        for (place, subject, result) in join_all(sent).await {
+        let mut through = None;
+        for (seq, result) in join_all(sent).await {
             match result {
-                Ok(_) => stored.push(place),
+                Ok(_) => {}
                 // It would never pass, and hold up all that come after it.
-                Err(error @ TransportError::TooLarge { .. }) => {
-                    tracing::error!(subject, error = %chain(&error), "dropped a message");
-                    stored.push(place);
+                Err(error @ TransportError::TooLarge { .. }) => tracing::error!(error = %chain(&error), "dropped a message"),
+                Err(error) => {
+                    failed = Err(error);
+                    break;
                 }
-                Err(error) => failed = Err(error),
             }
+            through = Some(seq);
         }
-        self.node.disk.stored(&stored);
+        if let Some(through) = through {
+            self.noted(self.node.disk.stored(through));
+        }
         failed
     }
 }

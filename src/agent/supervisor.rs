@@ -13,7 +13,7 @@ use crate::host::Cancel;
 use crate::transport::Bus;
 use crate::trust::Code;
 use crate::wire::command::Action;
-use crate::wire::{Done, DoneOutcome};
+use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
 use super::work::{self, Ended, Job};
@@ -90,7 +90,7 @@ impl Task {
             let why = format!("it expired at {} while it waited", job.command.expires);
             return say::not_done(&node, Some(job.id()), &job.digest, DoneOutcome::Expired, (Code::Expired, why));
         }
-        if let Err(error) = node.disk.started(job.id()) {
+        if let Err(error) = node.disk.start(job.id()) {
             let why = crate::diag::chain(&error);
             node.board.trouble(Topic::Disk, why.clone());
             return Ended::refused(Code::Storage, why).into_done(&node, job);
@@ -145,7 +145,8 @@ impl Task {
         tracing::info!(id = %job.id(), outcome = ?done.outcome, message = done.message.as_deref(), "done");
         self.node.finish(&done);
         if done.outcome == DoneOutcome::Refused {
-            self.node.post_refusal(&done, "", Vec::new());
+            let subject = self.node.subjects.command(&job.command).into_iter().next();
+            self.node.post_refusal(&done, subject.as_ref().map_or("", Subject::as_str), Vec::new());
         }
         // The stream is the truth; this only saves whoever waits a way.
         if let Some(reply) = &job.reply {

@@ -18,14 +18,13 @@ use crate::manifest::fetch::{self, FetchError, ObjectGet, Pin};
 use crate::manifest::{MAX_MANIFEST, Source};
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, ManifestId, Outcome, RunOutcome, TransactionEvent};
-use crate::store::MemorySession;
+use crate::store::{Class, MemorySession};
 use crate::transport::Bus;
 use crate::trust::Code;
 use crate::wire::command::{Action, Apply, Command};
 use crate::wire::subject::EventKind;
 use crate::wire::{Done, DoneOutcome};
 
-use super::disk::Post;
 use super::limits::{self, Permitted};
 use super::{Node, say};
 
@@ -274,12 +273,7 @@ fn state(
 }
 
 fn publish_state(node: &Node, state: &ApplyState) {
-    node.post(&Post {
-        subject: node.subjects.event(&node.settings.node, EventKind::Run),
-        id: state.event_id.to_string(),
-        payload: say::json(state),
-        lasting: true,
-    });
+    node.post(&node.event(EventKind::Run, state.event_id, say::json(state), Class::Result));
     node.board.change(|standing| standing.last_run = Some(state.clone()));
 }
 
@@ -294,12 +288,8 @@ impl Heard<'_> {
     fn hear(&mut self, event: &TransactionEvent) {
         let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
         if matters || self.node.settings.events == Publish::All {
-            self.node.post(&Post {
-                subject: self.node.subjects.event(&self.node.settings.node, EventKind::Transaction),
-                id: event.event_id.to_string(),
-                payload: say::json(&within_size(event.clone())),
-                lasting: false,
-            });
+            let payload = say::json(&within_size(event.clone()));
+            self.node.post(&self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event));
         }
         if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.failures.len() < FAILURES {
             let mut error = event.errors.join("; ");
