@@ -1,1 +1,71 @@
-//! (being written)
+//! What must outlive the process: sessions, the ledger of accepted commands, messages on their way out.
+//!
+//! Everything here survives `kill -9` at any point: files are appended to and a torn end is cut
+//! off, or they are replaced in one step. `host` knows files in general; this module owns the
+//! program's own. Nothing here decides: `trust` says what may be accepted, the agent what is run.
+
+mod append;
+pub mod dir;
+pub mod ledger;
+pub mod outbox;
+pub mod session;
+
+use std::path::PathBuf;
+
+use uuid::Uuid;
+
+use crate::host::FsError;
+
+pub use ledger::{Acceptance, Ledger, Unfinished};
+pub use outbox::{Class, Message, Outbox, Queued};
+pub use session::{DirectorySession, Entry, MemorySession, Session};
+
+/// State that could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system said no.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// Another process works with the same directory.
+    #[error("{} is in use by another process{}", path.display(), pid.as_ref().map_or_else(String::new, |pid| format!(" ({pid})")))]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process, when it said so.
+        pid: Option<String>,
+    },
+    /// A line in the middle of a file is not what was written.
+    #[error("{}, line {line}, is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A record could not be turned into text.
+    #[error("could not encode a record")]
+    Encode(#[from] serde_json::Error),
+    /// An event without the type or name that it is found by.
+    #[error("an event must have a type and a name")]
+    NamelessEvent,
+    /// The directory of a session is not there.
+    #[error("the session store {} does not exist", .0.display())]
+    NoSession(PathBuf),
+    /// A command of this id was accepted before.
+    #[error("the command {0} was accepted before")]
+    Known(Uuid),
+    /// No command of this id was accepted.
+    #[error("the command {0} was never accepted")]
+    Unknown(Uuid),
+    /// A message that no outbox of this size could hold.
+    #[error("a message of {size} bytes does not fit an outbox of {limit}")]
+    TooLarge {
+        /// Its size on disk.
+        size: u64,
+        /// The size of the outbox.
+        limit: u64,
+    },
+}

@@ -1,0 +1,106 @@
+//! A file that only grows: what is appended is there whole, or not at all.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::host::{FsError, fs};
+
+use super::{StoreError, dir};
+
+#[derive(Debug)]
+pub(super) struct AppendFile {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    /// A write failed, and what it left could not be cut off.
+    frayed: bool,
+}
+
+impl AppendFile {
+    /// Opens the file, or makes it (mode 0600).
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+        let file = opened.map_err(|error| FsError::io("open", path, error))?;
+        let len = file.metadata().map_err(|error| FsError::io("look at", path, error))?.len();
+        if let (0, Some(parent)) = (len, path.parent()) {
+            // It may be new: its name must be on disk before anything in it counts.
+            dir::sync(parent)?;
+        }
+        Ok(Self { file, path: path.to_owned(), len, frayed: false })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Appends, and gives back where. A write that fails halfway (a full disk) is taken back.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<u64, StoreError> {
+        let start = self.len;
+        if self.frayed {
+            self.truncate(start)?;
+        }
+        if let Err(error) = self.file.write_all(bytes) {
+            self.take_back(start);
+            return Err(FsError::io("write", &self.path, error).into());
+        }
+        self.len += bytes.len() as u64;
+        Ok(start)
+    }
+
+    fn take_back(&mut self, len: u64) {
+        self.len = len;
+        // If this fails too, the next append or the next start does it.
+        self.frayed = self.file.set_len(len).is_err();
+    }
+
+    /// Returns when everything that was appended is on disk.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        Ok(self.file.sync_data().map_err(|error| FsError::io("write", &self.path, error))?)
+    }
+
+    /// Cuts the file off.
+    pub(super) fn truncate(&mut self, len: u64) -> Result<(), StoreError> {
+        self.file.set_len(len).map_err(|error| FsError::io("write", &self.path, error))?;
+        self.len = len;
+        self.frayed = false;
+        self.sync()
+    }
+
+    /// Appends, and returns when it is on disk; on failure nothing of it stays.
+    pub(super) fn append_durably(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let start = self.append(bytes)?;
+        self.sync().inspect_err(|_| self.take_back(start))
+    }
+
+    /// Puts a new file with this content in the place of this one, and goes on with that.
+    pub(super) fn replace_with(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let beside = path.with_extension("new");
+        fs::remove(&beside)?;
+        let mut new = Self::open(&beside)?;
+        new.append_durably(bytes)?;
+        std::fs::rename(&beside, &path).map_err(|error| FsError::io("put in place", &path, error))?;
+        // From here on the old file has no name: not one more record may go there.
+        new.path.clone_from(&path);
+        *self = new;
+        path.parent().map_or(Ok(()), dir::sync)
+    }
+
+    /// Reads what is at a place.
+    pub(super) fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; len];
+        let read: io::Result<()> = self.file.read_exact_at(&mut bytes, offset);
+        read.map_err(|error| FsError::io("read", &self.path, error))?;
+        Ok(bytes)
+    }
+}

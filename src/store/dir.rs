@@ -1,0 +1,141 @@
+//! Directories of state: made, locked, and files in them replaced so that a power cut shows the old or the new.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use crate::host::{FsError, fs};
+
+use super::StoreError;
+
+/// Makes a directory that only its owner can look into, with the parents it lacks.
+///
+/// # Errors
+/// When the system refuses.
+pub fn create(path: &Path) -> Result<(), StoreError> {
+    Ok(fs::create_directory(path, 0o700)?)
+}
+
+/// Replaces a file (mode 0600) in one step, and returns when it is on disk.
+///
+/// # Errors
+/// When a step fails; then the old file is untouched.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace(path, bytes, true)?;
+    sync(parent(path))
+}
+
+/// Replaces a file (mode 0600) in one step: safe from a killed process, not from a power cut.
+pub(super) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace(path, bytes, false)
+}
+
+fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
+    let parent = parent(path);
+    let mut temporary = tempfile::Builder::new()
+        .prefix(".new-")
+        .tempfile_in(parent)
+        .map_err(|error| FsError::io("create a temporary file in", parent, error))?;
+    let mut written = temporary.write_all(bytes);
+    if durable {
+        // Before the rename: a name must never lead to content that is not there yet.
+        written = written.and_then(|()| temporary.as_file().sync_data());
+    }
+    written.map_err(|error| FsError::io("write", path, error))?;
+    temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))?;
+    Ok(())
+}
+
+/// Returns when the names in a directory are on disk.
+pub(super) fn sync(path: &Path) -> Result<(), StoreError> {
+    let synced = File::open(path).and_then(|dir| dir.sync_all());
+    Ok(synced.map_err(|error| FsError::io("write", path, error))?)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The right to work with a directory, for as long as it is held.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Takes a directory for this process alone; the system gives it back when the process ends, however it ends.
+///
+/// # Errors
+/// When another process has it.
+pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
+    let path: PathBuf = dir.join("lock");
+    let fail = |doing| {
+        let path = path.clone();
+        move |error| FsError::io(doing, &path, error)
+    };
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(fail("open"))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // For the message only: without it the message is shorter.
+            let read = file.take(20).read_to_string(&mut pid);
+            let pid = read.ok().map(|_| pid.trim().to_owned()).filter(|pid| !pid.is_empty());
+            return Err(StoreError::InUse { path: dir.to_owned(), pid });
+        }
+        Err(TryLockError::Error(error)) => return Err(fail("lock")(error).into()),
+    }
+    file.set_len(0).map_err(fail("write"))?;
+    writeln!(file, "{}", std::process::id()).map_err(fail("write"))?;
+    Ok(Lock { _file: file })
+}
+
+/// Which start of the machine this is; the kernel makes a new one at every boot.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn boot_id() -> Result<Uuid, StoreError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = fs::read_text(path, 64)?;
+    Ok(text.trim().parse().map_err(|error| FsError::io("read", path, std::io::Error::other(error)))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn state_is_private_and_replaced_whole() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().join("a/b");
+        create(&dir).unwrap();
+        let path = dir.join("trust.json");
+        write_atomic(&path, b"one").unwrap();
+        write_atomic(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&path)), (0o700, 0o600));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+        assert!(write_atomic(&dir.join("none/x"), b"").is_err());
+    }
+
+    #[test]
+    fn a_directory_is_one_owners() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path()).unwrap();
+        let message = lock(dir.path()).unwrap_err().to_string();
+        assert_eq!(message, format!("{} is in use by another process ({})", dir.path().display(), std::process::id()));
+        drop(held);
+        lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn the_machine_says_which_start_it_is() {
+        assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+    }
+}
