@@ -91,10 +91,9 @@ impl Task {
         let over = node.trust.is_expired(now);
         node.board.set(Topic::Trust, over.then(|| format!("the trust bundle expired at {}", node.trust.expires())));
         let counters = self.bus.counters();
-        let lost = (counters.slow_consumers > 0).then(|| format!("{} times commands came faster than taken", counters.slow_consumers));
-        let denied = (counters.denied > 0).then(|| format!("the server denied {} requests of this node", counters.denied));
-        let said: Vec<String> = [lost, denied].into_iter().flatten().collect();
-        node.board.set(Topic::Connection, (!said.is_empty()).then(|| said.join("; ")));
+        let lost = counters.slow_consumers;
+        node.board
+            .set(Topic::Connection, (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken")));
     }
 }
 

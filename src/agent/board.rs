@@ -15,7 +15,7 @@ pub(super) enum Topic {
     Disk,
     /// Results and events are not stored by the server.
     Reports,
-    /// The connection lost messages or rights.
+    /// The connection lost messages.
     Connection,
     /// The trust bundle is over its time.
     Trust,
@@ -23,8 +23,6 @@ pub(super) enum Topic {
     Clock,
     /// Another agent uses the id of this node.
     Identity,
-    /// Messages were dropped because the outbox was full.
-    Dropped,
 }
 
 /// How the agent stands.

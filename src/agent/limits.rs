@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::config;
 use crate::engine::Permit;
-use crate::manifest::fetch::FetchLimits;
+use crate::manifest::fetch::{self, FetchLimits};
 use crate::trust::Limits;
 
 /// Types whose names are paths.
@@ -70,8 +70,7 @@ fn check_properties(limits: &Limits, properties: &Map<String, Value>) -> Result<
     if let Some(parent) = text("extract_parent").filter(|parent| !limits.path_allowed(Path::new(parent))) {
         return Err(format!("this node does not manage the path \"{parent}\""));
     }
-    let url = text("url").and_then(|url| reqwest::Url::parse(url).ok());
-    if let Some(host) = url.as_ref().and_then(|url| url.host_str()).filter(|host| !limits.host_allowed(host)) {
+    if let Some(host) = text("url").and_then(fetch::host_of).filter(|host| !limits.host_allowed(host)) {
         return Err(format!("this node does not fetch from \"{host}\""));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The agent: takes signed work over the bus, runs it through the engine, publishes what happened.
 //!
 //! - `intake.rs` verifies and writes down, and never runs anything;
-//! - `supervisor.rs` runs one command at a time, `work.rs` is that work;
+//! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
@@ -22,6 +22,7 @@ mod jitter;
 mod known;
 mod limits;
 mod notify;
+mod obtain;
 mod recover;
 mod reporter;
 mod say;
@@ -40,13 +41,13 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::config::Settings;
-use crate::host::fs::{self, FsError};
 use crate::host::Host;
+use crate::host::fs::{self, FsError};
 use crate::store::{Class, Message, StoreError};
 use crate::transport::{Bus, TransportError};
 use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
-use crate::wire::subject::{EventKind, Stage};
 use crate::wire::command::Command;
+use crate::wire::subject::{EventKind, Stage};
 use crate::wire::{Done, Subjects};
 
 use board::{Board, Standing, Topic};

@@ -17,7 +17,7 @@ use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
 use super::work::{self, Ended, Job};
-use super::{Node, say};
+use super::{Node, obtain, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
 const GRACE: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ impl Task {
             self.node.board.change(|standing| (standing.running, standing.queued) = (Some(job.id()), waiting));
             let done = self.treat(&job).await;
             self.finish(&job, done).await;
-            work::clean(&self.node, job.id());
+            obtain::clean(&self.node, job.id());
             let waiting = (self.left.len() + self.jobs.len()) as u64;
             self.node.board.change(|standing| (standing.running, standing.queued) = (None, waiting));
         }
@@ -108,11 +108,11 @@ impl Task {
                 let fetched = tokio::select! {
                     biased;
                     _ = self.stop.changed() => return Ended::interrupted(),
-                    fetched = work::fetch(&self.node, &self.bus, job, apply, until) => fetched,
+                    fetched = obtain::manifest(&self.node, &self.bus, job.id(), apply, until) => fetched,
                 };
                 match fetched {
                     Ok(source) => Some(source),
-                    Err(ended) => return ended,
+                    Err(missing) => return Ended::without(missing),
                 }
             }
         };

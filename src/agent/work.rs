@@ -1,8 +1,6 @@
-//! The work of one command: fetch what it names, check it, plan, run, and say how it ended.
+//! The work of one command: plan, run, and say how it ended.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Read, Seek};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,20 +10,18 @@ use uuid::Uuid;
 use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
 use crate::engine::{self, Inputs, Plan};
-use crate::host::{Cancel, Host, fs};
-use crate::manifest::bundle::{self, BundleError, Caps};
-use crate::manifest::fetch::{self, FetchError, ObjectGet, Pin};
-use crate::manifest::{MAX_MANIFEST, Source};
+use crate::host::{Cancel, Host};
+use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, ManifestId, Outcome, RunOutcome, TransactionEvent};
 use crate::store::{Class, MemorySession};
-use crate::transport::Bus;
 use crate::trust::Code;
-use crate::wire::command::{Action, Apply, Command};
+use crate::wire::command::{Action, Command};
 use crate::wire::subject::EventKind;
 use crate::wire::{Done, DoneOutcome};
 
 use super::limits::{self, Permitted};
+use super::obtain::Missing;
 use super::{Node, say};
 
 /// How many failed resources a result names; the events name all.
@@ -49,15 +45,6 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn id(&self) -> Uuid {
         self.command.id
-    }
-}
-
-/// The object store of the bus, as fetching sees it.
-pub(super) struct Objects<'a>(pub(super) &'a Bus);
-
-impl ObjectGet for Objects<'_> {
-    async fn object(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, fetch::Cause> {
-        Ok(self.0.object_get(bucket, key, max).await?)
     }
 }
 
@@ -91,6 +78,14 @@ impl Ended {
         Self { code: Some(code), ..Self::new(DoneOutcome::Refused, why) }
     }
 
+    /// There is nothing to run.
+    pub(super) fn without(missing: Missing) -> Self {
+        match missing.code {
+            Some(code) => Self::refused(code, missing.why),
+            None => Self::failed(missing.why),
+        }
+    }
+
     /// The result as it is sent. For an `apply`, it carries the summary instead of the event.
     pub(super) fn into_done(self, node: &Node, job: &Job) -> Done {
         let event = self.event.filter(|_| matches!(job.command.action, Action::Ensure(_)));
@@ -114,77 +109,6 @@ fn within_size(mut event: TransactionEvent) -> TransactionEvent {
         (event.properties, event.status) = (Value::Null, None);
     }
     event
-}
-
-/// Fetches what an `apply` names into a directory of its own; gives the manifest.
-///
-/// # Errors
-/// With the end of the work.
-pub(super) async fn fetch(node: &Node, bus: &Bus, job: &Job, apply: &Apply, until: Instant) -> Result<Source, Ended> {
-    let directory = directory(node, job.id());
-    let files = |error: fs::FsError| Ended::failed(chain(&error));
-    fs::remove_all(&directory).map_err(files)?;
-    fs::create_directory(&directory, 0o700).map_err(files)?;
-    let path = directory.join("fetched");
-    let mut file = fs::create_new(&path, 0o600).map_err(files)?;
-    let pin = Pin { sha256: apply.sha256.clone(), size: apply.size };
-    let limits = limits::fetching(&node.settings, until.saturating_duration_since(Instant::now()));
-    fetch::fetch(&apply.url, &pin, &limits, &Objects(bus), &mut file).await.map_err(|error| not_fetched(&error))?;
-    // From the same descriptor that was written and hashed: nothing can be put in between.
-    file.rewind().map_err(|error| Ended::failed(chain(&fs::FsError::io("read", &path, error))))?;
-    let name = fetch::shown(&apply.url);
-    tokio::task::spawn_blocking(move || read(file, &pin, &directory, name))
-        .await
-        .unwrap_or_else(|_| Err(Ended::failed("the bundle could not be read: the program has an error")))
-}
-
-fn not_fetched(error: &FetchError) -> Ended {
-    let code = match error {
-        FetchError::BadArtifact { .. } => Code::BadArtifact,
-        FetchError::Denied { .. } | FetchError::TooLarge { .. } | FetchError::Url(_) => Code::LocalLimit,
-        _ => return Ended::failed(chain(error)),
-    };
-    Ended::refused(code, chain(error))
-}
-
-/// The manifest of a fetched file: its own bytes, or those in the bundle that it is.
-fn read(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -> Result<Source, Ended> {
-    let failed = |error: std::io::Error| Ended::failed(format!("could not read what {name} gave: {error}"));
-    let mut head = Vec::new();
-    file.by_ref().take(2).read_to_end(&mut head).map_err(failed)?;
-    file.rewind().map_err(failed)?;
-    let bad = |why: String| Ended::refused(Code::BadArtifact, format!("{name}: {why}"));
-    if !bundle::is_bundle(&head) {
-        let mut bytes = Vec::new();
-        file.take(MAX_MANIFEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > MAX_MANIFEST {
-            return Err(bad(format!("the manifest has more than {MAX_MANIFEST} bytes")));
-        }
-        let text = String::from_utf8(bytes).map_err(|_| bad("it is neither a bundle nor text".to_owned()))?;
-        return Ok(Source { text, name, directory: None, digest: Some(pin.sha256.clone()) });
-    }
-    let into = directory.join("bundle");
-    let files = |error: fs::FsError| Ended::failed(chain(&error));
-    fs::create_directory(&into, 0o755).map_err(files)?;
-    let manifest = bundle::unpack(BufReader::new(file), pin.size, &into, &Caps::default()).map_err(|error| match error {
-        BundleError::File(error) => files(error),
-        error => bad(chain(&error)),
-    })?;
-    let text = fs::read_text(&manifest, MAX_MANIFEST).map_err(|error| bad(chain(&error)))?;
-    let directory = manifest.parent().map(Path::to_owned);
-    Ok(Source { text, name, directory, digest: Some(pin.sha256.clone()) })
-}
-
-/// Where the files of a command are while it runs.
-fn directory(node: &Node, id: Uuid) -> PathBuf {
-    node.settings.state_dir.join("work").join(id.to_string())
-}
-
-/// Removes the files of a command.
-pub(super) fn clean(node: &Node, id: Uuid) {
-    if let Err(error) = fs::remove_all(&directory(node, id)) {
-        tracing::warn!(error = %chain(&error), "files of a command are left");
-    }
 }
 
 /// Plans and runs, on the thread that it is called on, until done, `cancel` or `until`.
@@ -215,7 +139,9 @@ pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: 
         RunOutcome::Stable => (DoneOutcome::Stable, report.error),
         RunOutcome::Changed => (DoneOutcome::Changed, report.error),
         RunOutcome::Failed => (DoneOutcome::Failed, report.error),
-        RunOutcome::Interrupted if host.cancel().is_cancelled() => (DoneOutcome::Interrupted, Some("the agent was stopped".into())),
+        RunOutcome::Interrupted if host.cancel().is_cancelled() => {
+            (DoneOutcome::Interrupted, Some("the agent was stopped".into()))
+        }
         RunOutcome::Interrupted => {
             (DoneOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
         }
@@ -229,9 +155,7 @@ fn plan(node: &Node, job: &Job, source: Option<&Source>, host: &Host) -> Result<
     let gather = Arc::clone(&node.facts);
     let mut inputs = Inputs::new(move || gather(), node.environ.clone(), None);
     match (&job.command.action, source) {
-        (Action::Ensure(ensure), _) => {
-            engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host)
-        }
+        (Action::Ensure(ensure), _) => engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host),
         (Action::Apply(apply), Some(source)) => {
             let over = apply.data.clone().into_iter().collect();
             inputs.data = Some(Value::Object(over)).filter(|_| !apply.data.is_empty());

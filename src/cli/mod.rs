@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk.
 
+pub mod agent;
 pub mod error;
 pub mod ui;
 
@@ -22,7 +23,10 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    #[command(subcommand)]
+    Agent(agent::Agent),
+}
 
 /// Runs the command that `args` (the program's name first) ask for.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -41,6 +45,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-fn dispatch(command: Command, _ui: &mut Ui) -> Result<Exit, Failure> {
-    match command {}
+fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
+    match command {
+        Command::Agent(command) => agent::agent(&command, ui),
+    }
 }
