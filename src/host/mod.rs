@@ -9,6 +9,7 @@ pub mod command;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
+pub mod kernel;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
