@@ -15,7 +15,7 @@ pub(super) enum Topic {
     Disk,
     /// Results and events are not stored by the server.
     Reports,
-    /// The connection lost messages or rights.
+    /// The connection lost messages.
     Connection,
     /// The trust bundle is over its time.
     Trust,
@@ -23,8 +23,6 @@ pub(super) enum Topic {
     Clock,
     /// Another agent uses the id of this node.
     Identity,
-    /// Messages were dropped because the outbox was full.
-    Dropped,
 }
 
 /// How the agent stands.
@@ -38,8 +36,6 @@ pub(super) struct Standing {
     pub(super) last_run: Option<ApplyState>,
     /// The latest serial of each channel.
     pub(super) channels: BTreeMap<String, ChannelState>,
-    /// The version of the trust bundle.
-    pub(super) trust: u64,
     /// What is wrong.
     pub(super) troubles: BTreeMap<Topic, String>,
 }
@@ -78,6 +74,14 @@ impl Board {
             self.change(|standing| {
                 standing.troubles.insert(topic, what);
             });
+        }
+    }
+
+    /// Something is wrong, or it is not.
+    pub(super) fn set(&self, topic: Topic, what: Option<String>) {
+        match what {
+            Some(what) => self.trouble(topic, what),
+            None => self.fine(topic),
         }
     }
 

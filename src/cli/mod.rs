@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk.
 
+pub mod agent;
 pub mod error;
 pub mod fleet;
 pub mod key;
@@ -29,6 +30,8 @@ enum Command {
     Fleet(fleet::FleetArgs),
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
+    #[command(subcommand)]
+    Agent(agent::Agent),
 }
 
 /// Runs the command that `args` (the program's name first) ask for.
@@ -49,10 +52,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
-    let host = crate::host::Host::system(None);
     match command {
+        Command::Agent(command) => agent::agent(&command, ui),
         Command::Fleet(args) => fleet::run(args, ui),
         Command::Key(args) => key::run(args, ui),
-        Command::Trust(args) => trust::run(args, host.now(), ui),
+        Command::Trust(args) => trust::run(args, ui),
     }
 }

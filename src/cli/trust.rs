@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::diag::{Diagnostic, chain};
+use crate::host::Host;
 use crate::host::fs::{self, WriteSpec};
 use crate::model::Span;
 use crate::trust::bundle::check_bundle;
@@ -84,7 +85,8 @@ struct Show {
 ///
 /// # Errors
 /// When a key or bundle can't be used.
-pub fn run(args: TrustArgs, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+pub fn run(args: TrustArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+    let now = Host::system(None).now();
     match args.command {
         TrustCommand::Init(args) => init(&args, now, ui),
         TrustCommand::Sign(args) => sign(&args, ui),

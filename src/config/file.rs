@@ -23,7 +23,7 @@ pub struct AgentFile {
     /// Where the agent keeps its state.
     #[serde(default)]
     pub state_dir: Option<PathBuf>,
-    /// Directories of facts: `*.json`, `*.yaml` and `*.toml` files.
+    /// Directories with facts of the administrator: `facts.json`, `facts.yaml`, `facts.d/`; later ones win.
     #[serde(default = "facts_dirs")]
     pub facts_dirs: Vec<PathBuf>,
     /// Time between two heartbeats.
@@ -182,7 +182,7 @@ impl Default for Limits {
 }
 
 fn facts_dirs() -> Vec<PathBuf> {
-    vec![PathBuf::from("/etc/ensign/facts.d")]
+    ["/etc/choria/ccm", "/etc/ensign"].map(PathBuf::from).to_vec()
 }
 
 fn outbox_max() -> u64 {

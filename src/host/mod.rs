@@ -9,6 +9,7 @@ pub mod command;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
+pub mod kernel;
 pub mod terminal;
 
 use std::path::{Path, PathBuf};

@@ -139,6 +139,11 @@ pub fn shown(url: &str) -> String {
     }
 }
 
+/// The host that a URL names.
+pub fn host_of(url: &str) -> Option<String> {
+    Url::parse(url).ok()?.host_str().map(str::to_owned)
+}
+
 /// Writes the bytes behind `url` into `sink`, after which they are known to be those of `pin`.
 ///
 /// On an error the sink holds a part, or other bytes: it must be thrown away.

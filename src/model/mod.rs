@@ -6,11 +6,13 @@
 pub mod duration;
 pub mod event;
 pub mod id;
+pub mod merge;
 pub mod secret;
 pub mod summary;
 
 pub use duration::Span;
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
+pub use merge::{deep_merge, shallow_merge};
 pub use secret::Secret;
 pub use summary::{ApplyState, RunOutcome, Summary};

@@ -1,1 +1,408 @@
-//! (being written)
+//! Templates: `{{ expr }}` and `${ expr }` in the texts of a manifest.
+//!
+//! Pure: facts come from a function that is called at most once, files through a [`Reader`].
+//! A text is resolved once; what a value brings in is never evaluated. `scan` finds the
+//! expressions, `expr` runs them, `lookup` walks paths, `text` prints values, `jet` renders the
+//! other template language that manifests use. Neighbours: `data` resolves with a restricted
+//! [`Scope`], `manifest` and `engine` with a full one.
+
+mod expr;
+mod lex;
+mod lookup;
+mod rewrite;
+mod scan;
+mod text;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use serde_json::{Map, Value};
+
+use self::expr::{Compiled, Function, Outcome};
+use self::rewrite::{Names, Root};
+use self::scan::Segment;
+pub use self::text::to_text;
+
+/// Reads the file that `readFile`, `template` and `jet` name: resolves the path, gives the text.
+/// The error says why it can't.
+pub type Reader = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+
+/// Gathers the facts; called at most once in a scope.
+pub type Gather = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// How deep templates may bring in templates.
+const MAX_DEPTH: usize = 16;
+
+/// Functions of a full scope, besides those of the language.
+const FUNCTIONS: &[&str] = &["lookup", "readFile", "file", "template"];
+/// Functions of a restricted scope.
+const RESTRICTED_FUNCTIONS: &[&str] = &["lookup"];
+
+/// An expression that can't be resolved, with its place in the text it stands in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct TemplateError {
+    /// The expression, without its delimiters.
+    pub expression: String,
+    /// What is wrong with it.
+    pub detail: String,
+    /// True when it can't be run at all, whatever the data.
+    pub compile: bool,
+    /// Where, in bytes from the beginning of the text.
+    pub offset: usize,
+    /// The line of the text, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// From [`Scope::tree`]: the keys and indexes that lead to the text, from the root.
+    pub path: Vec<String>,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { expression, detail, .. } = self;
+        if self.compile {
+            write!(f, "expr compile error for '{expression}': {detail}")
+        } else {
+            write!(f, "{detail} (in '{expression}')")
+        }
+    }
+}
+
+/// An error in an expression, before its place in the text is known.
+struct Failure {
+    detail: String,
+    compile: bool,
+    /// In bytes from the beginning of the expression.
+    offset: usize,
+}
+
+impl Failure {
+    fn at(self, text: &str, expression: &str, start: usize) -> TemplateError {
+        let offset = start + self.offset;
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        TemplateError {
+            expression: expression.to_owned(),
+            detail: self.detail,
+            compile: self.compile,
+            offset,
+            line: 1 + before.matches('\n').count(),
+            column: 1 + before.get(line_start..).unwrap_or_default().chars().count(),
+            path: Vec::new(),
+        }
+    }
+}
+
+/// True when a text holds an expression.
+pub fn is_template(text: &str) -> bool {
+    may_be_template(text) && scan::scan(text).iter().any(|segment| matches!(segment, Segment::Expr { .. }))
+}
+
+/// False for most texts, without a scan.
+fn may_be_template(text: &str) -> bool {
+    text.contains("{{") || text.contains("${")
+}
+
+/// What expressions see, and the functions they call. Clones share everything.
+#[derive(Clone)]
+pub struct Scope {
+    inner: Arc<Inner>,
+}
+
+/// Facts that are gathered when somebody looks.
+struct Facts {
+    gather: Gather,
+    value: OnceLock<Value>,
+}
+
+#[derive(Clone)]
+struct Parts {
+    facts: Arc<Facts>,
+    data: Arc<Value>,
+    environ: Arc<Value>,
+    reader: Option<Reader>,
+    restricted: bool,
+}
+
+struct Inner {
+    parts: Parts,
+    environment: ::expr::Environment<'static>,
+    /// What was compiled, by its source.
+    compiled: Mutex<HashMap<String, Arc<Compiled>>>,
+    /// Everything as JSON, for paths that are not plain.
+    json: OnceLock<String>,
+}
+
+impl Scope {
+    /// A scope with everything: `facts` are gathered on first use, then kept.
+    pub fn new(facts: Gather, data: Value, environ: BTreeMap<String, String>) -> Self {
+        let environ = environ.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
+        Self::of(Parts {
+            facts: Arc::new(Facts { gather: facts, value: OnceLock::new() }),
+            data: Arc::new(data),
+            environ: Arc::new(Value::Object(environ)),
+            reader: None,
+            restricted: false,
+        })
+    }
+
+    /// A scope for the values of data itself: only `Facts` and `lookup`, which gives an empty text
+    /// for what is not there.
+    pub fn restricted(facts: Gather) -> Self {
+        Self::of(Parts {
+            facts: Arc::new(Facts { gather: facts, value: OnceLock::new() }),
+            data: Arc::new(Value::Null),
+            environ: Arc::new(Value::Null),
+            reader: None,
+            restricted: true,
+        })
+    }
+
+    /// The same scope, with files.
+    #[must_use]
+    pub fn with_reader(self, reader: Reader) -> Self {
+        Self::of(Parts { reader: Some(reader), ..self.inner.parts.clone() })
+    }
+
+    fn of(parts: Parts) -> Self {
+        let inner = Arc::new_cyclic(|weak| Inner {
+            environment: expr::environment(functions(weak)),
+            parts,
+            compiled: Mutex::default(),
+            json: OnceLock::new(),
+        });
+        Self { inner }
+    }
+
+    /// The text with its expressions resolved and printed.
+    ///
+    /// # Errors
+    /// When an expression can't be resolved, or has no value.
+    pub fn text<'a>(&self, text: &'a str) -> Result<Cow<'a, str>, TemplateError> {
+        self.inner.text(text, 0)
+    }
+
+    /// Like [`Scope::text`], but an expression that is the whole text keeps the type of its value,
+    /// and no value is null.
+    ///
+    /// # Errors
+    /// When an expression can't be resolved, or has no value and is not alone.
+    pub fn value(&self, text: &str) -> Result<Value, TemplateError> {
+        self.inner.value(text, 0)
+    }
+
+    /// The value with every text in it resolved as by [`Scope::value`]; keys stay.
+    ///
+    /// # Errors
+    /// When a text can't be resolved; the error has the path to it.
+    pub fn tree(&self, value: &Value) -> Result<Value, TemplateError> {
+        let under = |key: &str| {
+            let key = key.to_owned();
+            move |mut error: TemplateError| {
+                error.path.insert(0, key);
+                error
+            }
+        };
+        match value {
+            Value::String(text) => self.value(text),
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                let items = items.map(|(index, item)| self.tree(item).map_err(under(&index.to_string())));
+                items.collect::<Result<_, _>>().map(Value::Array)
+            }
+            Value::Object(map) => {
+                let pairs = map.iter().map(|(key, item)| Ok((key.clone(), self.tree(item).map_err(under(key))?)));
+                pairs.collect::<Result<Map<_, _>, _>>().map(Value::Object)
+            }
+            plain => Ok(plain.clone()),
+        }
+    }
+
+    /// The text as by [`Scope::text`], where no value prints as nothing; and whether it holds: some
+    /// expression had a value that is not the empty text, or there is none and the text is not empty.
+    ///
+    /// # Errors
+    /// When an expression can't be resolved.
+    pub fn matched(&self, text: &str) -> Result<(String, bool), TemplateError> {
+        let (mut out, mut any, mut holds) = (String::new(), false, false);
+        for segment in scan::scan(text) {
+            match segment {
+                Segment::Text(text) => out.push_str(text),
+                Segment::Expr { source, offset } => {
+                    let shown = self.inner.evaluate(source, 0).map_err(|failure| failure.at(text, source, offset))?;
+                    let shown = shown.text(&self.inner.environment).unwrap_or_default();
+                    any = true;
+                    holds |= !shown.is_empty();
+                    out.push_str(&shown);
+                }
+            }
+        }
+        let holds = if any { holds } else { !out.is_empty() };
+        Ok((out, holds))
+    }
+
+    /// Whether a bare expression holds.
+    ///
+    /// # Errors
+    /// When it can't be evaluated, or is neither true nor false.
+    pub fn condition(&self, expression: &str) -> Result<bool, TemplateError> {
+        let failed = |failure: Failure| failure.at(expression, expression, 0);
+        let outcome = self.inner.evaluate(expression, 0).map_err(failed)?;
+        outcome.truth().ok_or_else(|| {
+            let shown = outcome.text(&self.inner.environment).unwrap_or_else(|| "<nil>".to_owned());
+            let detail = format!("a condition must be true or false, this is '{shown}'");
+            failed(Failure { detail, compile: false, offset: 0 })
+        })
+    }
+}
+
+impl expr::Sight for Inner {
+    fn root(&self, root: Root) -> &Value {
+        match root {
+            Root::Facts => self.parts.facts.value.get_or_init(|| (self.parts.facts.gather)()),
+            Root::Data => &self.parts.data,
+            Root::Environ => &self.parts.environ,
+        }
+    }
+}
+
+impl Inner {
+    fn evaluate(&self, source: &str, depth: usize) -> Result<Outcome, Failure> {
+        let known = self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(source).cloned();
+        let compiled =
+            match known {
+                Some(compiled) => compiled,
+                None => {
+                    let restricted = self.parts.restricted;
+                    let functions = if restricted { RESTRICTED_FUNCTIONS } else { FUNCTIONS };
+                    let compiled = expr::compile(source, &Names { functions, restricted })
+                        .map_err(|(offset, detail)| Failure { detail, compile: true, offset })?;
+                    let compiled = Arc::new(compiled);
+                    let mut all = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.insert(source.to_owned(), Arc::clone(&compiled));
+                    compiled
+                }
+            };
+        let outcome = expr::run(&compiled, &self.environment, self, depth);
+        outcome.map_err(|detail| Failure { detail, compile: false, offset: 0 })
+    }
+
+    fn text<'a>(&self, text: &'a str, depth: usize) -> Result<Cow<'a, str>, TemplateError> {
+        if !may_be_template(text) {
+            return Ok(Cow::Borrowed(text));
+        }
+        let segments = scan::scan(text);
+        if let [Segment::Text(_)] = segments.as_slice() {
+            return Ok(Cow::Borrowed(text));
+        }
+        let mut out = String::with_capacity(text.len());
+        for segment in segments {
+            match segment {
+                Segment::Text(text) => out.push_str(text),
+                Segment::Expr { source, offset } => {
+                    let failed = |failure: Failure| failure.at(text, source, offset);
+                    let outcome = self.evaluate(source, depth).map_err(failed)?;
+                    let why = Outcome::why_nothing(outcome.missing());
+                    let shown = outcome.text(&self.environment);
+                    let nothing = || failed(Failure { detail: why, compile: false, offset: 0 });
+                    out.push_str(&shown.ok_or_else(nothing)?);
+                }
+            }
+        }
+        Ok(Cow::Owned(out))
+    }
+
+    fn value(&self, text: &str, depth: usize) -> Result<Value, TemplateError> {
+        if !may_be_template(text) {
+            return Ok(Value::String(text.to_owned()));
+        }
+        if let [Segment::Expr { source, offset }] = scan::scan(text).as_slice() {
+            let outcome = self.evaluate(source, depth).map_err(|failure| failure.at(text, source, *offset))?;
+            return Ok(outcome.value(&self.environment));
+        }
+        self.text(text, depth).map(|text| Value::String(text.into_owned()))
+    }
+
+    /// What a path leads to below facts, data and environ (or env).
+    fn find(&self, path: &str) -> Option<Value> {
+        if let Some(steps) = lookup::steps(path) {
+            let (root, steps) = steps.split_first()?;
+            let root = match *root {
+                "facts" => Root::Facts,
+                "data" => Root::Data,
+                "environ" | "env" => Root::Environ,
+                _ => return None,
+            };
+            return lookup::plain(expr::Sight::root(self, root), steps).cloned();
+        }
+        lookup::by_gjson(self.json.get_or_init(|| self.to_json()), path)
+    }
+
+    fn to_json(&self) -> String {
+        let root = |root| expr::Sight::root(self, root).to_string();
+        let (facts, data, environ) = (root(Root::Facts), root(Root::Data), root(Root::Environ));
+        format!(r#"{{"facts":{facts},"data":{data},"environ":{environ},"env":{environ}}}"#)
+    }
+
+    fn lookup(&self, args: &[Value]) -> Result<Value, String> {
+        let (key, default) = match args {
+            [key] => (key, None),
+            [key, default] => (key, Some(default)),
+            _ => return Err("lookup requires 1 or 2 arguments".to_owned()),
+        };
+        let key = key.as_str().ok_or("lookup requires a string argument")?;
+        match (self.find(key), default) {
+            (Some(found), _) => Ok(found),
+            (None, Some(default)) if !default.is_null() => Ok(default.clone()),
+            (None, _) if self.parts.restricted => Ok(Value::String(String::new())),
+            (None, _) => Err(format!("missing key '{key}' in environment")),
+        }
+    }
+
+    fn read(&self, path: &str) -> Result<String, String> {
+        let reader = self.parts.reader.as_ref().ok_or_else(|| format!("failed to read file \"{path}\": no files here"))?;
+        reader(path).map_err(|why| format!("failed to read file \"{path}\": {why}"))
+    }
+
+    fn read_file(&self, args: &[Value]) -> Result<Value, String> {
+        let [Value::String(path)] = args else { return Err("readFile requires a string argument".to_owned()) };
+        self.read(path).map(Value::String)
+    }
+
+    fn template(&self, args: &[Value], depth: usize) -> Result<Value, String> {
+        let [Value::String(text)] = args else { return Err("template requires a string argument".to_owned()) };
+        let depth = deeper(depth)?;
+        let body = if text.ends_with(".templ") { Cow::Owned(self.read(text)?) } else { Cow::Borrowed(text.as_str()) };
+        self.value(&body, depth).map_err(|error| error.to_string())
+    }
+}
+
+/// One template deeper, if that is still allowed.
+fn deeper(depth: usize) -> Result<usize, String> {
+    if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(format!("templates are nested more than {MAX_DEPTH} deep")) }
+}
+
+/// The functions of a scope. They hold it weakly: it holds them.
+fn functions(scope: &Weak<Inner>) -> Vec<(&'static str, Function)> {
+    type Call = fn(&Inner, &[Value], usize) -> Result<Value, String>;
+    let calls: [(&'static str, Call); 4] = [
+        ("lookup", |inner, args, _| inner.lookup(args)),
+        ("readFile", |inner, args, _| inner.read_file(args)),
+        ("file", |inner, args, _| inner.read_file(args)),
+        ("template", Inner::template),
+    ];
+    let bind = |(name, call): (&'static str, Call)| {
+        let scope = scope.clone();
+        let function: Function = Box::new(move |args, depth| {
+            let inner = scope.upgrade().ok_or("the scope is gone")?;
+            call(&inner, args, depth)
+        });
+        (name, function)
+    };
+    calls.into_iter().map(bind).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! Expressions: compiled once, run over facts, data and environment.
+//!
+//! The only user of the crate `expr-lang`; what it can't do is done by `rewrite.rs`.
+
+use std::cell::{OnceCell, RefCell};
+
+use expr::{Context, ContextProvider, Environment, Error, Program, Value as Item};
+use serde_json::{Map, Value};
+
+use super::rewrite::{self, Member, Names, PATH, Path, Root, Wrong};
+use super::text;
+
+/// The variable that carries how deep templates are nested; no expression can name it.
+const DEPTH: &str = "ensign_depth";
+/// The longest range.
+const MAX_RANGE: i64 = 1_000_000;
+
+/// An expression that is ready to run.
+pub(super) struct Compiled {
+    program: Program,
+    paths: Vec<Path>,
+}
+
+/// What an expression sees.
+pub(super) trait Sight {
+    /// All that is below a root.
+    fn root(&self, root: Root) -> &Value;
+}
+
+/// What came of running an expression.
+pub(super) struct Outcome {
+    item: Item,
+    /// The paths that led to nothing, as they were written.
+    missing: Vec<String>,
+}
+
+/// Compiles an expression.
+pub(super) fn compile(source: &str, names: &Names<'_>) -> Result<Compiled, Wrong> {
+    let rewritten = rewrite::rewrite(source, names)?;
+    let program = expr::compile(&rewritten.source).map_err(|error| match error {
+        Error::PestError(error) => {
+            let place = rewritten.original(parse_place(&error.to_string(), &rewritten.source));
+            let rest = source.get(place..).unwrap_or_default();
+            let word = rest.split_whitespace().next().unwrap_or_default();
+            let near = if word.is_empty() { "unexpected end".to_owned() } else { format!("unexpected '{word}'") };
+            (place, near)
+        }
+        other => (0, other.to_string()),
+    })?;
+    Ok(Compiled { program, paths: rewritten.paths })
+}
+
+/// The place that the parser names in its error (` --> line:column`), in bytes.
+fn parse_place(shown: &str, source: &str) -> usize {
+    let numbers = shown.split("--> ").nth(1).and_then(|rest| rest.lines().next()).and_then(|place| place.split_once(':'));
+    let Some((line, column)) = numbers else { return 0 };
+    let (line, column): (usize, usize) = (line.trim().parse().unwrap_or(1), column.trim().parse().unwrap_or(1));
+    let before: usize = source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let inside = source.get(before..).unwrap_or_default().char_indices().nth(column.saturating_sub(1));
+    inside.map_or(source.len(), |(at, _)| before + at)
+}
+
+/// Runs an expression; the error says what went wrong.
+pub(super) fn run(
+    compiled: &Compiled,
+    environment: &Environment<'_>,
+    sight: &dyn Sight,
+    depth: usize,
+) -> Result<Outcome, String> {
+    let view = View {
+        sight,
+        paths: &compiled.paths,
+        items: compiled.paths.iter().map(|_| OnceCell::new()).collect(),
+        missing: RefCell::default(),
+        failure: RefCell::default(),
+        depth: Item::from(depth),
+    };
+    let result = environment.run(&compiled.program, &view);
+    let missing = view.missing.into_inner();
+    match (result, view.failure.into_inner()) {
+        (Ok(item), _) => Ok(Outcome { item, missing }),
+        (Err(_), Some(failure)) => Err(failure),
+        (Err(error), None) => Err(with_missing(error.to_string(), &missing)),
+    }
+}
+
+/// An error of the evaluator over nothing is most often a key that is not there.
+fn with_missing(message: String, missing: &[String]) -> String {
+    match missing.first() {
+        Some(path) => format!("{message} (missing key '{path}')"),
+        None => message,
+    }
+}
+
+/// Variables, looked up when an expression reaches them.
+struct View<'a> {
+    sight: &'a dyn Sight,
+    paths: &'a [Path],
+    items: Vec<OnceCell<Item>>,
+    missing: RefCell<Vec<String>>,
+    failure: RefCell<Option<String>>,
+    depth: Item,
+}
+
+impl ContextProvider for View<'_> {
+    fn get(&self, key: &str) -> Option<&Item> {
+        if key == DEPTH {
+            return Some(&self.depth);
+        }
+        let index: usize = key.strip_prefix(PATH)?.parse().ok()?;
+        let (path, item) = (self.paths.get(index)?, self.items.get(index)?);
+        if item.get().is_none() {
+            match resolve(path, self.sight.root(path.root)) {
+                Ok(found) => {
+                    if found.is_nil() {
+                        self.missing.borrow_mut().push(path.shown.clone());
+                    }
+                    item.get_or_init(|| found);
+                }
+                Err(message) => {
+                    self.failure.replace(Some(message));
+                    return None;
+                }
+            }
+        }
+        item.get()
+    }
+
+    fn to_context(&self) -> Context {
+        let roots = [("Facts", Root::Facts), ("Data", Root::Data), ("Environ", Root::Environ)];
+        roots.into_iter().map(|(name, root)| (name, to_item(self.sight.root(root)))).collect()
+    }
+}
+
+/// The value a path leads to; nothing when the last step finds none.
+fn resolve(path: &Path, root: &Value) -> Result<Item, String> {
+    let mut found = Some(root);
+    for (index, step) in path.steps.iter().enumerate() {
+        let here = match found {
+            None | Some(Value::Null) if step.optional => return Ok(Item::Nil),
+            None | Some(Value::Null) => {
+                let missing = shown(path, index);
+                return Err(format!("missing key '{missing}': cannot fetch {} from <nil>", member(&step.to)));
+            }
+            Some(here) => here,
+        };
+        found = match (here, &step.to) {
+            (Value::Object(map), Member::Key(key)) => map.get(key).or_else(|| by_old_name(path.root, map, key)),
+            (Value::Array(items), Member::Index(at)) => {
+                let place = usize::try_from(*at).ok().or_else(|| items.len().checked_sub(at.unsigned_abs().try_into().ok()?));
+                let item = place.and_then(|place| items.get(place));
+                let length = items.len();
+                Some(item.ok_or_else(|| format!("index out of range: {at} ({} has {length} elements)", shown(path, index)))?)
+            }
+            (other, to) => return Err(format!("cannot fetch {} from {}: it is {}", member(to), shown(path, index), kind(other))),
+        };
+    }
+    match (found, path.root) {
+        // As in a shell: what the environment does not have is empty.
+        (None, Root::Environ) => Ok(Item::from("")),
+        (found, _) => Ok(found.map_or(Item::Nil, to_item)),
+    }
+}
+
+/// Facts may also be written as the fields of another engine are: `PlatformFamily`, `OS`.
+fn by_old_name<'a>(root: Root, map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    let old = root == Root::Facts && key.starts_with(|c: char| c.is_ascii_uppercase());
+    old.then(|| map.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)).flatten()
+}
+
+fn member(member: &Member) -> String {
+    match member {
+        Member::Key(key) => key.clone(),
+        Member::Index(index) => index.to_string(),
+    }
+}
+
+/// The first steps of a path, in one spelling.
+fn shown(path: &Path, steps: usize) -> String {
+    let steps = path.steps.iter().take(steps).map(|step| member(&step.to));
+    std::iter::once(format!("{:?}", path.root)).chain(steps).collect::<Vec<_>>().join(".")
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+impl Outcome {
+    /// The result as a value; nothing is null.
+    pub(super) fn value(self, environment: &Environment<'_>) -> Value {
+        to_value(self.item, environment)
+    }
+
+    /// The result as text; nothing has none.
+    pub(super) fn text(self, environment: &Environment<'_>) -> Option<String> {
+        match self.item {
+            Item::Nil => None,
+            Item::String(text) => Some(text),
+            Item::Float(value) => Some(text::float_text(value)),
+            other => Some(text::to_text(&to_value(other, environment))),
+        }
+    }
+
+    /// The result, when it is true or false.
+    pub(super) fn truth(&self) -> Option<bool> {
+        self.item.as_bool()
+    }
+
+    /// Why there is no value.
+    pub(super) fn why_nothing(missing: &[String]) -> String {
+        match missing.first() {
+            Some(path) => format!("missing key '{path}' in environment"),
+            None => "the expression has no value".to_owned(),
+        }
+    }
+
+    /// The paths that led to nothing.
+    pub(super) fn missing(&self) -> &[String] {
+        &self.missing
+    }
+}
+
+/// A value as the evaluator takes it.
+pub(super) fn to_item(value: &Value) -> Item {
+    match value {
+        Value::Null => Item::Nil,
+        Value::Bool(value) => Item::Bool(*value),
+        Value::Number(number) => number.as_i64().map_or_else(|| Item::Float(number.as_f64().unwrap_or(f64::NAN)), Item::Integer),
+        Value::String(text) => Item::String(text.clone()),
+        Value::Array(items) => Item::Array(items.iter().map(to_item).collect()),
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), to_item(value))).collect(),
+    }
+}
+
+/// A value as the evaluator gives it; times and the like are texts.
+pub(super) fn to_value(item: Item, environment: &Environment<'_>) -> Value {
+    match item {
+        Item::Nil => Value::Null,
+        Item::Bool(value) => Value::Bool(value),
+        Item::Integer(value) => Value::from(value),
+        Item::Float(value) => {
+            serde_json::Number::from_f64(value).map_or_else(|| Value::String(text::float_text(value)), Value::Number)
+        }
+        Item::String(text) => Value::String(text),
+        Item::Bytes(bytes) => Value::from(bytes),
+        Item::Array(items) => Value::Array(items.into_iter().map(|item| to_value(item, environment)).collect()),
+        Item::Map(map) => Value::Object(map.into_iter().map(|(key, item)| (key, to_value(item, environment))).collect()),
+        Item::KeyedMap(pairs) => {
+            let text = |key| text::to_text(&to_value(key, environment));
+            Value::Object(pairs.into_iter().map(|(key, item)| (text(key), to_value(item, environment))).collect())
+        }
+        time => {
+            let shown = time.to_string();
+            let text = environment.eval_func(&Context::default(), "string", vec![time], None);
+            Value::String(text.ok().and_then(|text| text.as_string().map(str::to_owned)).unwrap_or(shown))
+        }
+    }
+}
+
+/// A function that expressions call: its arguments, and how deep templates are nested.
+pub(super) type Function = Box<dyn Fn(&[Value], usize) -> Result<Value, String> + Send + Sync>;
+
+/// The evaluator with its own functions and these.
+pub(super) fn environment(functions: Vec<(&'static str, Function)>) -> Environment<'static> {
+    let mut environment = Environment::new();
+    for (name, function) in functions {
+        environment.add_function(name, move |call| {
+            let args: Vec<_> = call.args.into_iter().map(|item| to_value(item, call.env)).collect();
+            let depth = call.ctx.get(DEPTH).and_then(Item::as_integer).and_then(|depth| usize::try_from(depth).ok());
+            function(&args, depth.unwrap_or(0)).map(|value| to_item(&value)).map_err(Error::ExprError)
+        });
+    }
+    environment.add_function(rewrite::MAP, |call| {
+        let mut items = call.args.into_iter();
+        let mut pairs = Vec::new();
+        while let (Some(Item::String(key)), Some(item)) = (items.next(), items.next()) {
+            pairs.push((key, item));
+        }
+        Ok(pairs.into_iter().collect())
+    });
+    environment.add_function(rewrite::RANGE, |call| match call.args.as_slice() {
+        [Item::Integer(from), Item::Integer(to)] if to.saturating_sub(*from) >= MAX_RANGE => {
+            Err(Error::ExprError(format!("the range {from}..{to} is longer than {MAX_RANGE}")))
+        }
+        [Item::Integer(from), Item::Integer(to)] => Ok(Item::Array((*from..=*to).map(Item::Integer).collect())),
+        _ => Err(Error::ExprError("a range goes from one whole number to another".to_owned())),
+    });
+    environment
+}
