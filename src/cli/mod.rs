@@ -3,9 +3,20 @@
 //! stdout is data, stderr is talk.
 
 pub mod agent;
+pub mod apply;
+pub mod doc;
+pub mod ensure;
 pub mod error;
+pub mod facts;
 pub mod fleet;
 pub mod key;
+pub mod local;
+pub mod properties;
+pub mod render;
+pub mod schemas;
+pub mod session;
+pub mod shape;
+pub mod status;
 pub mod trust;
 pub mod ui;
 
@@ -27,6 +38,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Apply(apply::Apply),
+    Plan(apply::PlanArgs),
+    Check(apply::Check),
+    Ensure(ensure::Ensure),
+    Status(status::Status),
+    Facts(facts::Facts),
+    #[command(subcommand)]
+    Session(session::Sessions),
+    Doc(doc::Doc),
+    Schema(doc::Schema),
     Fleet(fleet::FleetArgs),
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
@@ -53,6 +74,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
+        Command::Apply(args) => apply::apply(&args, ui),
+        Command::Plan(args) => apply::apply(&args.into(), ui),
+        Command::Check(args) => apply::check(&args, ui),
+        Command::Ensure(args) => ensure::ensure(args, ui),
+        Command::Status(args) => status::status(&args, ui),
+        Command::Facts(args) => facts::facts(&args, ui),
+        Command::Session(command) => session::session(&command, ui),
+        Command::Doc(args) => doc::doc(&args, ui),
+        Command::Schema(args) => doc::schema(&args, ui),
         Command::Agent(command) => agent::agent(&command, ui),
         Command::Fleet(args) => fleet::run(args, ui),
         Command::Key(args) => key::run(args, ui),

@@ -91,6 +91,11 @@ pub trait ResourceType: Sync {
     fn refreshes(&self) -> bool;
     /// The names of its providers, best first.
     fn providers(&self) -> Vec<&'static str>;
+    /// Something that tells the state of the resource of this name, where the type has such.
+    ///
+    /// # Errors
+    /// When the name is not valid.
+    fn query(&self, name: &str) -> Option<Result<Arc<dyn Decoded>, DecodeError>>;
     /// Reads and validates properties.
     ///
     /// # Errors
@@ -119,6 +124,11 @@ pub trait Bound: Send + Sync {
     fn provider(&self) -> &'static str;
     /// See [`Resource::CONVERGES`].
     fn converges(&self) -> bool;
+    /// Looks only.
+    ///
+    /// # Errors
+    /// When the host can't be looked at.
+    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError>;
     /// Observes and compares. With `refresh`, the steps are those of a refresh, where the type has any.
     ///
     /// # Errors
@@ -185,6 +195,14 @@ impl<R: Resource> ResourceType for Kind<R> {
 
     fn providers(&self) -> Vec<&'static str> {
         R::PROVIDERS.iter().map(|entry| entry.name).collect()
+    }
+
+    fn query(&self, name: &str) -> Option<Result<Arc<dyn Decoded>, DecodeError>> {
+        let properties = R::query(name)?;
+        Some(match R::validate(&properties) {
+            Ok(()) => Ok(Arc::new(Typed::<R>(properties))),
+            Err(invalid) => Err(invalid.into()),
+        })
     }
 
     fn decode(&self, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError> {
@@ -267,12 +285,24 @@ impl<R: Resource> Bound for BoundTo<R> {
         R::CONVERGES
     }
 
+    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
+        let state = R::observe(&self.decoded.0, &self.provider, host)?;
+        Ok((state.ensure().to_owned(), fields(&state)))
+    }
+
     fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn Checked + '_>, ResourceError> {
         let state = R::observe(&self.decoded.0, &self.provider, host)?;
         let refresh = if refresh { R::on_refresh(&self.decoded.0, &state) } else { Vec::new() };
         let is_refresh = !refresh.is_empty();
         let changes = if is_refresh { refresh } else { R::diff(&self.decoded.0, &state)? };
         Ok(Box::new(CheckedNow::<R> { bound: self, state, changes, is_refresh }))
+    }
+}
+
+fn fields(state: &impl State) -> Map<String, Value> {
+    match serde_json::to_value(state) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
     }
 }
 
@@ -289,10 +319,7 @@ impl<R: Resource> Checked for CheckedNow<'_, R> {
     }
 
     fn status(&self) -> Map<String, Value> {
-        match serde_json::to_value(&self.state) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        }
+        fields(&self.state)
     }
 
     fn steps(&self) -> Vec<Step> {

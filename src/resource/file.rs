@@ -151,11 +151,40 @@ enum Found {
     Nothing,
     /// A symbolic link that leads nowhere.
     DanglingLink,
-    /// What it is, links followed, and whether the path itself is one.
+    /// What it is, links followed, and, where it is not as wanted, whether the path itself is one.
     Something {
         look: Look,
         link: bool,
     },
+}
+
+/// What is wanted, in the terms in which the host answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Wanted {
+    /// The number of the owner; none while there is no such account.
+    uid: Option<u32>,
+    /// The number of the group; none while there is no such account.
+    gid: Option<u32>,
+    /// Digest of the content, where content is managed and there is a file to compare with.
+    sha256: Option<String>,
+}
+
+impl Wanted {
+    fn content_differs(&self, look: &Look) -> bool {
+        self.sha256.is_some() && self.sha256 != look.sha256
+    }
+
+    /// True when nothing of what is there needs a step.
+    fn is_met(&self, p: &Properties, look: &Look) -> bool {
+        let kind = match p.ensure {
+            Ensure::Present => fs::Kind::File,
+            Ensure::Directory => fs::Kind::Directory,
+            Ensure::Absent => return false,
+        };
+        look.kind == kind
+            && !self.content_differs(look)
+            && (self.uid, self.gid, p.wanted_mode()) == (Some(look.uid), Some(look.gid), look.mode)
+    }
 }
 
 /// What the host says of a path.
@@ -163,12 +192,8 @@ enum Found {
 pub struct FileState {
     #[serde(skip)]
     found: Found,
-    /// The numbers of the wanted owner and group; none while no such account exists.
     #[serde(skip)]
-    wanted: (Option<u32>, Option<u32>),
-    /// Digest of the wanted content, where content is managed and there is a file to compare with.
-    #[serde(skip)]
-    wanted_sha256: Option<String>,
+    wanted: Wanted,
     metadata: Metadata,
 }
 
@@ -334,23 +359,35 @@ impl Resource for File {
         p.ensure.as_str()
     }
 
+    fn query(name: &str) -> Option<Properties> {
+        Some(Properties {
+            name: name.to_owned(),
+            ensure: Ensure::Present,
+            content: None,
+            source: String::new(),
+            owner: "0".to_owned(),
+            group: "0".to_owned(),
+            mode: Some(Mode(0)),
+            force: false,
+        })
+    }
+
     fn observe(p: &Properties, _: &dyn Files, host: &Host) -> Result<FileState, ResourceError> {
         let path = p.path();
-        let found = match fs::look(path, p.ensure == Ensure::Present)? {
-            Some(look) => Found::Something { look, link: fs::is_symlink(path) },
-            None if fs::is_symlink(path) => Found::DanglingLink,
-            None => Found::Nothing,
+        let Some(look) = fs::look(path, p.ensure == Ensure::Present)? else {
+            let found = if fs::is_symlink(path) { Found::DanglingLink } else { Found::Nothing };
+            return Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default() });
         };
-        let is_file = matches!(&found, Found::Something { look, .. } if look.kind == fs::Kind::File);
-        let wanted_sha256 = match (&p.content, p.source.is_empty()) {
-            _ if !is_file || p.ensure != Ensure::Present => None,
+        let sha256 = match (&p.content, p.source.is_empty()) {
+            _ if look.kind != fs::Kind::File || p.ensure != Ensure::Present => None,
             (Some(content), _) => Some(fs::sha256(content.as_bytes())),
             (None, false) => Some(source_sha256(&host.resolve(Path::new(&p.source)))?),
             (None, true) => None,
         };
-        let wanted = (host.accounts().uid(&p.owner).ok(), host.accounts().gid(&p.group).ok());
-        let metadata = describe(p, &found, host);
-        Ok(FileState { found, wanted, wanted_sha256, metadata })
+        let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
+        // Whether it is a link matters only to a step, and costs a call.
+        let link = !wanted.is_met(p, &look) && fs::is_symlink(path);
+        Ok(FileState { metadata: describe(p, Some(&look), host), found: Found::Something { look, link }, wanted })
     }
 
     fn diff(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
@@ -453,9 +490,9 @@ fn source_sha256(source: &Path) -> Result<String, ResourceError> {
     look.and_then(|look| look.sha256).ok_or_else(missing)
 }
 
-fn describe(p: &Properties, found: &Found, host: &Host) -> Metadata {
+fn describe(p: &Properties, look: Option<&Look>, host: &Host) -> Metadata {
     let mut metadata = Metadata { name: p.name.clone(), provider: "posix", ..Metadata::default() };
-    if let Found::Something { look, .. } = found {
+    if let Some(look) = look {
         metadata.checksum.clone_from(&look.sha256);
         metadata.owner = host.accounts().user_name(look.uid);
         metadata.group = host.accounts().group_name(look.gid);
@@ -509,7 +546,7 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
         }
     }
     let mut details = Vec::new();
-    let content = state.wanted_sha256.is_some() && state.wanted_sha256 != look.sha256;
+    let content = state.wanted.content_differs(look);
     if content {
         details.push("content".to_owned());
     }
@@ -525,10 +562,10 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
 
 fn attributes(p: &Properties, state: &FileState, look: &Look) -> Vec<String> {
     let mut details = Vec::new();
-    if state.wanted.0 != Some(look.uid) {
+    if state.wanted.uid != Some(look.uid) {
         details.push(format!("owner {} → {}", state.metadata.owner, p.owner));
     }
-    if state.wanted.1 != Some(look.gid) {
+    if state.wanted.gid != Some(look.gid) {
         details.push(format!("group {} → {}", state.metadata.group, p.group));
     }
     if p.wanted_mode() != look.mode {
@@ -569,9 +606,9 @@ mod tests {
     }
 
     fn state(p: &Properties, found: Found) -> FileState {
-        let wanted_sha256 = p.content.as_ref().map(|content| fs::sha256(content.as_bytes()));
+        let sha256 = p.content.as_ref().map(|content| fs::sha256(content.as_bytes()));
         let metadata = Metadata { owner: "root".into(), group: "root".into(), ..Metadata::default() };
-        FileState { found, wanted: (Some(0), Some(0)), wanted_sha256, metadata }
+        FileState { found, wanted: Wanted { uid: Some(0), gid: Some(0), sha256 }, metadata }
     }
 
     fn is(kind: fs::Kind, mode: u32, content: Option<&str>) -> Found {
@@ -628,7 +665,7 @@ mod tests {
     fn details_say_what_differs() {
         let p = wanted("present", Some("x"));
         let mut state = state(&p, is(fs::Kind::File, 0o600, Some("y")));
-        state.wanted.0 = Some(7);
+        state.wanted.uid = Some(7);
         let changes = File::diff(&p, &state).unwrap();
         assert_eq!(changes[0].details(), ["content", "owner root → root", "mode 0600 → 0644"]);
     }

@@ -10,6 +10,8 @@ pub mod common;
 mod erased;
 pub mod exec;
 pub mod file;
+#[cfg(test)]
+mod laws;
 pub mod text;
 
 use std::fmt::Display;
@@ -126,7 +128,7 @@ pub trait Resource: Send + Sync + 'static {
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 
     /// What the author writes; unknown keys are refused. Has `name`, and `ensure` where it makes sense.
-    type Properties: DeserializeOwned + Serialize + JsonSchema + Clone + PartialEq + Send + Sync;
+    type Properties: DeserializeOwned + Serialize + JsonSchema + Clone + std::fmt::Debug + PartialEq + Send + Sync;
     /// What the host says.
     type State: State;
     /// One step.
@@ -145,6 +147,12 @@ pub trait Resource: Send + Sync + 'static {
 
     /// The `ensure` that is asked for.
     fn ensure(properties: &Self::Properties) -> &str;
+
+    /// Properties with which [`Resource::observe`] shows all there is to know of a resource of this name, whatever it
+    /// is; none where a name alone has no state.
+    fn query(_name: &str) -> Option<Self::Properties> {
+        None
+    }
 
     /// Looks at the host and never writes.
     ///

@@ -90,3 +90,8 @@ pub fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D:
 pub fn words(line: &str) -> Result<Vec<String>, shell_words::ParseError> {
     shell_words::split(line)
 }
+
+/// A word as a shell reads it back.
+pub fn quote(word: &str) -> String {
+    shell_words::quote(word).into_owned()
+}

@@ -70,8 +70,9 @@ impl Source {
         }
         if args.source.contains("://") {
             let (Some(sha256), Some(size)) = (args.sha256.clone(), args.size) else {
-                return Err(Failure::usage("a URL needs --sha256 and --size: nodes obey the digest, not the URL")
-                    .hint("sha256sum and stat -c %s say both of a file; a directory or file here is uploaded and pinned by itself"));
+                return Err(Failure::usage("a URL needs --sha256 and --size: nodes obey the digest, not the URL").hint(
+                    "sha256sum and stat -c %s say both of a file; a directory or file here is uploaded and pinned by itself",
+                ));
             };
             return Ok(Self::Pinned { url: args.source.clone(), sha256, size });
         }

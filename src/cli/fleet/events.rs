@@ -38,11 +38,8 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
     let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
     let since = session.now().checked_sub(back).map_or(From::Beginning, From::Since);
     let filter = session.subjects.events(node.as_ref());
-    let mut feed = session
-        .bus
-        .follow(&session.subjects.stream("EVENTS"), filter.as_str(), since)
-        .await
-        .map_err(|error| failure(&error))?;
+    let mut feed =
+        session.bus.follow(&session.subjects.stream("EVENTS"), filter.as_str(), since).await.map_err(|error| failure(&error))?;
     let mut left = feed.backlog();
     let mut all = Vec::new();
     while args.follow || left > 0 {
@@ -90,10 +87,13 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
     match kind {
         "transaction" => json::read::<TransactionEvent>(payload).map_or_else(|_| unreadable(), |event| transaction(&event)),
         "run" => json::read::<ApplyState>(payload).map_or_else(|_| unreadable(), |state| run_words(&state)),
-        "life" => json::read::<Life>(payload).map_or_else(|_| unreadable(), |life| {
-            let word = if life.what == "started" { "started" } else { "stopped" };
-            (Tone::Dim, word, format!("agent {}", life.version))
-        }),
+        "life" => json::read::<Life>(payload).map_or_else(
+            |_| unreadable(),
+            |life| {
+                let word = if life.what == "started" { "started" } else { "stopped" };
+                (Tone::Dim, word, format!("agent {}", life.version))
+            },
+        ),
         "refused" => json::read::<Refused>(payload)
             .map_or_else(|_| unreadable(), |refused| (Tone::Bad, "refused", format!("{}: {}", refused.code, refused.message))),
         _ => unreadable(),
@@ -121,10 +121,8 @@ fn run_words(state: &ApplyState) -> (Tone, &'static str, String) {
         RunOutcome::Failed | RunOutcome::Interrupted => Tone::Bad,
     };
     let summary = &state.summary;
-    let counts = format!(
-        "run: {} of {} changed, {} failed",
-        summary.changed_resources, summary.total_resources, summary.failed_resources
-    );
+    let counts =
+        format!("run: {} of {} changed, {} failed", summary.changed_resources, summary.total_resources, summary.failed_resources);
     (tone, "run", state.error.as_ref().map_or(counts, |error| format!("run: {error}")))
 }
 

@@ -48,8 +48,7 @@ pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result
     let gather = Gather::new(session.subjects.clone(), watch.id, digest.as_str(), expected);
     let reports = session.subjects.job_reports(watch.id);
     let stream = session.subjects.stream("JOBS");
-    let mut feed =
-        session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
+    let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
     let wait = watch.timeout.map_or_else(|| remaining(&command, &session), Span::get);
     follow(gather, &digest, &mut feed, None, Instant::now() + wait, &session, ui).await
 }
@@ -64,8 +63,11 @@ fn remaining(command: &Command, session: &Session) -> Duration {
 /// The command as it was sent. It is only shown, and tells whom to wait for: nothing is done because of it.
 async fn recorded(id: Uuid, session: &Session) -> Result<(Command, String), Failure> {
     let stream = session.subjects.stream("JOBS");
-    let messages =
-        session.bus.last_per_subject(&stream, session.subjects.job_command(id).as_str()).await.map_err(|error| failure(&error))?;
+    let messages = session
+        .bus
+        .last_per_subject(&stream, session.subjects.job_command(id).as_str())
+        .await
+        .map_err(|error| failure(&error))?;
     let message = messages.first().ok_or_else(|| Failure::usage(format!("there is no job {id}, or it is too long ago")))?;
     let unreadable = |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, error);
     let envelope = envelope::Envelope::parse(&message.payload).map_err(|error| unreadable(&error))?;

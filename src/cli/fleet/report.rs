@@ -43,8 +43,7 @@ pub(super) async fn send(order: Order, target: &TargetArgs, session: &Session, u
     let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let expected = select::expected(&signed.command.to, &states, session.now());
-    let dispatched =
-        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
+    let dispatched = dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
     if target.detach {
         detached(&signed, session, ui);
         return Ok(Exit::Done);
@@ -163,7 +162,8 @@ fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> String {
         Outcome::Offline(Some(since)) => format!("last heard {} ago", ago(since, now)),
         _ => cluster::cluster(std::slice::from_ref(result)).pop().map_or_else(String::new, |cluster| cluster.cause),
     };
-    let line = format!("  {} {:<12} {}", ui.paint(tone, mark), ui.paint(tone, &format!("{:<12}", result.outcome.word())), result.node);
+    let line =
+        format!("  {} {:<12} {}", ui.paint(tone, mark), ui.paint(tone, &format!("{:<12}", result.outcome.word())), result.node);
     if cause.is_empty() { line } else { format!("{line:<40}  {cause}") }
 }
 

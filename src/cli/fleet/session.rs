@@ -9,8 +9,8 @@ use crate::diag::{Diagnostic, chain};
 use crate::fleet::Operator;
 use crate::fleet::operator::Given;
 use crate::host::{Host, fs};
-use crate::trust::SigningKey;
 use crate::transport::{Bus, TransportError};
+use crate::trust::SigningKey;
 use crate::wire::Subjects;
 
 use super::super::error::{Exit, Failure};
@@ -128,6 +128,7 @@ pub fn failure(error: &TransportError) -> Failure {
         TransportError::Url(..) => "write nats://host:4222 or tls://host:4222",
         _ => return Failure::new(Exit::Incomplete, diagnostic),
     };
-    let exit = if matches!(error, TransportError::Url(..) | TransportError::Credentials(..)) { Exit::Usage } else { Exit::Incomplete };
+    let exit =
+        if matches!(error, TransportError::Url(..) | TransportError::Credentials(..)) { Exit::Usage } else { Exit::Incomplete };
     Failure::new(exit, diagnostic.hint(hint))
 }

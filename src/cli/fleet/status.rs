@@ -46,7 +46,8 @@ pub(super) async fn nodes(context: &Context, ui: &mut Ui) -> Result<Exit, Failur
         OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
         OutputFormat::Text => {
             let width = rows.iter().map(|row| row.state.node.as_str().len()).max().unwrap_or(0).max(4);
-            let title = format!("{:<width$}  {:<8} {:<11} {:>6}  {:<16} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
+            let title =
+                format!("{:<width$}  {:<8} {:<11} {:>6}  {:<16} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, &title));
             for row in rows {
                 let (tone, word) = if row.alive { (Tone::Good, "alive") } else { (Tone::Bad, "offline") };

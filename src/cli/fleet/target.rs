@@ -11,31 +11,31 @@ use super::super::error::Failure;
 
 /// Which nodes, and how.
 #[derive(Debug, Clone, Default, Args)]
-pub struct TargetArgs {
+pub(super) struct TargetArgs {
     /// A node. May be repeated, or several with commas.
     #[arg(long, global = true, value_name = "NODE", value_delimiter = ',')]
-    pub node: Vec<String>,
+    pub(super) node: Vec<String>,
     /// The nodes of a group. May be repeated, or several with commas.
     #[arg(long, global = true, value_name = "GROUP", value_delimiter = ',')]
-    pub group: Vec<String>,
+    pub(super) group: Vec<String>,
     /// Every node.
     #[arg(long, global = true)]
-    pub all: bool,
+    pub(super) all: bool,
     /// And of those, the ones where this expression over facts holds.
     #[arg(long = "where", global = true, value_name = "EXPRESSION")]
-    pub only_where: Option<String>,
+    pub(super) only_where: Option<String>,
     /// Says what would change, changes nothing.
     #[arg(long, global = true)]
-    pub noop: bool,
+    pub(super) noop: bool,
     /// How long it may take on a node, and how long to wait for the nodes.
     #[arg(long, global = true, value_name = "DURATION", default_value = "5m")]
-    pub timeout: Option<Span>,
+    pub(super) timeout: Option<Span>,
     /// Why, for the audit trail.
     #[arg(long, global = true, value_name = "TEXT")]
-    pub reason: Option<String>,
+    pub(super) reason: Option<String>,
     /// Sends, prints the id of the job and does not wait; `ensign fleet job watch ID` does.
     #[arg(long, global = true)]
-    pub detach: bool,
+    pub(super) detach: bool,
 }
 
 impl TargetArgs {
@@ -43,7 +43,7 @@ impl TargetArgs {
     ///
     /// # Errors
     /// When none or several kinds of nodes are chosen, or a name is none.
-    pub fn audience(&self) -> Result<Audience, Failure> {
+    pub(super) fn audience(&self) -> Result<Audience, Failure> {
         let mut audience = match (self.node.as_slice(), self.group.as_slice(), self.all) {
             (nodes, [], false) if !nodes.is_empty() => {
                 let mut nodes = nodes
@@ -72,7 +72,7 @@ impl TargetArgs {
     }
 
     /// How long it may take.
-    pub fn timeout(&self) -> Span {
+    pub(super) fn timeout(&self) -> Span {
         self.timeout.unwrap_or(Options::default().timeout)
     }
 
@@ -80,7 +80,7 @@ impl TargetArgs {
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].
-    pub fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
+    pub(super) fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
         Ok(Order {
             action,
             to: self.audience()?,
@@ -105,7 +105,9 @@ mod tests {
         assert_eq!(target(&["b", "a", "b"], &[], false).unwrap().nodes.unwrap().len(), 2);
         assert_eq!(target(&[], &["web"], false).unwrap().groups, Some(texts(&["web"])));
         assert_eq!(target(&[], &[], true).unwrap().all, Some(true));
-        for wrong in [target(&[], &[], false), target(&["a"], &[], true), target(&["a.b"], &[], false), target(&[], &["*"], false)] {
+        for wrong in
+            [target(&[], &[], false), target(&["a"], &[], true), target(&["a.b"], &[], false), target(&[], &["*"], false)]
+        {
             assert_eq!(wrong.unwrap_err().exit, super::super::super::error::Exit::Usage);
         }
     }
