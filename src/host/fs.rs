@@ -325,6 +325,23 @@ pub fn open(path: &Path) -> Result<File, FsError> {
     File::open(path).map_err(|error| FsError::io("read", path, error))
 }
 
+/// Creates a file that must not be there yet, for writing, with exactly `mode`. A link in its place is refused.
+///
+/// # Errors
+/// When something is there, or the system refuses.
+pub fn create_new(path: &Path, mode: u32) -> Result<File, FsError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .map_err(|error| FsError::io("create", path, error))?;
+    // Again, because the mask of the process took bits away.
+    file.set_permissions(fs::Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", path, error))?;
+    Ok(file)
+}
+
 /// The entries of a directory, sorted by name.
 ///
 /// # Errors
