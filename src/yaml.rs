@@ -72,6 +72,20 @@ impl Document {
         Ok(document)
     }
 
+    /// A value that was not read from YAML: it has no places.
+    pub fn of(value: Value) -> Self {
+        Self { file: String::new(), text: String::new(), value }
+    }
+
+    /// The first place, from this line on, where `needle` stands in the text.
+    pub fn find_below(&self, line: usize, needle: &str) -> Option<Place> {
+        let needle = needle.lines().next().filter(|needle| !needle.trim().is_empty())?;
+        self.text.lines().zip(1..).skip(line.saturating_sub(1)).find_map(|(text, number)| {
+            let column = text.get(..text.find(needle)?)?.chars().count() + 1;
+            Some(Place { file: self.file.clone(), line: number, column, text: text.to_owned() })
+        })
+    }
+
     /// What the document says.
     pub fn value(&self) -> &Value {
         &self.value

@@ -3,7 +3,18 @@
 //! stdout is data, stderr is talk.
 
 pub mod agent;
+pub mod apply;
+pub mod doc;
+pub mod ensure;
 pub mod error;
+pub mod facts;
+pub mod local;
+pub mod properties;
+pub mod render;
+pub mod schemas;
+pub mod session;
+pub mod shape;
+pub mod status;
 pub mod ui;
 
 use std::ffi::OsString;
@@ -26,6 +37,16 @@ struct Cli {
 enum Command {
     #[command(subcommand)]
     Agent(agent::Agent),
+    Apply(apply::Apply),
+    Plan(apply::PlanArgs),
+    Check(apply::Check),
+    Ensure(ensure::Ensure),
+    Status(status::Status),
+    Facts(facts::Facts),
+    #[command(subcommand)]
+    Session(session::Sessions),
+    Doc(doc::Doc),
+    Schema(doc::Schema),
 }
 
 /// Runs the command that `args` (the program's name first) ask for.
@@ -48,5 +69,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Command::Agent(command) => agent::agent(&command, ui),
+        Command::Apply(args) => apply::apply(&args, ui),
+        Command::Plan(args) => apply::apply(&args.into(), ui),
+        Command::Check(args) => apply::check(&args, ui),
+        Command::Ensure(args) => ensure::ensure(args, ui),
+        Command::Status(args) => status::status(&args, ui),
+        Command::Facts(args) => facts::facts(&args, ui),
+        Command::Session(command) => session::session(&command, ui),
+        Command::Doc(args) => doc::doc(&args, ui),
+        Command::Schema(args) => doc::schema(&args, ui),
     }
 }

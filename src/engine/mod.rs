@@ -1,1 +1,15 @@
-//! (being written)
+//! The engine: turns a manifest or a single resource into a plan, and runs it.
+//!
+//! `plan.rs` reads everything before anything runs; `run.rs` goes through the resources in order;
+//! `treat.rs` is the whole treatment of one resource: noop, verification, refresh are written
+//! there, once, for every type; `health.rs` runs health checks.
+
+pub mod health;
+pub mod inputs;
+pub mod plan;
+pub mod run;
+mod treat;
+
+pub use inputs::Inputs;
+pub use plan::{Plan, plan_manifest, plan_one};
+pub use run::{Permit, Report, Settings, run};

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::diag;
 use crate::host::{Host, fs, fs::FsError};
-use crate::model::deep_merge;
+use crate::model::merge::deep_merge;
 
 /// The most that is read of a file of the kernel.
 const MAX_BYTES: u64 = 8 << 20;

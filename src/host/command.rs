@@ -13,16 +13,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::Cancel;
+use super::{CANCEL_POLL, Cancel};
 
 /// `PATH` of every command that is run, and where bare names are looked for when nothing else says.
 pub const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
 
 /// How much of each output stream is kept: the last mebibyte.
 pub const OUTPUT_CAP: usize = 1 << 20;
-
-/// How often a waiting command looks at the cancel flag.
-const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -143,14 +143,24 @@ fn is_nothing(error: &io::Error) -> bool {
 fn hash_open(file: &mut File, size: u64) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(512, 1 << 16)];
+    let mut seen = 0;
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(hex(&hasher.finalize())),
-            Ok(count) => hasher.update(buffer.get(..count).unwrap_or_default()),
+            Ok(0) => break,
+            Ok(count) => {
+                hasher.update(buffer.get(..count).unwrap_or_default());
+                seen += count as u64;
+                // The kernel said how much there is: asking for the end would be a call a file. A size of 0 says nothing
+                // (as in /proc).
+                if seen == size {
+                    break;
+                }
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+    Ok(hex(&hasher.finalize()))
 }
 
 /// Bytes as lower-case hex.

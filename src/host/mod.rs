@@ -14,7 +14,7 @@ pub mod kernel;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use uuid::{ContextV7, Uuid};
@@ -22,6 +22,9 @@ use uuid::{ContextV7, Uuid};
 pub use account::{AccountError, Accounts};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
+
+/// How often whatever waits looks at the cancel flag.
+pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// Where the time comes from.
 pub trait Clock: Send + Sync {
@@ -144,6 +147,18 @@ impl Host {
     /// True when this run should do no more.
     pub fn is_over(&self) -> bool {
         self.cancel.is_cancelled() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Waits, at most until this run is over.
+    pub fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_over() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(CANCEL_POLL));
+        }
     }
 
     /// Runs a command to its end, within its own timeout and this run's deadline.

@@ -1,4 +1,45 @@
-//! Manifests: where they come from, how they are read.
+//! Manifests: where they come from and what is written in them.
+//!
+//! `parse.rs` reads one with positions. Deciding what its resources mean is `engine`'s business.
 
 pub mod bundle;
 pub mod fetch;
+pub mod parse;
+
+use std::path::{Path, PathBuf};
+
+use crate::host::{FsError, fs};
+
+pub use parse::{Declaration, Manifest, Resources};
+
+/// The largest manifest, in bytes.
+pub const MAX_MANIFEST: u64 = 4 << 20;
+
+/// The text of a manifest, and where it is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The text.
+    pub text: String,
+    /// What to call it in errors and events: a path, or a URL without credentials.
+    pub name: String,
+    /// The directory that relative sources are in.
+    pub directory: Option<PathBuf>,
+    /// SHA-256 of what was fetched, in hex: of the bundle, where it came in one.
+    pub digest: Option<String>,
+}
+
+impl Source {
+    /// A manifest in a file; its directory is that of the file.
+    ///
+    /// # Errors
+    /// When the file can't be read, is larger than [`MAX_MANIFEST`] or is no text.
+    pub fn file(path: &Path) -> Result<Self, FsError> {
+        let text = fs::read_text(path, MAX_MANIFEST)?;
+        let directory = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let digest = Some(fs::sha256(text.as_bytes()));
+        Ok(Self { text, name: path.display().to_string(), directory: Some(directory), digest })
+    }
+}

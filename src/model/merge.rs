@@ -1,23 +1,18 @@
-//! Laying one value over another: data over defaults, facts over facts.
+//! Merging trees of data.
 
-use serde_json::{Value, map::Entry};
+use serde_json::Value;
 
-/// `over` laid over `base`: maps merge key by key at every depth, lists join (`base` first),
-/// everything else is replaced, also where the kinds differ.
-#[must_use]
+/// `over` merged into `base`: maps merge key by key at every depth, lists are joined with `base` first, anything
+/// else of `over` replaces what was there.
 pub fn deep_merge(base: Value, over: Value) -> Value {
     match (base, over) {
         (Value::Object(mut base), Value::Object(over)) => {
-            for (key, incoming) in over {
-                match base.entry(key) {
-                    Entry::Occupied(mut held) => {
-                        let merged = deep_merge(held.get_mut().take(), incoming);
-                        held.insert(merged);
-                    }
-                    Entry::Vacant(free) => {
-                        free.insert(incoming);
-                    }
-                }
+            for (key, value) in over {
+                let merged = match base.get_mut(&key).map(Value::take) {
+                    Some(existing) => deep_merge(existing, value),
+                    None => value,
+                };
+                base.insert(key, merged);
             }
             Value::Object(base)
         }
@@ -29,8 +24,7 @@ pub fn deep_merge(base: Value, over: Value) -> Value {
     }
 }
 
-/// `over` laid over `base`: its keys replace those of `base`, whole values at a time.
-#[must_use]
+/// `over` merged into `base`: its top-level keys replace those of `base`.
 pub fn shallow_merge(base: Value, over: Value) -> Value {
     match (base, over) {
         (Value::Object(mut base), Value::Object(over)) => {
@@ -43,18 +37,17 @@ pub fn shallow_merge(base: Value, over: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use serde_json::json;
 
-    use super::*;
-
     #[test]
-    fn values_are_laid_over() {
-        let base = json!({"a": 1, "m": {"x": 1, "l": [1, 2]}, "l": [1], "t": {"a": 1}});
-        let over = json!({"m": {"y": 2, "l": [2, 3]}, "l": "text", "t": [1], "n": null});
+    fn merging() {
+        let base = json!({"a": {"x": 1, "y": [1]}, "b": [1, 2], "c": 1});
+        let over = json!({"a": {"y": [2], "z": 3}, "b": {"now": "a map"}, "d": null});
         assert_eq!(
             deep_merge(base.clone(), over.clone()),
-            json!({"a": 1, "m": {"x": 1, "l": [1, 2, 2, 3], "y": 2}, "l": "text", "t": [1], "n": null})
+            json!({"a": {"x": 1, "y": [1, 2], "z": 3}, "b": {"now": "a map"}, "c": 1, "d": null})
         );
-        assert_eq!(shallow_merge(base, over), json!({"a": 1, "m": {"y": 2, "l": [2, 3]}, "l": "text", "t": [1], "n": null}));
+        assert_eq!(shallow_merge(base, over), json!({"a": {"y": [2], "z": 3}, "b": {"now": "a map"}, "c": 1, "d": null}));
     }
 }

@@ -4,6 +4,7 @@
 //! the standard library, serde and the types of the crates that describe time and ids.
 
 pub mod duration;
+pub mod ensure;
 pub mod event;
 pub mod id;
 pub mod merge;
@@ -11,8 +12,8 @@ pub mod secret;
 pub mod summary;
 
 pub use duration::Span;
+pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
-pub use merge::{deep_merge, shallow_merge};
 pub use secret::Secret;
 pub use summary::{ApplyState, RunOutcome, Summary};

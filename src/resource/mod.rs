@@ -1,1 +1,195 @@
-//! (being written)
+//! Resource types: THE extension point. One file (or folder) a type, and one line in [`TYPES`].
+//!
+//! A type is three functions over its properties: `observe` (never writes), `diff` (pure) and
+//! `apply` (one step). What follows from them for every type, noop, verification, refresh, plan,
+//! events, is written once, in `engine`; what follows from the properties, parser, schema,
+//! documentation, command-line flags, in `erased.rs` and `cli`. `common.rs` has the properties
+//! that every resource has.
+
+pub mod common;
+mod erased;
+pub mod exec;
+pub mod file;
+#[cfg(test)]
+mod laws;
+pub mod text;
+
+use std::fmt::Display;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::host::{AccountError, CommandError, FsError, Host};
+
+pub use common::{Common, Control, HealthCheck};
+pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
+
+/// Every resource type, in the order of the documentation and the help.
+pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW];
+
+/// The type of this name.
+pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
+    TYPES.iter().copied().find(|kind| kind.name() == name)
+}
+
+/// The names of all types.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TYPES.iter().map(|kind| kind.name())
+}
+
+/// Properties that are wrong in themselves, whatever the host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Invalid {
+    /// The property at fault, where it is one.
+    pub property: Option<&'static str>,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl Invalid {
+    /// A property with what is wrong with it.
+    pub fn new(property: &'static str, message: impl Into<String>) -> Self {
+        Self { property: Some(property), message: message.into() }
+    }
+}
+
+/// Observing or applying failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceError {
+    /// On a file or directory.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// In a command.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// A user or group is unknown.
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    /// The state of the host, or what a step led to, is not what it may be.
+    #[error("{0}")]
+    State(String),
+}
+
+/// What the host says now about a resource. Its serialised fields go into the `status` of events.
+pub trait State: Serialize + Clone + Send + Sync {
+    /// The `ensure` value that describes it.
+    fn ensure(&self) -> &str;
+}
+
+/// One step towards the desired state.
+///
+/// `Display` says what was done, as a past participle: "created the file"; a dry run says
+/// "Would have created the file".
+pub trait Change: Display + Clone + PartialEq + Send + Sync {
+    /// What differs, for people: "mode 0600 → 0644". By default what was done.
+    fn details(&self) -> Vec<String> {
+        vec![self.to_string()]
+    }
+}
+
+/// Text before and after, for a diff.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preview {
+    /// What is there now.
+    pub before: String,
+    /// What would be there.
+    pub after: String,
+}
+
+/// A way to do a type's work on one kind of host.
+pub struct ProviderEntry<P: ?Sized> {
+    /// Its name, as in the `provider` property.
+    pub name: &'static str,
+    /// True where it is taken only when asked for by name.
+    pub explicit: bool,
+    /// Whether it can work on this host.
+    pub suits: fn(&Host) -> bool,
+    /// Opens it; once a run, all resources of the run share it.
+    pub open: fn(&Host) -> Box<P>,
+}
+
+/// A kind of thing that can be brought to a desired state.
+pub trait Resource: Send + Sync + 'static {
+    /// The name of the type, as `file`.
+    const TYPE: &'static str;
+    /// One sentence for the documentation.
+    const ABOUT: &'static str;
+    /// Properties whose templates are resolved when the resource runs, not when the manifest is read:
+    /// they may use what earlier resources made.
+    const DEFERRED: &'static [&'static str] = &[];
+    /// False where the host can't tell afterwards whether it worked, so that `apply` itself must.
+    const CONVERGES: bool = true;
+    /// True where it can act on `subscribe`.
+    const REFRESHES: bool = false;
+    /// The ways to do it, best first.
+    const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
+
+    /// What the author writes; unknown keys are refused. Has `name`, and `ensure` where it makes sense.
+    type Properties: DeserializeOwned + Serialize + JsonSchema + Clone + std::fmt::Debug + PartialEq + Send + Sync;
+    /// What the host says.
+    type State: State;
+    /// One step.
+    type Change: Change;
+    /// What a provider can do.
+    type Provider: ?Sized + Send + Sync + 'static;
+
+    /// Checks the properties without looking at the host. Deferred templates may still be unresolved.
+    ///
+    /// # Errors
+    /// With the first property that is wrong.
+    fn validate(properties: &Self::Properties) -> Result<(), Invalid>;
+
+    /// The name of the resource.
+    fn name(properties: &Self::Properties) -> &str;
+
+    /// The `ensure` that is asked for.
+    fn ensure(properties: &Self::Properties) -> &str;
+
+    /// Properties with which [`Resource::observe`] shows all there is to know of a resource of this name, whatever it
+    /// is; none where a name alone has no state.
+    fn query(_name: &str) -> Option<Self::Properties> {
+        None
+    }
+
+    /// Looks at the host and never writes.
+    ///
+    /// # Errors
+    /// When the host does not let itself be looked at.
+    fn observe(properties: &Self::Properties, provider: &Self::Provider, host: &Host) -> Result<Self::State, ResourceError>;
+
+    /// The steps from the state to what is wanted; none when it is as wanted. Pure.
+    ///
+    /// # Errors
+    /// When no step leads there.
+    fn diff(properties: &Self::Properties, state: &Self::State) -> Result<Vec<Self::Change>, ResourceError>;
+
+    /// Takes one step. `state` is what was observed before, and may be told what was learnt.
+    ///
+    /// # Errors
+    /// When the step fails.
+    fn apply(
+        change: &Self::Change,
+        properties: &Self::Properties,
+        state: &mut Self::State,
+        provider: &Self::Provider,
+        host: &Host,
+    ) -> Result<(), ResourceError>;
+
+    /// The steps to take because a resource that this one subscribes to has changed.
+    fn on_refresh(_: &Self::Properties, _: &Self::State) -> Vec<Self::Change> {
+        Vec::new()
+    }
+
+    /// The text before and after, where the type manages one.
+    fn preview(_: &Self::Properties, _: &Self::State, _: &Host) -> Option<Preview> {
+        None
+    }
+
+    /// The properties as events show them: without secrets, and without what is large.
+    fn shown(properties: &Self::Properties) -> Value {
+        serde_json::to_value(properties).unwrap_or_default()
+    }
+}

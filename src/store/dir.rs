@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -77,7 +78,7 @@ pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
     };
     let mut file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(fail("open"))?;
-    match file.try_lock() {
+    match try_lock_patiently(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
@@ -91,6 +92,20 @@ pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
     file.set_len(0).map_err(fail("write"))?;
     writeln!(file, "{}", std::process::id()).map_err(fail("write"))?;
     Ok(Lock { _file: file })
+}
+
+/// A process that is being started holds our descriptors until it becomes its program: a lock that was just given back
+/// may still be taken for a moment.
+fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(25);
+    for _ in 1..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Which start of the machine this is; the kernel makes a new one at every boot.

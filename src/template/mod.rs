@@ -95,6 +95,14 @@ impl Failure {
     }
 }
 
+/// What a GJSON path leads to in a value; nothing when it finds none.
+pub fn query(value: &Value, path: &str) -> Option<Value> {
+    match lookup::steps(path) {
+        Some(steps) => lookup::plain(value, &steps).cloned(),
+        None => lookup::by_gjson(&value.to_string(), path),
+    }
+}
+
 /// True when a text holds an expression.
 pub fn is_template(text: &str) -> bool {
     may_be_template(text) && scan::scan(text).iter().any(|segment| matches!(segment, Segment::Expr { .. }))

@@ -1,0 +1,206 @@
+//! `ensign apply`, `ensign plan` and `ensign check`: a manifest on this host.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::diag::Diagnostic;
+use crate::engine::{self, Plan, Settings};
+use crate::host::Host;
+use crate::manifest::Source;
+use crate::model::{Outcome, TransactionEvent};
+
+use super::error::{Exit, Failure};
+use super::local::{self, Given, OutputFormat};
+use super::render;
+use super::ui::{Tone, Ui};
+
+/// Apply a manifest to this host.
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// The manifest: a YAML or JSON file.
+    manifest: PathBuf,
+    /// Say what would change; change nothing.
+    #[arg(long)]
+    noop: bool,
+    /// Show what changes in the content of files.
+    #[arg(long)]
+    diff: bool,
+    /// Run only the health checks.
+    #[arg(long, alias = "monitor-only")]
+    health_check_only: bool,
+    /// Print the resolved data and resources; run nothing.
+    #[arg(long)]
+    render: bool,
+    #[command(flatten)]
+    given: Given,
+    /// Record the run in this directory.
+    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE")]
+    session: Option<PathBuf>,
+    /// Print no summary.
+    #[arg(long)]
+    no_report: bool,
+    /// Exit with 10 when something changed and nothing failed.
+    #[arg(long)]
+    detailed_exitcodes: bool,
+    /// How to print the results.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// Show what applying a manifest would change.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The manifest: a YAML or JSON file.
+    manifest: PathBuf,
+    #[command(flatten)]
+    given: Given,
+    /// Exit with 10 when something would change and nothing failed.
+    #[arg(long)]
+    detailed_exitcodes: bool,
+    /// How to print the results.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// Read, resolve and validate a manifest; touch nothing.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The manifest: a YAML or JSON file.
+    manifest: PathBuf,
+    #[command(flatten)]
+    given: Given,
+}
+
+impl From<PlanArgs> for Apply {
+    fn from(args: PlanArgs) -> Self {
+        Self {
+            manifest: args.manifest,
+            noop: true,
+            diff: true,
+            health_check_only: false,
+            render: false,
+            given: args.given,
+            session: None,
+            no_report: false,
+            detailed_exitcodes: args.detailed_exitcodes,
+            output: args.output,
+        }
+    }
+}
+
+/// `ensign check`.
+pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (plan, _) = read(&args.manifest, &args.given, &local::host())?;
+    for warning in &plan.warnings {
+        ui.warn(warning);
+    }
+    let count = plan.resources.len();
+    ui.line(format_args!("{}: {count} resource{}, no errors", args.manifest.display(), if count == 1 { "" } else { "s" }));
+    Ok(Exit::Done)
+}
+
+/// `ensign apply`.
+pub fn apply(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
+    if args.noop && args.health_check_only {
+        return Err(Failure::usage("cannot set healthcheck only and noop mode at the same time")
+            .hint("use --noop or --health-check-only"));
+    }
+    let result = apply_inner(args, ui);
+    if let (Err(failure), OutputFormat::Json | OutputFormat::Jsonl) = (&result, args.output) {
+        let errors: Vec<String> = failure.diagnostics.iter().map(ToString::to_string).collect();
+        ui.json(&json!({"events": [], "error": errors.join("\n")}));
+    }
+    result
+}
+
+fn read(manifest: &std::path::Path, given: &Given, host: &Host) -> Result<(Plan, Host), Failure> {
+    let source = Source::file(manifest).map_err(|error| {
+        let failure = Failure::from_error(Exit::Usage, &error);
+        if error.is_not_found() { failure.hint("check the path, relative to the directory you are in") } else { failure }
+    })?;
+    let host = source.directory.clone().map_or_else(|| host.clone(), |directory| host.clone().in_directory(directory));
+    let inputs = given.inputs(&host)?;
+    let plan =
+        engine::plan_manifest(&source, &inputs, &host).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
+    Ok((plan, host))
+}
+
+fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (plan, host) = read(&args.manifest, &args.given, &local::host())?;
+    for warning in &plan.warnings {
+        ui.warn(warning);
+    }
+    if args.render {
+        ui.raw(crate::yaml::to_string(&plan.rendered()).as_bytes());
+        return Ok(Exit::Done);
+    }
+    let host = host.bounded(local::cancel_on_signals(), None);
+    let mut session = local::session(args.session.as_deref(), ui)?;
+    session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let settings = Settings {
+        noop: args.noop,
+        health_check_only: args.health_check_only,
+        diff: args.diff,
+        run_id: host.new_id(),
+        node: None,
+        permit: None,
+    };
+    if let (OutputFormat::Text, Some(message)) = (args.output, &plan.pre_message) {
+        ui.line(format_args!("{message}\n"));
+    }
+    let labels: Vec<String> = plan.resources.iter().map(|planned| planned.reference().to_string()).collect();
+    let width = render::label_width(labels.iter().map(String::as_str));
+    let mut events = Vec::new();
+    let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| match args.output {
+        OutputFormat::Text => show(ui, event, width),
+        OutputFormat::Json => events.push(event.clone()),
+        OutputFormat::Jsonl => {
+            ui.jsonl(event);
+            ui.flush();
+        }
+    });
+    match args.output {
+        OutputFormat::Text => {
+            if let (Some(message), 0) = (&plan.post_message, report.summary.total_errors) {
+                ui.line(format_args!("\n{message}"));
+            }
+            if !args.no_report {
+                ui.line("");
+                ui.line(render::summary_line(ui, &report.summary, args.noop));
+            }
+        }
+        OutputFormat::Json => ui.json(&json!({"events": events, "summary": report.summary})),
+        OutputFormat::Jsonl => ui.jsonl(&report.summary),
+    }
+    let skipped = plan.resources.len() as u64 - report.summary.total_resources;
+    if let Some(error) = &report.error {
+        ui.error(Diagnostic::new(format!("the run stopped because its session could not be written: {error}")));
+    } else if local::exit(&report, false) == Exit::Incomplete {
+        ui.error(Diagnostic::new(format!("the run was cancelled; {skipped} resources were not reached")));
+    } else if skipped > 0 {
+        ui.say(format_args!("stopped at the first failure (fail_on_error); {skipped} resources were not reached"));
+    }
+    Ok(local::exit(&report, args.detailed_exitcodes))
+}
+
+fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
+    let line = render::event_line(ui, event, width);
+    ui.line(line);
+    if let Some(diff) = &event.diff {
+        for line in diff.lines() {
+            let tone = match line.as_bytes().first() {
+                Some(b'+') => Tone::Good,
+                Some(b'-') => Tone::Bad,
+                _ => Tone::Dim,
+            };
+            let painted = ui.paint(tone, line);
+            ui.line(format_args!("      {painted}"));
+        }
+    }
+    // Failures and changes are seen as they happen; long stretches of stable resources are not worth a write each.
+    if event.outcome() != Outcome::Stable {
+        ui.flush();
+    }
+}

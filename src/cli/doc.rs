@@ -1,0 +1,108 @@
+//! `ensign doc` and `ensign schema`: what the definitions say of themselves.
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use crate::diag::{Diagnostic, did_you_mean};
+use crate::resource::{self, Common, ResourceType};
+
+use super::error::{Exit, Failure};
+use super::shape::Shape;
+use super::ui::Ui;
+use super::{schemas, status};
+
+/// Show the documentation of a resource type, or list the types.
+#[derive(Debug, Args)]
+pub struct Doc {
+    /// The resource type, as `file`.
+    #[arg(value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+/// Print a JSON schema, or list the schemas.
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// Its name, as `manifest`.
+    name: Option<String>,
+}
+
+/// `ensign doc`.
+pub fn doc(args: &Doc, ui: &mut Ui) -> Result<Exit, Failure> {
+    match &args.kind {
+        None => resource::TYPES.iter().for_each(|kind| ui.line(format_args!("{:<10} {}", kind.name(), kind.about()))),
+        Some(name) => ui.raw(page(status::find(name)?).as_bytes()),
+    }
+    Ok(Exit::Done)
+}
+
+/// `ensign schema`.
+pub fn schema(args: &Schema, ui: &mut Ui) -> Result<Exit, Failure> {
+    let Some(name) = &args.name else {
+        schemas::ALL.iter().for_each(|schema| ui.line(schema.name));
+        return Ok(Exit::Done);
+    };
+    let found = schemas::ALL.iter().find(|schema| schema.name == name.as_str());
+    let Some(schema) = found else {
+        let hint = did_you_mean(name, schemas::ALL.iter().map(|schema| schema.name))
+            .map_or_else(|| "ensign schema lists all there are".to_owned(), |near| format!("did you mean \"{near}\"?"));
+        return Err(Failure::new(Exit::Usage, Diagnostic::new(format!("no schema is called \"{name}\"")).hint(hint)));
+    };
+    ui.json(&(schema.make)());
+    Ok(Exit::Done)
+}
+
+/// The page of a type, in Markdown, all of it from its definition.
+pub fn page(kind: &dyn ResourceType) -> String {
+    let mut generator = schemas::generator();
+    let own = kind.schema(&mut generator);
+    let common = generator.root_schema_for::<Common>();
+    let mut page = vec![format!("# {}\n\n{}\n", kind.name(), kind.about())];
+    page.push(format!("Providers: {}.", kind.providers().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")));
+    page.push(format!("Acts on `subscribe`: {}.\n", if kind.refreshes() { "yes" } else { "no" }));
+    page.push("## Properties\n".to_owned());
+    page.push(table(own.as_value(), kind.deferred()));
+    page.push(
+        "Templates in properties marked *late* are resolved when the resource runs, all others when the manifest is read.\n"
+            .to_owned(),
+    );
+    page.push("## Properties of every resource\n".to_owned());
+    page.push(table(common.as_value(), &[]));
+    page.join("\n")
+}
+
+fn table(schema: &Value, late: &[&str]) -> String {
+    let empty = Map::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+    let required: Vec<&str> =
+        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let definitions = schema.get("$defs").unwrap_or(&Value::Null);
+    let mut lines = vec!["| property | type | | meaning |\n|---|---|---|---|".to_owned()];
+    for (name, property) in properties {
+        let mut notes = Vec::new();
+        if required.contains(&name.as_str()) {
+            notes.push("required".to_owned());
+        }
+        if late.contains(&name.as_str()) {
+            notes.push("*late*".to_owned());
+        }
+        if let Some(default) = property.get("default").filter(|default| !is_nothing(default)) {
+            notes.push(format!("default `{default}`"));
+        }
+        let meaning =
+            property.get("description").and_then(Value::as_str).unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+        lines.push(format!("| `{name}` | {} | {} | {meaning} |", Shape::of(property, definitions).describe(), notes.join(", ")));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Number(_) => false,
+    }
+}

@@ -1,0 +1,183 @@
+//! `ensign ensure`: one resource on this host, from flags or from standard input.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use crate::diag::Diagnostic;
+use crate::engine::{self, Inputs, Plan, Settings};
+use crate::host::{Host, account};
+use crate::manifest::MAX_MANIFEST;
+use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
+use crate::store::Session;
+use crate::yaml::Document;
+
+use super::error::{Exit, Failure};
+use super::local::{self, Given, OutputFormat};
+use super::properties::Described;
+use super::render;
+use super::ui::Ui;
+
+/// Bring one resource of this host to its desired state.
+#[derive(Debug, Args)]
+pub struct Ensure {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// Say what would change; change nothing.
+    #[arg(long, global = true)]
+    noop: bool,
+    /// Show what changes in the content of files.
+    #[arg(long, global = true)]
+    diff: bool,
+    /// Record the event in this directory, which `--require` and `--subscribe` look into.
+    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", global = true)]
+    session: Option<PathBuf>,
+    /// Exit with 10 when something changed and nothing failed.
+    #[arg(long, global = true)]
+    detailed_exitcodes: bool,
+    #[command(flatten)]
+    given: Given,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t, global = true)]
+    output: OutputFormat,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    #[command(flatten)]
+    Resource(Described),
+    /// For programs: a request on standard input, a response on standard output.
+    #[command(subcommand)]
+    Api(Api),
+}
+
+#[derive(Debug, Subcommand)]
+enum Api {
+    /// One request, one response. Exits with 0 once a response is printed.
+    #[command(alias = "piped")]
+    Pipe {
+        /// Print the response as YAML.
+        #[arg(long)]
+        yaml: bool,
+    },
+}
+
+/// `ensign ensure`.
+pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
+    let how = args.how;
+    let host = local::host().in_directory(".").bounded(local::cancel_on_signals(), None);
+    match args.what {
+        What::Resource(described) => resource(described, &how, &host, ui),
+        What::Api(Api::Pipe { yaml }) => {
+            let response = pipe(&how, &host, ui).unwrap_or_else(|failure| {
+                let errors: Vec<String> = failure.diagnostics.iter().map(ToString::to_string).collect();
+                EnsureResponse::error(errors.join("\n"))
+            });
+            if yaml {
+                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes())
+            } else {
+                ui.json(&response)
+            }
+            Ok(Exit::Done)
+        }
+    }
+}
+
+impl How {
+    fn inputs(&self, host: &Host) -> Result<Inputs, Failure> {
+        let default = PathBuf::from(".hiera");
+        let data = self.given.data.clone().or_else(|| default.is_file().then_some(default));
+        Given { data, ..self.given.clone() }.inputs(host)
+    }
+
+    fn settings(&self, host: &Host) -> Settings {
+        Settings { noop: self.noop, health_check_only: false, diff: self.diff, run_id: host.new_id(), node: None, permit: None }
+    }
+}
+
+fn resource(described: Described, how: &How, host: &Host, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut properties = described.properties;
+    for key in ["require", "subscribe"] {
+        if properties.contains_key(key) && how.session.is_none() {
+            let failure = Failure::usage(format!("--{key} looks at what ran before, which only a session remembers"));
+            return Err(failure.hint("run eval \"$(ensign session new)\" first, or give --session DIR"));
+        }
+    }
+    complete(described.kind, &mut properties, host);
+    let plan = plan(described.kind, &Value::Object(properties), how, host)?;
+    let mut session = local::session(how.session.as_deref(), ui)?;
+    let (report, events) = run(&plan, how, host, session.as_mut());
+    for event in &events {
+        match how.output {
+            OutputFormat::Json => ui.json(&json!({"events": [event], "summary": report.summary})),
+            OutputFormat::Jsonl => ui.jsonl(event),
+            OutputFormat::Text => {
+                let line = render::event_line(ui, event, event.label().chars().count());
+                ui.line(line.trim_start());
+                event.diff.iter().flat_map(|diff| diff.lines()).for_each(|line| ui.line(format_args!("    {line}")));
+            }
+        }
+    }
+    if let Some(error) = &report.error {
+        ui.error(Diagnostic::new(format!("the session could not be written: {error}")));
+    }
+    Ok(local::exit(&report, how.detailed_exitcodes))
+}
+
+fn plan(kind: &str, properties: &Value, how: &How, host: &Host) -> Result<Plan, Failure> {
+    let inputs = how.inputs(host)?;
+    engine::plan_one(kind, properties, &inputs, host).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+}
+
+fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session) -> (engine::Report, Vec<TransactionEvent>) {
+    let mut events = Vec::new();
+    let report = engine::run(plan, &how.settings(host), host, session, &mut |event| events.push(event.clone()));
+    (report, events)
+}
+
+/// What a person at a shell leaves out: present, the own user and group, the usual modes.
+fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
+    if kind != "file" {
+        return;
+    }
+    let ensure = properties.entry("ensure").or_insert_with(|| json!("present")).clone();
+    if ensure == "absent" {
+        return;
+    }
+    let mode = if ensure == "directory" { "0755" } else { "0644" };
+    properties.entry("mode").or_insert_with(|| json!(mode));
+    properties.entry("owner").or_insert_with(|| json!(host.accounts().user_name(account::effective_uid())));
+    properties.entry("group").or_insert_with(|| json!(host.accounts().group_name(account::effective_gid())));
+}
+
+fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> {
+    let mut text = String::new();
+    let limit = MAX_MANIFEST;
+    std::io::stdin()
+        .take(limit + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::usage(format!("could not read the request from standard input: {error}")))?;
+    if text.len() as u64 > limit {
+        return Err(Failure::usage(format!("the request is larger than {limit} bytes")));
+    }
+    let document = Document::parse(&text, "request").map_err(|error| Failure::new(Exit::Usage, error))?;
+    let request: EnsureRequest = serde_path_to_error::deserialize(document.into_value())
+        .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
+    request.check().map_err(Failure::usage)?;
+    let plan = plan(&request.kind, &request.properties, how, host)?;
+    let mut session = local::session(how.session.as_deref(), ui)?;
+    let (report, mut events) = run(&plan, how, host, session.as_mut());
+    match (events.pop(), report.error) {
+        (_, Some(error)) => Err(Failure::usage(error)),
+        (Some(event), None) => Ok(EnsureResponse::state(event)),
+        (None, None) => Err(Failure::usage("the request was cancelled before it ran")),
+    }
+}

@@ -1,0 +1,180 @@
+//! What the local commands share: the host, the facts, the data, the session, the way out.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
+
+use crate::diag::Diagnostic;
+use crate::engine::{Inputs, Report};
+use crate::host::{Cancel, Host, fs};
+use crate::manifest::MAX_MANIFEST;
+use crate::model::{RunOutcome, merge};
+use crate::store::{DirectorySession, MemorySession, Session};
+use crate::template::Scope;
+use crate::yaml::Document;
+use crate::{data, facts};
+
+use super::error::{Exit, Failure};
+use super::ui::Ui;
+
+/// How results are written to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One JSON document a line, as things happen.
+    Jsonl,
+}
+
+/// Facts and data from the command line.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Given {
+    /// Add a fact; it is a text. May be repeated.
+    #[arg(long = "fact", value_name = "NAME=VALUE", global = true)]
+    pub facts: Vec<String>,
+    /// Add the facts of a YAML or JSON file; `--fact` wins over it.
+    #[arg(long = "facts", value_name = "FILE", global = true)]
+    pub facts_file: Option<PathBuf>,
+    /// Data for templates from a YAML or JSON file, merged over that of the manifest; for a single resource, `.hiera`
+    /// in this directory when there is one.
+    #[arg(long = "data", alias = "hiera", value_name = "FILE", env = "CCM_HIERA_DATA", global = true)]
+    pub data: Option<PathBuf>,
+}
+
+/// The machine, as commands on it see it.
+pub fn host() -> Host {
+    let path = std::env::var("PATH").ok();
+    Host::system(path.as_deref())
+}
+
+/// The directories in which an administrator puts facts of their own; later ones win.
+pub fn facts_directories() -> Vec<PathBuf> {
+    let home = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")))
+        .filter(|path| path.is_absolute());
+    let system = ["/etc/choria/ccm", "/etc/ensign"].map(PathBuf::from);
+    let own = home.into_iter().flat_map(|home| [home.join("choria/ccm"), home.join("ensign")]);
+    system.into_iter().chain(own).collect()
+}
+
+impl Given {
+    /// The facts of files and flags.
+    ///
+    /// # Errors
+    /// When a flag or a file can't be read.
+    pub fn added_facts(&self) -> Result<Value, Failure> {
+        let mut added = match &self.facts_file {
+            Some(file) => match document(file)?.value() {
+                Value::Object(map) => map.clone(),
+                _ => return Err(Failure::usage(format!("{}: a file of facts holds a map", file.display()))),
+            },
+            None => Map::new(),
+        };
+        for fact in &self.facts {
+            let (name, value) = fact
+                .split_once('=')
+                .ok_or_else(|| Failure::usage(format!("--fact \"{fact}\" has no value")).hint("write --fact name=value"))?;
+            added.insert(name.to_owned(), Value::String(value.to_owned()));
+        }
+        Ok(Value::Object(added))
+    }
+
+    /// What templates may use: the facts of the host, gathered when first asked for, the environment, the data.
+    ///
+    /// # Errors
+    /// When a flag or a file can't be read.
+    pub fn inputs(&self, host: &Host) -> Result<Inputs, Failure> {
+        let added = self.added_facts()?;
+        let host = host.clone();
+        let gather = move || {
+            let gathered = facts::gather(&host, &facts_directories());
+            merge::deep_merge(gathered.value, added.clone())
+        };
+        let environ = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect::<BTreeMap<_, _>>();
+        let mut inputs = Inputs::new(gather, environ, None);
+        if let Some(file) = &self.data {
+            inputs.data = Some(resolve_data(file, &inputs.restricted())?);
+        }
+        Ok(inputs)
+    }
+}
+
+fn document(file: &Path) -> Result<Document, Failure> {
+    let text = fs::read_text(file, MAX_MANIFEST).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    Document::parse(&text, &file.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// The data of a file, resolved as that of a manifest is.
+///
+/// # Errors
+/// When it can't be read or resolved.
+pub fn resolve_data(file: &Path, scope: &Scope) -> Result<Value, Failure> {
+    let document = document(file)?;
+    data::resolve(document.value(), scope).map_err(|error| {
+        let message = format!("{}: {}", file.display(), crate::diag::chain(&error));
+        Failure::new(Exit::Usage, Diagnostic::new(message))
+    })
+}
+
+/// The session of a command: a directory when one is given, else memory.
+///
+/// # Errors
+/// When the directory can't be used.
+pub fn session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>, Failure> {
+    match directory {
+        None => Ok(Box::new(MemorySession::default())),
+        Some(directory) => {
+            let session = DirectorySession::open(directory).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+            for warning in session.warnings() {
+                ui.warn(warning);
+            }
+            Ok(Box::new(session))
+        }
+    }
+}
+
+/// A flag that is set when the user or the system asks the program to end.
+///
+/// The commands that it runs are in process groups of their own, so that a Ctrl-C reaches them through this flag only.
+pub fn cancel_on_signals() -> Cancel {
+    let cancel = Cancel::default();
+    let shared = cancel.clone();
+    // Without a thread for it the program still runs, and a signal ends it at once.
+    let _started = thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+            else {
+                return;
+            };
+            // Cancel-safe: both only wait for a signal, and the first one ends the select.
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            shared.cancel();
+        });
+    });
+    cancel
+}
+
+/// The exit of a command that ended with this report.
+pub fn exit(report: &Report, detailed: bool) -> Exit {
+    match report.outcome {
+        _ if report.error.is_some() => Exit::Failed,
+        RunOutcome::Interrupted => Exit::Incomplete,
+        RunOutcome::Failed => Exit::Failed,
+        RunOutcome::Changed if detailed => Exit::Changed,
+        RunOutcome::Changed | RunOutcome::Stable => Exit::Done,
+    }
+}

@@ -1,0 +1,100 @@
+//! How events and summaries look to people: one line a resource, one block a run.
+
+use std::time::Duration;
+
+use crate::model::{Outcome, Summary, TransactionEvent};
+
+use super::ui::{Tone, Ui};
+
+/// The widest label that is padded to; longer ones push their line.
+const MAX_LABEL: usize = 48;
+
+/// A width for the labels of these resources.
+pub fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> usize {
+    labels.map(|label| label.chars().count()).max().unwrap_or(0).min(MAX_LABEL)
+}
+
+/// The line of an event: mark, outcome, resource, what happened, how long it took.
+pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
+    let (mark, word, tone) = match event.outcome() {
+        Outcome::Stable => ("✓", "stable", Tone::Good),
+        Outcome::Changed => ("~", if event.noop { "would" } else { "changed" }, Tone::Notable),
+        Outcome::Refreshed => ("↻", if event.noop { "would" } else { "refresh" }, Tone::Notable),
+        Outcome::Failed => ("✗", "failed", Tone::Bad),
+        Outcome::Skipped => ("-", "skipped", Tone::Dim),
+        Outcome::Unmet => ("-", "unmet", Tone::Bad),
+    };
+    let head = ui.paint(tone, &format!("{mark} {word:<7}"));
+    let took = duration(Duration::from_nanos(event.duration));
+    let line = format!("  {head}  {:<width$}  {:<40} {took:>8}", event.label(), what(event));
+    line.trim_end().to_owned()
+}
+
+/// What happened, in a few words.
+fn what(event: &TransactionEvent) -> String {
+    match event.outcome() {
+        Outcome::Failed => event.errors.join("; "),
+        Outcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")),
+        Outcome::Skipped => "control says no".to_owned(),
+        Outcome::Stable if event.health_check_only => checks(event),
+        Outcome::Stable => event.final_ensure.clone(),
+        Outcome::Changed | Outcome::Refreshed => event.changes.join(", "),
+    }
+}
+
+fn checks(event: &TransactionEvent) -> String {
+    let names: Vec<String> = event.health_check.iter().map(|check| format!("{} {}", check.name, check.status.as_str())).collect();
+    if names.is_empty() { "no health checks".to_owned() } else { names.join(", ") }
+}
+
+/// A duration with three significant digits.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        s if s < 0.001 => format!("{:.0}µs", s * 1e6),
+        s if s < 0.1 => format!("{:.1}ms", s * 1e3),
+        s if s < 1.0 => format!("{:.0}ms", s * 1e3),
+        s if s < 100.0 => format!("{s:.2}s"),
+        s => format!("{}m{:02.0}s", (s / 60.0).floor(), s % 60.0),
+    }
+}
+
+/// The counts of a run on one line; what is zero is left out.
+pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> String {
+    let changed = if noop { "would change" } else { "changed" };
+    let parts = [
+        (summary.stable_resources, "stable", Tone::Good),
+        (summary.changed_resources, changed, Tone::Notable),
+        (summary.refreshed_count, "of them refreshed", Tone::Notable),
+        (summary.failed_resources, "failed", Tone::Bad),
+        (summary.skipped_resources, "skipped", Tone::Dim),
+        (summary.requirements_unmet_count, "requirements unmet", Tone::Bad),
+    ];
+    let shown: Vec<String> = parts
+        .iter()
+        .filter(|(count, _, _)| *count > 0)
+        .map(|(count, word, tone)| ui.paint(*tone, &format!("{count} {word}")))
+        .collect();
+    let shown = if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) };
+    let total = summary.total_resources;
+    let noun = if total == 1 { "resource" } else { "resources" };
+    format!("{total} {noun}{shown} in {}", duration(Duration::from_nanos(summary.total_duration)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        for (nanos, text) in [
+            (412_000, "412µs"),
+            (1_140_000, "1.1ms"),
+            (412_000_000, "412ms"),
+            (2_500_000_000, "2.50s"),
+            (125_000_000_000, "2m05s"),
+        ] {
+            assert_eq!(duration(Duration::from_nanos(nanos)), text);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The JSON schemas, all made from the types they describe. `schemas/` holds their text; a test compares.
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::model::{ApplyState, EnsureRequest, EnsureResponse, TransactionEvent};
+use crate::resource::{Common, ResourceType, TYPES};
+use crate::wire;
+
+/// A schema by name.
+pub struct Named {
+    /// Its name: that of its file without `.json`.
+    pub name: &'static str,
+    /// Makes it.
+    pub make: fn() -> Value,
+}
+
+/// Every schema.
+pub static ALL: &[Named] = &[
+    Named { name: "manifest", make: manifest },
+    Named { name: "resource_ensure_request", make: request },
+    Named { name: "resource_ensure_response", make: || of::<EnsureResponse>() },
+    Named { name: "event", make: || of::<TransactionEvent>() },
+    Named { name: "apply_state", make: || of::<ApplyState>() },
+    Named { name: "command", make: || of::<wire::Command>() },
+    Named { name: "trust", make: || of::<wire::TrustBundle>() },
+    Named { name: "job_ack", make: || of::<wire::Ack>() },
+    Named { name: "job_done", make: || of::<wire::Done>() },
+    Named { name: "node_state", make: || of::<wire::NodeState>() },
+];
+
+/// A generator with our settings: JSON Schema 2020-12.
+pub fn generator() -> SchemaGenerator {
+    SchemaSettings::draft2020_12().into_generator()
+}
+
+fn of<T: schemars::JsonSchema>() -> Value {
+    generator().into_root_schema_for::<T>().to_value()
+}
+
+/// The properties of a type with those of every resource; what they refer to goes into `definitions`.
+fn properties(kind: &dyn ResourceType, definitions: &mut Map<String, Value>) -> Value {
+    let mut own = scoped(kind.schema(&mut generator()).to_value(), kind.name(), definitions);
+    let common = scoped(of::<Common>(), "common", definitions);
+    if let (Some(Value::Object(all)), Value::Object(shared)) =
+        (own.get_mut("properties"), common.get("properties").unwrap_or(&Value::Null))
+    {
+        all.extend(shared.clone());
+    }
+    own
+}
+
+/// A schema without what only a root has. Types of one name in two resource types are told apart by `scope`.
+fn scoped(schema: Value, scope: &str, definitions: &mut Map<String, Value>) -> Value {
+    let text = schema.to_string().replace("\"#/$defs/", &format!("\"#/$defs/{scope}."));
+    let Ok(Value::Object(mut schema)) = serde_json::from_str(&text) else { return schema };
+    schema.remove("$schema");
+    schema.remove("title");
+    if let Some(Value::Object(found)) = schema.remove("$defs") {
+        definitions.extend(found.into_iter().map(|(name, definition)| (format!("{scope}.{name}"), definition)));
+    }
+    Value::Object(schema)
+}
+
+fn manifest() -> Value {
+    let mut definitions = Map::new();
+    let types = TYPES.iter().map(|kind| {
+        let single = properties(*kind, &mut definitions);
+        let mut element = single.clone();
+        if let Some(map) = element.as_object_mut() {
+            map.remove("required");
+        }
+        let element = json!({"anyOf": [element, {"type": "null"}]});
+        let list = json!({"type": "array", "items": {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": element}});
+        let forms = json!({"description": kind.about(), "anyOf": [single, list]});
+        json!({"type": "object", "required": [kind.name()], "additionalProperties": false, "properties": {kind.name(): forms}})
+    });
+    let resources: Vec<Value> = types.collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Manifest",
+        "description": "A manifest: data, and an ordered list of resources.",
+        "type": "object",
+        "required": ["ccm"],
+        "additionalProperties": false,
+        "properties": {
+            "data": {"type": "object", "description": "Data for templates."},
+            "hierarchy": {
+                "type": "object",
+                "description": "Which overrides apply, in order.",
+                "additionalProperties": false,
+                "properties": {
+                    "order": {"type": "array", "items": {"type": "string"}},
+                    "merge": {"type": "string", "enum": ["first", "deep"]},
+                },
+            },
+            "overrides": {"type": "object", "description": "Data by hierarchy entry.", "additionalProperties": {"type": "object"}},
+            "ccm": {
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "resources": {"type": "array", "minItems": 1, "items": {"oneOf": resources}},
+                    "resources_jet_file": {"type": "string", "description": "A Jet template beside the manifest that makes the list of resources."},
+                    "fail_on_error": {"type": "boolean", "default": false, "description": "Stop after the first resource that fails."},
+                    "pre_message": {"type": "string", "description": "Printed before the run."},
+                    "post_message": {"type": "string", "description": "Printed after a run without errors."},
+                },
+                "oneOf": [{"required": ["resources"]}, {"required": ["resources_jet_file"]}],
+            },
+        },
+        "$defs": definitions,
+    })
+}
+
+fn request() -> Value {
+    let mut definitions = Map::new();
+    let forms: Vec<Value> = TYPES
+        .iter()
+        .map(|kind| json!({"properties": {"type": {"const": kind.name()}, "properties": {"anyOf": [properties(*kind, &mut definitions), {"type": "array", "minItems": 1, "maxItems": 1}]}}}))
+        .collect();
+    let mut schema = of::<EnsureRequest>();
+    if let Some(map) = schema.as_object_mut() {
+        map.insert("required".to_owned(), json!(["protocol", "type", "properties"]));
+        map.insert("oneOf".to_owned(), Value::Array(forms));
+        map.insert("$defs".to_owned(), Value::Object(definitions));
+    }
+    schema
+}

@@ -1,0 +1,55 @@
+//! What templates may use, beside the manifest itself.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use crate::host::{Host, fs};
+use crate::manifest::MAX_MANIFEST;
+use crate::template::{Reader, Scope};
+
+/// Gives the facts of the host.
+pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// What a run is told from outside.
+#[derive(Clone)]
+pub struct Inputs {
+    facts: Facts,
+    /// `Environ` in templates.
+    pub environ: BTreeMap<String, String>,
+    /// Data merged over the manifest's own.
+    pub data: Option<Value>,
+}
+
+impl Inputs {
+    /// Inputs with facts that are gathered when something first asks for them, and once.
+    pub fn new(
+        gather: impl Fn() -> Value + Send + Sync + 'static,
+        environ: BTreeMap<String, String>,
+        data: Option<Value>,
+    ) -> Self {
+        let known = OnceLock::new();
+        Self { facts: Arc::new(move || known.get_or_init(&gather).clone()), environ, data }
+    }
+
+    /// The scope in which data is resolved: facts only.
+    pub fn restricted(&self) -> Scope {
+        Scope::restricted(Arc::clone(&self.facts))
+    }
+
+    /// The scope of resources with this data.
+    pub fn scope(&self, data: Value, host: &Host) -> Scope {
+        Scope::new(Arc::clone(&self.facts), data, self.environ.clone()).with_reader(reader(host))
+    }
+}
+
+/// Reads files for templates, relative ones beside the manifest.
+fn reader(host: &Host) -> Reader {
+    let directory = host.directory().map(PathBuf::from);
+    Arc::new(move |name| {
+        let path = directory.as_ref().map_or_else(|| PathBuf::from(name), |directory| directory.join(name));
+        fs::read_text(&path, MAX_MANIFEST).map_err(|error| crate::diag::chain(&error))
+    })
+}

@@ -1,0 +1,327 @@
+//! Planning: everything that can be known, resolved and refused before anything runs.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::data;
+use crate::diag::{Diagnostic, Place, did_you_mean};
+use crate::host::Host;
+use crate::manifest::{self, Declaration, Resources, Source};
+use crate::model::{ManifestId, ResourceRef, merge};
+use crate::resource::{self, Common, DecodeError, Decoded, ResourceType};
+use crate::template::{Scope, TemplateError, is_template};
+use crate::yaml::{Document, Step};
+
+use super::Inputs;
+
+/// What a run will do, in order. Nothing of it depends on the state of the host but facts and read files.
+pub struct Plan {
+    /// The resources.
+    pub resources: Vec<Planned>,
+    /// Stop after the first that fails.
+    pub fail_on_error: bool,
+    /// Printed before the run.
+    pub pre_message: Option<String>,
+    /// Printed after a run without errors.
+    pub post_message: Option<String>,
+    /// Which manifest it is of; none for a single resource.
+    pub manifest: Option<ManifestId>,
+    /// What is not wrong but should be known.
+    pub warnings: Vec<Diagnostic>,
+    pub(super) scope: Scope,
+    document: Document,
+    data: Value,
+}
+
+/// A resource whose properties were read and are valid.
+pub struct Planned {
+    /// The type.
+    pub kind: &'static dyn ResourceType,
+    /// What every resource has.
+    pub common: Common,
+    pub(super) requires: Vec<ResourceRef>,
+    pub(super) subscribes: Vec<ResourceRef>,
+    pub(super) decoded: Arc<dyn Decoded>,
+    /// Where properties still hold templates: all of them, to be resolved when the resource runs.
+    pub(super) deferred: Option<Map<String, Value>>,
+    declaration: Declaration,
+}
+
+impl Planned {
+    /// `type#name`.
+    pub fn reference(&self) -> ResourceRef {
+        ResourceRef::new(self.kind.name(), self.decoded.name())
+    }
+}
+
+impl Plan {
+    /// The resolved data with the resources as planned, for people who debug manifests.
+    pub fn rendered(&self) -> Value {
+        let resources = self.resources.iter().map(|planned| {
+            let mut properties = planned.declaration.properties.clone();
+            properties.retain(|key, _| !Common::KEYS.contains(&key.as_str()));
+            if let Some(deferred) = &planned.deferred {
+                properties.extend(deferred.clone());
+            } else if let Value::Object(shown) = planned.decoded.shown() {
+                properties.extend(shown);
+            }
+            if let Ok(Value::Object(common)) = serde_json::to_value(&planned.common) {
+                properties.extend(common);
+            }
+            serde_json::json!({ planned.kind.name(): properties })
+        });
+        serde_json::json!({
+            "data": self.data,
+            "ccm": {"fail_on_error": self.fail_on_error, "resources": resources.collect::<Vec<_>>()},
+        })
+    }
+
+    /// An error in a template of a resource, with its place.
+    pub(super) fn template_error(&self, planned: &Planned, property: &str, error: &TemplateError) -> Diagnostic {
+        let diagnostic = planned.declaration.diagnose(&self.document, Some(property), format!("{property}: {error}"));
+        sharpen(&self.document, diagnostic, &error.expression)
+    }
+
+    /// Reads properties again after their deferred templates were resolved.
+    pub(super) fn decode_late(&self, planned: &Planned, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, Diagnostic> {
+        planned.kind.decode(properties).map_err(|error| refused(&planned.declaration, &self.document, error))
+    }
+}
+
+/// Plans a manifest.
+///
+/// # Errors
+/// With everything that is wrong; then nothing may run.
+pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    let manifest = manifest::parse::parse(source)?;
+    let mut data = data::resolve(manifest.document.value(), &inputs.restricted())
+        .map_err(|error| vec![located(&manifest.document, &error)])?;
+    if let Some(over) = &inputs.data {
+        data = merge::deep_merge(data, over.clone());
+    }
+    let scope = inputs.scope(data.clone(), host);
+    let (document, declarations) = match manifest.resources {
+        Resources::Inline(list) => (manifest.document, list),
+        Resources::JetFile(file) => jet_resources(&file, &scope).map_err(|mut errors| {
+            for error in &mut errors {
+                error.place = error.place.take().or_else(|| key_place(&manifest.document, &["ccm", "resources_jet_file"]));
+            }
+            errors
+        })?,
+    };
+    let mut plan = Plan {
+        resources: Vec::with_capacity(declarations.len()),
+        fail_on_error: manifest.fail_on_error,
+        pre_message: None,
+        post_message: None,
+        manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
+        warnings: Vec::new(),
+        scope,
+        document,
+        data,
+    };
+    let mut errors = Vec::new();
+    plan.post_message = message(&plan, "post_message", manifest.post_message, &mut errors);
+    plan.pre_message = message(&plan, "pre_message", manifest.pre_message, &mut errors);
+    add_resources(&mut plan, declarations, true, &mut errors);
+    if errors.is_empty() { Ok(plan) } else { Err(errors) }
+}
+
+/// Plans one resource: a map of properties with `name`, or a list of one in the list form.
+///
+/// # Errors
+/// With everything that is wrong; then nothing may run.
+pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    let document = Document::of(serde_json::json!([{ kind: properties }]));
+    let declarations = manifest::parse::declarations(&document, &[])?;
+    match declarations.len() {
+        0 => return Err(vec![Diagnostic::new("no resources found")]),
+        1 => {}
+        _ => return Err(vec![Diagnostic::new("multiple resources found: a request is about one")]),
+    }
+    let data = inputs.data.clone().unwrap_or_else(|| Value::Object(Map::new()));
+    let scope = inputs.scope(data.clone(), host);
+    let mut plan = Plan {
+        resources: Vec::with_capacity(1),
+        fail_on_error: false,
+        pre_message: None,
+        post_message: None,
+        manifest: None,
+        warnings: Vec::new(),
+        scope,
+        document,
+        data,
+    };
+    let mut errors = Vec::new();
+    add_resources(&mut plan, declarations, false, &mut errors);
+    if errors.is_empty() { Ok(plan) } else { Err(errors) }
+}
+
+fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool, errors: &mut Vec<Diagnostic>) {
+    for declaration in declarations {
+        let number = declaration.number;
+        match plan_resource(declaration, &plan.document, &plan.scope) {
+            Ok(planned) => {
+                plan.warnings.extend(warnings(&planned, &plan.document));
+                plan.resources.push(planned);
+            }
+            Err(mut error) => {
+                if numbered {
+                    error.message = format!("invalid manifest resource {number}: {}", error.message);
+                }
+                errors.push(error);
+            }
+        }
+    }
+}
+
+fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scope) -> Result<Planned, Diagnostic> {
+    let Some(kind) = resource::find(&declaration.kind) else {
+        let message = format!("unknown resource type {}", declaration.kind);
+        let hint = did_you_mean(&declaration.kind, resource::names()).map_or_else(
+            || format!("known types are {}", resource::names().collect::<Vec<_>>().join(", ")),
+            |near| format!("did you mean \"{near}\"?"),
+        );
+        return Err(declaration.diagnose(document, None, message).hint(hint));
+    };
+    let mut own = std::mem::take(&mut declaration.properties);
+    as_written(&mut own, kind, document, &declaration);
+    let mut deferred = false;
+    for (key, value) in &mut own {
+        if Common::LITERAL.contains(&key.as_str()) || !holds_template(value) {
+            continue;
+        }
+        if kind.deferred().contains(&key.as_str()) {
+            deferred = true;
+            continue;
+        }
+        *value = resolve(scope, kind, key, value).map_err(|error| {
+            let message = format!("resolving {key}: {error}");
+            sharpen(document, declaration.diagnose(document, Some(key), message), &error.expression)
+        })?;
+    }
+    declaration.properties.clone_from(&own);
+    let common: Map<String, Value> =
+        Common::KEYS.iter().filter_map(|key| own.shift_remove(*key).map(|value| ((*key).to_owned(), value))).collect();
+    let common: Common = serde_path_to_error::deserialize(Value::Object(common)).map_err(|error| {
+        let path = error.path().to_string();
+        let property = path.split(['.', '[']).next().unwrap_or_default();
+        declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner()))
+    })?;
+    let wrong = |invalid: resource::Invalid| refused(&declaration, document, invalid.into());
+    let requires = common.requires().map_err(wrong)?;
+    let subscribes = common.subscribes().map_err(wrong)?;
+    if !subscribes.is_empty() && !kind.refreshes() {
+        let message = format!("{} resources do not act on subscribe", kind.name());
+        return Err(declaration
+            .diagnose(document, Some("subscribe"), message)
+            .hint("use require to order them; exec acts on subscribe"));
+    }
+    let late = deferred.then(|| own.clone());
+    let decoded = kind.decode(own).map_err(|error| refused(&declaration, document, error))?;
+    Ok(Planned { kind, common, requires, subscribes, decoded, deferred: late, declaration })
+}
+
+/// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.
+fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, document: &Document, declaration: &Declaration) {
+    for (key, value) in properties.iter_mut().filter(|(_, value)| value.is_number()) {
+        if !is_typed(kind, key) {
+            let path = [declaration.at.as_slice(), &[Step::Key(key.clone())]].concat();
+            let defaults = declaration.defaults_at.as_ref().map(|at| [at.as_slice(), &[Step::Key(key.clone())]].concat());
+            if let Some(text) = document.scalar_text(&path).or_else(|| document.scalar_text(&defaults?)) {
+                *value = Value::String(text);
+            }
+        }
+    }
+}
+
+/// True for properties that are no text: their templates keep the type of what they give.
+fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
+    let schema = kind.schema(&mut schemars::SchemaGenerator::default());
+    let types = schema.as_value().pointer("/properties").and_then(|all| all.get(key)).and_then(|property| property.get("type"));
+    match types {
+        Some(Value::String(one)) => matches!(one.as_str(), "boolean" | "integer" | "number"),
+        _ => false,
+    }
+}
+
+fn holds_template(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_template(text),
+        Value::Array(list) => list.iter().any(holds_template),
+        Value::Object(map) => map.values().any(holds_template),
+        _ => false,
+    }
+}
+
+/// Resolves the templates of one property: text stays text, except where the property is no text.
+pub(super) fn resolve(scope: &Scope, kind: &dyn ResourceType, key: &str, value: &Value) -> Result<Value, TemplateError> {
+    match value {
+        Value::String(text) if is_typed(kind, key) => scope.value(text),
+        Value::String(text) => scope.text(text).map(|text| Value::String(text.into_owned())),
+        Value::Array(list) => list.iter().map(|item| resolve(scope, kind, "", item)).collect(),
+        Value::Object(map) => {
+            map.iter().map(|(name, item)| resolve(scope, kind, "", item).map(|item| (name.clone(), item))).collect()
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+fn refused(declaration: &Declaration, document: &Document, error: DecodeError) -> Diagnostic {
+    let mut diagnostic = declaration.diagnose(document, error.property.as_deref(), error.message);
+    diagnostic.hint = error.hint;
+    diagnostic
+}
+
+fn warnings(planned: &Planned, document: &Document) -> Option<Diagnostic> {
+    planned.common.register_when_stable.as_ref()?;
+    let message = format!("{}: register_when_stable has no effect: this version publishes no registrations", planned.reference());
+    Some(planned.declaration.diagnose(document, Some("register_when_stable"), message))
+}
+
+fn message(plan: &Plan, key: &str, text: Option<String>, errors: &mut Vec<Diagnostic>) -> Option<String> {
+    match plan.scope.text(&text?) {
+        Ok(text) => Some(text.into_owned()),
+        Err(error) => {
+            let diagnostic =
+                Diagnostic::new(format!("invalid {key} template: {error}")).at(key_place(&plan.document, &["ccm", key]));
+            errors.push(sharpen(&plan.document, diagnostic, &error.expression));
+            None
+        }
+    }
+}
+
+fn jet_resources(file: &str, scope: &Scope) -> Result<(Document, Vec<Declaration>), Vec<Diagnostic>> {
+    let quoted = Value::String(file.to_owned());
+    let expression = format!("{{{{ jet(readFile({quoted})) }}}}");
+    let rendered = scope.text(&expression).map_err(|error| vec![Diagnostic::new(format!("{file}: {error}"))])?;
+    if rendered.trim().is_empty() {
+        return Err(vec![Diagnostic::new("resources jet template produced no output, check for syntax errors")]);
+    }
+    let document = Document::parse(&rendered, &format!("{file} (rendered)")).map_err(|error| vec![error])?;
+    let declarations = manifest::parse::declarations(&document, &[])?;
+    if declarations.is_empty() {
+        return Err(vec![Diagnostic::new("manifest must contain resources: the jet template made none")]);
+    }
+    Ok((document, declarations))
+}
+
+fn located(document: &Document, error: &data::DataError) -> Diagnostic {
+    let path: Vec<Step> = error.path().iter().map(|key| Step::Key(key.clone())).collect();
+    Diagnostic::new(crate::diag::chain(error)).at(document.key_place(&path))
+}
+
+fn key_place(document: &Document, path: &[&str]) -> Option<Place> {
+    document.key_place(&path.iter().map(|key| Step::Key((*key).to_owned())).collect::<Vec<_>>())
+}
+
+/// Points at the expression itself, where it can be found at or below the place of its property.
+fn sharpen(document: &Document, mut diagnostic: Diagnostic, expression: &str) -> Diagnostic {
+    if let Some(place) = diagnostic.place.as_mut()
+        && let Some(nearer) = document.find_below(place.line, expression)
+    {
+        *place = nearer;
+    }
+    diagnostic
+}

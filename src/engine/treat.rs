@@ -1,0 +1,274 @@
+//! The treatment of one resource, the same for every type:
+//! permit, provider, control, require, deferred templates, observe, diff, act, verify, health, event.
+//!
+//! Whatever goes wrong, a panic included, becomes a failed event; nothing here ends a run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::diag::chain;
+use crate::host::Host;
+use crate::model::event::{TRANSACTION, state_protocol};
+use crate::model::{HealthStatus, ResourceRef, TransactionEvent};
+use crate::resource::{Bound, Checked, Common, Decoded, Preview, Providers, Step};
+use crate::store::Session;
+
+use super::health;
+use super::plan::{Plan, Planned, resolve};
+use super::run::Settings;
+
+pub(super) struct Treatment<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) planned: &'a Planned,
+    pub(super) settings: &'a Settings,
+    pub(super) host: &'a Host,
+    pub(super) providers: &'a Providers,
+    pub(super) session: &'a dyn Session,
+    pub(super) seq: u64,
+}
+
+/// Why a resource was not brought to its state.
+enum Stop {
+    /// Its control said no.
+    Skipped,
+    /// These requirements failed.
+    Unmet(Vec<ResourceRef>),
+    /// Something went wrong.
+    Failed(String),
+}
+
+/// What an action led to.
+struct Reached {
+    ensure: String,
+    status: Map<String, Value>,
+    steps: Vec<Step>,
+    refreshed: bool,
+    stable: bool,
+    diff: Option<String>,
+}
+
+impl Treatment<'_> {
+    pub(super) fn event(&self) -> TransactionEvent {
+        let started = Instant::now();
+        let mut event = self.blank();
+        if catch_unwind(AssertUnwindSafe(|| self.treat(&mut event))).is_err() {
+            self.fail(&mut event, "the resource type panicked; this is a bug in Ensign".to_owned());
+        }
+        event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        event
+    }
+
+    fn treat(&self, event: &mut TransactionEvent) {
+        let mut decoded = Arc::clone(&self.planned.decoded);
+        match self.converge(event, &mut decoded) {
+            Ok(()) => {}
+            Err(Stop::Skipped) => event.skipped = true,
+            Err(Stop::Unmet(failed)) => {
+                event.skipped = true;
+                event.unmet_requirements = failed.iter().map(ToString::to_string).collect();
+            }
+            Err(Stop::Failed(why)) => self.fail(event, why),
+        }
+        event.properties = decoded.shown();
+        if !event.skipped {
+            self.check_health(event);
+        }
+    }
+
+    fn converge(&self, event: &mut TransactionEvent, decoded: &mut Arc<dyn Decoded>) -> Result<(), Stop> {
+        let planned = self.planned;
+        if let Some(permit) = &self.settings.permit {
+            permit.permit(planned.kind.name(), decoded.name()).map_err(Stop::Failed)?;
+        }
+        let bind = |decoded: &Arc<dyn Decoded>| Arc::clone(decoded).bind(&planned.common.provider, self.providers, self.host);
+        let bound = bind(decoded);
+        if let Ok(bound) = &bound {
+            event.provider = bound.provider().to_owned();
+        }
+        self.control()?;
+        self.require()?;
+        let mut bound = bound.map_err(|error| Stop::Failed(chain(&error)))?;
+        if self.settings.health_check_only {
+            return Ok(());
+        }
+        if let Some(properties) = self.resolve_deferred()? {
+            *decoded = self.plan.decode_late(planned, properties).map_err(|error| Stop::Failed(error.to_string()))?;
+            bound = bind(decoded).map_err(|error| Stop::Failed(chain(&error)))?;
+        }
+        let refresh = self.refresh_due()?;
+        let reached = self.act(bound.as_ref(), refresh).map_err(Stop::Failed)?;
+        self.settle(event, reached);
+        Ok(())
+    }
+
+    fn control(&self) -> Result<(), Stop> {
+        let Some(control) = &self.planned.common.control else { return Ok(()) };
+        let holds = |name: &str, expression: &Option<String>, default: bool| match expression {
+            None => Ok(default),
+            Some(expression) => self.plan.scope.condition(expression).map_err(|error| {
+                let diagnostic = self.plan.template_error(self.planned, "control", &error);
+                Stop::Failed(format!("control {name}: {diagnostic}"))
+            }),
+        };
+        if holds("if", &control.only_if, true)? && !holds("unless", &control.unless, false)? {
+            Ok(())
+        } else {
+            Err(Stop::Skipped)
+        }
+    }
+
+    fn require(&self) -> Result<(), Stop> {
+        let mut failed = Vec::new();
+        for reference in &self.planned.requires {
+            let last = self.session.last(reference).ok_or_else(|| unknown("require", reference))?;
+            if last.failed || last.unmet {
+                failed.push(reference.clone());
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(Stop::Unmet(failed)) }
+    }
+
+    /// True when a resource that this one subscribes to has changed; the first one decides.
+    fn refresh_due(&self) -> Result<bool, Stop> {
+        for reference in &self.planned.subscribes {
+            if self.session.last(reference).ok_or_else(|| unknown("subscribe", reference))?.changed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn resolve_deferred(&self) -> Result<Option<Map<String, Value>>, Stop> {
+        let Some(properties) = &self.planned.deferred else { return Ok(None) };
+        let mut resolved = properties.clone();
+        for (key, value) in &mut resolved {
+            if self.planned.kind.deferred().contains(&key.as_str()) && !Common::LITERAL.contains(&key.as_str()) {
+                *value = resolve(&self.plan.scope, self.planned.kind, key, value)
+                    .map_err(|error| Stop::Failed(self.plan.template_error(self.planned, key, &error).to_string()))?;
+            }
+        }
+        Ok(Some(resolved))
+    }
+
+    /// Observes, acts (or says what it would do) and looks again.
+    fn act(&self, bound: &dyn Bound, refresh: bool) -> Result<Reached, String> {
+        let text = |error: crate::resource::ResourceError| chain(&error);
+        let mut checked = bound.check(self.host, refresh).map_err(text)?;
+        let (steps, refreshed) = (checked.steps(), checked.is_refresh());
+        let diff = (self.settings.diff && !steps.is_empty()).then(|| checked.preview(self.host)).flatten().map(|p| unified(&p));
+        if self.settings.noop || steps.is_empty() {
+            return Ok(Reached { stable: steps.is_empty(), ..reached(checked.as_ref(), steps, refreshed, diff) });
+        }
+        checked.apply(self.host).map_err(text)?;
+        if !bound.converges() {
+            return Ok(Reached { stable: false, ..reached(checked.as_ref(), steps, refreshed, diff) });
+        }
+        let after = bound.check(self.host, false).map_err(text)?;
+        let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
+        if !left.is_empty() {
+            return Err(format!("failed to reach desired state: {}", left.join(", ")));
+        }
+        Ok(reached(after.as_ref(), steps, refreshed, diff))
+    }
+
+    fn settle(&self, event: &mut TransactionEvent, reached: Reached) {
+        event.changed = !reached.steps.is_empty();
+        event.refreshed = reached.refreshed;
+        event.noop = self.settings.noop;
+        if event.noop {
+            event.noop_message = would_have(&reached.steps);
+        }
+        event.final_ensure.clone_from(&reached.ensure);
+        event.changes = reached.steps.iter().flat_map(|step| step.details.clone()).collect();
+        event.diff = reached.diff;
+        let mut status = Map::new();
+        status.insert("timestamp".to_owned(), Value::String(self.host.now().to_string()));
+        status.insert("protocol".to_owned(), Value::String(state_protocol(&event.kind)));
+        status.insert("type".to_owned(), Value::String(event.kind.clone()));
+        status.insert("name".to_owned(), Value::String(event.name.clone()));
+        status.insert("ensure".to_owned(), Value::String(reached.ensure));
+        status.insert("changed".to_owned(), Value::Bool(event.changed));
+        status.insert("refreshed".to_owned(), Value::Bool(event.refreshed));
+        status.insert("stable".to_owned(), Value::Bool(reached.stable));
+        status.insert("noop".to_owned(), Value::Bool(event.noop));
+        if !event.noop_message.is_empty() {
+            status.insert("noop_message".to_owned(), Value::String(event.noop_message.clone()));
+        }
+        status.extend(reached.status);
+        event.status = Some(Value::Object(status));
+    }
+
+    /// All checks run, whatever the earlier ones said; one that is not OK fails the resource.
+    fn check_health(&self, event: &mut TransactionEvent) {
+        for wanted in &self.planned.common.health_checks {
+            let result = health::check(wanted, self.host);
+            if result.status != HealthStatus::Ok {
+                event.failed = true;
+                let said = if result.output.is_empty() { String::new() } else { format!(": {}", result.output) };
+                event.errors.push(format!("health check {} status \"{}\"{said}", result.name, result.status.as_str()));
+            }
+            event.health_check.push(result);
+        }
+        event.health_check_only = self.settings.health_check_only;
+    }
+
+    fn fail(&self, event: &mut TransactionEvent, why: String) {
+        event.failed = true;
+        event.errors.push(why);
+    }
+
+    fn blank(&self) -> TransactionEvent {
+        let timestamp: Timestamp = self.host.now();
+        TransactionEvent {
+            protocol: TRANSACTION.to_owned(),
+            event_id: self.host.new_id(),
+            timestamp,
+            kind: self.planned.kind.name().to_owned(),
+            provider: String::new(),
+            name: self.planned.decoded.name().to_owned(),
+            alias: self.planned.common.alias.clone(),
+            requested_ensure: self.planned.decoded.ensure().to_owned(),
+            final_ensure: String::new(),
+            duration: 0,
+            properties: Value::Null,
+            status: None,
+            noop_message: String::new(),
+            health_check: Vec::new(),
+            health_check_only: self.settings.health_check_only,
+            errors: Vec::new(),
+            changed: false,
+            refreshed: false,
+            failed: false,
+            skipped: false,
+            noop: false,
+            unmet_requirements: Vec::new(),
+            node: self.settings.node.as_ref().map(ToString::to_string),
+            run_id: Some(self.settings.run_id),
+            seq: self.seq,
+            manifest: self.plan.manifest.clone(),
+            changes: Vec::new(),
+            diff: None,
+        }
+    }
+}
+
+fn unknown(property: &str, reference: &ResourceRef) -> Stop {
+    Stop::Failed(format!("{property}: no events found for {reference}: no resource of that name ran before this one"))
+}
+
+fn reached(checked: &dyn Checked, steps: Vec<Step>, refreshed: bool, diff: Option<String>) -> Reached {
+    Reached { ensure: checked.ensure(), status: checked.status(), steps, refreshed, stable: true, diff }
+}
+
+fn would_have(steps: &[Step]) -> String {
+    let done: Vec<&str> = steps.iter().map(|step| step.done.as_str()).collect();
+    if done.is_empty() { String::new() } else { format!("Would have {}", done.join(", would have ")) }
+}
+
+fn unified(preview: &Preview) -> String {
+    similar::TextDiff::from_lines(&preview.before, &preview.after).unified_diff().header("now", "wanted").to_string()
+}

@@ -1,0 +1,343 @@
+//! The erased half of a resource type, written once: what lets `engine`, `cli` and the schemas
+//! work on the table without knowing any type.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+use crate::diag::did_you_mean;
+use crate::host::Host;
+
+use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
+
+/// Properties that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DecodeError {
+    /// The property at fault, where it is one: its own key, or one that the type does not have.
+    pub property: Option<String>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl From<Invalid> for DecodeError {
+    fn from(invalid: Invalid) -> Self {
+        Self { property: invalid.property.map(str::to_owned), message: invalid.message, hint: None }
+    }
+}
+
+/// No provider can do it here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// The one that was asked for does not exist.
+    #[error("provider not found: {kind} has no provider \"{wanted}\", only {known}")]
+    Unknown {
+        /// The type.
+        kind: &'static str,
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        known: String,
+    },
+    /// The one that was asked for can't work here.
+    #[error("provider is not manageable: {kind} provider \"{wanted}\" can't work on this host")]
+    Unsuitable {
+        /// The type.
+        kind: &'static str,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// None can work here.
+    #[error("no suitable provider found for {kind} on this host")]
+    None {
+        /// The type.
+        kind: &'static str,
+    },
+}
+
+/// The providers that a run has opened, shared by all its resources.
+#[derive(Default)]
+pub struct Providers(Mutex<HashMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>>);
+
+impl Providers {
+    fn open<P: ?Sized + Send + Sync + 'static>(&self, kind: &'static str, entry: &ProviderEntry<P>, host: &Host) -> Arc<P> {
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = opened.get(&(kind, entry.name)).and_then(|any| any.downcast_ref::<Arc<P>>()) {
+            return Arc::clone(known);
+        }
+        let provider: Arc<P> = Arc::from((entry.open)(host));
+        opened.insert((kind, entry.name), Box::new(Arc::clone(&provider)));
+        provider
+    }
+}
+
+/// A resource type, as everything outside its own file sees it.
+pub trait ResourceType: Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// One sentence about it.
+    fn about(&self) -> &'static str;
+    /// The schema of its properties.
+    fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
+    /// See [`Resource::DEFERRED`].
+    fn deferred(&self) -> &'static [&'static str];
+    /// See [`Resource::REFRESHES`].
+    fn refreshes(&self) -> bool;
+    /// The names of its providers, best first.
+    fn providers(&self) -> Vec<&'static str>;
+    /// Something that tells the state of the resource of this name, where the type has such.
+    ///
+    /// # Errors
+    /// When the name is not valid.
+    fn query(&self, name: &str) -> Option<Result<Arc<dyn Decoded>, DecodeError>>;
+    /// Reads and validates properties.
+    ///
+    /// # Errors
+    /// With the property at fault.
+    fn decode(&self, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError>;
+}
+
+/// Properties that were read and are valid.
+pub trait Decoded: Send + Sync {
+    /// The name of the resource.
+    fn name(&self) -> &str;
+    /// The `ensure` that is asked for.
+    fn ensure(&self) -> &str;
+    /// The properties as events show them.
+    fn shown(&self) -> Value;
+    /// Chooses the provider.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn Bound>, BindError>;
+}
+
+/// Properties with the provider that will do it.
+pub trait Bound: Send + Sync {
+    /// The name of the provider.
+    fn provider(&self) -> &'static str;
+    /// See [`Resource::CONVERGES`].
+    fn converges(&self) -> bool;
+    /// Looks only.
+    ///
+    /// # Errors
+    /// When the host can't be looked at.
+    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError>;
+    /// Observes and compares. With `refresh`, the steps are those of a refresh, where the type has any.
+    ///
+    /// # Errors
+    /// When the host can't be looked at, or no step leads to the desired state.
+    fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn Checked + '_>, ResourceError>;
+}
+
+/// One step, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What it does, as a past participle.
+    pub done: String,
+    /// What differs.
+    pub details: Vec<String>,
+}
+
+/// A resource that was observed, and the steps it needs.
+pub trait Checked {
+    /// The `ensure` that the host has.
+    fn ensure(&self) -> String;
+    /// The state as the `status` of an event shows it.
+    fn status(&self) -> Map<String, Value>;
+    /// The steps; none when it is as wanted.
+    fn steps(&self) -> Vec<Step>;
+    /// True when the steps are those of a refresh.
+    fn is_refresh(&self) -> bool;
+    /// The text before and after.
+    fn preview(&self, host: &Host) -> Option<Preview>;
+    /// Takes all steps, in order.
+    ///
+    /// # Errors
+    /// With the first that fails; the later ones are not taken.
+    fn apply(&mut self, host: &Host) -> Result<(), ResourceError>;
+}
+
+/// The bridge from a [`Resource`] to the table.
+pub struct Kind<R>(PhantomData<fn() -> R>);
+
+impl<R: Resource> Kind<R> {
+    /// The type's entry.
+    pub const NEW: Self = Self(PhantomData);
+}
+
+impl<R: Resource> ResourceType for Kind<R> {
+    fn name(&self) -> &'static str {
+        R::TYPE
+    }
+
+    fn about(&self) -> &'static str {
+        R::ABOUT
+    }
+
+    fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+        generator.root_schema_for::<R::Properties>()
+    }
+
+    fn deferred(&self) -> &'static [&'static str] {
+        R::DEFERRED
+    }
+
+    fn refreshes(&self) -> bool {
+        R::REFRESHES
+    }
+
+    fn providers(&self) -> Vec<&'static str> {
+        R::PROVIDERS.iter().map(|entry| entry.name).collect()
+    }
+
+    fn query(&self, name: &str) -> Option<Result<Arc<dyn Decoded>, DecodeError>> {
+        let properties = R::query(name)?;
+        Some(match R::validate(&properties) {
+            Ok(()) => Ok(Arc::new(Typed::<R>(properties))),
+            Err(invalid) => Err(invalid.into()),
+        })
+    }
+
+    fn decode(&self, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError> {
+        if !properties.contains_key("name") {
+            return Err(Invalid::new("name", "name is required").into());
+        }
+        let properties: R::Properties =
+            serde_path_to_error::deserialize(Value::Object(properties)).map_err(|error| explain(&error))?;
+        R::validate(&properties)?;
+        Ok(Arc::new(Typed::<R>(properties)))
+    }
+}
+
+/// Serde's words, with the property at fault and a suggestion.
+fn explain(error: &serde_path_to_error::Error<serde_json::Error>) -> DecodeError {
+    let path = error.path().to_string();
+    let message = error.inner().to_string();
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    if message.starts_with("unknown field") {
+        let (given, known) = quoted.split_first().map_or(("", &[][..]), |(given, known)| (*given, known));
+        let hint = did_you_mean(given, known.iter().chain(super::Common::KEYS).copied())
+            .map(|near| format!("did you mean \"{near}\"?"))
+            .or_else(|| Some(format!("known properties are {}", known.join(", "))));
+        return DecodeError { property: Some(given.to_owned()), message: format!("unknown property \"{given}\""), hint };
+    }
+    if message.starts_with("missing field") {
+        let field = quoted.first().copied().unwrap_or_default();
+        return DecodeError { property: None, message: format!("{field} is required"), hint: None };
+    }
+    let property = (path != ".").then(|| path.split(['.', '[']).next().unwrap_or(&path).to_owned());
+    let message = if path == "." { message } else { format!("{path}: {message}") };
+    DecodeError { property, message, hint: None }
+}
+
+struct Typed<R: Resource>(R::Properties);
+
+impl<R: Resource> Decoded for Typed<R> {
+    fn name(&self) -> &str {
+        R::name(&self.0)
+    }
+
+    fn ensure(&self) -> &str {
+        R::ensure(&self.0)
+    }
+
+    fn shown(&self) -> Value {
+        R::shown(&self.0)
+    }
+
+    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn Bound>, BindError> {
+        let kind = R::TYPE;
+        let entry = if wanted.is_empty() {
+            R::PROVIDERS.iter().find(|entry| !entry.explicit && (entry.suits)(host)).ok_or(BindError::None { kind })?
+        } else {
+            let known = || R::PROVIDERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+            let entry = R::PROVIDERS.iter().find(|entry| entry.name == wanted);
+            let entry = entry.ok_or_else(|| BindError::Unknown { kind, wanted: wanted.to_owned(), known: known() })?;
+            if !(entry.suits)(host) {
+                return Err(BindError::Unsuitable { kind, wanted: wanted.to_owned() });
+            }
+            entry
+        };
+        let provider = providers.open(kind, entry, host);
+        Ok(Box::new(BoundTo::<R> { decoded: self, name: entry.name, provider }))
+    }
+}
+
+struct BoundTo<R: Resource> {
+    decoded: Arc<Typed<R>>,
+    name: &'static str,
+    provider: Arc<R::Provider>,
+}
+
+impl<R: Resource> Bound for BoundTo<R> {
+    fn provider(&self) -> &'static str {
+        self.name
+    }
+
+    fn converges(&self) -> bool {
+        R::CONVERGES
+    }
+
+    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
+        let state = R::observe(&self.decoded.0, &self.provider, host)?;
+        Ok((state.ensure().to_owned(), fields(&state)))
+    }
+
+    fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn Checked + '_>, ResourceError> {
+        let state = R::observe(&self.decoded.0, &self.provider, host)?;
+        let refresh = if refresh { R::on_refresh(&self.decoded.0, &state) } else { Vec::new() };
+        let is_refresh = !refresh.is_empty();
+        let changes = if is_refresh { refresh } else { R::diff(&self.decoded.0, &state)? };
+        Ok(Box::new(CheckedNow::<R> { bound: self, state, changes, is_refresh }))
+    }
+}
+
+fn fields(state: &impl State) -> Map<String, Value> {
+    match serde_json::to_value(state) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+struct CheckedNow<'a, R: Resource> {
+    bound: &'a BoundTo<R>,
+    state: R::State,
+    changes: Vec<R::Change>,
+    is_refresh: bool,
+}
+
+impl<R: Resource> Checked for CheckedNow<'_, R> {
+    fn ensure(&self) -> String {
+        self.state.ensure().to_owned()
+    }
+
+    fn status(&self) -> Map<String, Value> {
+        fields(&self.state)
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        self.changes.iter().map(|change| Step { done: change.to_string(), details: change.details() }).collect()
+    }
+
+    fn is_refresh(&self) -> bool {
+        self.is_refresh
+    }
+
+    fn preview(&self, host: &Host) -> Option<Preview> {
+        R::preview(&self.bound.decoded.0, &self.state, host)
+    }
+
+    fn apply(&mut self, host: &Host) -> Result<(), ResourceError> {
+        for change in &self.changes {
+            R::apply(change, &self.bound.decoded.0, &mut self.state, &self.bound.provider, host)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! The laws that every resource type keeps, tested with generated properties over generated hosts:
+//! after `apply`, `diff` is empty; observing twice says the same; a dry run changes nothing;
+//! properties survive being written and read; validation never looks at the host.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::host::Host;
+use crate::host::account::{effective_gid, effective_uid};
+
+use super::{Kind, Resource, ResourceType, State, TYPES};
+
+/// What the laws need of a type: properties, and what may be there before, both below `root`.
+trait Lawful: Resource {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties>;
+    fn before(root: &Path) -> BoxedStrategy<Vec<Made>>;
+}
+
+/// Something that is on the host before the resource runs.
+#[derive(Debug, Clone)]
+enum Made {
+    File(&'static str, &'static str, u32),
+    Directory(&'static str, u32),
+    Link(&'static str, &'static str),
+}
+
+impl Made {
+    fn make(&self, root: &Path) {
+        let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        match self {
+            Self::File(name, content, bits) => {
+                std::fs::write(root.join(name), content).unwrap();
+                mode(&root.join(name), *bits);
+            }
+            Self::Directory(name, bits) => {
+                std::fs::create_dir_all(root.join(name)).unwrap();
+                mode(&root.join(name), *bits);
+            }
+            Self::Link(name, target) => std::os::unix::fs::symlink(target, root.join(name)).unwrap(),
+        }
+    }
+}
+
+/// All that can be seen below a directory.
+fn snapshot(root: &Path) -> BTreeMap<String, String> {
+    let mut seen = BTreeMap::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(directory) = todo.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = path.symlink_metadata().unwrap();
+            let content = if meta.is_file() {
+                format!("{:?}", std::fs::read(&path))
+            } else {
+                format!("{:?}", std::fs::read_link(&path).ok())
+            };
+            let facts = format!("{:o} {} {} {} {} {content}", meta.mode(), meta.uid(), meta.gid(), meta.ino(), meta.mtime_nsec());
+            seen.insert(path.display().to_string(), facts);
+            if meta.is_dir() {
+                todo.push(path);
+            }
+        }
+    }
+    seen
+}
+
+fn hold<R: Lawful>() {
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    // The root must be known before the properties are made: one for all cases, emptied between them.
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().join("root");
+    let strategy = (R::before(&root), R::wanted(&root));
+    runner
+        .run(&strategy, |(before, properties)| {
+            let _cleared = std::fs::remove_dir_all(&root);
+            std::fs::create_dir(&root).unwrap();
+            before.iter().for_each(|made| made.make(&root));
+            check_laws::<R>(&root, &properties);
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn check_laws<R: Resource>(root: &Path, properties: &R::Properties) {
+    let written = serde_json::to_value(properties).unwrap();
+    assert!(serde_json::from_value::<R::Properties>(written.clone()).unwrap() == *properties, "survives writing: {written}");
+    if R::validate(properties).is_err() {
+        return;
+    }
+    let host = Host::system(None);
+    let provider = (R::PROVIDERS[0].open)(&host);
+    let untouched = snapshot(root);
+    let first = R::observe(properties, &provider, &host).unwrap();
+    let second = R::observe(properties, &provider, &host).unwrap();
+    let said = |state: &R::State| (state.ensure().to_owned(), serde_json::to_value(state).unwrap());
+    assert_eq!(said(&first), said(&second), "observing twice says the same");
+    let Ok(changes) = R::diff(properties, &first) else { return };
+    assert!(changes == R::diff(properties, &second).unwrap(), "diff depends on nothing but the state");
+    assert_eq!(untouched, snapshot(root), "looking changes nothing");
+    let mut state = first;
+    let applied = changes.iter().try_for_each(|change| R::apply(change, properties, &mut state, &provider, &host));
+    if applied.is_ok() && R::CONVERGES {
+        let left = R::diff(properties, &R::observe(properties, &provider, &host).unwrap()).unwrap();
+        let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+        assert!(left.is_empty(), "after apply nothing is left to do: {left:?} of {written}");
+    }
+    let converged = snapshot(root);
+    if applied.is_ok() && changes.is_empty() {
+        assert_eq!(untouched, converged, "a stable resource is not touched");
+    }
+}
+
+impl Lawful for super::file::File {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+        let root = root.to_owned();
+        let (owner, group) = (effective_uid().to_string(), effective_gid().to_string());
+        let names = prop::sample::select(vec!["a", "d", "l", "new", "no/parent", "d/below"]);
+        let content = prop::option::of(prop::sample::select(vec!["", "x", "two\nlines\n", "ünï\u{0}code"]));
+        let modes = prop::sample::select(vec!["0644", "600", "0o755", "0000", "0777"]);
+        (names, prop::sample::select(vec!["present", "absent", "directory"]), content, modes, any::<bool>())
+            .prop_map(move |(name, ensure, content, mode, force)| {
+                let name = root.join(name);
+                let content = content.filter(|_| ensure == "present");
+                let properties = json!({
+                    "name": name, "ensure": ensure, "content": content, "owner": owner, "group": group, "mode": mode,
+                    "force": force && ensure == "absent",
+                });
+                serde_json::from_value(properties).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        prop::sample::subsequence(
+            vec![
+                Made::File("a", "x", 0o644),
+                Made::Directory("d", 0o755),
+                Made::File("d/below", "", 0o600),
+                Made::Link("l", "a"),
+                Made::File("l2", "y", 0o444),
+            ],
+            0..=5,
+        )
+        .prop_map(|mut made| {
+            if !made.iter().any(|one| matches!(one, Made::Directory("d", _))) {
+                made.retain(|one| !matches!(one, Made::File("d/below", ..)));
+            }
+            made
+        })
+        .boxed()
+    }
+}
+
+impl Lawful for super::exec::Exec {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+        let root = root.to_owned();
+        let commands = prop::sample::select(vec!["/bin/true", "/bin/false", "/usr/bin/touch made"]);
+        let guards = prop::sample::select(vec!["", "/bin/true", "/bin/false", "/usr/bin/test -f a"]);
+        (commands, guards.clone(), guards, any::<bool>(), any::<bool>())
+            .prop_map(move |(command, onlyif, unless, creates, refreshonly)| {
+                let creates = if creates { root.join("a").display().to_string() } else { String::new() };
+                let properties = json!({
+                    "name": "x", "command": command, "cwd": root, "onlyif": onlyif, "unless": unless, "creates": creates,
+                    "refreshonly": refreshonly,
+                });
+                serde_json::from_value(properties).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        prop::sample::subsequence(vec![Made::File("a", "x", 0o644)], 0..=1).boxed()
+    }
+}
+
+/// Every type of the table, with the test of its laws.
+const LAWS: &[(&str, fn())] = &[("file", hold::<super::file::File>), ("exec", hold::<super::exec::Exec>)];
+
+#[test]
+fn no_type_is_above_the_laws() {
+    let mut tested: Vec<&str> = LAWS.iter().map(|(name, _)| *name).collect();
+    let mut known: Vec<&str> = TYPES.iter().map(|kind| kind.name()).collect();
+    tested.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(tested, known);
+    LAWS.iter().for_each(|(_, law)| law());
+}
+
+#[test]
+fn deferred_properties_exist() {
+    for kind in TYPES {
+        let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
+        for name in kind.deferred() {
+            assert!(schema["properties"].get(name).is_some(), "{}: {name}", kind.name());
+        }
+    }
+    assert_eq!(Kind::<super::file::File>::NEW.name(), "file");
+}

@@ -1,0 +1,97 @@
+//! Reading text properties: what YAML makes of `owner: 1000` or `content: 5` is still text.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
+
+struct Text;
+
+impl Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<String, E> {
+        Ok(text)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+}
+
+/// A text that may have been written without quotes.
+///
+/// # Errors
+/// For a list, a map or nothing.
+pub fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    deserializer.deserialize_any(Text)
+}
+
+/// The same, where nothing (`null`) counts as left out.
+///
+/// # Errors
+/// For a list or a map.
+pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    struct Optional;
+    impl<'de> Visitor<'de> for Optional {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("text or null")
+        }
+
+        fn visit_none<E: Error>(self) -> Result<Option<String>, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Option<String>, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<String>, D::Error> {
+            text(deserializer).map(Some)
+        }
+    }
+    deserializer.deserialize_option(Optional)
+}
+
+/// The same, where nothing means the empty text.
+///
+/// # Errors
+/// For a list or a map.
+pub fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    optional(deserializer).map(Option::unwrap_or_default)
+}
+
+/// The words of a command line, split as a shell would, without any expansion.
+///
+/// # Errors
+/// When a quote is not closed.
+pub fn words(line: &str) -> Result<Vec<String>, shell_words::ParseError> {
+    shell_words::split(line)
+}
+
+/// A word as a shell reads it back.
+pub fn quote(word: &str) -> String {
+    shell_words::quote(word).into_owned()
+}

@@ -1,0 +1,50 @@
+//! The golden cases: manifests, and what the Go system whose language they are in really did with them.
+//! The cases lie beside the repository; without them the test says skipped. Cases of groups that are
+//! complete must pass, except those that `docs/compatibility.md` lists with a reason; and what is
+//! listed there must still deviate.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// The groups that are expected to pass.
+const GROUPS: &[&str] = &[
+    "control/", "defaults/", "exec/", "fail-on-error/", "file/", "hiera/", "jet-file/", "manifest/", "noop/", "order/", "pipe/", "templates/",
+];
+
+/// Cases that `docs/compatibility.md` lists as deviating: rows that begin with "| `group/name` |".
+fn listed(document: &str) -> BTreeSet<String> {
+    document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(case, _)| case.to_owned()).collect()
+}
+
+#[test]
+fn golden_cases() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shared = root.join("../shared");
+    let (checker, cases) = (shared.join("tools/conformance_check.py"), shared.join("conformance"));
+    if !checker.exists() || !cases.exists() {
+        eprintln!("skipped: no golden cases in {}", cases.display());
+        return;
+    }
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("skipped: the golden cases need root, because they set owners");
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.arg(checker).arg(env!("CARGO_BIN_EXE_ensign")).arg(cases);
+    GROUPS.iter().for_each(|group| {
+        command.args(["--only", group]);
+    });
+    let output = command.output().expect("python3 runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let counts = text.lines().last().unwrap_or_default();
+    assert!(counts.contains(" passed, "), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let deviating: BTreeSet<String> = text.lines().filter_map(|line| line.split_once(": ")).map(|(case, _)| case.to_owned()).collect();
+    let document = std::fs::read_to_string(root.join("docs/compatibility.md")).expect("docs/compatibility.md");
+    let known = listed(&document);
+    println!("golden cases: {counts}, {} of them listed", known.len());
+    let unlisted: Vec<_> = text.lines().filter(|line| line.split_once(": ").is_some_and(|(case, _)| !known.contains(case))).collect();
+    assert!(unlisted.is_empty(), "deviations that docs/compatibility.md does not list:\n{}", unlisted.join("\n"));
+    let mended: Vec<_> = known.difference(&deviating).collect();
+    assert!(mended.is_empty(), "docs/compatibility.md lists cases that pass: {mended:?}");
+}
