@@ -41,6 +41,7 @@ fn signed(command: &Value, by: &[(&str, u8)]) -> String {
     sealed(COMMAND_TYPE, &command.to_string(), by)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "written in place by every caller")]
 fn ensure(kind: &str, properties: Value) -> Value {
     json!({
         "id": ID,
