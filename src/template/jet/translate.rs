@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::lex::{self, Kind, Token};
+use super::super::scan::outside_quotes;
 use super::expression::{Code, Names, Reader, quoted};
 
 /// Statements that are not supported; each is named when it is met.
@@ -71,25 +72,8 @@ pub(super) fn translate(body: &str, delimiters: (&str, &str), is_function: &dyn 
 
 /// Where the right delimiter stands, outside of quotes.
 fn end_of(inside: &str, right: &str) -> Option<usize> {
-    let mut quote = None;
-    let mut escaped = false;
-    for (at, c) in inside.char_indices() {
-        match quote {
-            Some(open) => {
-                if escaped {
-                    escaped = false;
-                } else if c == '\\' && open != '`' {
-                    escaped = true;
-                } else if c == open {
-                    quote = None;
-                }
-            }
-            None if inside.get(at..).is_some_and(|rest| rest.starts_with(right)) => return Some(at),
-            None if matches!(c, '"' | '`' | '\'') => quote = Some(c),
-            None => {}
-        }
-    }
-    None
+    let bytes = inside.as_bytes();
+    outside_quotes(inside, |at, _| bytes.get(at..).is_some_and(|rest| rest.starts_with(right.as_bytes())).then_some(at))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
