@@ -89,3 +89,15 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Trust(args) => trust::run(args, ui),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn no_flags_collide() {
+        Cli::command().debug_assert();
+    }
+}
