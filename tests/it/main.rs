@@ -10,6 +10,7 @@
     reason = "a test says that it failed by panicking"
 )]
 
+mod agent;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod transport;
