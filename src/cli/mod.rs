@@ -8,6 +8,8 @@ pub mod doc;
 pub mod ensure;
 pub mod error;
 pub mod facts;
+pub mod fleet;
+pub mod key;
 pub mod local;
 pub mod properties;
 pub mod render;
@@ -15,6 +17,7 @@ pub mod schemas;
 pub mod session;
 pub mod shape;
 pub mod status;
+pub mod trust;
 pub mod ui;
 
 use std::ffi::OsString;
@@ -35,8 +38,6 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    #[command(subcommand)]
-    Agent(agent::Agent),
     Apply(apply::Apply),
     Plan(apply::PlanArgs),
     Check(apply::Check),
@@ -47,6 +48,11 @@ enum Command {
     Session(session::Sessions),
     Doc(doc::Doc),
     Schema(doc::Schema),
+    Fleet(fleet::FleetArgs),
+    Key(key::KeyArgs),
+    Trust(trust::TrustArgs),
+    #[command(subcommand)]
+    Agent(agent::Agent),
 }
 
 /// Runs the command that `args` (the program's name first) ask for.
@@ -68,7 +74,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
-        Command::Agent(command) => agent::agent(&command, ui),
         Command::Apply(args) => apply::apply(&args, ui),
         Command::Plan(args) => apply::apply(&args.into(), ui),
         Command::Check(args) => apply::check(&args, ui),
@@ -78,5 +83,9 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Session(command) => session::session(&command, ui),
         Command::Doc(args) => doc::doc(&args, ui),
         Command::Schema(args) => doc::schema(&args, ui),
+        Command::Agent(command) => agent::agent(&command, ui),
+        Command::Fleet(args) => fleet::run(args, ui),
+        Command::Key(args) => key::run(args, ui),
+        Command::Trust(args) => trust::run(args, ui),
     }
 }

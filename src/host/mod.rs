@@ -10,6 +10,7 @@ pub mod command;
 pub mod fake;
 pub mod fs;
 pub mod kernel;
+pub mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,11 +1,13 @@
 //! The message bus as Ensign needs it: connect and stay connected, publish with or without a stored
 //! acknowledgement, subscribe, read streams, keep bundles.
 //!
-//! `nats.rs` (and what is below it) is the only user of the NATS client. Neighbours: `wire` says what
+//! `nats.rs` (and what is below it) is the only user of the NATS client, `nkey.rs` makes the keys that
+//! NATS itself asks for. Neighbours: `wire` says what
 //! goes over it and on which subject, `agent` and `fleet` use it, `config` fills [`BusSettings`].
 //! Nothing here trusts a message: signatures are `trust`'s business.
 
 pub mod nats;
+pub mod nkey;
 
 use std::error::Error;
 use std::path::PathBuf;

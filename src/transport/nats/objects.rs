@@ -3,7 +3,7 @@
 
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::object_store::{Config, ObjectInfo, ObjectMetadata};
-use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind};
+use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, Stream};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 
@@ -50,36 +50,59 @@ impl Bus {
         Ok(())
     }
 
+    /// The size of the object under `key`; none when there is none.
+    ///
+    /// # Errors
+    /// When the bucket can't be read.
+    pub async fn object_size(&self, bucket: &str, key: &str) -> Result<Option<u64>, TransportError> {
+        match self.object_info(bucket, key).await {
+            Ok(info) => Ok(Some(info.size as u64)),
+            Err(TransportError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn object_info(&self, bucket: &str, key: &str) -> Result<ObjectInfo, TransportError> {
+        let subject = format!("$O.{bucket}.M.{}", URL_SAFE.encode(key));
+        let url = format!("obj://{bucket}/{key}");
+        let meta = self.bundles(bucket).await?.direct_get_last_for_subject(subject).await;
+        let meta = meta.map_err(|error| self.unread(&url, error))?;
+        let info: ObjectInfo = serde_json::from_slice(&meta.payload)
+            .map_err(|error| TransportError::failed(format!("could not read what {url} is"), error))?;
+        if info.deleted { Err(TransportError::NotFound(url)) } else { Ok(info) }
+    }
+
+    /// The stream behind a bucket; whether it is there shows when it is read.
+    async fn bundles(&self, bucket: &str) -> Result<Stream<()>, TransportError> {
+        let stream = self.jetstream.get_stream_no_info(format!("OBJ_{bucket}")).await;
+        stream.map_err(|error| TransportError::failed(format!("could not read the bucket {bucket}"), error))
+    }
+
+    fn unread(&self, url: &str, error: DirectGetError) -> TransportError {
+        match error.kind() {
+            DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),
+            DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
+            _ => self.no_jetstream_or(format!("could not read {url}"), error),
+        }
+    }
+
     /// Reads the object under `key`, when it has at most `max` bytes.
     ///
     /// # Errors
     /// When it is not there, too large, or changes while it is read.
     pub async fn object_get(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, TransportError> {
         let url = format!("obj://{bucket}/{key}");
-        let stream = self
-            .jetstream
-            .get_stream_no_info(format!("OBJ_{bucket}"))
-            .await
-            .map_err(|error| TransportError::failed(format!("could not read {url}"), error))?;
-        let failed = |error: DirectGetError| match error.kind() {
-            DirectGetErrorKind::NotFound => TransportError::NotFound(url.clone()),
-            DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
-            _ => self.no_jetstream_or(format!("could not read {url}"), error),
-        };
-        let meta = stream.direct_get_last_for_subject(format!("$O.{bucket}.M.{}", URL_SAFE.encode(key))).await.map_err(failed)?;
-        let info: ObjectInfo = serde_json::from_slice(&meta.payload)
-            .map_err(|error| TransportError::failed(format!("could not read what {url} is"), error))?;
-        if info.deleted {
-            return Err(TransportError::NotFound(url));
-        }
+        let info = self.object_info(bucket, key).await?;
         if info.size as u64 > max {
             return Err(TransportError::TooLarge { what: url, size: info.size as u64, max });
         }
+        let stream = self.bundles(bucket).await?;
         let chunks = format!("$O.{bucket}.C.{}", info.nuid);
         let mut content = Vec::with_capacity(info.size);
         let mut next = 1;
         while content.len() < info.size {
-            let chunk = stream.direct_get_next_for_subject(chunks.as_str(), Some(next)).await.map_err(failed)?;
+            let chunk = stream.direct_get_next_for_subject(chunks.as_str(), Some(next)).await;
+            let chunk = chunk.map_err(|error| self.unread(&url, error))?;
             next = chunk.sequence + 1;
             content.extend_from_slice(&chunk.payload);
             // What the metadata says may be a lie.

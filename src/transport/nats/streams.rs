@@ -153,11 +153,12 @@ impl Bus {
         };
         let since = if let From::Since(time) = from { Some(time) } else { None };
         let consumer = self.consumer(stream, filter, policy).await?;
+        let backlog = consumer.cached_info().num_pending;
         let messages = consumer
             .messages()
             .await
             .map_err(|error| TransportError::failed(format!("could not read the stream {stream}"), error))?;
-        Ok(Feed { messages: Box::new(messages), stream: stream.to_owned(), first, since })
+        Ok(Feed { messages: Box::new(messages), stream: stream.to_owned(), backlog, first, since })
     }
 
     async fn consumer(
@@ -185,6 +186,7 @@ pub struct Feed {
     // Large, and moved around.
     messages: Box<Ordered>,
     stream: String,
+    backlog: u64,
     first: u64,
     since: Option<Timestamp>,
 }
@@ -196,6 +198,11 @@ impl std::fmt::Debug for Feed {
 }
 
 impl Feed {
+    /// How many messages there were already when it began.
+    pub fn backlog(&self) -> u64 {
+        self.backlog
+    }
+
     /// The next message; none when the connection was closed. Safe to cancel: no message is lost.
     ///
     /// # Errors
