@@ -506,6 +506,55 @@ async fn bundles_are_applied_by_digest() {
 }
 
 #[tokio::test]
+async fn an_agent_without_a_server_waits_for_one() {
+    let mut fleet = Fleet::new("").await;
+    fleet.server.kill();
+    let mut agent = Agent::start(&fleet.path("agent.toml"));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(agent.0.try_wait().unwrap(), None);
+    fleet.server.up();
+    fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
+    let start = Instant::now();
+    while !fleet.path("motd").exists() {
+        fleet.send(&fleet.file("motd", "here\n")).await;
+        assert!(start.elapsed() < Duration::from_secs(40), "the agent did not connect");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(agent.stop(), Some(0));
+}
+
+#[tokio::test]
+async fn two_agents_of_one_id_are_noticed() {
+    let fleet = Fleet::new("").await;
+    let _agent = fleet.agent().await;
+    let subject = fleet.subjects.state(&node());
+    let mut states = fleet.bus.subscribe(subject.as_str()).await.unwrap();
+    let mut next = async || {
+        let message = tokio::time::timeout(PATIENCE, states.next()).await.expect("a state").unwrap();
+        serde_json::from_slice::<NodeState>(&message.payload).unwrap()
+    };
+    let own = next().await;
+    let twin = NodeState { boot: Uuid::now_v7(), hostname: "clone".into(), ..own.clone() };
+    fleet.bus.publish(subject.as_str(), &[], serde_json::to_vec(&twin).unwrap()).await.unwrap();
+    let start = Instant::now();
+    loop {
+        let state = next().await;
+        if state.boot == own.boot && state.troubles == ["another agent says it is node web1: on host \"clone\""] {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{state:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_state_directory_is_for_one_agent() {
+    let fleet = Fleet::new("").await;
+    let _agent = fleet.agent().await;
+    let mut second = Agent::start(&fleet.path("agent.toml"));
+    assert_eq!(second.0.wait().unwrap().code(), Some(1));
+}
+
+#[tokio::test]
 async fn where_looks_at_facts() {
     let fleet = Fleet::new("").await;
     let _agent = fleet.agent().await;
