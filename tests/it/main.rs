@@ -12,6 +12,7 @@
     reason = "a test says that it failed by panicking, and that it was skipped by printing"
 )]
 
+mod agent;
 mod architecture;
 mod conformance;
 mod generated;
