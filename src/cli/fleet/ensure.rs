@@ -26,5 +26,5 @@ pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Res
     // Before anything is asked of anybody.
     let order = target.order(action, None)?;
     let session = context.open().await?;
-    send(order, &target, &session, ui).await
+    Ok(send(order, &target, &session, ui).await?.exit)
 }
