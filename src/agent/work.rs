@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::config::Publish;
-use crate::diag::{Diagnostic, chain};
+use crate::diag::Diagnostic;
 use crate::engine::{self, Inputs, Plan};
 use crate::host::{Cancel, Host};
 use crate::manifest::Source;
