@@ -20,7 +20,10 @@ fn compare(directory: &str, wanted: &BTreeMap<String, String>) {
         .collect();
     assert_eq!(found.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>(), "files in {directory}");
     for (name, text) in wanted {
-        assert!(found[name] == *text, "{directory}/{name} is not what the definitions say; run the tests with ENSIGN_BLESS=1 and look at the difference");
+        assert!(
+            found[name] == *text,
+            "{directory}/{name} is not what the definitions say; run the tests with ENSIGN_BLESS=1 and look at the difference"
+        );
     }
 }
 
@@ -35,4 +38,15 @@ fn schemas_are_current() {
 fn resource_pages_are_current() {
     let wanted = TYPES.iter().map(|kind| (format!("{}.md", kind.name()), doc::page(*kind)));
     compare("docs/resources", &wanted.collect());
+}
+
+#[test]
+fn every_refusal_code_is_documented() {
+    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
+    let missing: Vec<&str> = ensign::trust::Code::ALL
+        .iter()
+        .map(|code| code.as_str())
+        .filter(|code| !document.contains(&format!("`{code}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/security.md does not explain {missing:?}");
 }
