@@ -1,8 +1,8 @@
 //! What becomes of a command on every node: [`Gather`] takes reports and says who is missing.
 //!
 //! The JOBS stream is the truth: the server pins the node in a report's subject to the node that
-//! says it. What comes to the reply subject of the command is taken only where the stream can't
-//! have it (a refusal before the id could be read), and gives way to what the stream says.
+//! says it. What comes to the reply subject of the command is taken only where the stream may not
+//! have it (a node that did not take the command), and gives way to what the stream says.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -227,7 +227,8 @@ impl Gather {
         }
         let done: Done = json::read(&message.payload).ok()?;
         let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
-        if !ours || done.outcome != DoneOutcome::Refused || asked.is_some_and(|node| *node != done.node) {
+        let not_taken = matches!(done.outcome, DoneOutcome::Refused | DoneOutcome::Busy | DoneOutcome::Expired);
+        if !ours || !not_taken || asked.is_some_and(|node| *node != done.node) {
             return None;
         }
         self.ended(done.node.clone(), done, true)

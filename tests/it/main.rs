@@ -15,6 +15,7 @@
 mod agent;
 mod architecture;
 mod conformance;
+mod fleet;
 mod generated;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;

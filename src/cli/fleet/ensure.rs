@@ -32,7 +32,7 @@ pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Res
     // Before anything is asked of anybody.
     let order = target.order(action, None)?;
     let session = context.open().await?;
-    send(order, &target, &session, ui).await
+    Ok(send(order, &target, &session, ui).await?.exit)
 }
 
 /// What every node would refuse is refused here; what only a node can resolve is left to it.

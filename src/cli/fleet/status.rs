@@ -9,10 +9,13 @@ use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
 use super::report::{ago, nodes as count};
-use super::session::{Context, failure};
+use super::session::{Context, Session, failure};
 
 pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let session = context.open().await?;
+    print_status(&context.open().await?, ui).await
+}
+
+pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let view = view::fleet(&session.operator.fleet, &states, session.now());
     if session.output != OutputFormat::Text {
@@ -37,7 +40,10 @@ fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
 }
 
 pub(super) async fn nodes(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let session = context.open().await?;
+    print_nodes(&context.open().await?, ui).await
+}
+
+pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let now = session.now();
     let rows = view::rows(&states, now);
