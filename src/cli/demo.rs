@@ -253,7 +253,10 @@ fn by_hand(ui: &mut Ui) {
             "ensign trust init --fleet prod --root root.key --operator ops-alice=ops-alice.key.pub",
             "the trust bundle, and [trust] for agent.toml",
         ),
-        ("nats-server -c deploy/nats/ensign.conf; ensign fleet init --fleet prod", "the server with your own nkeys in it (ensign key new --nats); its streams"),
+        (
+            "nats-server -c deploy/nats/ensign.conf; ensign fleet init --fleet prod",
+            "the server with your own nkeys in it (ensign key new --nats); its streams",
+        ),
         ("ensign agent run --config /etc/ensign/agent.toml", "on every node"),
         ("ensign fleet apply site/ --all --fleet prod --key ops-alice.key", "a directory with a manifest.yaml"),
     ] {

@@ -34,7 +34,12 @@ fn owner() -> [String; 2] {
 }
 
 fn outcomes(document: &Value) -> Vec<(&str, &str)> {
-    document["nodes"].as_array().unwrap().iter().map(|node| (node["node"].as_str().unwrap(), node["outcome"].as_str().unwrap())).collect()
+    document["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| (node["node"].as_str().unwrap(), node["outcome"].as_str().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -45,11 +50,11 @@ fn a_signed_ensure_is_done_once_and_repeated_without_effect() {
         let [uid, gid] = owner();
         let name = file.to_str().unwrap();
         let ensure = |content: &str, more: &[&str]| {
-            let args = ["ensure", "file", name, "--content", content, "--owner", &uid, "--group", &gid, "--mode", "0640"];
+            let args = ["ensure", "file", name, "--content", content, "--owner", &uid, "--file-group", &gid, "--mode", "0640"];
             fleet.run(&[&args, more].concat())
         };
         let noop = ensure("hello\n", &["--node", "web1", "--noop", "--output", "json"]);
-        assert_eq!((noop.code, outcomes(&noop.json())), (0, vec![("web1", "changed")]), "{}", noop.stderr);
+        assert_eq!((noop.code, outcomes(&noop.json())), (0, vec![("web1", "changed")]), "{}", noop.stdout);
         assert!(!file.exists());
         let done = ensure("hello\n", &["--node", "web1", "--output", "json"]);
         assert_eq!((done.code, outcomes(&done.json())), (0, vec![("web1", "changed")]), "{}", done.stderr);
@@ -90,7 +95,7 @@ fn a_bundle_reaches_everybody_and_who_is_away_is_named() {
         }
         let web = apply(&fleet, &["--group", "web", "--channel", "base", "--output", "json"]).json();
         assert_eq!(outcomes(&web), [("web1", "stable"), ("web2", "stable")]);
-        let selected = apply(&fleet, &["--all", "--where", "facts.role == 'db'", "--output", "json"]).json();
+        let selected = apply(&fleet, &["--all", "--where", "Facts.role == 'db'", "--output", "json"]).json();
         assert_eq!(outcomes(&selected), [("db1", "stable"), ("web1", "not_selected"), ("web2", "not_selected")]);
 
         // Detached, and watched later, from the record alone.
@@ -103,7 +108,7 @@ fn a_bundle_reaches_everybody_and_who_is_away_is_named() {
         fleet.kill("db1");
         fleet.wait_for("db1 is known to be away", || {
             let nodes = fleet.run(&["nodes", "--output", "json"]).json();
-            nodes.as_array().unwrap().iter().any(|row| row["node"] == "db1" && row["alive"] == false)
+            nodes.as_array().unwrap().iter().any(|row| row["node"] == "db1" && row["presence"] == "silent")
         });
         let away = apply(&fleet, &["--all", "--output", "json"]);
         let document = away.json();
@@ -188,9 +193,9 @@ async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_publ
         };
         assert_eq!(done.outcome, ensign::wire::DoneOutcome::Changed, "{done:?}");
 
-        for (code, signed, subject) in &cases {
-            bus.publish_with_reply(subject, &format!("{reply}.1"), &[], signed.envelope.clone()).await.unwrap();
-            let answer: Done = serde_json::from_slice(&next("answer", answers.next()).await.payload).unwrap();
+        for (number, (code, signed, subject)) in cases.iter().enumerate() {
+            bus.publish_with_reply(subject, &format!("{reply}.case{number}"), &[], signed.envelope.clone()).await.unwrap();
+            let answer: Done = serde_json::from_slice(&next(code, answers.next()).await.payload).unwrap();
             assert_eq!(answer.code.as_deref(), Some(*code), "{answer:?}");
             let event = next("event", async { published.next().await.map(Result::unwrap) }).await;
             let event: Refused = serde_json::from_slice(&event.payload).unwrap();
@@ -201,7 +206,7 @@ async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_publ
         assert_eq!(site, ["accepted"]);
         std::fs::remove_file(fleet.path("web1/site/accepted")).unwrap();
         bus.publish_with_reply(&node_subject, &format!("{reply}.2"), &[], accepted.envelope.clone()).await.unwrap();
-        let again: Done = serde_json::from_slice(&next("answer", answers.next()).await.payload).unwrap();
+        let again: Done = serde_json::from_slice(&next("answer again", answers.next()).await.payload).unwrap();
         assert_eq!((again.outcome, again.at), (done.outcome, done.at));
         assert!(!fleet.path("web1/site/accepted").exists());
         // What bob may, bob can.
@@ -246,7 +251,10 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         let mut inbox = node.subscribe(&format!("ensign.v1.{FLEET}.cmd.*.node.web1")).await.unwrap();
         node.flush_roundtrip().await.unwrap();
         let (reply, mut answers) = operator.request_inbox().await.unwrap();
-        operator.publish_with_reply(&format!("ensign.v1.{FLEET}.cmd.ensure.node.web1"), &format!("{reply}.0"), &[], vec![]).await.unwrap();
+        operator
+            .publish_with_reply(&format!("ensign.v1.{FLEET}.cmd.ensure.node.web1"), &format!("{reply}.0"), &[], vec![])
+            .await
+            .unwrap();
         let asked = next("command", inbox.next()).await;
         for _ in 0..3 {
             node.publish(asked.reply.as_deref().unwrap(), &[], vec![]).await.unwrap();
@@ -272,7 +280,9 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
             denied += 1;
             wait_until(|| node.counters().denied == denied, subject).await;
         }
-        for subject in [format!("ensign.v1.{FLEET}.cmd.*.node.db1"), subjects.all_jobs().to_string(), "_INBOX_db1.>".into(), ">".into()] {
+        for subject in
+            [format!("ensign.v1.{FLEET}.cmd.*.node.db1"), subjects.all_jobs().to_string(), "_INBOX_db1.>".into(), ">".into()]
+        {
             let _inbox = node.subscribe(&subject).await.unwrap();
             denied += 1;
             wait_until(|| node.counters().denied == denied, &subject).await;
@@ -283,7 +293,10 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         let states = monitor.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await.unwrap();
         assert_eq!(states.len(), 1);
         let mut feed = monitor.follow(&subjects.stream("EVENTS"), subjects.events(None).as_str(), From::Beginning).await.unwrap();
-        assert_eq!(next("event", async { feed.next().await.map(Result::unwrap) }).await.subject, subjects.event(&web1, EventKind::Life).as_str());
+        assert_eq!(
+            next("event", async { feed.next().await.map(Result::unwrap) }).await.subject,
+            subjects.event(&web1, EventKind::Life).as_str()
+        );
         assert_eq!(monitor.counters().denied, 0);
         monitor.publish(&format!("ensign.v1.{FLEET}.cmd.ensure.all"), &[], vec![]).await.unwrap();
         wait_until(|| monitor.counters().denied == 1, "the monitor's command").await;

@@ -46,3 +46,23 @@ fn validate(kind: &str, properties: &Value) -> Result<(), Failure> {
         Err(diagnostics) => Err(Failure { exit: Exit::Usage, diagnostics }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_node_would_understand_is_not_sent() {
+        let file = |more: Value| {
+            let mut properties = json!({"name": "/tmp/x", "ensure": "present"});
+            properties.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            validate("file", &properties)
+        };
+        assert!(file(json!({"owner": "root", "group": "root", "mode": "0644", "alias": "x"})).is_ok());
+        let wrong = file(json!({"owner": "root", "group": "root", "mode": "rw"})).unwrap_err();
+        assert!(wrong.diagnostics[0].message.contains("mode"));
+        assert!(file(json!({"owner": "root"})).is_err(), "no group, no mode");
+        assert!(file(json!({"owner": "{{ Facts.owner }}", "group": "root", "mode": "0644"})).is_ok());
+        assert!(file(json!({"ensure": "absent"})).is_ok());
+    }
+}

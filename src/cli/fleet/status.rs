@@ -56,12 +56,12 @@ pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Resul
                 format!("{:<width$}  {:<8} {:<11} {:>6}  {:<16} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, &title));
             for row in rows {
-                let (tone, word) = if row.alive { (Tone::Good, "alive") } else { (Tone::Bad, "offline") };
+                let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
                 ui.line(format_args!(
                     "{:<width$}  {} {:<11} {:>6}  {:<16} {}",
                     row.state.node.as_str(),
-                    ui.paint(tone, &format!("{word:<8}")),
-                    row.last_run,
+                    ui.paint(tone, &format!("{:<8}", row.presence)),
+                    row.outcome,
                     ago(row.state.at, now),
                     row.state.groups.join(","),
                     row.state.troubles.join("; "),

@@ -47,12 +47,16 @@ impl Fleet {
         let subjects = Subjects::new(FLEET);
         let path = |name: &str| dir.path().join(name);
         let nkey = |name: &str| ensign(&["key", "new", "--nats", path(name).to_str().unwrap()]).stdout.trim().to_owned();
-        let mut users = vec![User { role: Role::Operator, nkey: nkey("operator.nk") }, User { role: Role::Monitor, nkey: nkey("monitor.nk") }];
+        let mut users = vec![
+            User { role: Role::Operator, nkey: nkey("operator.nk") },
+            User { role: Role::Monitor, nkey: nkey("monitor.nk") },
+        ];
         for (node, group) in nodes {
             let role = Role::Node(node.parse().unwrap(), vec![(*group).to_owned()]);
             users.push(User { role, nkey: nkey(&format!("{node}.nk")) });
         }
-        let server = NatsServer::start_binary(binary, &Options { jetstream: true, config: authorization(&users, &subjects), port: 0 });
+        let server =
+            NatsServer::start_binary(binary, &Options { jetstream: true, config: authorization(&users, &subjects), port: 0 });
         for key in ["root", "ops-alice", "ops-bob"] {
             let made = ensign(&["key", "new", "--no-passphrase", path(&format!("{key}.key")).to_str().unwrap()]);
             assert_eq!(made.code, 0, "{}", made.stderr);
@@ -70,9 +74,23 @@ impl Fleet {
 
     /// The bundle of `trust init`, edited and signed again: `ops-bob` may manage files of one name pattern, on web1.
     fn make_trust(&self) {
-        let [root, alice, bob, out] = ["root.key", "ops-alice.key.pub", "ops-bob.key.pub", ""].map(|name| self.path(name).display().to_string());
+        let [root, alice, bob, out] =
+            ["root.key", "ops-alice.key.pub", "ops-bob.key.pub", ""].map(|name| self.path(name).display().to_string());
         let (alice, bob) = (format!("ops-alice={alice}"), format!("ops-bob={bob}"));
-        let made = ensign(&["trust", "init", "--fleet", FLEET, "--root", &root, "--operator", &alice, "--operator", &bob, "--out", &out]);
+        let made = ensign(&[
+            "trust",
+            "init",
+            "--fleet",
+            FLEET,
+            "--root",
+            &root,
+            "--operator",
+            &alice,
+            "--operator",
+            &bob,
+            "--out",
+            &out,
+        ]);
         assert_eq!(made.code, 0, "{}", made.stderr);
         assert!(made.stdout.starts_with("[trust]\nroot = [\"ed25519:"), "{}", made.stdout);
         std::fs::write(self.path("trust.toml"), &made.stdout).unwrap();
@@ -118,7 +136,7 @@ impl Fleet {
         self.agents.push((node.to_owned(), child));
         self.wait_for(&format!("{node} is there"), || {
             let nodes = self.run(&["nodes", "--output", "json"]).json();
-            nodes.as_array().unwrap().iter().any(|row| row["node"] == node && row["alive"] == true)
+            nodes.as_array().unwrap().iter().any(|row| row["node"] == node && row["presence"] == "alive")
         });
     }
 
@@ -170,6 +188,9 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", self.logs());
+        }
         for (_, child) in &mut self.agents {
             let _ended = child.kill().and_then(|()| child.wait());
         }
@@ -178,7 +199,8 @@ impl Drop for Fleet {
 
 /// Runs the program.
 pub fn ensign(args: &[&str]) -> Ran {
-    let output = Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).stdin(Stdio::null()).env("NO_COLOR", "1").output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).stdin(Stdio::null()).env("NO_COLOR", "1").output().unwrap();
     Ran {
         code: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),
