@@ -82,9 +82,9 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
                 EnsureResponse::error(errors.join("\n"))
             });
             if yaml {
-                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes())
+                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes());
             } else {
-                ui.json(&response)
+                ui.json(&response);
             }
             Ok(Exit::Done)
         }
