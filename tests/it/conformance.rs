@@ -9,7 +9,18 @@ use std::process::Command;
 
 /// The groups that are expected to pass.
 const GROUPS: &[&str] = &[
-    "control/", "defaults/", "exec/", "fail-on-error/", "file/", "hiera/", "jet-file/", "manifest/", "noop/", "order/", "pipe/", "templates/",
+    "control/",
+    "defaults/",
+    "exec/",
+    "fail-on-error/",
+    "file/",
+    "hiera/",
+    "jet-file/",
+    "manifest/",
+    "noop/",
+    "order/",
+    "pipe/",
+    "templates/",
 ];
 
 /// Cases that `docs/compatibility.md` lists as deviating: rows that begin with "| `group/name` |".
@@ -39,11 +50,13 @@ fn golden_cases() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let counts = text.lines().last().unwrap_or_default();
     assert!(counts.contains(" passed, "), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let deviating: BTreeSet<String> = text.lines().filter_map(|line| line.split_once(": ")).map(|(case, _)| case.to_owned()).collect();
+    let deviating: BTreeSet<String> =
+        text.lines().filter_map(|line| line.split_once(": ")).map(|(case, _)| case.to_owned()).collect();
     let document = std::fs::read_to_string(root.join("docs/compatibility.md")).expect("docs/compatibility.md");
     let known = listed(&document);
     println!("golden cases: {counts}, {} of them listed", known.len());
-    let unlisted: Vec<_> = text.lines().filter(|line| line.split_once(": ").is_some_and(|(case, _)| !known.contains(case))).collect();
+    let unlisted: Vec<_> =
+        text.lines().filter(|line| line.split_once(": ").is_some_and(|(case, _)| !known.contains(case))).collect();
     assert!(unlisted.is_empty(), "deviations that docs/compatibility.md does not list:\n{}", unlisted.join("\n"));
     let mended: Vec<_> = known.difference(&deviating).collect();
     assert!(mended.is_empty(), "docs/compatibility.md lists cases that pass: {mended:?}");

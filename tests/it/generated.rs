@@ -20,7 +20,10 @@ fn compare(directory: &str, wanted: &BTreeMap<String, String>) {
         .collect();
     assert_eq!(found.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>(), "files in {directory}");
     for (name, text) in wanted {
-        assert!(found[name] == *text, "{directory}/{name} is not what the definitions say; run the tests with ENSIGN_BLESS=1 and look at the difference");
+        assert!(
+            found[name] == *text,
+            "{directory}/{name} is not what the definitions say; run the tests with ENSIGN_BLESS=1 and look at the difference"
+        );
     }
 }
 
