@@ -1,1 +1,349 @@
-//! (being written)
+//! `agent.toml`: as written ([`file::AgentFile`]) and as checked ([`Settings`]).
+//!
+//! Every error names its file, line and column. Nothing is read here but the text that is given:
+//! the command line reads the file, and whoever needs a secret reads the file it is in.
+
+pub mod document;
+pub mod file;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::diag::Diagnostic;
+use crate::model::{NodeId, Secret, Span};
+
+use document::Document;
+pub use file::{AgentFile, Level, Publish};
+
+/// What the surroundings say where the file says nothing.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The host name.
+    pub hostname: String,
+    /// Where the agent keeps its state.
+    pub state_dir: PathBuf,
+    /// The directory of the file: relative paths in it begin here.
+    pub directory: PathBuf,
+}
+
+/// The checked settings of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The fleet: one subject token.
+    pub fleet: String,
+    /// The node.
+    pub node: NodeId,
+    /// The host name that the node has for people.
+    pub hostname: String,
+    /// The groups of the node, sorted, each once.
+    pub groups: Vec<String>,
+    /// Where everything is kept that must survive.
+    pub state_dir: PathBuf,
+    /// Directories of facts.
+    pub facts_dirs: Vec<PathBuf>,
+    /// Time between two heartbeats.
+    pub heartbeat: Duration,
+    /// Which events are published.
+    pub events: Publish,
+    /// Most bytes that wait on disk for the server.
+    pub outbox_max: u64,
+    /// Most commands that wait for the running one.
+    pub queue: usize,
+    /// Largest bundle, in bytes.
+    pub max_bundle: u64,
+    /// How much is logged.
+    pub log: Level,
+    /// The connection.
+    pub nats: Nats,
+    /// Whom the node obeys.
+    pub trust: Trust,
+    /// What nobody can widen from outside.
+    pub limits: Limits,
+}
+
+/// How to reach the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nats {
+    /// Its addresses, at least one.
+    pub servers: Vec<String>,
+    /// How to log in.
+    pub login: Option<Login>,
+    /// TLS.
+    pub tls: Option<Tls>,
+}
+
+/// A secret, or the file that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretFrom {
+    /// It stands in the configuration.
+    Here(Secret),
+    /// It is the content of this file, without the line end.
+    File(PathBuf),
+}
+
+/// A way to log in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Login {
+    /// A file with JWT and seed.
+    Creds(PathBuf),
+    /// A file with an nkey seed.
+    Nkey(PathBuf),
+    /// A user.
+    User {
+        /// The name.
+        user: String,
+        /// The password.
+        password: SecretFrom,
+    },
+    /// A token.
+    Token(SecretFrom),
+}
+
+/// TLS to the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// Certificates of the authorities to believe, beside the system's.
+    pub ca: Option<PathBuf>,
+    /// Own certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Refuse a server without TLS.
+    pub required: bool,
+}
+
+/// Where trust begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trust {
+    /// Public root keys, as written.
+    pub root: Vec<String>,
+    /// How many of them must have signed the first bundle.
+    pub threshold: u32,
+    /// The file of the first bundle.
+    pub bundle: Option<PathBuf>,
+}
+
+/// Limits of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Resource types that may be managed; `None` is all.
+    pub types: Option<Vec<String>>,
+    /// Path prefixes below which files may be managed; `None` is all.
+    pub paths: Option<Vec<String>>,
+    /// Whether commands may be run.
+    pub exec: bool,
+    /// Whether manifests may be applied.
+    pub apply: bool,
+    /// Hosts that bundles may come from; `None` is every host that is not internal to this machine.
+    pub fetch_hosts: Option<Vec<String>>,
+}
+
+impl Settings {
+    /// Reads and checks `text`, which is the content of the file called `name`.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its place where it has one.
+    pub fn read(text: &str, name: &str, around: &Surroundings) -> Result<Self, Vec<Diagnostic>> {
+        let document = Document::new(text, name);
+        let file: AgentFile = document.read()?;
+        Check { document: &document, around, wrong: Vec::new() }.settings(file)
+    }
+
+    /// True when the id of the node is not the host name itself but made from it.
+    pub fn node_is_mapped(&self) -> bool {
+        self.node.as_str() != self.hostname && NodeId::from_hostname(&self.hostname).as_ref() == Ok(&self.node)
+    }
+}
+
+/// Collects what is wrong while it turns one form into the other.
+struct Check<'a> {
+    document: &'a Document<'a>,
+    around: &'a Surroundings,
+    wrong: Vec<Diagnostic>,
+}
+
+/// True for what may stand as one token in a subject: the form of fleets, groups and nodes.
+fn is_token(text: &str) -> bool {
+    text.parse::<NodeId>().is_ok()
+}
+
+const TOKEN: &str = "1 to 63 of a-z, 0-9, _ and -";
+
+impl Check<'_> {
+    fn settings(mut self, file: AgentFile) -> Result<Settings, Vec<Diagnostic>> {
+        if !is_token(&file.fleet) {
+            self.wrong(&["fleet"], format!("\"{}\" is not the name of a fleet: {TOKEN}", file.fleet));
+        }
+        let node = self.node(file.node.as_deref());
+        let groups = self.groups(file.groups);
+        let heartbeat = self.between(&["heartbeat"], file.heartbeat.0, Span::seconds(1), Span::seconds(3600)).get();
+        let queue = usize::try_from(self.between(&["queue"], file.queue, 1, 1024)).unwrap_or(1);
+        let outbox_max = self.between(&["outbox_max"], file.outbox_max, 1 << 20, 1 << 40);
+        let max_bundle = self.between(&["max_bundle"], file.max_bundle, 1 << 10, 1 << 32);
+        let nats = self.nats(file.nats);
+        let trust = self.trust(file.trust);
+        let limits = self.limits(file.limits);
+        match node {
+            Some(node) if self.wrong.is_empty() => Ok(Settings {
+                fleet: file.fleet,
+                node,
+                hostname: self.around.hostname.clone(),
+                groups,
+                state_dir: file.state_dir.map_or_else(|| self.around.state_dir.clone(), |dir| self.path(&dir)),
+                facts_dirs: file.facts_dirs.iter().map(|dir| self.path(dir)).collect(),
+                heartbeat,
+                events: file.events,
+                outbox_max,
+                queue,
+                max_bundle,
+                log: file.log,
+                nats,
+                trust,
+                limits,
+            }),
+            _ => Err(self.wrong),
+        }
+    }
+
+    fn wrong(&mut self, key: &[&str], message: impl Into<String>) {
+        self.wrong.push(Diagnostic::new(message).at(self.document.place(key)));
+    }
+
+    fn wrong_with(&mut self, key: &[&str], message: impl Into<String>, hint: &str) {
+        self.wrong.push(Diagnostic::new(message).at(self.document.place(key)).hint(hint));
+    }
+
+    fn between<T: PartialOrd + Copy + std::fmt::Display>(&mut self, key: &[&str], value: T, least: T, most: T) -> T {
+        if value < least || value > most {
+            let name = key.join(".");
+            self.wrong(key, format!("`{name}` must be between {least} and {most}, not {value}"));
+        }
+        value
+    }
+
+    fn path(&self, path: &Path) -> PathBuf {
+        self.around.directory.join(path)
+    }
+
+    fn node(&mut self, given: Option<&str>) -> Option<NodeId> {
+        let Some(given) = given else {
+            return NodeId::from_hostname(&self.around.hostname)
+                .map_err(|error| {
+                    let hint = "set `node` in the configuration";
+                    self.wrong.push(Diagnostic::new(format!("the host name gives no node id: {error}")).hint(hint));
+                })
+                .ok();
+        };
+        match given.parse() {
+            Ok(node) => Some(node),
+            Err(error) => {
+                let mapped = NodeId::from_hostname(given).map(|id| format!("write it as \"{id}\"")).unwrap_or_default();
+                self.wrong_with(&["node"], error.to_string(), &mapped);
+                None
+            }
+        }
+    }
+
+    fn groups(&mut self, mut groups: Vec<String>) -> Vec<String> {
+        for group in groups.iter().filter(|group| !is_token(group)) {
+            self.wrong(&["groups"], format!("\"{group}\" is not the name of a group: {TOKEN}"));
+        }
+        groups.sort();
+        groups.dedup();
+        groups
+    }
+
+    fn nats(&mut self, nats: file::Nats) -> Nats {
+        if nats.servers.is_empty() {
+            self.wrong_with(&["nats", "servers"], "no server is given", "write servers = [\"nats://host:4222\"]");
+        }
+        for server in &nats.servers {
+            self.server(server);
+        }
+        let file::Nats { servers, creds, nkey, user, password, password_file, token, token_file, tls } = nats;
+        let password = self.secret("password", password, password_file);
+        let token = self.secret("token", token, token_file);
+        let user = match (user, password) {
+            (Some(user), Some(password)) => Some(Login::User { user, password }),
+            (None, None) => None,
+            _ => {
+                self.wrong(&["nats"], "`user` and `password` (or `password_file`) need each other");
+                None
+            }
+        };
+        let creds = creds.map(|path| Login::Creds(self.path(&path)));
+        let nkey = nkey.map(|path| Login::Nkey(self.path(&path)));
+        let mut ways: Vec<Login> = [creds, nkey, user, token.map(Login::Token)].into_iter().flatten().collect();
+        if ways.len() > 1 {
+            self.wrong_with(&["nats"], "more than one way to log in is given", "keep one of creds, nkey, user, token");
+        }
+        Nats { servers, login: ways.pop(), tls: tls.map(|tls| self.tls(tls)) }
+    }
+
+    fn server(&mut self, server: &str) {
+        let key = ["nats", "servers"];
+        let (scheme, rest) = server.split_once("://").unwrap_or(("nats", server));
+        if !matches!(scheme, "nats" | "tls") {
+            self.wrong(&key, format!("a server begins with nats:// or tls://, not {scheme}://"));
+        } else if rest.contains('@') {
+            // The address is shown in logs and states; the text is not repeated here for the same reason.
+            self.wrong_with(&key, "an address holds no user and no password", "use `user` and `password_file`, or `creds`");
+        } else if rest.is_empty() || rest.contains(char::is_whitespace) || rest.contains('/') {
+            self.wrong(&key, format!("\"{server}\" is not the address of a server, as nats://host:4222"));
+        }
+    }
+
+    fn tls(&mut self, tls: file::Tls) -> Tls {
+        let identity = match (tls.cert, tls.key) {
+            (Some(cert), Some(key)) => Some((self.path(&cert), self.path(&key))),
+            (None, None) => None,
+            _ => {
+                self.wrong(&["nats", "tls"], "`cert` and `key` need each other");
+                None
+            }
+        };
+        Tls { ca: tls.ca.map(|ca| self.path(&ca)), identity, required: tls.required }
+    }
+
+    fn secret(&mut self, name: &str, here: Option<Secret>, file: Option<PathBuf>) -> Option<SecretFrom> {
+        match (here, file) {
+            (Some(_), Some(_)) => {
+                self.wrong(&["nats", name], format!("`{name}` and `{name}_file` exclude each other"));
+                None
+            }
+            (Some(secret), None) => Some(SecretFrom::Here(secret)),
+            (None, Some(file)) => Some(SecretFrom::File(self.path(&file))),
+            (None, None) => None,
+        }
+    }
+
+    fn trust(&mut self, trust: file::Trust) -> Trust {
+        let keys = u32::try_from(trust.root.len()).unwrap_or(u32::MAX);
+        if keys == 0 {
+            self.wrong_with(
+                &["trust", "root"],
+                "no root key is given: nothing could be verified",
+                "write the line that `ensign key show` prints for the root key",
+            );
+        } else {
+            self.between(&["trust", "threshold"], trust.threshold, 1, keys);
+        }
+        Trust { root: trust.root, threshold: trust.threshold, bundle: trust.bundle.map(|path| self.path(&path)) }
+    }
+
+    fn limits(&mut self, limits: file::Limits) -> Limits {
+        for path in limits.paths.iter().flatten() {
+            if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
+                self.wrong(&["limits", "paths"], format!("\"{path}\" is not an absolute path without `..`"));
+            }
+        }
+        for host in limits.fetch_hosts.iter().flatten() {
+            if host.is_empty() || host.contains(['/', '@', ' ']) {
+                self.wrong(&["limits", "fetch_hosts"], format!("\"{host}\" is not a host name or address"));
+            }
+        }
+        let file::Limits { types, paths, exec, apply, fetch_hosts } = limits;
+        Limits { types, paths, exec, apply, fetch_hosts }
+    }
+}
+
+#[cfg(test)]
+mod tests;

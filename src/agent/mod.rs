@@ -1,1 +1,299 @@
-//! (being written)
+//! The agent: takes signed work over the bus, runs it through the engine, publishes what happened.
+//!
+//! - `intake.rs` verifies and writes down, and never runs anything;
+//! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
+//! - `reporter.rs` brings results and events from the outbox to the streams;
+//! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
+//! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
+//! - `known.rs` answers what a command asks about the facts of the host;
+//! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
+//! - `notify.rs` talks to the service manager.
+//!
+//! One thread for all of that, a second one while something runs. Who may ask is decided in `trust`,
+//! what the messages look like in `wire`, what a run does in `engine`.
+
+pub mod anchor;
+mod beat;
+mod board;
+pub mod connect;
+mod disk;
+mod intake;
+mod jitter;
+mod known;
+mod limits;
+mod notify;
+mod obtain;
+mod recover;
+mod reporter;
+mod say;
+mod supervisor;
+mod work;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::config::Settings;
+use crate::host::Host;
+use crate::host::fs::{self, FsError};
+use crate::store::{Class, Message, StoreError};
+use crate::transport::{Bus, TransportError};
+use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
+use crate::wire::command::Command;
+use crate::wire::subject::{EventKind, Stage};
+use crate::wire::{Done, Subjects};
+
+use board::{Board, Standing, Topic};
+use disk::Disk;
+use known::Known;
+
+/// How long stopping may take after the run has ended: the last results, the last state, the connection.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Gives the facts of this host, anew each time.
+pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// What an agent is made of, beside its settings: what only the edge of the program knows.
+#[derive(Clone)]
+pub struct Parts {
+    /// The settings.
+    pub settings: Settings,
+    /// Gathers the facts of the host.
+    pub facts: Facts,
+    /// `Environ` in templates.
+    pub environ: BTreeMap<String, String>,
+    /// Where bare command names are looked for.
+    pub search_path: Option<String>,
+}
+
+/// An agent that could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// No trust bundle.
+    #[error("the agent has nobody to obey")]
+    Anchor(#[from] anchor::AnchorError),
+    /// A file it needs.
+    #[error("the agent can't use its files")]
+    File(#[from] FsError),
+    /// Its state on disk.
+    #[error("the agent can't use its state in {}", path.display())]
+    Store {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: StoreError,
+    },
+    /// The connection can't even be tried.
+    #[error("the agent can't use its connection")]
+    Bus(#[from] TransportError),
+    /// The system refuses threads, timers or signals.
+    #[error("the agent can't run on this system")]
+    System(#[source] std::io::Error),
+}
+
+/// What every part of the agent shares.
+struct Node {
+    settings: Settings,
+    subjects: Subjects,
+    /// For the clock and ids. Runs have a machine of their own.
+    host: Host,
+    search_path: Option<String>,
+    environ: BTreeMap<String, String>,
+    facts: Facts,
+    known: Known,
+    trust: TrustedBundle,
+    limits: Limits,
+    disk: Disk,
+    board: Board,
+    boot: Uuid,
+    started: Timestamp,
+}
+
+/// Runs an agent until it is asked to stop.
+///
+/// # Errors
+/// When it can't start. Once it runs, troubles are logged and shown in its state.
+pub fn run(parts: Parts) -> Result<(), AgentError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // One for a run, one for looking up names, one to spare.
+        .max_blocking_threads(3)
+        .thread_keep_alive(Duration::from_secs(2))
+        .build()
+        .map_err(AgentError::System)?;
+    let result = runtime.block_on(serve(parts));
+    // A run that hangs in the kernel must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+async fn serve(parts: Parts) -> Result<(), AgentError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::System)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::System)?;
+    let settings = connect::bus_settings(&parts.settings)?;
+    let node = Arc::new(Node::open(parts)?);
+    let left = recover::recover(&node);
+    let bus = Bus::connect(&settings).await?;
+    let (stopper, stop) = watch::channel(false);
+
+    let reporter = reporter::Handle::spawn(Arc::clone(&node), bus.clone());
+    let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
+    let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
+    let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
+    let watchdog = tokio::spawn(notify::watchdog());
+    node.post_life("started");
+    notify::ready(&format!("node {} of fleet {}", node.settings.node, node.settings.fleet));
+    tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust.version(), "started");
+
+    // Cancel-safe: a signal that came is remembered by its stream.
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    notify::stopping();
+    stopper.send_replace(true);
+    intake.ended().await;
+    supervisor.ended().await;
+    node.post_life("stopped");
+    reporter.ended(FAREWELL).await;
+    beat.abort();
+    beat::say_state(&node, &bus, false).await;
+    bus.drain(Instant::now() + FAREWELL).await;
+    watchdog.abort();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+impl Node {
+    fn open(parts: Parts) -> Result<Self, AgentError> {
+        let Parts { settings, facts, environ, search_path } = parts;
+        let host = Host::system(search_path.as_deref());
+        fs::create_directory(&settings.state_dir, 0o700)?;
+        let trust = anchor::find(&settings)?;
+        anchor::keep(&settings, &trust)?;
+        let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
+        let disk = Disk::open(&settings).map_err(store)?;
+        // Only what a command that died left behind: the directory is this agent's alone now.
+        fs::remove_all(&settings.state_dir.join("work"))?;
+        let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
+        Ok(Self {
+            subjects: Subjects::new(settings.fleet.clone()),
+            limits: limits::of(&settings.limits),
+            boot: host.new_id(),
+            started: host.now(),
+            settings,
+            host,
+            search_path,
+            environ,
+            known: Known::new(Arc::clone(&facts)),
+            facts,
+            trust,
+            disk,
+            board,
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.host.now()
+    }
+
+    /// Lends the verifier as it is now.
+    fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
+        let condition = |expression: &str| self.known.holds(expression);
+        work(&Verifier {
+            trust: &self.trust,
+            node: &self.settings.node,
+            groups: &self.settings.groups,
+            limits: &self.limits,
+            subjects: &self.subjects,
+            now: self.disk.not_before(self.now()),
+            seen: &self.disk,
+            condition: &condition,
+        })
+    }
+
+    /// Notes on the board what a command changes by being accepted.
+    fn accepted(&self, command: &Command) {
+        if let Some((channel, state)) = disk::moved(command) {
+            self.board.change(|standing| {
+                standing.channels.insert(channel.to_owned(), state);
+            });
+        }
+    }
+
+    /// Puts a message into the outbox.
+    fn post(&self, message: &Message) {
+        self.noted(self.disk.post(message));
+    }
+
+    /// Shows on the board whether the disk still takes what must survive.
+    fn noted(&self, written: Result<(), StoreError>) {
+        match written {
+            Ok(()) => self.board.fine(Topic::Disk),
+            Err(error) => self.board.trouble(Topic::Disk, crate::diag::chain(&error)),
+        }
+    }
+
+    fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
+        let subject = self.subjects.event(&self.settings.node, kind).as_str().to_owned();
+        Message { subject, msg_id: id.to_string(), payload, class }
+    }
+
+    /// The end of a command: on disk, in the outbox.
+    fn finish(&self, done: &Done) {
+        if let Some(id) = done.id {
+            self.noted(self.disk.finish(id, done, &self.result(id, done, self.result_id(id))));
+        }
+    }
+
+    /// What the server knows the result of a command by: the same, however often it is sent.
+    fn result_id(&self, id: Uuid) -> String {
+        format!("{id}.{}.done", self.settings.node)
+    }
+
+    fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
+        let subject = self.subjects.job(id, &self.settings.node, Stage::Done).as_str().to_owned();
+        Message { subject, msg_id, payload: say::json(done), class: Class::Result }
+    }
+
+    /// Publishes the result of a command that was not taken, unless it has or will have another one:
+    /// what is sent a second time must not change how the first time ended.
+    fn post_not_taken(&self, done: &Done) {
+        let Some(id) = done.id.filter(|id| self.disk.seen(*id).is_none()) else { return };
+        // The ledger forgets an hour after a command's time; what is older may have run long ago.
+        let made = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok()).unwrap_or_default();
+        if self.now().as_second() - made < 1800 {
+            self.post(&self.result(id, done, self.host.new_id().to_string()));
+        }
+    }
+
+    fn post_refusal(&self, done: &Done, subject: &str, keyids: Vec<String>) {
+        let refused = say::refused(self, done, subject, keyids);
+        self.post(&self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event));
+    }
+
+    fn post_life(&self, what: &str) {
+        let life = say::life(self, what);
+        self.post(&self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result));
+    }
+
+    /// Sends something that may get lost.
+    async fn courtesy(&self, bus: &Bus, subject: &str, payload: Vec<u8>) {
+        // Without a connection the client would keep it, and send it to nobody much later.
+        if !bus.is_connected() {
+            return;
+        }
+        if let Err(error) = bus.publish(subject, &[], payload).await {
+            tracing::debug!(subject, error = %crate::diag::chain(&error), "not sent");
+        }
+    }
+}

@@ -2,11 +2,15 @@
 //!
 //! stdout is data, stderr is talk.
 
+pub mod agent;
 pub mod apply;
+pub mod demo;
 pub mod doc;
 pub mod ensure;
 pub mod error;
 pub mod facts;
+pub mod fleet;
+pub mod key;
 pub mod local;
 pub mod properties;
 pub mod render;
@@ -14,6 +18,7 @@ pub mod schemas;
 pub mod session;
 pub mod shape;
 pub mod status;
+pub mod trust;
 pub mod ui;
 
 use std::ffi::OsString;
@@ -44,6 +49,12 @@ enum Command {
     Session(session::Sessions),
     Doc(doc::Doc),
     Schema(doc::Schema),
+    Demo(demo::DemoArgs),
+    Fleet(fleet::FleetArgs),
+    Key(key::KeyArgs),
+    Trust(trust::TrustArgs),
+    #[command(subcommand)]
+    Agent(agent::Agent),
 }
 
 /// Runs the command that `args` (the program's name first) ask for.
@@ -74,5 +85,22 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Session(command) => session::session(&command, ui),
         Command::Doc(args) => doc::doc(&args, ui),
         Command::Schema(args) => doc::schema(&args, ui),
+        Command::Agent(command) => agent::agent(&command, ui),
+        Command::Demo(args) => demo::run(&args, ui),
+        Command::Fleet(args) => fleet::run(args, ui),
+        Command::Key(args) => key::run(args, ui),
+        Command::Trust(args) => trust::run(args, ui),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn no_flags_collide() {
+        Cli::command().debug_assert();
     }
 }

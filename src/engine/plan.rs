@@ -258,7 +258,8 @@ fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
     TYPED.contains(&(kind.name(), key.to_owned()))
 }
 
-fn holds_template(value: &Value) -> bool {
+/// True when a text somewhere in the value is a template.
+pub fn holds_template(value: &Value) -> bool {
     match value {
         Value::String(text) => is_template(text),
         Value::Array(list) => list.iter().any(holds_template),

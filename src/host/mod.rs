@@ -5,11 +5,13 @@
 //! `store` is the one other module that writes files: the program's own state.
 
 pub mod account;
+pub mod child;
 pub mod command;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
 pub mod kernel;
+pub mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,10 @@
 //! Manifests: where they come from and what is written in them.
 //!
-//! `parse.rs` reads one with positions. Deciding what its resources mean is `engine`'s business.
+//! `fetch.rs` brings one here, `bundle.rs` packs and unpacks it with its files, `parse.rs` reads it with positions.
+//! Deciding what its resources mean is `engine`'s business.
 
+pub mod bundle;
+pub mod fetch;
 pub mod parse;
 
 use std::path::{Path, PathBuf};

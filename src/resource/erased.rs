@@ -61,9 +61,12 @@ pub enum BindError {
     },
 }
 
+/// Open providers by type and name. Each is an `Arc` of the type's own provider trait.
+type Opened = HashMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>;
+
 /// The providers that a run has opened, shared by all its resources.
 #[derive(Default)]
-pub struct Providers(Mutex<HashMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>>);
+pub struct Providers(Mutex<Opened>);
 
 impl Providers {
     fn open<P: ?Sized + Send + Sync + 'static>(&self, kind: &'static str, entry: &ProviderEntry<P>, host: &Host) -> Arc<P> {

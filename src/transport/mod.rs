@@ -1,1 +1,293 @@
-//! (being written)
+//! The message bus as Ensign needs it: connect and stay connected, publish with or without a stored
+//! acknowledgement, subscribe, read streams, keep bundles.
+//!
+//! `nats.rs` (and what is below it) is the only user of the NATS client, `nkey.rs` makes the keys that
+//! NATS itself asks for. Neighbours: `wire` says what
+//! goes over it and on which subject, `agent` and `fleet` use it, `config` fills [`BusSettings`].
+//! Nothing here trusts a message: signatures are `trust`'s business.
+
+pub mod nats;
+pub mod nkey;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::model::Secret;
+
+pub use nats::{Bus, Feed, Inbox};
+
+/// The oldest server that is supported. Older ones answer JetStream requests in another form.
+pub const OLDEST_SERVER: (u64, u64) = (2, 10);
+
+/// How to reach the bus.
+#[derive(Debug, Clone)]
+pub struct BusSettings {
+    /// Server URLs, as `nats://host:4222` or `tls://host:4222`; they are tried in random order.
+    pub servers: Vec<String>,
+    /// What the server calls this connection in its own reports.
+    pub name: String,
+    /// Who we are to the server.
+    pub credentials: Option<Credentials>,
+    /// Transport security.
+    pub tls: Option<Tls>,
+    /// First tokens of our reply subjects, `_INBOX` when none. An account can give a user rights to its own only.
+    pub inbox_prefix: Option<String>,
+    /// True for a daemon: `connect` returns at once and goes on trying. False for a command: it fails.
+    pub retry_initial: bool,
+    /// How many messages of one subscription may wait before the client drops them (and says so).
+    pub backlog: usize,
+}
+
+impl Default for BusSettings {
+    /// A local server without credentials. The backlog is a node's: few commands, answered at once;
+    /// what gathers from many nodes sets [`BusSettings::GATHER_BACKLOG`].
+    fn default() -> Self {
+        Self {
+            servers: vec!["nats://127.0.0.1:4222".to_owned()],
+            name: "ensign".to_owned(),
+            credentials: None,
+            tls: None,
+            inbox_prefix: None,
+            retry_initial: false,
+            backlog: 256,
+        }
+    }
+}
+
+impl BusSettings {
+    /// A backlog for whoever waits for answers of a whole fleet: two messages of each of 32 768 nodes at once.
+    pub const GATHER_BACKLOG: usize = 1 << 16;
+}
+
+/// Who we are to the server. Has no say in what a node obeys.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// A `.creds` file (JWT and seed).
+    CredsFile(PathBuf),
+    /// The seed of a user nkey, `SU...`.
+    NkeySeed(Secret),
+    /// User and password.
+    UserPassword {
+        /// The user.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+    /// A token.
+    Token(Secret),
+}
+
+/// Transport security. Certificates are PEM files.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// Authorities to trust instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// Never speak to a server without TLS.
+    pub required: bool,
+}
+
+/// A message as it came.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Message {
+    /// The subject it was published on.
+    pub subject: String,
+    /// Where its sender wants an answer.
+    pub reply: Option<String>,
+    /// Its headers, in no particular order.
+    pub headers: Vec<(String, String)>,
+    /// Its body.
+    pub payload: Vec<u8>,
+    /// When the server stored it; none for a message that is not from a stream.
+    pub time: Option<Timestamp>,
+    /// Its place in the stream; none for a message that is not from one.
+    pub seq: Option<u64>,
+    /// True for the server's own answer that nobody listens on the subject of a request.
+    pub no_responders: bool,
+}
+
+impl Message {
+    /// The first header of this name; names are compared without regard to case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Header that makes a stored publish idempotent within the stream's window.
+pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// A stream as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSpec {
+    /// Its name.
+    pub name: String,
+    /// The subjects it stores.
+    pub subjects: Vec<String>,
+    /// How long messages are kept; for ever when none.
+    pub max_age: Option<Duration>,
+    /// How many bytes are kept; no bound when none. The oldest go first.
+    pub max_bytes: Option<u64>,
+    /// How many messages of one subject are kept; no bound when none.
+    pub max_per_subject: Option<u64>,
+    /// May be read without a consumer.
+    pub allow_direct: bool,
+    /// How long a message id is remembered.
+    pub dedupe_window: Duration,
+    /// On how many servers of a cluster.
+    pub replicas: usize,
+}
+
+/// What making something exist came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ensured {
+    /// It was not there.
+    Created,
+    /// It was as it should be.
+    Unchanged,
+    /// It was not: each difference in words.
+    Updated(Vec<String>),
+}
+
+/// Where a [`Feed`] begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// With the oldest message there is.
+    Beginning,
+    /// With the next one.
+    New,
+    /// With the first one stored at or after this time.
+    Since(Timestamp),
+}
+
+/// The state of the connection, for whoever must act when it comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Link {
+    /// True while there is one.
+    pub connected: bool,
+    /// How often it was made; grows with every reconnect.
+    pub connects: u64,
+    /// True after [`Bus::drain`] has come to its end.
+    pub closed: bool,
+}
+
+/// What went wrong on the connection since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Connections that were lost.
+    pub disconnects: u64,
+    /// Times that a subscription was too slow and lost messages.
+    pub slow_consumers: u64,
+    /// Times that the server did not accept who we are.
+    pub auth_errors: u64,
+    /// Times that the server did not let us publish or subscribe.
+    pub denied: u64,
+}
+
+/// The cause of a [`TransportError`], as the client gives it.
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// What can go wrong on the bus.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// A server URL that is none.
+    #[error("\"{0}\" is not the URL of a NATS server")]
+    Url(String, #[source] Cause),
+    /// A credentials file that can't be used.
+    #[error("could not read the NATS credentials {}", .0.display())]
+    Credentials(PathBuf, #[source] Cause),
+    /// No server let us in.
+    #[error("could not connect to NATS at {servers}")]
+    Connect {
+        /// The servers that were tried.
+        servers: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// A server that is too old.
+    #[error("the NATS server is version {0}; {major}.{minor} is the oldest that is supported", major = OLDEST_SERVER.0, minor = OLDEST_SERVER.1)]
+    TooOld(String),
+    /// There is no connection at the moment.
+    #[error("not connected to a NATS server")]
+    Disconnected,
+    /// No answer.
+    #[error("timed out: {0}")]
+    TimedOut(String),
+    /// The server, or our account on it, has no JetStream.
+    #[error("JetStream is not available on the NATS server")]
+    NoJetStream,
+    /// No stream has this name, or takes this subject.
+    #[error("there is no stream for {0}")]
+    NoStream(String),
+    /// An object or message that is not there.
+    #[error("{0} does not exist")]
+    NotFound(String),
+    /// Larger than allowed.
+    #[error("{what} has {size} bytes; at most {max} are allowed")]
+    TooLarge {
+        /// What.
+        what: String,
+        /// Its size.
+        size: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// Anything else.
+    #[error("{doing}")]
+    Failed {
+        /// What was being done, to what: `could not publish on X`.
+        doing: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+}
+
+impl TransportError {
+    fn failed(doing: impl Into<String>, source: impl Into<Cause>) -> Self {
+        Self::Failed { doing: doing.into(), source: source.into() }
+    }
+}
+
+/// Whether a server of this version is new enough. A version that can't be read is not.
+fn is_supported(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map(str::parse::<u64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= OLDEST_SERVER,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_before_2_10_are_too_old() {
+        for (version, supported) in [
+            ("2.9.10", false),
+            ("2.10.0", true),
+            ("2.10.27-RC.1", true),
+            ("2.15.1", true),
+            ("3.0.0", true),
+            ("", false),
+            ("dev", false),
+        ] {
+            assert_eq!(is_supported(version), supported, "{version}");
+        }
+        assert!(TransportError::TooOld("2.9.10".into()).to_string().contains("2.10 is the oldest"));
+    }
+
+    #[test]
+    fn header_names_have_no_case() {
+        let message = Message { headers: vec![("Nats-Msg-Id".into(), "1".into())], ..Message::default() };
+        assert_eq!(message.header("nats-msg-id"), Some("1"));
+        assert_eq!(message.header("other"), None);
+    }
+}

@@ -268,4 +268,15 @@ mod tests {
         assert!(!key.public().verify("t", b"payload", &signature[..63]));
         assert!(!SigningKey::from_seed(&[2; 32]).public().verify("t", b"payload", &signature));
     }
+
+    #[test]
+    fn verification_is_the_strict_one() {
+        // Made with the private key: R is the neutral element, S the challenge times the secret. RFC 8032 lets it pass.
+        const NEUTRAL_R: &str = "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABJvvtO3fUtROyqPR0M+FmYBMvwAqsm/1y/kOhcbQyLAw==";
+        let signature = STANDARD.decode(NEUTRAL_R).unwrap();
+        let key = SigningKey::from_seed(&[1; 32]).public();
+        let lax = ed25519_dalek::Signature::from_slice(&signature).unwrap();
+        assert!(ed25519_dalek::Verifier::verify(&key.0, &pae("t", b"payload"), &lax).is_ok());
+        assert!(!key.verify("t", b"payload", &signature));
+    }
 }

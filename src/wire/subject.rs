@@ -144,6 +144,34 @@ impl Subjects {
         self.subject(format_args!("job.{id}.>"))
     }
 
+    /// The record of a job: the signed command as it was sent, for whoever wants to watch it later.
+    pub fn job_command(&self, id: Uuid) -> Subject {
+        self.subject(format_args!("job.{id}.command"))
+    }
+
+    /// Where one node reports on jobs, whichever.
+    pub fn jobs_of(&self, node: &NodeId) -> Subject {
+        self.subject(format_args!("job.*.{node}.*"))
+    }
+
+    /// The records of all jobs.
+    pub fn job_commands(&self) -> Subject {
+        self.subject(format_args!("job.*.command"))
+    }
+
+    /// Every command there can be.
+    pub fn all_commands(&self) -> Subject {
+        self.subject(format_args!("cmd.>"))
+    }
+
+    /// Job, node and stage of a report's subject; `None` for any other subject.
+    pub fn report(&self, subject: &str) -> Option<(Uuid, NodeId, Stage)> {
+        let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix(".job.")?;
+        let [id, node, stage] = rest.split('.').collect::<Vec<_>>().try_into().ok()?;
+        let stage = [Stage::Ack, Stage::Done].into_iter().find(|known| known.as_str() == stage)?;
+        Some((id.parse().ok()?, node.parse().ok()?, stage))
+    }
+
     /// Every report on every job.
     pub fn all_jobs(&self) -> Subject {
         self.subject(format_args!("job.>"))
@@ -202,6 +230,18 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(subjects.route(subject), wanted, "{subject}");
+        }
+    }
+
+    #[test]
+    fn reports_are_read_back() {
+        let subjects = Subjects::new("prod");
+        let (id, node) = (Uuid::from_u128(7), "web1".parse().unwrap());
+        for stage in [Stage::Ack, Stage::Done] {
+            assert_eq!(subjects.report(subjects.job(id, &node, stage).as_str()), Some((id, "web1".parse().unwrap(), stage)));
+        }
+        for other in [subjects.job_command(id).as_str(), "ensign.v1.prod.job.x.web1.ack", "ensign.v1.prod.job", "other"] {
+            assert_eq!(subjects.report(other), None, "{other}");
         }
     }
 

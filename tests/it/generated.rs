@@ -39,3 +39,14 @@ fn resource_pages_are_current() {
     let wanted = TYPES.iter().map(|kind| (format!("{}.md", kind.name()), doc::page(*kind)));
     compare("docs/resources", &wanted.collect());
 }
+
+#[test]
+fn every_refusal_code_is_documented() {
+    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
+    let missing: Vec<&str> = ensign::trust::Code::ALL
+        .iter()
+        .map(|code| code.as_str())
+        .filter(|code| !document.contains(&format!("`{code}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/security.md does not explain {missing:?}");
+}

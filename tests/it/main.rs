@@ -6,12 +6,20 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    clippy::print_stderr,
     unreachable_pub,
-    reason = "a test says that it failed by panicking"
+    reason = "a test says that it failed by panicking, and that it was skipped by printing"
 )]
 
+mod agent;
 mod architecture;
 mod conformance;
+mod fleet;
 mod generated;
 mod local;
 mod scenarios;
+#[allow(dead_code, reason = "not every helper is used all the time")]
+mod support;
+mod transport;
+mod vectors;

@@ -1,0 +1,98 @@
+//! Where trust begins on this node: the kept bundle, or the first one from the configuration.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::Settings;
+use crate::host::fs::{self, FsError, WriteSpec};
+use crate::trust::{BundleError, KeyError, Pin, PublicKey, TrustedBundle, open_bundle};
+use crate::wire::envelope::MAX_ENVELOPE;
+
+/// The name of the kept bundle in the state directory.
+const KEPT: &str = "trust.json";
+
+/// No bundle to obey.
+#[derive(Debug, thiserror::Error)]
+pub enum AnchorError {
+    /// A root key in the configuration is none.
+    #[error("root key {number} of the configuration can't be used")]
+    Key {
+        /// Which, from 1.
+        number: usize,
+        /// Why.
+        #[source]
+        source: KeyError,
+    },
+    /// A bundle that is not accepted.
+    #[error("the trust bundle {} is not accepted", path.display())]
+    Bundle {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: BundleError,
+    },
+    /// Neither a kept nor a first bundle.
+    #[error("there is no trust bundle: none is kept in {}, and the configuration names none", .0.display())]
+    None(PathBuf),
+    /// It can't be read or kept.
+    #[error(transparent)]
+    File(#[from] FsError),
+}
+
+/// The bundle in force, without writing anything.
+///
+/// The kept one, unless the configuration names one with a higher version that the pinned roots signed:
+/// whoever can change the configuration of the node is its owner.
+///
+/// # Errors
+/// When there is none that is accepted.
+pub fn find(settings: &Settings) -> Result<TrustedBundle, AnchorError> {
+    let kept = kept(settings)?;
+    let named = settings.trust.bundle.as_deref().map(|path| named(settings, path)).transpose();
+    match (kept, named) {
+        (Some(kept), Ok(Some(named))) if named.version() > kept.version() => Ok(named),
+        (Some(kept), Ok(_)) => Ok(kept),
+        // The first bundle served its purpose; that its file is gone or outdated does not stop the node.
+        (Some(kept), Err(error)) => {
+            tracing::warn!(error = %crate::diag::chain(&error), "the named trust bundle is not used");
+            Ok(kept)
+        }
+        (None, Ok(Some(named))) => Ok(named),
+        (None, Ok(None)) => Err(AnchorError::None(settings.state_dir.clone())),
+        (None, Err(error)) => Err(error),
+    }
+}
+
+/// Keeps a bundle for the next start.
+///
+/// # Errors
+/// When it can't be written.
+pub(super) fn keep(settings: &Settings, bundle: &TrustedBundle) -> Result<(), FsError> {
+    let path = settings.state_dir.join(KEPT);
+    fs::write_atomic(&path, &mut bundle.envelope(), WriteSpec { uid: None, gid: None, mode: 0o600 })
+}
+
+fn kept(settings: &Settings) -> Result<Option<TrustedBundle>, AnchorError> {
+    let path = settings.state_dir.join(KEPT);
+    let bytes = match fs::read(&path, MAX_ENVELOPE as u64) {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let bundle = open_bundle(&bytes, Pin::Kept).map_err(|source| AnchorError::Bundle { path: path.clone(), source })?;
+    if bundle.fleet() == settings.fleet {
+        return Ok(Some(bundle));
+    }
+    let source = BundleError::Fleet { wanted: settings.fleet.clone(), found: bundle.fleet().to_owned() };
+    Err(AnchorError::Bundle { path, source })
+}
+
+fn named(settings: &Settings, path: &Path) -> Result<TrustedBundle, AnchorError> {
+    let keys = (1..)
+        .zip(&settings.trust.root)
+        .map(|(number, text)| text.parse::<PublicKey>().map_err(|source| AnchorError::Key { number, source }))
+        .collect::<Result<Vec<_>, _>>()?;
+    let bytes = fs::read(path, MAX_ENVELOPE as u64)?;
+    let pin = Pin::Roots { fleet: &settings.fleet, keys: &keys, threshold: settings.trust.threshold };
+    open_bundle(&bytes, pin).map_err(|source| AnchorError::Bundle { path: path.to_owned(), source })
+}

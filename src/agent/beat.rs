@@ -1,0 +1,109 @@
+//! The heartbeat: the state of the node, said on its own subject, every so often and on change.
+//!
+//! What others say on that subject is heard too: a state with another boot id means that two hosts
+//! share one node id, as clones of one machine do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::transport::{Bus, Inbox, Message};
+use crate::wire::NodeState;
+
+use super::board::Topic;
+use super::{Node, jitter, say};
+
+/// Changes that come closer than this are said together.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// No clock of a host that works is before this: the program is younger.
+const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
+
+/// Says the state until `stop`; the last state is the caller's to say, with [`say_state`].
+pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<bool>) {
+    // Not being allowed to listen to itself costs only the detection of a twin.
+    let own = node.subjects.state(&node.settings.node);
+    let own = bus.subscribe(own.as_str()).await.ok();
+    let mut task = Task { twin: None, own, node, bus };
+    let mut standing = task.node.board.watch();
+    let mut link = task.bus.watch();
+    // Spread from the start: a fleet that was switched on together does not beat together.
+    let mut due = Instant::now() + jitter::up_to(task.node.settings.heartbeat);
+    loop {
+        task.look();
+        say_state(&task.node, &task.bus, true).await;
+        standing.mark_unchanged();
+        tokio::time::sleep(GATHER).await;
+        loop {
+            // Cancel-safe, all of them: watches keep their last value, a sleep that is dropped is made anew
+            // from `due`, and `Inbox::next` loses nothing.
+            tokio::select! {
+                _ = stop.changed() => return,
+                () = tokio::time::sleep_until(due.into()) => {
+                    due = Instant::now() + task.node.settings.heartbeat;
+                    break;
+                }
+                changed = standing.changed() => if changed.is_ok() { break },
+                changed = link.changed() => if changed.is_ok() && link.borrow().connected { break },
+                Some(message) = heard(&mut task.own) => task.hear(&message),
+            }
+        }
+    }
+}
+
+async fn heard(own: &mut Option<Inbox>) -> Option<Message> {
+    match own {
+        Some(inbox) => inbox.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Task {
+    node: Arc<Node>,
+    bus: Bus,
+    own: Option<Inbox>,
+    /// When another agent last spoke as this node.
+    twin: Option<Instant>,
+}
+
+impl Task {
+    fn hear(&mut self, message: &Message) {
+        let Ok(state) = serde_json::from_slice::<NodeState>(&message.payload) else { return };
+        if state.boot != self.node.boot && state.alive {
+            self.twin = Some(Instant::now());
+            let what = format!("another agent says it is node {}: on host \"{}\"", state.node, state.hostname);
+            self.node.board.trouble(Topic::Identity, what);
+        }
+    }
+
+    /// Looks at what no event tells of.
+    fn look(&mut self) {
+        let node = &self.node;
+        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings.heartbeat) {
+            self.twin = None;
+            node.board.fine(Topic::Identity);
+        }
+        let now = node.now();
+        let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
+        node.board.set(Topic::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
+        let over = node.trust.is_expired(now);
+        node.board.set(Topic::Trust, over.then(|| format!("the trust bundle expired at {}", node.trust.expires())));
+        let counters = self.bus.counters();
+        let lost = counters.slow_consumers;
+        node.board
+            .set(Topic::Connection, (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken")));
+    }
+}
+
+/// Says how the node stands now. Not kept when there is no connection: the next one says more.
+pub(super) async fn say_state(node: &Node, bus: &Bus, alive: bool) {
+    if !bus.is_connected() {
+        return;
+    }
+    let subject = node.subjects.state(&node.settings.node);
+    if let Err(error) = bus.publish(subject.as_str(), &[], say::json(&say::state(node, alive))).await {
+        tracing::debug!(error = %crate::diag::chain(&error), "the state was not published");
+    }
+}

@@ -1,0 +1,119 @@
+//! The board: how the agent stands, for whoever shows it. Written by every part, read by the heartbeat.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::model::ApplyState;
+use crate::wire::report::ChannelState;
+
+/// What can be wrong with the agent itself; each stands on the board at most once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Topic {
+    /// The state directory can't be written.
+    Disk,
+    /// Results and events are not stored by the server.
+    Reports,
+    /// The connection lost messages.
+    Connection,
+    /// The trust bundle is over its time.
+    Trust,
+    /// The clock is wrong.
+    Clock,
+    /// Another agent uses the id of this node.
+    Identity,
+}
+
+/// How the agent stands.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Standing {
+    /// The command that is running.
+    pub(super) running: Option<Uuid>,
+    /// How many wait behind it.
+    pub(super) queued: u64,
+    /// The last run.
+    pub(super) last_run: Option<ApplyState>,
+    /// The latest serial of each channel.
+    pub(super) channels: BTreeMap<String, ChannelState>,
+    /// What is wrong.
+    pub(super) troubles: BTreeMap<Topic, String>,
+}
+
+/// Shared by reference; every change wakes those who watch.
+#[derive(Debug)]
+pub(super) struct Board(watch::Sender<Standing>);
+
+impl Board {
+    pub(super) fn new(standing: Standing) -> Self {
+        Self(watch::Sender::new(standing))
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<Standing> {
+        self.0.subscribe()
+    }
+
+    pub(super) fn read<T>(&self, reader: impl FnOnce(&Standing) -> T) -> T {
+        reader(&self.0.borrow())
+    }
+
+    /// Changes the standing; nobody is woken when it stays the same.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Standing)) {
+        self.0.send_if_modified(|standing| {
+            let before = standing.clone();
+            change(standing);
+            *standing != before
+        });
+    }
+
+    /// Something is wrong: logged when it is news.
+    pub(super) fn trouble(&self, topic: Topic, what: impl Into<String>) {
+        let what = what.into();
+        if self.read(|standing| standing.troubles.get(&topic) != Some(&what)) {
+            tracing::error!(trouble = ?topic, "{what}");
+            self.change(|standing| {
+                standing.troubles.insert(topic, what);
+            });
+        }
+    }
+
+    /// Something is wrong, or it is not.
+    pub(super) fn set(&self, topic: Topic, what: Option<String>) {
+        match what {
+            Some(what) => self.trouble(topic, what),
+            None => self.fine(topic),
+        }
+    }
+
+    /// It is right again.
+    pub(super) fn fine(&self, topic: Topic) {
+        if self.read(|standing| standing.troubles.contains_key(&topic)) {
+            tracing::info!(trouble = ?topic, "over");
+            self.change(|standing| {
+                standing.troubles.remove(&topic);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_wake() {
+        let board = Board::new(Standing::default());
+        let mut watcher = board.watch();
+        board.fine(Topic::Disk);
+        board.change(|standing| standing.queued = 0);
+        assert!(!watcher.has_changed().unwrap());
+        board.trouble(Topic::Disk, "full");
+        assert!(watcher.has_changed().unwrap());
+        watcher.mark_unchanged();
+        board.trouble(Topic::Disk, "full");
+        assert!(!watcher.has_changed().unwrap());
+        board.fine(Topic::Disk);
+        assert!(watcher.has_changed().unwrap());
+        assert!(board.read(|standing| standing.troubles.is_empty()));
+    }
+}

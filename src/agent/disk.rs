@@ -1,0 +1,151 @@
+//! What must survive: the ledger of accepted commands, and the outbox of what the server has not stored yet.
+//!
+//! Both belong to `store`; here they are shared. Held only for single operations, never across a wait.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::config::Settings;
+use crate::store::{Acceptance, Ledger, Message, Outbox, Queued, StoreError, Unfinished};
+use crate::trust::{Seen, Verified};
+use crate::wire::Done;
+use crate::wire::command::{Action, Command};
+use crate::wire::report::ChannelState;
+
+/// The ledger and the outbox of this node.
+#[derive(Debug)]
+pub(super) struct Disk {
+    ledger: Mutex<Ledger>,
+    outbox: Mutex<Outbox>,
+    posted: Notify,
+}
+
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind it is on disk and was written in whole steps: a panic elsewhere broke none.
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Disk {
+    /// Opens both; the state directory is this process's alone from here on.
+    pub(super) fn open(settings: &Settings) -> Result<Self, StoreError> {
+        let ledger = Ledger::open(&settings.state_dir)?;
+        if ledger.was_torn() {
+            tracing::warn!("the end of the ledger was cut off: a record that nobody was told of");
+        }
+        let outbox = Outbox::open(&settings.state_dir.join("outbox"), settings.outbox_max)?;
+        Ok(Self { ledger: Mutex::new(ledger), outbox: Mutex::new(outbox), posted: Notify::new() })
+    }
+
+    /// The time, but never before what this node knows has passed, whatever its clock says.
+    pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
+        held(&self.ledger).floor().map_or(now, |floor| floor.max(now))
+    }
+
+    pub(super) fn channels(&self) -> BTreeMap<String, ChannelState> {
+        held(&self.ledger).channels().clone()
+    }
+
+    /// Accepted, on disk.
+    pub(super) fn accept(&self, verified: &Verified<Command>, subject: &str) -> Result<(), StoreError> {
+        let command = verified.get();
+        held(&self.ledger).accept(&Acceptance {
+            id: command.id,
+            digest: verified.digest(),
+            issued: command.issued,
+            expires: command.expires,
+            subject: Some(subject),
+            envelope: verified.envelope(),
+            channel: moved(command),
+        })
+    }
+
+    /// Its run begins, on disk.
+    pub(super) fn start(&self, id: Uuid) -> Result<(), StoreError> {
+        held(&self.ledger).start(id)
+    }
+
+    /// How a command ended.
+    pub(super) fn result(&self, id: Uuid) -> Option<Done> {
+        held(&self.ledger).result(id).cloned()
+    }
+
+    pub(super) fn unfinished(&self) -> Vec<Unfinished> {
+        held(&self.ledger).unfinished()
+    }
+
+    /// The end of a command: its result in the outbox, then in the ledger.
+    ///
+    /// The reporter can't get at the outbox in between. So after a crash the result is in the ledger, or still in
+    /// the outbox, where [`Disk::result_on_its_way`] finds it: never nowhere, and never two different ones.
+    pub(super) fn finish(&self, id: Uuid, done: &Done, message: &Message) -> Result<(), StoreError> {
+        let mut outbox = held(&self.outbox);
+        let posted = outbox.push(message).and_then(|()| outbox.sync());
+        // Even when the outbox takes nothing, the ledger can answer whoever asks again.
+        let written = held(&self.ledger).done(id, done);
+        drop(outbox);
+        self.posted.notify_one();
+        posted.and(written)
+    }
+
+    /// Only in the ledger: its result is in the outbox already.
+    pub(super) fn note_done(&self, id: Uuid, done: &Done) -> Result<(), StoreError> {
+        held(&self.ledger).done(id, done)
+    }
+
+    /// The result with this message id, when it waits in the outbox.
+    pub(super) fn result_on_its_way(&self, message_id: &str) -> Option<Done> {
+        let waiting = held(&self.outbox).peek(usize::MAX).ok()?;
+        let found = waiting.into_iter().find(|queued| queued.message.msg_id == message_id)?;
+        serde_json::from_slice(&found.message.payload).ok()
+    }
+
+    /// Puts a message into the outbox. It survives this process at once, and a power cut with the end of the next
+    /// command: what a run says reaches the disk together with its result, in one go.
+    pub(super) fn post(&self, message: &Message) -> Result<(), StoreError> {
+        held(&self.outbox).push(message)?;
+        self.posted.notify_one();
+        Ok(())
+    }
+
+    /// Returns when something was posted since the last time.
+    pub(super) async fn posted(&self) {
+        self.posted.notified().await;
+    }
+
+    /// The oldest messages that wait.
+    pub(super) fn batch(&self, most: usize) -> Result<Vec<Queued>, StoreError> {
+        held(&self.outbox).peek(most)
+    }
+
+    /// The server has all messages up to this one.
+    pub(super) fn stored(&self, through: u64) -> Result<(), StoreError> {
+        held(&self.outbox).ack(through)
+    }
+
+    /// How many wait, and how many had to be dropped.
+    pub(super) fn waiting(&self) -> (u64, u64) {
+        let outbox = held(&self.outbox);
+        (outbox.len() as u64, outbox.dropped())
+    }
+}
+
+/// The channel that a command moves, and to where.
+pub(super) fn moved(command: &Command) -> Option<(&str, ChannelState)> {
+    let (Some(channel), Action::Apply(apply)) = (&command.channel, &command.action) else { return None };
+    let state = ChannelState { epoch: channel.epoch, serial: channel.serial, digest: apply.sha256.clone() };
+    Some((channel.name.as_str(), state))
+}
+
+impl Seen for Disk {
+    fn seen(&self, id: Uuid) -> Option<String> {
+        held(&self.ledger).seen(id).map(str::to_owned)
+    }
+
+    fn channel(&self, name: &str) -> Option<ChannelState> {
+        held(&self.ledger).channel(name).cloned()
+    }
+}

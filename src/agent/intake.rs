@@ -1,0 +1,235 @@
+//! Intake: takes messages, verifies, writes down, answers. It never runs anything, and answers within a second.
+//!
+//! Order: verify → room in the queue → on disk → queue → acknowledge. What is not on disk is not run.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::diag::chain;
+use crate::transport::{Bus, Inbox, Message, TransportError};
+use crate::trust::{Code, Opened, Refusal, Verified};
+use crate::wire::command::Command;
+use crate::wire::subject::Stage;
+use crate::wire::{AckStatus, Done, DoneOutcome};
+
+use super::board::Topic;
+use super::work::Job;
+use super::{Node, say};
+
+/// Messages between the subscriptions and the one task that looks at them. Verifying one takes far less
+/// than a millisecond: what waits here is a burst. Behind it, each subscription has a backlog of its own.
+const HALL: usize = 64;
+
+/// The running intake.
+pub(super) struct Handle {
+    task: JoinHandle<()>,
+    subscriptions: Vec<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// Subscribes, also across reconnects, and starts.
+    ///
+    /// # Errors
+    /// When a subject can't be subscribed to at all.
+    pub(super) async fn spawn(
+        node: Arc<Node>,
+        bus: Bus,
+        queue: mpsc::Sender<Job>,
+        stop: watch::Receiver<bool>,
+    ) -> Result<Self, TransportError> {
+        let (hall, messages) = mpsc::channel(HALL);
+        let mut subscriptions = Vec::new();
+        for subject in node.subjects.commands_for(&node.settings.node, &node.settings.groups) {
+            let inbox = bus.subscribe(subject.as_str()).await?;
+            subscriptions.push(tokio::spawn(forward(inbox, hall.clone())));
+        }
+        let task = Task { node, bus, queue, messages, stop, refusals: Allowance::new(50, Duration::from_millis(100)) };
+        Ok(Self { task: tokio::spawn(task.run()), subscriptions })
+    }
+
+    /// Waits until nothing is taken any more.
+    pub(super) async fn ended(self) {
+        for subscription in self.subscriptions {
+            subscription.abort();
+        }
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the intake broke");
+        }
+    }
+}
+
+async fn forward(mut inbox: Inbox, hall: mpsc::Sender<Message>) {
+    while let Some(message) = inbox.next().await {
+        if hall.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Task {
+    node: Arc<Node>,
+    bus: Bus,
+    queue: mpsc::Sender<Job>,
+    messages: mpsc::Receiver<Message>,
+    stop: watch::Receiver<bool>,
+    refusals: Allowance,
+}
+
+/// What is answered.
+enum Answer {
+    /// An acknowledgement, to whoever asked and to the stream.
+    Ack(Uuid, String, AckStatus),
+    /// The result that the stream has already.
+    Again(Box<Done>),
+    /// It is refused or the node is busy.
+    No(Box<Done>, Vec<String>),
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            // Cancel-safe: a watch keeps its last value, and `recv` takes nothing that it does not give.
+            let message = tokio::select! {
+                biased;
+                _ = self.stop.changed() => return,
+                message = self.messages.recv() => message,
+            };
+            let Some(message) = message else { return };
+            let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
+            let answer = self.decide(&message, reply);
+            self.answer(answer, &message.subject, reply).await;
+        }
+    }
+
+    /// Everything that must not be torn apart; nothing in here waits for the network.
+    fn decide(&self, message: &Message, reply: Option<&str>) -> Answer {
+        match self.node.verify(|verifier| verifier.open(&message.payload, Some(&message.subject))) {
+            Ok(Opened::New(verified)) => self.accept(&verified, &message.subject, reply),
+            Ok(Opened::NotSelected(verified)) => {
+                Answer::Ack(verified.get().id, verified.digest().to_owned(), AckStatus::NotSelected)
+            }
+            Ok(Opened::Seen { id, digest }) => match self.node.disk.result(id) {
+                Some(done) => Answer::Again(Box::new(done)),
+                None => Answer::Ack(id, digest, AckStatus::Accepted),
+            },
+            Err(Refusal { code, message, digest, id, keyids }) => {
+                let outcome = if code == Code::Expired { DoneOutcome::Expired } else { DoneOutcome::Refused };
+                Answer::No(Box::new(say::not_done(&self.node, id, &digest, outcome, (code, message))), keyids)
+            }
+        }
+    }
+
+    fn accept(&self, verified: &Verified<Command>, subject: &str, reply: Option<&str>) -> Answer {
+        let (id, digest) = (verified.get().id, verified.digest().to_owned());
+        let no = |outcome, code, why: String| {
+            Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
+        };
+        let place = match self.queue.try_reserve() {
+            Ok(place) => place,
+            Err(mpsc::error::TrySendError::Full(())) => {
+                let why = format!("{} commands wait already", self.queue.max_capacity());
+                return no(DoneOutcome::Busy, Code::Busy, why);
+            }
+            Err(mpsc::error::TrySendError::Closed(())) => {
+                return no(DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned());
+            }
+        };
+        if let Err(error) = self.node.disk.accept(verified, subject) {
+            let why = chain(&error);
+            self.node.board.trouble(Topic::Disk, why.clone());
+            return no(DoneOutcome::Refused, Code::Storage, why);
+        }
+        self.node.board.fine(Topic::Disk);
+        tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
+        place.send(Job { command: verified.get().clone(), digest: digest.clone(), reply: reply.map(str::to_owned) });
+        self.node.accepted(verified.get());
+        Answer::Ack(id, digest, AckStatus::Accepted)
+    }
+
+    async fn answer(&mut self, answer: Answer, subject: &str, reply: Option<&str>) {
+        let (payload, job) = match &answer {
+            Answer::Ack(id, digest, status) => {
+                let ack = say::json(&say::ack(&self.node, *id, digest, *status));
+                (ack, Some(self.node.subjects.job(*id, &self.node.settings.node, Stage::Ack)))
+            }
+            Answer::Again(done) => (say::json(done), None),
+            Answer::No(done, keyids) => {
+                tracing::warn!(id = ?done.id, code = done.code.as_deref(), why = done.message.as_deref(), subject, "refused");
+                // Anybody who can publish can make refusals: they must not fill the disk.
+                if self.refusals.take() {
+                    self.node.post_refusal(done, subject, keyids.clone());
+                    self.node.post_not_taken(done);
+                }
+                (say::json(done), None)
+            }
+        };
+        if let Some(reply) = reply {
+            self.node.courtesy(&self.bus, reply, payload.clone()).await;
+        }
+        if let Some(job) = job {
+            // Not kept for later: the result says as much, and comes for certain.
+            self.node.courtesy(&self.bus, job.as_str(), payload).await;
+        }
+    }
+}
+
+/// Only inboxes are answered: a reply subject is not signed, and must not make a node speak elsewhere.
+fn is_inbox(reply: &str) -> bool {
+    reply.starts_with("_INBOX") && !reply.contains(['*', '>', ' '])
+}
+
+/// So many at once, and one more after every interval.
+struct Allowance {
+    most: u32,
+    left: u32,
+    interval: Duration,
+    since: Instant,
+}
+
+impl Allowance {
+    fn new(most: u32, interval: Duration) -> Self {
+        Self { most, left: most, interval, since: Instant::now() }
+    }
+
+    fn take(&mut self) -> bool {
+        let gained = self.since.elapsed().as_millis() / self.interval.as_millis().max(1);
+        if gained > 0 {
+            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(u32::MAX)).min(self.most);
+            self.since = Instant::now();
+        }
+        let some = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_inboxes_are_answered() {
+        for (reply, wanted) in [
+            ("_INBOX.abc.1", true),
+            ("_INBOX_ops.abc", true),
+            ("ensign.v1.prod.cmd.apply.all", false),
+            ("$JS.API.STREAM.PURGE.X", false),
+            ("_INBOX.>", false),
+            ("", false),
+        ] {
+            assert_eq!(is_inbox(reply), wanted, "{reply}");
+        }
+    }
+
+    #[test]
+    fn an_allowance_runs_out_and_comes_back() {
+        let mut allowance = Allowance::new(2, Duration::from_millis(20));
+        assert_eq!([allowance.take(), allowance.take(), allowance.take()], [true, true, false]);
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(allowance.take());
+    }
+}

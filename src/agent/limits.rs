@@ -1,0 +1,115 @@
+//! The limits of this host, as every part of the agent needs them: the verifier, the engine, fetching.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::config;
+use crate::engine::Permit;
+use crate::manifest::fetch::{self, FetchLimits};
+use crate::trust::Limits;
+
+/// Types whose names are paths.
+const PATH_TYPES: [&str; 3] = ["file", "archive", "scaffold"];
+/// The type of everything that runs a command.
+const EXEC: &str = "exec";
+
+/// The limits as the verifier has them.
+pub(super) fn of(limits: &config::Limits) -> Limits {
+    let config::Limits { types, paths, exec, apply, fetch_hosts } = limits.clone();
+    Limits { types, paths, exec, fetch_hosts, apply }
+}
+
+/// The limits as fetching has them.
+pub(super) fn fetching(settings: &config::Settings, timeout: Duration) -> FetchLimits {
+    FetchLimits { max: settings.max_bundle, hosts: settings.limits.fetch_hosts.clone(), timeout }
+}
+
+/// Asked by the engine for every resource, when its name is resolved.
+pub(super) struct Permitted(pub(super) Limits);
+
+impl Permit for Permitted {
+    fn permit(&self, kind: &str, name: &str) -> Result<(), String> {
+        if !self.0.type_allowed(kind) {
+            return Err(format!("this node does not manage the type {kind}"));
+        }
+        if PATH_TYPES.contains(&kind) && !self.0.path_allowed(Path::new(name)) {
+            return Err(format!("this node does not manage the path \"{name}\""));
+        }
+        Ok(())
+    }
+}
+
+/// Checks what resources of a planned manifest do beside what their names say.
+///
+/// # Errors
+/// With the first thing that is over a limit, in words.
+pub(super) fn check_rendered(limits: &Limits, rendered: &Value) -> Result<(), String> {
+    let resources = rendered.pointer("/ccm/resources").and_then(Value::as_array);
+    for (kind, properties) in resources.into_iter().flatten().filter_map(Value::as_object).flatten() {
+        if let Some(properties) = properties.as_object() {
+            check_properties(limits, properties).map_err(|why| format!("a resource of type {kind}: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_properties(limits: &Limits, properties: &Map<String, Value>) -> Result<(), String> {
+    let is_given = |key: &&str| match properties.get(*key) {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(list)) => !list.is_empty(),
+        Some(_) => true,
+    };
+    if let Some(key) = ["health_checks", "post"].iter().find(|key| is_given(key))
+        && !limits.type_allowed(EXEC)
+    {
+        return Err(format!("its {key} run commands, and this node runs none"));
+    }
+    let text = |key: &str| properties.get(key).and_then(Value::as_str);
+    if let Some(parent) = text("extract_parent").filter(|parent| !limits.path_allowed(Path::new(parent))) {
+        return Err(format!("this node does not manage the path \"{parent}\""));
+    }
+    if let Some(host) = text("url").and_then(fetch::host_of).filter(|host| !limits.host_allowed(host)) {
+        return Err(format!("this node does not fetch from \"{host}\""));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_resources_do_beside_their_names_is_limited() {
+        let limits = Limits {
+            paths: Some(vec!["/srv".into()]),
+            fetch_hosts: Some(vec!["good.example".into()]),
+            exec: false,
+            ..Limits::default()
+        };
+        for (properties, allowed) in [
+            (json!({"name": "/srv/a", "health_checks": [], "post": null}), true),
+            (json!({"health_checks": [{"command": "id"}]}), false),
+            (json!({"post": [{"*": "id"}]}), false),
+            (json!({"extract_parent": "/srv/x", "url": "https://good.example/a"}), true),
+            (json!({"extract_parent": "/etc"}), false),
+            (json!({"url": "https://evil.example/a"}), false),
+        ] {
+            let rendered = json!({"ccm": {"resources": [{"file": {"name": "/srv/b"}}, {"archive": properties}]}});
+            assert_eq!(check_rendered(&limits, &rendered).is_ok(), allowed, "{rendered}");
+        }
+        let permitted = Permitted(limits);
+        for (kind, name, allowed) in [
+            ("file", "/srv/a", true),
+            ("file", "/etc/a", false),
+            ("file", "/srv/../etc/a", false),
+            ("service", "nginx", true),
+            ("exec", "id", false),
+        ] {
+            assert_eq!(permitted.permit(kind, name).is_ok(), allowed, "{kind} {name}");
+        }
+    }
+}

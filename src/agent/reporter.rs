@@ -1,0 +1,129 @@
+//! The reporter: brings what waits in the outbox to the streams, and forgets it when it is stored there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::diag::chain;
+use crate::store::{Queued, StoreError};
+use crate::transport::{Bus, MESSAGE_ID, TransportError};
+
+use super::board::Topic;
+use super::{Node, jitter};
+
+/// How many are on their way at once: enough to hide the way there and back, few enough that a fleet
+/// that comes back together does not bury the server. At 1 MiB each at most, also a bound for memory.
+const TOGETHER: usize = 16;
+
+/// After a reconnect, the fleet spreads over this time.
+const SPREAD: Duration = Duration::from_secs(2);
+
+/// The running reporter.
+pub(super) struct Handle {
+    task: JoinHandle<()>,
+    last: watch::Sender<bool>,
+}
+
+impl Handle {
+    /// Starts it.
+    pub(super) fn spawn(node: Arc<Node>, bus: Bus) -> Self {
+        let (last, ending) = watch::channel(false);
+        Self { task: tokio::spawn(Task { node, bus, ending }.run()), last }
+    }
+
+    /// Waits until nothing waits any more, or `patience` is over. What is left stays on disk.
+    pub(super) async fn ended(mut self, patience: Duration) {
+        self.last.send_replace(true);
+        if tokio::time::timeout(patience, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+    }
+}
+
+struct Task {
+    node: Arc<Node>,
+    bus: Bus,
+    ending: watch::Receiver<bool>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut link = self.bus.watch();
+        let (mut attempt, mut connects) = (0, 0);
+        loop {
+            let Some(batch) = self.batch().await else { continue };
+            if batch.is_empty() {
+                self.node.board.fine(Topic::Reports);
+                attempt = 0;
+                if *self.ending.borrow() {
+                    return;
+                }
+                // Cancel-safe: both keep a permit or a value until it is taken.
+                tokio::select! {
+                    () = self.node.disk.posted() => {}
+                    _ = self.ending.changed() => {}
+                }
+                continue;
+            }
+            // Without a connection there is nothing to try; an error means that it was closed for good.
+            let Ok(now) = link.wait_for(|link| link.connected).await.map(|link| link.connects) else { return };
+            if connects != 0 && now != connects {
+                tokio::time::sleep(jitter::up_to(SPREAD)).await;
+            }
+            connects = now;
+            match self.send(batch).await {
+                Ok(()) => attempt = 0,
+                Err(error) => {
+                    if !matches!(error, TransportError::Disconnected) {
+                        self.node.board.trouble(Topic::Reports, format!("results wait on this node: {}", chain(&error)));
+                    }
+                    attempt += 1;
+                    tokio::time::sleep(jitter::backoff(attempt)).await;
+                }
+            }
+        }
+    }
+
+    /// What is to be sent next; nothing, after a pause, when it can't be read.
+    async fn batch(&self) -> Option<Vec<Queued>> {
+        let batch = self.node.disk.batch(TOGETHER);
+        if batch.is_err() {
+            tokio::time::sleep(jitter::backoff(6)).await;
+        }
+        self.noted(batch)
+    }
+
+    fn noted<T>(&self, result: Result<T, StoreError>) -> Option<T> {
+        result.inspect_err(|error| self.node.board.trouble(Topic::Disk, chain(error))).ok()
+    }
+
+    /// Sends together, and forgets what was stored up to the first that was not.
+    /// Those after it are sent once more; the server knows them by their id.
+    async fn send(&self, batch: Vec<Queued>) -> Result<(), TransportError> {
+        let sent = batch.into_iter().map(|Queued { seq, message }| async move {
+            let headers = [(MESSAGE_ID, message.msg_id.as_str())];
+            (seq, self.bus.publish_stored(&message.subject, &headers, message.payload).await)
+        });
+        let mut failed = Ok(());
+        let mut through = None;
+        for (seq, result) in join_all(sent).await {
+            match result {
+                Ok(_) => {}
+                // It would never pass, and hold up all that come after it.
+                Err(error @ TransportError::TooLarge { .. }) => tracing::error!(error = %chain(&error), "dropped a message"),
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
+            }
+            through = Some(seq);
+        }
+        if let Some(through) = through {
+            self.noted(self.node.disk.stored(through));
+        }
+        failed
+    }
+}

@@ -1,0 +1,109 @@
+//! What the agent says, put into the forms of `wire`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::trust::Code;
+use crate::wire::report::{self, Life};
+use crate::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
+
+use super::Node;
+
+/// The version of the program, as states and events carry it.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A message as bytes.
+pub(super) fn json(message: &impl Serialize) -> Vec<u8> {
+    // Plain data with text keys: there is nothing in it that could fail to be written.
+    serde_json::to_vec(message).unwrap_or_default()
+}
+
+pub(super) fn ack(node: &Node, id: Uuid, digest: &str, status: AckStatus) -> Ack {
+    Ack {
+        protocol: report::ACK.to_owned(),
+        id,
+        digest: digest.to_owned(),
+        node: node.settings.node.clone(),
+        at: node.now(),
+        status,
+        queued: node.board.read(|standing| standing.queued),
+    }
+}
+
+/// A result without anything to tell but its outcome.
+pub(super) fn done(node: &Node, id: Option<Uuid>, digest: &str, outcome: DoneOutcome) -> Done {
+    Done {
+        protocol: report::DONE.to_owned(),
+        id,
+        digest: digest.to_owned(),
+        node: node.settings.node.clone(),
+        at: node.now(),
+        outcome,
+        code: None,
+        message: None,
+        event: None,
+        apply: None,
+        failures: BTreeMap::new(),
+    }
+}
+
+/// The result of something that is not done, and why.
+pub(super) fn not_done(node: &Node, id: Option<Uuid>, digest: &str, outcome: DoneOutcome, why: (Code, String)) -> Done {
+    let (code, message) = why;
+    Done { code: Some(code.as_str().to_owned()), message: Some(message), ..done(node, id, digest, outcome) }
+}
+
+/// A refusal for monitoring, from the result that says it.
+pub(super) fn refused(node: &Node, done: &Done, subject: &str, keyids: Vec<String>) -> Refused {
+    Refused {
+        protocol: report::REFUSED.to_owned(),
+        event_id: node.host.new_id(),
+        node: done.node.clone(),
+        timestamp: done.at,
+        code: done.code.clone().unwrap_or_default(),
+        message: done.message.clone().unwrap_or_default(),
+        subject: subject.to_owned(),
+        digest: done.digest.clone(),
+        id: done.id,
+        keyids,
+    }
+}
+
+pub(super) fn life(node: &Node, what: &str) -> Life {
+    Life {
+        protocol: report::LIFE.to_owned(),
+        event_id: node.host.new_id(),
+        node: node.settings.node.clone(),
+        timestamp: node.now(),
+        what: what.to_owned(),
+        version: VERSION.to_owned(),
+        boot: node.boot,
+    }
+}
+
+pub(super) fn state(node: &Node, alive: bool) -> NodeState {
+    let (outbox, dropped) = node.disk.waiting();
+    let standing = node.board.read(Clone::clone);
+    NodeState {
+        protocol: report::STATE.to_owned(),
+        node: node.settings.node.clone(),
+        at: node.now(),
+        interval: node.settings.heartbeat.as_secs().max(1),
+        alive,
+        hostname: node.settings.hostname.clone(),
+        boot: node.boot,
+        started: node.started,
+        version: VERSION.to_owned(),
+        groups: node.settings.groups.clone(),
+        trust: node.trust.version(),
+        channels: standing.channels,
+        running: standing.running,
+        queued: standing.queued,
+        last_run: standing.last_run,
+        outbox,
+        dropped,
+        troubles: standing.troubles.into_values().collect(),
+    }
+}

@@ -1,0 +1,229 @@
+//! The work of one command: plan, run, and say how it ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::config::Publish;
+use crate::diag::Diagnostic;
+use crate::engine::{self, Inputs, Plan};
+use crate::host::{Cancel, Host};
+use crate::manifest::Source;
+use crate::model::summary::{APPLY_STATE, Summary};
+use crate::model::{ApplyState, ManifestId, Outcome, RunOutcome, TransactionEvent};
+use crate::store::{Class, MemorySession};
+use crate::trust::Code;
+use crate::wire::command::{Action, Command};
+use crate::wire::subject::EventKind;
+use crate::wire::{Done, DoneOutcome};
+
+use super::limits::{self, Permitted};
+use super::obtain::Missing;
+use super::{Node, say};
+
+/// How many failed resources a result names; the events name all.
+const FAILURES: usize = 10;
+/// How much of each of their errors.
+const ERROR_LENGTH: usize = 500;
+/// The largest event that a result carries; the stream has it anyway.
+const EVENT_SIZE: usize = 128 * 1024;
+
+/// A command that was accepted.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    /// What to do.
+    pub(super) command: Command,
+    /// SHA-256 of its signed bytes.
+    pub(super) digest: String,
+    /// Where its sender waits, when somebody does.
+    pub(super) reply: Option<String>,
+}
+
+impl Job {
+    pub(super) fn id(&self) -> Uuid {
+        self.command.id
+    }
+}
+
+/// How the work ended.
+pub(super) struct Ended {
+    outcome: DoneOutcome,
+    why: Option<String>,
+    code: Option<Code>,
+    event: Option<TransactionEvent>,
+    apply: Option<ApplyState>,
+    failures: BTreeMap<String, String>,
+}
+
+impl Ended {
+    fn new(outcome: DoneOutcome, why: impl Into<String>) -> Self {
+        Self { outcome, why: Some(why.into()), code: None, event: None, apply: None, failures: BTreeMap::new() }
+    }
+
+    /// It could not be done.
+    pub(super) fn failed(why: impl Into<String>) -> Self {
+        Self::new(DoneOutcome::Failed, why)
+    }
+
+    /// The agent was stopped meanwhile.
+    pub(super) fn interrupted() -> Self {
+        Self::new(DoneOutcome::Interrupted, "the agent was stopped")
+    }
+
+    /// The node would not do it.
+    pub(super) fn refused(code: Code, why: impl Into<String>) -> Self {
+        Self { code: Some(code), ..Self::new(DoneOutcome::Refused, why) }
+    }
+
+    /// There is nothing to run.
+    pub(super) fn without(missing: Missing) -> Self {
+        match missing.code {
+            Some(code) => Self::refused(code, missing.why),
+            None => Self::failed(missing.why),
+        }
+    }
+
+    /// The result as it is sent. For an `apply`, it carries the summary instead of the event.
+    pub(super) fn into_done(self, node: &Node, job: &Job) -> Done {
+        let event = self.event.filter(|_| matches!(job.command.action, Action::Ensure(_)));
+        Done {
+            code: self.code.map(|code| code.as_str().to_owned()),
+            message: self.why,
+            event: event.map(within_size),
+            apply: self.apply.filter(|_| matches!(job.command.action, Action::Apply(_))),
+            failures: self.failures,
+            ..say::done(node, Some(job.id()), &job.digest, self.outcome)
+        }
+    }
+}
+
+/// A message must pass the server's limit: what is too large is left out.
+fn within_size(mut event: TransactionEvent) -> TransactionEvent {
+    if say::json(&event).len() > EVENT_SIZE {
+        event.diff = None;
+    }
+    if say::json(&event).len() > EVENT_SIZE {
+        (event.properties, event.status) = (Value::Null, None);
+    }
+    event
+}
+
+/// Plans and runs, on the thread that it is called on, until done, `cancel` or `until`.
+pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: Cancel, until: Instant) -> Ended {
+    let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until));
+    if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
+        host = host.in_directory(directory);
+    }
+    let plan = match plan(node, job, source, &host) {
+        Ok(plan) => plan,
+        Err(wrong) => return not_planned(node, job, source, &wrong),
+    };
+    if let Err(why) = limits::check_rendered(&node.limits, &plan.rendered()) {
+        return Ended::refused(Code::LocalLimit, why);
+    }
+    let settings = engine::Settings {
+        noop: job.command.options.noop,
+        health_check_only: false,
+        diff: job.command.options.noop,
+        run_id: job.id(),
+        node: Some(node.settings.node.clone()),
+        permit: Some(Arc::new(Permitted(node.limits.clone()))),
+    };
+    let mut heard = Heard { node, last: None, failures: BTreeMap::new() };
+    let mut session = MemorySession::default();
+    let report = engine::run(&plan, &settings, &host, &mut session, &mut |event| heard.hear(event));
+    let (outcome, why) = match report.outcome {
+        RunOutcome::Stable => (DoneOutcome::Stable, report.error),
+        RunOutcome::Changed => (DoneOutcome::Changed, report.error),
+        RunOutcome::Failed => (DoneOutcome::Failed, report.error),
+        RunOutcome::Interrupted if host.cancel().is_cancelled() => {
+            (DoneOutcome::Interrupted, Some("the agent was stopped".into()))
+        }
+        RunOutcome::Interrupted => {
+            (DoneOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
+        }
+    };
+    let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
+    publish_state(node, &state);
+    Ended { outcome, why, code: None, event: heard.last, apply: Some(state), failures: heard.failures }
+}
+
+fn plan(node: &Node, job: &Job, source: Option<&Source>, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    let gather = Arc::clone(&node.facts);
+    let mut inputs = Inputs::new(move || gather(), node.environ.clone(), None);
+    match (&job.command.action, source) {
+        (Action::Ensure(ensure), _) => engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host),
+        (Action::Apply(apply), Some(source)) => {
+            let over = apply.data.clone().into_iter().collect();
+            inputs.data = Some(Value::Object(over)).filter(|_| !apply.data.is_empty());
+            engine::plan_manifest(source, &inputs, host)
+        }
+        (Action::Apply(_), None) => Err(vec![Diagnostic::new("there is no manifest")]),
+    }
+}
+
+/// A manifest that can't be planned is a failed run, which the fleet view shows as one.
+fn not_planned(node: &Node, job: &Job, source: Option<&Source>, wrong: &[Diagnostic]) -> Ended {
+    let why = wrong.iter().take(FAILURES).map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let manifest = source.map(|source| ManifestId { source: source.name.clone(), digest: source.digest.clone() });
+    let state = state(node, job, manifest, RunOutcome::Failed, Some(why.clone()), Summary::default());
+    publish_state(node, &state);
+    Ended { apply: Some(state), ..Ended::failed(why) }
+}
+
+fn state(
+    node: &Node,
+    job: &Job,
+    manifest: Option<ManifestId>,
+    outcome: RunOutcome,
+    error: Option<String>,
+    summary: Summary,
+) -> ApplyState {
+    ApplyState {
+        protocol: APPLY_STATE.to_owned(),
+        event_id: node.host.new_id(),
+        node: node.settings.node.clone(),
+        run_id: job.id(),
+        timestamp: node.now(),
+        outcome,
+        noop: job.command.options.noop,
+        manifest,
+        error,
+        summary,
+    }
+}
+
+fn publish_state(node: &Node, state: &ApplyState) {
+    node.post(&node.event(EventKind::Run, state.event_id, say::json(state), Class::Result));
+    node.board.change(|standing| standing.last_run = Some(state.clone()));
+}
+
+/// Hears the events of a run as they happen.
+struct Heard<'a> {
+    node: &'a Node,
+    last: Option<TransactionEvent>,
+    failures: BTreeMap<String, String>,
+}
+
+impl Heard<'_> {
+    fn hear(&mut self, event: &TransactionEvent) {
+        let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
+        if matters || self.node.settings.events == Publish::All {
+            let payload = say::json(&within_size(event.clone()));
+            self.node.post(&self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event));
+        }
+        if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.failures.len() < FAILURES {
+            let mut error = event.errors.join("; ");
+            if error.is_empty() {
+                error = format!("requirements are not met: {}", event.unmet_requirements.join(", "));
+            }
+            let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
+            error.truncate(end);
+            self.failures.insert(event.label(), error);
+        }
+        self.last = Some(event.clone());
+    }
+}

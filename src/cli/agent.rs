@@ -1,0 +1,199 @@
+//! `ensign agent`: the daemon of a node, and the check of its configuration.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::agent::{self, AgentError, Parts, anchor, connect};
+use crate::config::{Level, Settings, Surroundings};
+use crate::diag::Diagnostic;
+use crate::facts;
+use crate::host::{Host, account, fs, kernel};
+use crate::trust::TrustedBundle;
+
+use super::error::{Exit, Failure};
+use super::ui::Ui;
+
+/// A configuration is shorter than this.
+const MAX_CONFIG: u64 = 1 << 20;
+
+/// The agent of this node.
+#[derive(Debug, Subcommand)]
+pub enum Agent {
+    /// Run the agent, until it is asked to stop.
+    Run(Config),
+    /// Check the configuration and the trust of the node; touches nothing.
+    Check(Check),
+}
+
+/// Where the configuration is.
+#[derive(Debug, Args)]
+pub struct Config {
+    /// The configuration of the agent.
+    #[arg(long, value_name = "FILE", default_value = "/etc/ensign/agent.toml")]
+    config: PathBuf,
+}
+
+/// What to check, and how to say it.
+#[derive(Debug, Args)]
+pub struct Check {
+    #[command(flatten)]
+    config: Config,
+    /// How to say it.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// The form of what is said.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// A JSON document.
+    Json,
+    /// A JSON document on one line.
+    Jsonl,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the configuration is wrong, or the agent can't start.
+pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
+    match command {
+        Agent::Run(config) => run(config, ui),
+        Agent::Check(check) => self::check(check, ui),
+    }
+}
+
+fn run(config: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
+    let settings = settings(&config.config)?;
+    log(settings.log);
+    ui.flush();
+    let search_path = std::env::var("PATH").ok();
+    let (host, directories) = (Host::system(search_path.as_deref()), settings.facts_dirs.clone());
+    let gather = move || {
+        let gathered = facts::gather(&host, &directories);
+        for warning in &gathered.warnings {
+            tracing::warn!("{warning}");
+        }
+        gathered.value
+    };
+    let environ = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    let parts = Parts { settings, facts: std::sync::Arc::new(gather), environ: environ.collect(), search_path };
+    agent::run(parts).map_err(|error| failure(&error))?;
+    Ok(Exit::Done)
+}
+
+fn failure(error: &AgentError) -> Failure {
+    match error {
+        AgentError::Anchor(error) => untrusted(error),
+        AgentError::File(_) | AgentError::Store { .. } | AgentError::Bus(_) | AgentError::System(_) => {
+            Failure::from_error(Exit::Failed, error)
+        }
+    }
+}
+
+fn untrusted(error: &anchor::AnchorError) -> Failure {
+    let failure = Failure::from_error(Exit::Usage, error);
+    match error {
+        anchor::AnchorError::None(_) => failure.hint("name the first one in the configuration: [trust] bundle = \"trust.json\""),
+        anchor::AnchorError::Key { .. } => failure.hint("write the line that `ensign key show` prints for the root key"),
+        _ => failure,
+    }
+}
+
+fn settings(path: &Path) -> Result<Settings, Failure> {
+    let text = fs::read_text(path, MAX_CONFIG).map_err(|error| {
+        Failure::from_error(Exit::Usage, &error).hint("agent.toml.example shows every key; --config names another file")
+    })?;
+    let name = path.display().to_string();
+    Settings::read(&text, &name, &surroundings(path)?).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+}
+
+fn surroundings(path: &Path) -> Result<Surroundings, Failure> {
+    let names = kernel::names().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let directory = here.join(path.parent().unwrap_or(Path::new("")));
+    Ok(Surroundings { hostname: names.hostname, state_dir: state_dir(), directory })
+}
+
+/// Where state is kept when the configuration does not say: by who runs the program.
+fn state_dir() -> PathBuf {
+    let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
+    let own = || {
+        std::env::var_os("XDG_STATE_HOME")
+            .and_then(|state| absolute(PathBuf::from(state)))
+            .or_else(|| std::env::var_os("HOME").and_then(|home| absolute(Path::new(&home).join(".local/state"))))
+    };
+    if account::effective_uid() == 0 {
+        return PathBuf::from("/var/lib/ensign");
+    }
+    own().map_or_else(|| PathBuf::from("/var/lib/ensign"), |state| state.join("ensign"))
+}
+
+/// To standard error: our own lines as asked for, those of libraries from warnings on.
+fn log(level: Level) {
+    let level = match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    let targets = Targets::new().with_target("ensign", level).with_default(level.min(LevelFilter::WARN));
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
+    // The journal has the time of every line itself.
+    let lines = if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().boxed() } else { lines.boxed() };
+    // It fails when there is one already: then that one is as good.
+    let _there_is_one = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
+}
+
+fn check(check: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
+    let settings = settings(&check.config.config)?;
+    connect::bus_settings(&settings).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let trust = anchor::find(&settings).map_err(|error| untrusted(&error))?;
+    let now = Host::system(None).now();
+    if trust.is_expired(now) {
+        let message = format!("the trust bundle expired at {}: the node accepts nothing new", trust.expires());
+        return Err(Failure::new(Exit::Usage, Diagnostic::new(message)).hint("publish a new version of the trust bundle"));
+    }
+    match check.output {
+        Output::Text => say(&settings, &trust, ui),
+        Output::Json => ui.json(&summary(&settings, &trust)),
+        Output::Jsonl => ui.jsonl(&summary(&settings, &trust)),
+    }
+    Ok(Exit::Done)
+}
+
+fn summary(settings: &Settings, trust: &TrustedBundle) -> serde_json::Value {
+    json!({
+        "fleet": settings.fleet,
+        "node": settings.node,
+        "hostname": settings.hostname,
+        "mapped": settings.node_is_mapped(),
+        "groups": settings.groups,
+        "state_dir": settings.state_dir,
+        "servers": settings.nats.servers,
+        "trust": {"version": trust.version(), "expires": trust.expires(), "digest": trust.digest()},
+    })
+}
+
+fn say(settings: &Settings, trust: &TrustedBundle, ui: &mut Ui) {
+    let mapped =
+        if settings.node_is_mapped() { format!(" (made from the host name {})", settings.hostname) } else { String::new() };
+    let groups = if settings.groups.is_empty() { "none".to_owned() } else { settings.groups.join(", ") };
+    ui.line(format_args!("fleet    {}", settings.fleet));
+    ui.line(format_args!("node     {}{mapped}", settings.node));
+    ui.line(format_args!("groups   {groups}"));
+    ui.line(format_args!("state    {}", settings.state_dir.display()));
+    ui.line(format_args!("servers  {}", settings.nats.servers.join(", ")));
+    ui.line(format_args!("trust    version {}, until {}", trust.version(), trust.expires()));
+}

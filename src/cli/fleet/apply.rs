@@ -1,0 +1,140 @@
+//! `ensign fleet apply`: a manifest or bundle on many nodes, pinned by its digest.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::fleet::dispatch::next_in_channel;
+use crate::fleet::select;
+use crate::host::fs;
+use crate::manifest::bundle;
+use crate::wire::Action;
+use crate::wire::command::{Apply, is_token};
+
+use super::super::error::{Exit, Failure};
+use super::super::ui::Ui;
+use super::report::send;
+use super::session::{Context, Session, failure};
+use super::target::TargetArgs;
+
+/// As much as an agent takes, unless it is told otherwise.
+const BUNDLE_MAX: u64 = 64 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    /// A directory with a manifest.yaml, a bundle, a manifest; or the URL of one, with its digest and size.
+    source: String,
+    /// The SHA-256 of what is behind a URL, in hex.
+    #[arg(long, value_name = "HEX", requires = "size")]
+    sha256: Option<String>,
+    /// The size of what is behind a URL, in bytes.
+    #[arg(long, value_name = "BYTES", requires = "sha256")]
+    size: Option<u64>,
+    /// A series of applies: nodes refuse an older one of it after a newer one.
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+pub(super) async fn run(args: ApplyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    args.target.audience()?;
+    let source = Source::new(&args)?;
+    let session = context.open().await?;
+    let apply = source.pin(&session, ui).await?;
+    let channel = match &args.channel {
+        Some(name) => {
+            let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+            Some(next_in_channel(name, &states))
+        }
+        None => None,
+    };
+    let order = args.target.order(Action::Apply(apply), channel)?;
+    Ok(send(order, &args.target, &session, ui).await?.exit)
+}
+
+/// What is to be applied, before it has an address that nodes can reach.
+#[derive(Debug, PartialEq)]
+pub(in crate::cli) enum Source {
+    /// Behind a URL, with what it must be.
+    Pinned { url: String, sha256: String, size: u64 },
+    /// Here.
+    Here { content: Vec<u8>, ending: &'static str },
+}
+
+impl Source {
+    fn new(args: &ApplyArgs) -> Result<Self, Failure> {
+        if let Some(channel) = args.channel.as_deref().filter(|channel| !is_token(channel)) {
+            return Err(Failure::usage(format!("\"{channel}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")));
+        }
+        if args.source.contains("://") {
+            let (Some(sha256), Some(size)) = (args.sha256.clone(), args.size) else {
+                return Err(Failure::usage("a URL needs --sha256 and --size: nodes obey the digest, not the URL").hint(
+                    "sha256sum and stat -c %s say both of a file; a directory or file here is uploaded and pinned by itself",
+                ));
+            };
+            return Ok(Self::Pinned { url: args.source.clone(), sha256, size });
+        }
+        if args.sha256.is_some() {
+            return Err(Failure::usage("--sha256 and --size are for URLs"));
+        }
+        Self::here(&PathBuf::from(&args.source))
+    }
+
+    /// A directory, bundle or manifest of this machine.
+    pub(in crate::cli) fn here(path: &Path) -> Result<Self, Failure> {
+        let content = if path.is_dir() {
+            bundle::pack(path).map_err(|error| Failure::from_error(Exit::Usage, &error))?
+        } else {
+            fs::read(path, BUNDLE_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?
+        };
+        if content.len() as u64 > BUNDLE_MAX {
+            return Err(Failure::usage(format!("{} has {} bytes; nodes take {BUNDLE_MAX}", path.display(), content.len())));
+        }
+        let ending = if bundle::is_bundle(&content) { "tar.gz" } else { "yaml" };
+        Ok(Self::Here { content, ending })
+    }
+
+    /// Puts it where nodes find it, unless it is there.
+    pub(in crate::cli) async fn pin(self, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
+        let (content, ending) = match self {
+            Self::Pinned { url, sha256, size } => return Ok(Apply { url, sha256, size, data: BTreeMap::new() }),
+            Self::Here { content, ending } => (content, ending),
+        };
+        let (bucket, sha256) = (session.subjects.bucket(), fs::sha256(&content));
+        let key = format!("{sha256}.{ending}");
+        let size = content.len() as u64;
+        // What has this name has this content: writing it again would only disturb those who read it.
+        let there = session.bus.object_size(&bucket, &key).await.map_err(|error| failure(&error))?;
+        if there != Some(size) {
+            session.bus.object_put(&bucket, &key, &content).await.map_err(|error| failure(&error))?;
+        }
+        let url = format!("obj://{bucket}/{key}");
+        ui.say(format_args!("{url}, {size} bytes"));
+        Ok(Apply { url, sha256, size, data: BTreeMap::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(source: &str) -> ApplyArgs {
+        ApplyArgs { source: source.to_owned(), sha256: None, size: None, channel: None, target: TargetArgs::default() }
+    }
+
+    #[test]
+    fn directories_are_packed_and_urls_need_their_digest() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("manifest.yaml"), "ccm:\n  resources: []\n").unwrap();
+        let path = dir.path().to_str().unwrap();
+        assert!(matches!(Source::new(&args(path)).unwrap(), Source::Here { ending: "tar.gz", .. }));
+        assert!(matches!(Source::new(&args(&format!("{path}/manifest.yaml"))).unwrap(), Source::Here { ending: "yaml", .. }));
+        assert!(Source::new(&args("https://x/y")).unwrap_err().diagnostics[0].message.contains("--sha256"));
+        assert!(Source::new(&args("/no/such/thing")).is_err());
+        let pinned = ApplyArgs { sha256: Some("ab".into()), size: Some(3), ..args("https://x/y") };
+        assert!(matches!(Source::new(&pinned).unwrap(), Source::Pinned { size: 3, .. }));
+        assert!(Source::new(&ApplyArgs { channel: Some("a.b".into()), ..args(path) }).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! `ensign fleet events`: what happened on the nodes.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use crate::model::{ApplyState, NodeId, Outcome, RunOutcome, Span, TransactionEvent};
+use crate::transport::{From, Message};
+use crate::wire::json;
+use crate::wire::report::{Life, Refused};
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::session::{Context, failure};
+
+/// How long to wait for the next event that must be there.
+const STALLED: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(super) struct EventsArgs {
+    /// Goes on with what happens.
+    #[arg(long)]
+    follow: bool,
+    /// How far back to begin.
+    #[arg(long, value_name = "DURATION", default_value = "1h")]
+    since: Span,
+    /// Only those of this node.
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+}
+
+pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let node = args.node.as_deref().map(str::parse::<NodeId>).transpose().map_err(|error| Failure::usage(error.to_string()))?;
+    let session = context.open().await?;
+    let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
+    let since = session.now().checked_sub(back).map_or(From::Beginning, From::Since);
+    let filter = session.subjects.events(node.as_ref());
+    let mut feed =
+        session.bus.follow(&session.subjects.stream("EVENTS"), filter.as_str(), since).await.map_err(|error| failure(&error))?;
+    let mut left = feed.backlog();
+    let mut all = Vec::new();
+    while args.follow || left > 0 {
+        let next = tokio::select! {
+            // Safe to cancel: a feed loses no message.
+            next = feed.next() => next,
+            // Safe to cancel: a moment in time. Old ones were removed while they were read: there are no more.
+            () = tokio::time::sleep(STALLED), if !args.follow => None,
+            // Safe to cancel: a signal that did not come.
+            _ = tokio::signal::ctrl_c() => None,
+        };
+        let Some(message) = next else { break };
+        let message = message.map_err(|error| failure(&error))?;
+        left = left.saturating_sub(1);
+        match session.output {
+            OutputFormat::Json if !args.follow => all.extend(json::parse(&message.payload)),
+            OutputFormat::Text => {
+                ui.line(line(&message, ui));
+                ui.flush();
+            }
+            // A list that never ends is a list of lines.
+            OutputFormat::Json | OutputFormat::Jsonl => {
+                json::parse(&message.payload).iter().for_each(|event| ui.jsonl(event));
+                ui.flush();
+            }
+        }
+    }
+    if session.output == OutputFormat::Json && !args.follow {
+        ui.json(&Value::Array(all));
+    }
+    Ok(Exit::Done)
+}
+
+/// `2026-11-20T10:00:00Z web1 changed file#/etc/motd  content`
+fn line(message: &Message, ui: &Ui) -> String {
+    let mut tokens = message.subject.rsplit('.');
+    let (kind, node) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
+    let (tone, word, what) = words(kind, &message.payload);
+    let time = message.time.map_or_else(String::new, |time| format!("{time:.0}"));
+    format!("{time} {node:<16} {} {what}", ui.paint(tone, &format!("{word:<10}")))
+}
+
+fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
+    let unreadable = || (Tone::Bad, "unreadable", kind.to_owned());
+    match kind {
+        "transaction" => json::read::<TransactionEvent>(payload).map_or_else(|_| unreadable(), |event| transaction(&event)),
+        "run" => json::read::<ApplyState>(payload).map_or_else(|_| unreadable(), |state| run_words(&state)),
+        "life" => json::read::<Life>(payload).map_or_else(
+            |_| unreadable(),
+            |life| {
+                let word = if life.what == "started" { "started" } else { "stopped" };
+                (Tone::Dim, word, format!("agent {}", life.version))
+            },
+        ),
+        "refused" => json::read::<Refused>(payload)
+            .map_or_else(|_| unreadable(), |refused| (Tone::Bad, "refused", format!("{}: {}", refused.code, refused.message))),
+        _ => unreadable(),
+    }
+}
+
+fn transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
+    let (tone, word) = match event.outcome() {
+        Outcome::Stable => (Tone::Good, "stable"),
+        Outcome::Changed => (Tone::Notable, "changed"),
+        Outcome::Refreshed => (Tone::Notable, "refreshed"),
+        Outcome::Failed => (Tone::Bad, "failed"),
+        Outcome::Skipped => (Tone::Dim, "skipped"),
+        Outcome::Unmet => (Tone::Bad, "unmet"),
+    };
+    let steps = if event.failed { event.errors.join("; ") } else { event.changes.join(", ") };
+    let noop = if event.noop { " (noop)" } else { "" };
+    (tone, word, format!("{}{noop}  {steps}", event.label()).trim_end().to_owned())
+}
+
+fn run_words(state: &ApplyState) -> (Tone, &'static str, String) {
+    let tone = match state.outcome {
+        RunOutcome::Stable => Tone::Good,
+        RunOutcome::Changed => Tone::Notable,
+        RunOutcome::Failed | RunOutcome::Interrupted => Tone::Bad,
+    };
+    let summary = &state.summary;
+    let counts =
+        format!("run: {} of {} changed, {} failed", summary.changed_resources, summary.total_resources, summary.failed_resources);
+    (tone, "run", state.error.as_ref().map_or(counts, |error| format!("run: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_said_in_words() {
+        let life = br#"{"protocol":"p","event_id":"00000000-0000-0000-0000-000000000000","node":"web1","timestamp":"2026-01-01T00:00:00Z","what":"started","version":"0.1.0","boot":"00000000-0000-0000-0000-000000000000"}"#;
+        assert_eq!(words("life", life).2, "agent 0.1.0");
+        assert_eq!(words("transaction", b"{").1, "unreadable");
+        let message = Message {
+            subject: "ensign.v1.f.event.web1.life".into(),
+            payload: life.to_vec(),
+            time: Some("2026-01-01T00:00:01.5Z".parse().unwrap()),
+            ..Message::default()
+        };
+        assert_eq!(line(&message, &Ui::new()), "2026-01-01T00:00:01Z web1             started    agent 0.1.0");
+    }
+}

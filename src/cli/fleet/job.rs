@@ -1,0 +1,76 @@
+//! `ensign fleet job`: commands that were sent, from wherever they were sent.
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use uuid::Uuid;
+
+use crate::fleet::{Gather, select};
+use crate::model::Span;
+use crate::transport::From;
+use crate::wire::{Command, envelope, json};
+
+use super::super::error::{Exit, Failure};
+use super::super::ui::Ui;
+use super::report::follow;
+use super::session::{Context, Session, failure};
+
+/// What nodes get to say their last word after a command's time is over.
+const MARGIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(super) struct JobArgs {
+    #[command(subcommand)]
+    command: JobCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum JobCommand {
+    /// Follows a command until every node has come to its end.
+    Watch(Watch),
+}
+
+#[derive(Debug, Args)]
+struct Watch {
+    /// The id of the job.
+    id: Uuid,
+    /// How long to wait; when not given, until no node can say anything new.
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<Span>,
+}
+
+pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let JobCommand::Watch(watch) = args.command;
+    let session = context.open().await?;
+    let (command, digest) = recorded(watch.id, &session).await?;
+    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let expected = select::expected(&command.to, &states, session.now());
+    let gather = Gather::new(session.subjects.clone(), watch.id, digest.as_str(), expected);
+    let reports = session.subjects.job_reports(watch.id);
+    let stream = session.subjects.stream("JOBS");
+    let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
+    let wait = watch.timeout.map_or_else(|| remaining(&command, &session), Span::get);
+    Ok(follow(gather, &digest, &mut feed, None, Instant::now() + wait, &session, ui).await?.exit)
+}
+
+/// How long nodes may still work on it.
+fn remaining(command: &Command, session: &Session) -> Duration {
+    let until_expired = Duration::try_from(command.expires.duration_since(session.now())).unwrap_or_default();
+    let since_expired = Duration::try_from(session.now().duration_since(command.expires)).unwrap_or_default();
+    until_expired + command.options.timeout.get().saturating_sub(since_expired) + MARGIN
+}
+
+/// The command as it was sent. It is only shown, and tells whom to wait for: nothing is done because of it.
+async fn recorded(id: Uuid, session: &Session) -> Result<(Command, String), Failure> {
+    let stream = session.subjects.stream("JOBS");
+    let messages = session
+        .bus
+        .last_per_subject(&stream, session.subjects.job_command(id).as_str())
+        .await
+        .map_err(|error| failure(&error))?;
+    let message = messages.first().ok_or_else(|| Failure::usage(format!("there is no job {id}, or it is too long ago")))?;
+    let unreadable = |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, error);
+    let envelope = envelope::Envelope::parse(&message.payload).map_err(|error| unreadable(&error))?;
+    let command = json::read(&envelope.payload).map_err(|error| unreadable(&error))?;
+    Ok((command, envelope.digest()))
+}

@@ -1,0 +1,65 @@
+//! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `report.rs` follows
+//! a command and prints what becomes of it.
+
+pub(super) mod apply;
+mod ensure;
+mod events;
+mod init;
+mod job;
+pub(super) mod report;
+pub(super) mod session;
+pub(super) mod status;
+pub(super) mod target;
+
+use clap::{Args, Subcommand};
+
+use super::error::{Exit, Failure};
+use super::ui::Ui;
+use session::Context;
+
+/// Ask a fleet: sign, send, watch.
+#[derive(Debug, Args)]
+pub struct FleetArgs {
+    #[command(flatten)]
+    context: Context,
+    #[command(subcommand)]
+    command: FleetCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum FleetCommand {
+    /// Makes the streams of the fleet, or brings them up to date; prints the permissions that each role needs.
+    Init(init::InitArgs),
+    /// Brings one resource to its desired state on every chosen node.
+    Ensure(ensure::EnsureArgs),
+    /// Applies a manifest or bundle on every chosen node.
+    Apply(apply::ApplyArgs),
+    /// How the fleet stands.
+    Status,
+    /// The nodes, and how each of them stands.
+    Nodes,
+    /// What happened on the nodes.
+    Events(events::EventsArgs),
+    /// A command that was sent.
+    Job(job::JobArgs),
+}
+
+/// Runs `ensign fleet`.
+///
+/// # Errors
+/// When the request is wrong, the fleet can't be reached, or it was not told to do anything.
+pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let context = args.context;
+    runtime.block_on(async {
+        match args.command {
+            FleetCommand::Init(args) => init::run(args, &context, ui).await,
+            FleetCommand::Ensure(args) => ensure::run(args, &context, ui).await,
+            FleetCommand::Apply(args) => apply::run(args, &context, ui).await,
+            FleetCommand::Status => status::status(&context, ui).await,
+            FleetCommand::Nodes => status::nodes(&context, ui).await,
+            FleetCommand::Events(args) => events::run(args, &context, ui).await,
+            FleetCommand::Job(args) => job::run(args, &context, ui).await,
+        }
+    })
+}

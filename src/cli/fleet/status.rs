@@ -1,0 +1,73 @@
+//! `ensign fleet status` and `nodes`: the fleet as the states of its nodes tell it.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use crate::fleet::{select, view};
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::report::{ago, nodes as count};
+use super::session::{Context, Session, failure};
+
+pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    print_status(&context.open().await?, ui).await
+}
+
+pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let view = view::fleet(&session.operator.fleet, &states, session.now());
+    if session.output != OutputFormat::Text {
+        ui.json(&view);
+        return Ok(Exit::Done);
+    }
+    ui.line(format_args!("{}  {}, {} alive", view.fleet, count(view.nodes), view.alive));
+    ui.line(format_args!("last runs  {}", counts(&view.last_runs)));
+    ui.line(format_args!("versions   {}", counts(&view.versions)));
+    ui.line(format_args!("trust      {}", counts(&view.trust)));
+    for attention in &view.attention {
+        ui.line(format_args!("  {} {:<20} {}", ui.paint(Tone::Notable, "!"), attention.node.as_str(), attention.what));
+    }
+    Ok(Exit::Done)
+}
+
+fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    counts.iter().map(|(key, count)| format!("{key}: {count}")).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) async fn nodes(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    print_nodes(&context.open().await?, ui).await
+}
+
+pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let now = session.now();
+    let rows = view::rows(&states, now);
+    match session.output {
+        OutputFormat::Json => ui.json(&rows),
+        OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
+        OutputFormat::Text => {
+            let width = rows.iter().map(|row| row.state.node.as_str().len()).max().unwrap_or(0).max(4);
+            let title =
+                format!("{:<width$}  {:<8} {:<11} {:>6}  {:<16} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
+            ui.line(ui.paint(Tone::Dim, &title));
+            for row in rows {
+                let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
+                ui.line(format_args!(
+                    "{:<width$}  {} {:<11} {:>6}  {:<16} {}",
+                    row.state.node.as_str(),
+                    ui.paint(tone, &format!("{:<8}", row.presence)),
+                    row.outcome,
+                    ago(row.state.at, now),
+                    row.state.groups.join(","),
+                    row.state.troubles.join("; "),
+                ));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,114 @@
+//! Which nodes, and how: the flags that every command to a fleet has.
+
+use clap::Args;
+
+use crate::fleet::Order;
+use crate::model::{NodeId, Span};
+use crate::wire::command::{Channel, MAX_LIFE, is_token};
+use crate::wire::{Action, Audience, Options};
+
+use super::super::error::Failure;
+
+/// Which nodes, and how.
+#[derive(Debug, Clone, Default, Args)]
+pub(in crate::cli) struct TargetArgs {
+    /// A node. May be repeated, or several with commas.
+    #[arg(long, global = true, value_name = "NODE", value_delimiter = ',')]
+    pub(in crate::cli) node: Vec<String>,
+    /// The nodes of a group. May be repeated, or several with commas.
+    #[arg(long, global = true, value_name = "GROUP", value_delimiter = ',')]
+    pub(in crate::cli) group: Vec<String>,
+    /// Every node.
+    #[arg(long, global = true)]
+    pub(in crate::cli) all: bool,
+    /// And of those, the ones where this expression over facts holds.
+    #[arg(long = "where", global = true, value_name = "EXPRESSION")]
+    pub(in crate::cli) only_where: Option<String>,
+    /// Says what would change, changes nothing.
+    #[arg(long, global = true)]
+    pub(in crate::cli) noop: bool,
+    /// How long it may take on a node, and how long to wait for the nodes.
+    #[arg(long, global = true, value_name = "DURATION", default_value = "5m")]
+    pub(in crate::cli) timeout: Option<Span>,
+    /// Why, for the audit trail.
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(in crate::cli) reason: Option<String>,
+    /// Sends, prints the id of the job and does not wait; `ensign fleet job watch ID` does.
+    #[arg(long, global = true)]
+    pub(in crate::cli) detach: bool,
+}
+
+impl TargetArgs {
+    /// The nodes.
+    ///
+    /// # Errors
+    /// When none or several kinds of nodes are chosen, or a name is none.
+    pub(in crate::cli) fn audience(&self) -> Result<Audience, Failure> {
+        let mut audience = match (self.node.as_slice(), self.group.as_slice(), self.all) {
+            (nodes, [], false) if !nodes.is_empty() => {
+                let mut nodes = nodes
+                    .iter()
+                    .map(|node| node.parse::<NodeId>().map_err(|error| Failure::usage(error.to_string())))
+                    .collect::<Result<Vec<_>, _>>()?;
+                nodes.sort();
+                nodes.dedup();
+                Audience::nodes(nodes)
+            }
+            ([], groups, false) if !groups.is_empty() => {
+                if let Some(wrong) = groups.iter().find(|group| !is_token(group)) {
+                    return Err(Failure::usage(format!("\"{wrong}\" is not the name of a group: 1 to 63 of a-z, 0-9, _ and -")));
+                }
+                let mut groups = groups.to_vec();
+                groups.sort();
+                groups.dedup();
+                Audience::groups(groups)
+            }
+            ([], [], true) => Audience::all(),
+            ([], [], false) => return Err(Failure::usage("no nodes are chosen").hint("use --node, --group or --all")),
+            _ => return Err(Failure::usage("--node, --group and --all exclude each other")),
+        };
+        audience.only_where.clone_from(&self.only_where);
+        Ok(audience)
+    }
+
+    /// How long it may take.
+    pub(in crate::cli) fn timeout(&self) -> Span {
+        self.timeout.unwrap_or(Options::default().timeout)
+    }
+
+    /// The order for `action`.
+    ///
+    /// # Errors
+    /// As [`TargetArgs::audience`].
+    pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
+        Ok(Order {
+            action,
+            to: self.audience()?,
+            options: Options { noop: self.noop, timeout: self.timeout() },
+            channel,
+            reason: self.reason.clone(),
+            life: self.timeout().min(MAX_LIFE),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_one_kind_of_nodes_is_chosen() {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let target = |node: &[&str], group: &[&str], all| {
+            TargetArgs { node: texts(node), group: texts(group), all, ..TargetArgs::default() }.audience()
+        };
+        assert_eq!(target(&["b", "a", "b"], &[], false).unwrap().nodes.unwrap().len(), 2);
+        assert_eq!(target(&[], &["web"], false).unwrap().groups, Some(texts(&["web"])));
+        assert_eq!(target(&[], &[], true).unwrap().all, Some(true));
+        for wrong in
+            [target(&[], &[], false), target(&["a"], &[], true), target(&["a.b"], &[], false), target(&[], &["*"], false)]
+        {
+            assert_eq!(wrong.unwrap_err().exit, super::super::super::error::Exit::Usage);
+        }
+    }
+}

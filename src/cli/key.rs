@@ -1,0 +1,259 @@
+//! `ensign key`: keys to sign with, and keys for NATS.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::diag::{Diagnostic, chain};
+use crate::host::{fs, terminal};
+use crate::model::Secret;
+use crate::transport::nkey::UserKey;
+use crate::trust::{KeyError, PublicKey, SigningKey};
+
+use super::error::{Exit, Failure};
+use super::ui::Ui;
+
+/// The longest file that holds a key.
+const KEY_MAX: u64 = 64 * 1024;
+/// Where a passphrase comes from when nobody is asked.
+const PASSPHRASE: &str = "ENSIGN_KEY_PASSPHRASE";
+
+/// Keys to sign with, and keys for NATS.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    #[command(subcommand)]
+    command: KeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Makes a key: an OpenSSH private key file, and its public key in FILE.pub.
+    New(New),
+    /// Shows the public key of a private or public key, in both its forms.
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+struct New {
+    /// The file to write; it must not be there yet.
+    file: PathBuf,
+    /// What stands behind the public key, for people; the file's name when not given.
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+    /// Takes the passphrase from this environment variable instead of asking.
+    #[arg(long, value_name = "VAR", conflicts_with = "no_passphrase")]
+    passphrase_env: Option<String>,
+    /// Writes the private key as it is: whoever reads the file can sign.
+    #[arg(long)]
+    no_passphrase: bool,
+    /// Makes a key for a NATS user instead: the file gets the seed, the public nkey is for the server.
+    #[arg(long, conflicts_with_all = ["comment", "passphrase_env", "no_passphrase"])]
+    nats: bool,
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    /// A key file, or a public key itself.
+    key: String,
+    /// Prints one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `ensign key`.
+///
+/// # Errors
+/// When a file is in the way, or can't be read or written.
+pub fn run(args: KeyArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+    match args.command {
+        KeyCommand::New(new) if new.nats => new_nats(&new.file, ui),
+        KeyCommand::New(new) => new_key(new, ui),
+        KeyCommand::Show(show) => self::show(&show, ui),
+    }
+}
+
+fn new_key(new: New, ui: &mut Ui) -> Result<Exit, Failure> {
+    let passphrase = new_passphrase(&new)?;
+    let comment = new.comment.unwrap_or_else(|| stem(&new.file));
+    let key = SigningKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let text = key.to_openssh(&comment, passphrase.as_ref()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    write_new(&new.file, text.as_bytes(), 0o600)?;
+    let public = key.public().to_openssh(&comment);
+    write_new(&public_file(&new.file), format!("{public}\n").as_bytes(), 0o644)?;
+    ui.say(format_args!("wrote {} and {}", new.file.display(), public_file(&new.file).display()));
+    print_public(&key.public(), &comment, ui);
+    Ok(Exit::Done)
+}
+
+fn new_nats(file: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
+    let key = UserKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    write_new(file, format!("{}\n", key.seed.reveal()).as_bytes(), 0o600)?;
+    ui.say(format_args!("wrote {}; the public nkey for the server's configuration is", file.display()));
+    ui.line(&key.public);
+    Ok(Exit::Done)
+}
+
+fn show(show: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (key, comment) = public_key(&show.key)?;
+    if show.json {
+        ui.json(&json!({"openssh": key.to_openssh(&comment), "short": key.to_short(), "comment": comment}));
+    } else {
+        print_public(&key, &comment, ui);
+    }
+    Ok(Exit::Done)
+}
+
+fn print_public(key: &PublicKey, comment: &str, ui: &mut Ui) {
+    ui.line(key.to_openssh(comment));
+    ui.line(key.to_short());
+}
+
+/// A file that was not there, on disk when this returns.
+fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
+    let written = fs::create_new(path, mode).and_then(|mut file| {
+        std::io::Write::write_all(&mut file, content).map_err(|error| fs::FsError::io("write", path, error))
+    });
+    written.map_err(|error| {
+        let failure = Failure::from_error(Exit::Usage, &error);
+        if path.exists() { failure.hint("keys are never overwritten: choose another name") } else { failure }
+    })
+}
+
+fn public_file(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".pub");
+    PathBuf::from(name)
+}
+
+/// The name of a file without its ending: what its key is called.
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "key".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn new_passphrase(new: &New) -> Result<Option<Secret>, Failure> {
+    if new.no_passphrase {
+        return Ok(None);
+    }
+    if let Some(variable) = &new.passphrase_env {
+        return from_env(variable)
+            .map(Some)
+            .ok_or_else(|| Failure::usage(format!("the environment variable {variable} is not set, or empty")));
+    }
+    let first = ask(&format!("passphrase for {}: ", new.file.display()))?;
+    if first.reveal().is_empty() {
+        return Err(Failure::usage("the passphrase is empty").hint("--no-passphrase writes a key without one"));
+    }
+    if first != ask("the same again: ")? {
+        return Err(Failure::usage("the two are not the same"));
+    }
+    Ok(Some(first))
+}
+
+fn from_env(variable: &str) -> Option<Secret> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty()).map(Secret::new)
+}
+
+fn ask(prompt: &str) -> Result<Secret, Failure> {
+    terminal::ask_secret(prompt).map_err(|error| {
+        Failure::new(Exit::Usage, Diagnostic::new(format!("could not ask for the passphrase: {error}"))).hint(format!(
+            "without a terminal, give it in {PASSPHRASE}, or make the key with --passphrase-env or --no-passphrase"
+        ))
+    })
+}
+
+/// A private key to sign with, and what it is called in the envelope.
+#[derive(Debug)]
+pub struct Signer {
+    /// The name of its file without the ending: a hint for nodes, which try their keys of this name first.
+    pub id: String,
+    /// The key.
+    pub key: SigningKey,
+}
+
+/// Reads a private key; its passphrase comes from the environment or the terminal.
+///
+/// # Errors
+/// When it can't be read, or the passphrase is wrong.
+pub fn signer(path: &Path) -> Result<Signer, Failure> {
+    let text = fs::read_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let key = match SigningKey::from_openssh(&text, None) {
+        Err(KeyError::NeedsPassphrase) => {
+            let passphrase = from_env(PASSPHRASE).map_or_else(|| ask(&format!("passphrase for {}: ", path.display())), Ok)?;
+            SigningKey::from_openssh(&text, Some(&passphrase))
+        }
+        other => other,
+    };
+    let key = key.map_err(|error| in_file(path, &error))?;
+    Ok(Signer { id: stem(path), key })
+}
+
+fn in_file(path: &Path, error: &KeyError) -> Failure {
+    Failure::new(Exit::Usage, Diagnostic::new(format!("{}: {}", path.display(), chain(error))))
+}
+
+/// A public key with its comment: as it is written, or of a file of either half.
+///
+/// # Errors
+/// When it is neither.
+pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
+    if let Ok(key) = text_or_file.parse::<PublicKey>() {
+        return Ok((key, comment_of(text_or_file)));
+    }
+    let path = Path::new(text_or_file);
+    let text = fs::read_text(path, KEY_MAX).map_err(|error| {
+        Failure::from_error(Exit::Usage, &error)
+            .hint("give a key file, or a public key as \"ssh-ed25519 AAAA...\" or \"ed25519:...\"")
+    })?;
+    if let Ok(key) = text.parse::<PublicKey>() {
+        return Ok((key, comment_of(&text)));
+    }
+    // The public half lies beside it, and needs no passphrase.
+    if let Ok(beside) = fs::read_text(&public_file(path), KEY_MAX)
+        && let Ok(key) = beside.parse::<PublicKey>()
+    {
+        return Ok((key, comment_of(&beside)));
+    }
+    let signer = signer(path)?;
+    Ok((signer.key.public(), signer.id))
+}
+
+fn comment_of(line: &str) -> String {
+    line.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(file: PathBuf) -> New {
+        New { file, comment: None, passphrase_env: None, no_passphrase: true, nats: false }
+    }
+
+    #[test]
+    fn keys_are_made_once_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ops-alice.key");
+        let mut ui = Ui::new();
+        new_key(new(file.clone()), &mut ui).unwrap();
+        assert!(new_key(new(file.clone()), &mut ui).is_err());
+        let signer = signer(&file).unwrap();
+        assert_eq!(signer.id, "ops-alice");
+        for given in [file.clone(), public_file(&file)] {
+            let (public, comment) = public_key(given.to_str().unwrap()).unwrap();
+            assert_eq!((public, comment.as_str()), (signer.key.public(), "ops-alice"));
+        }
+        assert_eq!(public_key(&signer.key.public().to_short()).unwrap().0, signer.key.public());
+        assert!(public_key("nonsense").is_err());
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn nkeys_are_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("web1.nk");
+        new_nats(&file, &mut Ui::new()).unwrap();
+        assert!(UserKey::from_seed(&Secret::new(std::fs::read_to_string(&file).unwrap())).is_ok());
+    }
+}

@@ -1,0 +1,226 @@
+//! `agent.toml` as it is written. The comments of the fields are what `agent.toml.example` and the
+//! schema explain; `config.rs` checks and resolves.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::model::{Secret, Span};
+
+/// The configuration of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentFile {
+    /// The fleet of the node. Commands for other fleets are refused.
+    pub fleet: String,
+    /// The id of the node; made from the host name when left out.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// The groups of the node.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Where the agent keeps its state.
+    #[serde(default)]
+    pub state_dir: Option<PathBuf>,
+    /// Directories with facts of the administrator: `facts.json`, `facts.yaml`, `facts.d/`; later ones win.
+    #[serde(default = "facts_dirs")]
+    pub facts_dirs: Vec<PathBuf>,
+    /// Time between two heartbeats.
+    #[serde(default)]
+    pub heartbeat: Heartbeat,
+    /// Which events are published.
+    #[serde(default)]
+    pub events: Publish,
+    /// Most bytes that wait on disk for the server, as a number or as `64MiB`.
+    #[serde(default = "outbox_max", deserialize_with = "size")]
+    #[schemars(with = "String")]
+    pub outbox_max: u64,
+    /// Most commands that wait for the running one; more are answered with `busy`.
+    #[serde(default = "queue")]
+    pub queue: u64,
+    /// Largest bundle to fetch.
+    #[serde(default = "max_bundle", deserialize_with = "size")]
+    #[schemars(with = "String")]
+    pub max_bundle: u64,
+    /// How much is logged.
+    #[serde(default)]
+    pub log: Level,
+    /// The connection.
+    pub nats: Nats,
+    /// Whom the node obeys.
+    pub trust: Trust,
+    /// What nobody can widen from outside.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// Time between two heartbeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Heartbeat(pub Span);
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self(Span::seconds(30))
+    }
+}
+
+/// Which events are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Publish {
+    /// What matters: changed, failed, refreshed, skipped, unmet.
+    #[default]
+    Changes,
+    /// Every one, also of resources that are as wanted.
+    All,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Errors.
+    Error,
+    /// And warnings.
+    Warn,
+    /// And what was done.
+    #[default]
+    Info,
+    /// And how.
+    Debug,
+    /// And everything.
+    Trace,
+}
+
+/// The connection. One way to log in at most.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nats {
+    /// Addresses of the servers, as `nats://host:4222` or `tls://host:4222`.
+    pub servers: Vec<String>,
+    /// A credentials file: JWT and seed.
+    #[serde(default)]
+    pub creds: Option<PathBuf>,
+    /// A file with an nkey seed.
+    #[serde(default)]
+    pub nkey: Option<PathBuf>,
+    /// A user name.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Its password.
+    #[serde(default)]
+    pub password: Option<Secret>,
+    /// The file that holds the password.
+    #[serde(default)]
+    pub password_file: Option<PathBuf>,
+    /// A token.
+    #[serde(default)]
+    pub token: Option<Secret>,
+    /// The file that holds the token.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// TLS to the server.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+}
+
+/// TLS to the server.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Certificates of the authorities to believe, beside the system's.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// The certificate of the node.
+    #[serde(default)]
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+    /// Refuse a server without TLS.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// Where trust begins.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Trust {
+    /// Public root keys, as `ssh-ed25519 AAAA...` or `ed25519:...`.
+    pub root: Vec<String>,
+    /// How many of them must have signed the first trust bundle.
+    #[serde(default = "threshold")]
+    pub threshold: u32,
+    /// The file of the first trust bundle.
+    #[serde(default)]
+    pub bundle: Option<PathBuf>,
+}
+
+/// What nobody can widen from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Resource types that may be managed; all when left out.
+    pub types: Option<Vec<String>>,
+    /// Path prefixes below which files may be managed; all when left out.
+    pub paths: Option<Vec<String>>,
+    /// Whether resources that run commands (`exec`) may be managed.
+    pub exec: bool,
+    /// Whether manifests may be applied.
+    pub apply: bool,
+    /// Hosts that bundles may come from. When left out: every host but addresses of this machine itself
+    /// (loopback, link-local, cloud metadata), which must be named.
+    pub fetch_hosts: Option<Vec<String>>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { types: None, paths: None, exec: false, apply: true, fetch_hosts: None }
+    }
+}
+
+fn facts_dirs() -> Vec<PathBuf> {
+    ["/etc/choria/ccm", "/etc/ensign"].map(PathBuf::from).to_vec()
+}
+
+fn outbox_max() -> u64 {
+    64 << 20
+}
+
+fn queue() -> u64 {
+    16
+}
+
+fn max_bundle() -> u64 {
+    64 << 20
+}
+
+fn threshold() -> u32 {
+    1
+}
+
+/// A number of bytes: an integer, or a text as `64MiB`.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a number of bytes, or a text as \"64MiB\"")]
+    enum Written {
+        Bytes(u64),
+        Text(String),
+    }
+    match Written::deserialize(deserializer)? {
+        Written::Bytes(bytes) => Ok(bytes),
+        Written::Text(text) => parse_size(&text)
+            .ok_or_else(|| de::Error::custom(format!("invalid size \"{text}\": expected a number with KiB, MiB or GiB"))),
+    }
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let (digits, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30)]
+        .into_iter()
+        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|digits| (digits, shift)))
+        .unwrap_or((text, 0));
+    let number: u64 = digits.trim().parse().ok()?;
+    number.checked_mul(1 << shift)
+}

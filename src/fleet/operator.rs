@@ -1,0 +1,147 @@
+//! Who asks, of which fleet, over which server: `operator.toml` and what the command line says beside it.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::document::Document;
+use crate::config::file;
+use crate::diag::{Diagnostic, chain};
+use crate::host::fs;
+use crate::model::{NodeId, Secret};
+use crate::transport::{BusSettings, Credentials, Tls};
+
+/// The longest file that holds one secret.
+const SECRET_MAX: u64 = 64 * 1024;
+
+/// `operator.toml` as it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatorFile {
+    /// The fleet.
+    pub fleet: Option<String>,
+    /// Files of private keys to sign with, beside this file when not absolute.
+    #[serde(default)]
+    pub keys: Vec<PathBuf>,
+    /// The connection, as in `agent.toml`.
+    pub nats: Option<file::Nats>,
+}
+
+/// What the command line and the environment say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The fleet.
+    pub fleet: Option<String>,
+    /// The URL of a server.
+    pub server: Option<String>,
+    /// Files of private keys.
+    pub keys: Vec<PathBuf>,
+}
+
+/// An operator, ready to ask.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// The fleet.
+    pub fleet: String,
+    /// Files of private keys to sign with; for those who only look there may be none.
+    pub keys: Vec<PathBuf>,
+    /// How to reach the bus.
+    pub bus: BusSettings,
+}
+
+impl Operator {
+    /// What is given wins over what `written` says: the text of `operator.toml` and where it is, when there is one.
+    ///
+    /// # Errors
+    /// Everything that is wrong or missing.
+    pub fn new(given: Given, written: Option<(&str, &Path)>) -> Result<Self, Vec<Diagnostic>> {
+        let (file, directory) = match written {
+            Some((text, path)) => {
+                let name = path.display().to_string();
+                (Document::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned())
+            }
+            None => (OperatorFile::default(), PathBuf::new()),
+        };
+        let one = |diagnostic| vec![diagnostic];
+        let fleet = given.fleet.or(file.fleet).ok_or_else(|| {
+            one(Diagnostic::new("which fleet is not said").hint("use --fleet NAME, or set `fleet` in operator.toml"))
+        })?;
+        // A fleet has the form of a node id: both are one token of a subject.
+        if fleet.parse::<NodeId>().is_err() {
+            return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
+        }
+        let keys = if given.keys.is_empty() { file.keys.iter().map(|key| directory.join(key)).collect() } else { given.keys };
+        let mut bus =
+            BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
+        if let Some(nats) = file.nats {
+            bus.servers.clone_from(&nats.servers);
+            bus.credentials = credentials(&nats, &directory).map_err(one)?;
+            bus.tls = nats.tls.map(|tls| Tls {
+                ca: tls.ca.map(|path| directory.join(path)),
+                cert: tls.cert.map(|path| directory.join(path)),
+                key: tls.key.map(|path| directory.join(path)),
+                required: tls.required,
+            });
+        }
+        if let Some(server) = given.server {
+            bus.servers = server.split(',').map(|url| url.trim().to_owned()).collect();
+        }
+        Ok(Self { fleet, keys, bus })
+    }
+}
+
+fn credentials(nats: &file::Nats, directory: &Path) -> Result<Option<Credentials>, Diagnostic> {
+    let secret = |path: &PathBuf| -> Result<Secret, Diagnostic> {
+        let text = fs::read_text(&directory.join(path), SECRET_MAX).map_err(|error| Diagnostic::new(chain(&error)))?;
+        Ok(Secret::new(text.trim()))
+    };
+    let here_or_file = |here: &Option<Secret>, file: &Option<PathBuf>| match (here, file) {
+        (Some(here), _) => Ok(Some(here.clone())),
+        (None, Some(file)) => secret(file).map(Some),
+        (None, None) => Ok(None),
+    };
+    if let Some(creds) = &nats.creds {
+        return Ok(Some(Credentials::CredsFile(directory.join(creds))));
+    }
+    if let Some(nkey) = &nats.nkey {
+        return Ok(Some(Credentials::NkeySeed(secret(nkey)?)));
+    }
+    if let Some(user) = &nats.user {
+        let password = here_or_file(&nats.password, &nats.password_file)?
+            .ok_or_else(|| Diagnostic::new("`user` needs `password` or `password_file`"))?;
+        return Ok(Some(Credentials::UserPassword { user: user.clone(), password }));
+    }
+    Ok(here_or_file(&nats.token, &nats.token_file)?.map(Credentials::Token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_wins_over_what_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("seed"), "SUSEED\n").unwrap();
+        let path = dir.path().join("operator.toml");
+        let text = "fleet = \"prod\"\nkeys = [\"a.key\", \"/b.key\"]\n[nats]\nservers = [\"tls://n:4222\"]\nnkey = \"seed\"\n";
+        let operator = Operator::new(Given::default(), Some((text, &path))).unwrap();
+        assert_eq!((operator.fleet.as_str(), operator.bus.servers), ("prod", vec!["tls://n:4222".to_owned()]));
+        assert_eq!(operator.keys, [dir.path().join("a.key"), PathBuf::from("/b.key")]);
+        assert!(matches!(operator.bus.credentials, Some(Credentials::NkeySeed(seed)) if seed.reveal() == "SUSEED"));
+        let given = Given { fleet: Some("test".into()), server: Some("nats://a, nats://b".into()), keys: vec!["c".into()] };
+        let operator = Operator::new(given, Some((text, &path))).unwrap();
+        assert_eq!((operator.fleet.as_str(), operator.bus.servers.len()), ("test", 2));
+        assert_eq!(operator.keys, [PathBuf::from("c")]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let path = Path::new("operator.toml");
+        let fleet = |text: &str| Operator::new(Given::default(), Some((text, path))).unwrap_err()[0].to_string();
+        assert!(fleet("flet = \"x\"\n").contains("operator.toml:1:1"), "{}", fleet("flet = \"x\"\n"));
+        assert!(fleet("").contains("--fleet"));
+        assert!(fleet("fleet = \"a.b\"").contains("not the name of a fleet"));
+        assert!(fleet("fleet = \"a\"\n[nats]\nservers = []\nuser = \"u\"\n").contains("needs `password`"));
+    }
+}

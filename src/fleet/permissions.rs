@@ -1,0 +1,233 @@
+//! Who may say what on the bus: one definition, from which `deploy/nats/ensign.conf` and
+//! `ensign fleet init --print-permissions` are made.
+//!
+//! Signatures keep nodes from obeying the wrong one. These permissions keep a node that fell into
+//! the wrong hands from speaking for others, and from hearing what is not for it.
+
+use std::fmt::Write;
+
+use crate::model::NodeId;
+use crate::wire::Subjects;
+
+/// Who somebody is on the bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// Sends commands, reads everything, makes the streams.
+    Operator,
+    /// A node with its groups.
+    Node(NodeId, Vec<String>),
+    /// Reads everything, sends nothing.
+    Monitor,
+}
+
+/// What a role may do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Permissions {
+    /// Subjects that it may publish on.
+    pub publish: Vec<String>,
+    /// Subjects that it may subscribe to.
+    pub subscribe: Vec<String>,
+    /// Whether it may answer on the reply subject of what it got.
+    pub responses: bool,
+}
+
+/// The first tokens of a node's reply subjects: its own, so that no other node can listen there.
+pub fn inbox_prefix(node: &NodeId) -> String {
+    format!("_INBOX_{node}")
+}
+
+/// The first tokens of the monitor's reply subjects.
+pub const MONITOR_INBOX: &str = "_INBOX_MONITOR";
+
+/// What a role may do in a fleet.
+pub fn permissions(role: &Role, subjects: &Subjects) -> Permissions {
+    match role {
+        Role::Operator => operator(subjects),
+        Role::Node(node, groups) => of_node(node, groups, subjects),
+        Role::Monitor => monitor(subjects),
+    }
+}
+
+fn operator(subjects: &Subjects) -> Permissions {
+    let bucket = subjects.bucket();
+    Permissions {
+        publish: vec![
+            subjects.all_commands().to_string(),
+            subjects.job_commands().to_string(),
+            format!("$O.{bucket}.>"),
+            "$JS.API.>".to_owned(),
+            "$JS.FC.>".to_owned(),
+            "_INBOX.>".to_owned(),
+        ],
+        subscribe: vec!["_INBOX.>".to_owned(), subjects.events(None).to_string(), subjects.states().to_string()],
+        responses: false,
+    }
+}
+
+/// Acknowledged publishes need nothing but the subject and the own inbox. Bundles are read without a
+/// consumer, by direct gets of the one stream behind their bucket.
+fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions {
+    let inbox = format!("{}.>", inbox_prefix(node));
+    let bundles = format!("$JS.API.DIRECT.GET.OBJ_{}", subjects.bucket());
+    let commands = subjects.commands_for(node, groups).into_iter().map(|subject| subject.to_string());
+    Permissions {
+        publish: vec![
+            subjects.events(Some(node)).to_string(),
+            subjects.state(node).to_string(),
+            subjects.jobs_of(node).to_string(),
+            format!("{bundles}.>"),
+            bundles,
+            inbox.clone(),
+        ],
+        // Its own state too: what it did not say itself there is another host under its name.
+        subscribe: commands.chain([subjects.state(node).to_string(), inbox]).collect(),
+        responses: true,
+    }
+}
+
+fn monitor(subjects: &Subjects) -> Permissions {
+    let inbox = format!("{MONITOR_INBOX}.>");
+    let of_stream = |name: &str| {
+        let stream = subjects.stream(name);
+        [
+            format!("$JS.API.STREAM.INFO.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}.>"),
+            format!("$JS.API.CONSUMER.DELETE.{stream}.>"),
+            format!("$JS.API.DIRECT.GET.{stream}.>"),
+            format!("$JS.FC.{stream}.>"),
+        ]
+    };
+    Permissions {
+        publish: ["JOBS", "EVENTS", "STATE"].into_iter().flat_map(of_stream).chain([inbox.clone()]).collect(),
+        subscribe: vec![subjects.events(None).to_string(), subjects.states().to_string(), subjects.all_jobs().to_string(), inbox],
+        responses: false,
+    }
+}
+
+/// A user of a server's configuration: who, and what it may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The role.
+    pub role: Role,
+    /// The public nkey, `U...`.
+    pub nkey: String,
+}
+
+/// The `authorization` block of a server's configuration with these users.
+pub fn authorization(users: &[User], subjects: &Subjects) -> String {
+    let mut text = String::from("authorization {\n  users: [\n");
+    for user in users {
+        text.push_str(&block(user, subjects));
+    }
+    text.push_str("  ]\n}\n");
+    text
+}
+
+fn block(user: &User, subjects: &Subjects) -> String {
+    let what = match &user.role {
+        Role::Operator => "an operator: sends commands, reads everything, makes the streams".to_owned(),
+        Role::Node(node, groups) if groups.is_empty() => format!("the node {node}: its own subjects and nothing else"),
+        Role::Node(node, groups) => format!("the node {node} of {}: its own subjects and nothing else", groups.join(", ")),
+        Role::Monitor => format!("monitoring: reads everything, sends nothing; its reply subjects begin with {MONITOR_INBOX}"),
+    };
+    let permissions = permissions(&user.role, subjects);
+    let mut text = format!("    # {what}\n    {{\n      nkey: {}\n      permissions: {{\n", user.nkey);
+    list(&mut text, "publish", &permissions.publish);
+    list(&mut text, "subscribe", &permissions.subscribe);
+    if permissions.responses {
+        text.push_str("        # Answers to a command are a courtesy beside the stream of jobs.\n");
+        text.push_str("        allow_responses: { max: 8, expires: \"15m\" }\n");
+    }
+    text.push_str("      }\n    }\n");
+    text
+}
+
+fn list(text: &mut String, name: &str, subjects: &[String]) {
+    let quoted: Vec<String> = subjects.iter().map(|subject| format!("          \"{subject}\"")).collect();
+    // Writing to a String does not fail.
+    let _written = write!(text, "        {name}: {{ allow: [\n{}\n        ] }}\n", quoted.join("\n")).is_ok();
+}
+
+/// `deploy/nats/ensign.conf`: a whole server configuration.
+pub fn sample() -> String {
+    let subjects = Subjects::new("prod");
+    let node = |name: &str, group: &str, nkey: &str| {
+        let name = name.parse().ok()?;
+        Some(User { role: Role::Node(name, vec![group.to_owned()]), nkey: nkey.to_owned() })
+    };
+    let users: Vec<User> = [
+        Some(User { role: Role::Operator, nkey: SAMPLE_KEYS[0].to_owned() }),
+        node("web1", "web", SAMPLE_KEYS[1]),
+        node("db1", "db", SAMPLE_KEYS[2]),
+        Some(User { role: Role::Monitor, nkey: SAMPLE_KEYS[3].to_owned() }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    format!("{HEAD}{}", authorization(&users, &subjects))
+}
+
+const HEAD: &str = "\
+# A NATS server (2.10 or later) for the fleet \"prod\".
+#
+# Every nkey below is an example that nobody has the seed of: put your own in their place.
+#   ensign key new --nats web1.nk            # writes the seed, prints the public nkey
+# More nodes: ensign fleet init --fleet prod --print-permissions --node db2 --groups db
+# Then, once: ensign fleet init --fleet prod
+
+server_name: ensign
+listen: 0.0.0.0:4222
+
+# Without TLS, who listens on the way can read what the fleet does (but can't change what it does).
+# tls { cert_file: \"/etc/nats/server.pem\", key_file: \"/etc/nats/server.key\" }
+
+jetstream { store_dir: \"/var/lib/nats\" }
+
+";
+
+/// Public keys for the sample: made, and their seeds thrown away.
+const SAMPLE_KEYS: [&str; 4] = [
+    "UDGWWPBV5MEC2RVVVL5J35YSCCYYC4RGTRT2KVHEVE4GJYYDDI6GO2WP",
+    "UB667BCEMAEYYQU6FBE5GRUGA52ZPK5K7VWWRRGMCCDMXL4LCZJJNHWB",
+    "UCE3V7N2YCSEAGIH3V4RX5NSXOBUTMFA3MDHCAHV726XZE6KS5J2XNK6",
+    "UCG6WU4YTYRVNYCRIEXVNH64T3P2VUUQRRUAIOAEP4U337SQKB3TPX2R",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_its_own_subjects_only() {
+        let role = Role::Node("web1".parse().unwrap(), vec!["web".into()]);
+        let permissions = permissions(&role, &Subjects::new("prod"));
+        assert_eq!(
+            permissions.publish,
+            [
+                "ensign.v1.prod.event.web1.>",
+                "ensign.v1.prod.state.web1",
+                "ensign.v1.prod.job.*.web1.*",
+                "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
+                "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
+                "_INBOX_web1.>"
+            ]
+        );
+        assert_eq!(
+            permissions.subscribe,
+            [
+                "ensign.v1.prod.cmd.*.node.web1",
+                "ensign.v1.prod.cmd.*.all",
+                "ensign.v1.prod.cmd.*.group.web",
+                "ensign.v1.prod.state.web1",
+                "_INBOX_web1.>"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_sample_file_is_what_the_definition_says() {
+        let file = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/nats/ensign.conf")).unwrap();
+        assert!(file == sample(), "write this to deploy/nats/ensign.conf:\n{}", sample());
+    }
+}

@@ -1,0 +1,150 @@
+//! The fleet as the states of its nodes tell it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::model::{NodeId, RunOutcome};
+use crate::wire::NodeState;
+
+use super::select::{Presence, presence};
+
+/// The fleet at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FleetView {
+    /// The fleet.
+    pub fleet: String,
+    /// When.
+    pub at: Timestamp,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many of them are there.
+    pub alive: usize,
+    /// The outcomes of the last runs, and how many nodes have each; `none` for those that never ran.
+    pub last_runs: BTreeMap<&'static str, usize>,
+    /// The nodes of each trust bundle version.
+    pub trust: BTreeMap<u64, usize>,
+    /// The nodes of each program version.
+    pub versions: BTreeMap<String, usize>,
+    /// Everything that needs a look, node by node.
+    pub attention: Vec<Attention>,
+}
+
+/// Something about a node that needs a look.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Attention {
+    /// The node.
+    pub node: NodeId,
+    /// What, in words.
+    pub what: String,
+}
+
+/// One line of the list of nodes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeRow {
+    /// `alive`, `silent` (it should have said something) or `stopped` (in order).
+    pub presence: &'static str,
+    /// The outcome of its last run, `none` when it never ran.
+    pub outcome: &'static str,
+    /// Its state.
+    #[serde(flatten)]
+    pub state: NodeState,
+}
+
+/// The word for the last run of a node.
+pub fn last_run(state: &NodeState) -> &'static str {
+    match state.last_run.as_ref().map(|run| run.outcome) {
+        None => "none",
+        Some(RunOutcome::Stable) => "stable",
+        Some(RunOutcome::Changed) => "changed",
+        Some(RunOutcome::Failed) => "failed",
+        Some(RunOutcome::Interrupted) => "interrupted",
+    }
+}
+
+/// The word for whether a node is there.
+fn word(state: &NodeState, now: Timestamp) -> &'static str {
+    match presence(state, now) {
+        Presence::Alive => "alive",
+        _ if state.alive => "silent",
+        _ => "stopped",
+    }
+}
+
+/// The list of nodes.
+pub fn rows(states: &BTreeMap<NodeId, NodeState>, now: Timestamp) -> Vec<NodeRow> {
+    states.values().map(|state| NodeRow { presence: word(state, now), outcome: last_run(state), state: state.clone() }).collect()
+}
+
+/// The fleet at one moment.
+pub fn fleet(fleet: &str, states: &BTreeMap<NodeId, NodeState>, now: Timestamp) -> FleetView {
+    let mut view = FleetView {
+        fleet: fleet.to_owned(),
+        at: now,
+        nodes: states.len(),
+        alive: 0,
+        last_runs: BTreeMap::new(),
+        trust: BTreeMap::new(),
+        versions: BTreeMap::new(),
+        attention: Vec::new(),
+    };
+    for state in states.values() {
+        *view.last_runs.entry(last_run(state)).or_default() += 1;
+        *view.trust.entry(state.trust).or_default() += 1;
+        *view.versions.entry(state.version.clone()).or_default() += 1;
+        let mut attend = |what: String| view.attention.push(Attention { node: state.node.clone(), what });
+        match presence(state, now) {
+            Presence::Offline(since) if state.alive => attend(format!("silent since {since}")),
+            Presence::Offline(since) => attend(format!("stopped at {since}")),
+            _ => view.alive += 1,
+        }
+        if matches!(last_run(state), "failed" | "interrupted") {
+            let run = state.last_run.as_ref();
+            let why = run.and_then(|run| run.error.clone()).unwrap_or_else(|| {
+                run.map(|run| format!("{} of {} resources failed", run.summary.failed_resources, run.summary.total_resources))
+                    .unwrap_or_default()
+            });
+            attend(format!("last run {}: {why}", last_run(state)));
+        }
+        if state.dropped > 0 {
+            attend(format!("{} messages were dropped", state.dropped));
+        }
+        for trouble in &state.troubles {
+            attend(trouble.clone());
+        }
+    }
+    view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::select::tests::state;
+    use super::*;
+
+    #[test]
+    fn what_needs_a_look_is_named() {
+        let now: Timestamp = "2026-01-02T10:01:00Z".parse().unwrap();
+        let mut troubled = state("web1", &[], "2026-01-02T10:00:50Z", true);
+        troubled.troubles = vec!["the disk is full".into()];
+        troubled.dropped = 3;
+        let all = [troubled, state("web2", &[], "2026-01-02T09:00:00Z", true), state("web3", &[], "2026-01-02T10:00:59Z", false)];
+        let states: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
+        let view = fleet("prod", &states, now);
+        assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (3, 1, Some(&3)));
+        let attention: Vec<_> = view.attention.iter().map(|a| format!("{} {}", a.node, a.what)).collect();
+        assert_eq!(
+            attention,
+            [
+                "web1 3 messages were dropped",
+                "web1 the disk is full",
+                "web2 silent since 2026-01-02T09:00:00Z",
+                "web3 stopped at 2026-01-02T10:00:59Z"
+            ]
+        );
+        assert_eq!(rows(&states, now).iter().map(|row| row.presence).collect::<Vec<_>>(), ["alive", "silent", "stopped"]);
+        // No key of the row hides one of the state.
+        let row = serde_json::to_string(&rows(&states, now)[0]).unwrap();
+        assert!(crate::wire::json::parse(row.as_bytes()).is_ok(), "{row}");
+    }
+}

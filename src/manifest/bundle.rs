@@ -1,0 +1,349 @@
+//! Bundles: a manifest with its files in a gzipped tar archive.
+//!
+//! The archive is walked by hand, because it comes from outside: only regular files and directories,
+//! only plain relative names, each once, within [`Caps`]. What is unusual is refused, not repaired:
+//! readers of archives that disagree about one are how files are smuggled.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::GzDecoder;
+use flate2::write::GzEncoder;
+use tar::EntryType;
+
+use crate::host::fs::{self, FsError};
+
+/// The base name of the manifest in a bundle.
+pub const MANIFEST: &str = "manifest.yaml";
+
+/// How large a bundle may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// All of the archive, unpacked, in bytes.
+    pub total: u64,
+    /// Files and directories.
+    pub entries: usize,
+    /// The largest file, in bytes.
+    pub file: u64,
+    /// The longest name, in bytes.
+    pub path: usize,
+    /// Unpacked bytes for one packed byte.
+    pub ratio: u64,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self { total: 1 << 30, entries: 20_000, file: 512 << 20, path: 255, ratio: 200 }
+    }
+}
+
+/// A small bundle may be this large unpacked, whatever its ratio: a tar archive of few short files is mostly zeros.
+const RATIO_FLOOR: u64 = 1 << 20;
+
+/// A bundle that is not unpacked.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The bytes are no gzipped tar archive, or a cut one.
+    #[error("the bundle is not a whole gzipped tar archive")]
+    Archive(#[source] io::Error),
+    /// Something follows the archive.
+    #[error("the bundle has bytes after its end")]
+    Trailing,
+    /// An entry that is neither file nor directory, or a header that changes others.
+    #[error("the bundle has an entry \"{name}\" of kind '{kind}': only files and directories are taken")]
+    Kind {
+        /// Its name.
+        name: String,
+        /// The type flag of the tar header.
+        kind: char,
+    },
+    /// A name that leads elsewhere, or is no plain text.
+    #[error("the bundle has an entry with the name \"{name}\": {why}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Two entries for one place, also on a file system that does not tell upper from lower case.
+    #[error("the bundle has two entries for one place: \"{first}\" and \"{second}\"")]
+    Collision {
+        /// The first.
+        first: String,
+        /// The second.
+        second: String,
+    },
+    /// A cap was reached.
+    #[error("the bundle is too large: {what} is more than {limit}")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// The cap.
+        limit: u64,
+    },
+    /// There is no manifest.
+    #[error("the bundle has no {MANIFEST}")]
+    NoManifest,
+    /// A directory that can't be packed.
+    #[error("{} can't be packed: {why}", path.display())]
+    Unpackable {
+        /// What is in the way.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FsError),
+}
+
+/// True when a file that begins with `head` is a bundle; anything else is a manifest as it is.
+pub fn is_bundle(head: &[u8]) -> bool {
+    head.starts_with(&[0x1f, 0x8b])
+}
+
+/// Unpacks a bundle of `size` bytes into the directory `into`, which must be empty; gives the path of its manifest.
+///
+/// The manifest is the entry called `manifest.yaml` that lies least deep, the first of those.
+///
+/// # Errors
+/// See [`BundleError`]; what was written so far stays for the caller to remove.
+pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Result<PathBuf, BundleError> {
+    let limit = caps.total.min(size.saturating_mul(caps.ratio).max(RATIO_FLOOR));
+    let mut archive = tar::Archive::new(Capped { inner: GzDecoder::new(packed), left: limit });
+    let too_large = |error: io::Error| {
+        if error.kind() == ErrorKind::FileTooLarge {
+            BundleError::TooLarge { what: "its size unpacked", limit }
+        } else {
+            BundleError::Archive(error)
+        }
+    };
+    let mut tree = Tree::default();
+    // Raw entries: the extension headers that would rename or resize the next entry reach `Walk`, which refuses them.
+    for entry in archive.entries().map_err(too_large)?.raw(true) {
+        let mut entry = entry.map_err(too_large)?;
+        if let Some(found) = take(&mut entry, &mut tree, caps)? {
+            let path = into.join(&found.path);
+            if found.directory {
+                fs::create_directory(&path, 0o755)?;
+                continue;
+            }
+            if let Some(parent) = path.parent() {
+                fs::create_directory(parent, 0o755)?;
+            }
+            let mode = found.mode & 0o755 | 0o400;
+            let mut file = fs::create_new(&path, mode)?;
+            let written = io::copy(&mut entry, &mut file).map_err(|error| copy_error(error, &path, limit))?;
+            if written != entry.size() {
+                return Err(BundleError::Archive(ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+    end(archive.into_inner(), limit)?;
+    tree.manifest.map(|(_, path)| into.join(path)).ok_or(BundleError::NoManifest)
+}
+
+/// Reading and writing fail through one call; what the decoder says is no error of the file.
+fn copy_error(error: io::Error, path: &Path, limit: u64) -> BundleError {
+    match error.kind() {
+        ErrorKind::FileTooLarge => BundleError::TooLarge { what: "its size unpacked", limit },
+        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => BundleError::Archive(error),
+        _ => BundleError::File(FsError::io("write", path, error)),
+    }
+}
+
+/// Nothing but zeros up to the end of the archive, and nothing after the one gzip member.
+fn end(mut rest: Capped<GzDecoder<impl BufRead>>, limit: u64) -> Result<(), BundleError> {
+    let mut buffer = [0; 8192];
+    loop {
+        match rest.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) if buffer.iter().take(count).all(|byte| *byte == 0) => {}
+            Ok(_) => return Err(BundleError::Trailing),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                return Err(BundleError::TooLarge { what: "its size unpacked", limit });
+            }
+            Err(error) => return Err(BundleError::Archive(error)),
+        }
+    }
+    let mut after = rest.inner.into_inner();
+    if after.fill_buf().map_err(BundleError::Archive)?.is_empty() { Ok(()) } else { Err(BundleError::Trailing) }
+}
+
+/// A reader that fails, instead of ending, when its limit is reached.
+struct Capped<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Capped<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.left = self.left.checked_sub(count as u64).ok_or(ErrorKind::FileTooLarge)?;
+        Ok(count)
+    }
+}
+
+/// An entry that may be unpacked.
+struct Found {
+    path: String,
+    directory: bool,
+    mode: u32,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Tree {
+    /// By lower-case name: the name as written, whether it is a directory, and whether an entry stands for it.
+    names: HashMap<String, (String, bool, bool)>,
+    entries: usize,
+    manifest: Option<(usize, String)>,
+}
+
+/// Checks one entry. `None` for those that say nothing: the root itself, and harmless remarks.
+fn take(entry: &mut tar::Entry<'_, impl Read>, tree: &mut Tree, caps: &Caps) -> Result<Option<Found>, BundleError> {
+    tree.entries += 1;
+    if tree.entries > caps.entries {
+        return Err(BundleError::TooLarge { what: "the number of its entries", limit: caps.entries as u64 });
+    }
+    let kind = entry.header().entry_type();
+    let shown = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+    let directory = match kind {
+        EntryType::Regular => false,
+        EntryType::Directory => true,
+        EntryType::XHeader | EntryType::XGlobalHeader if is_harmless_remark(entry)? => return Ok(None),
+        _ => return Err(BundleError::Kind { name: shown, kind: char::from(kind.as_byte()) }),
+    };
+    let Some(path) = plain_name(&shown, &entry.path_bytes(), directory, caps)? else { return Ok(None) };
+    if entry.size() > caps.file {
+        return Err(BundleError::TooLarge { what: "a file in it", limit: caps.file });
+    }
+    if directory && entry.size() != 0 {
+        return Err(BundleError::Name { name: shown, why: "a directory has no content" });
+    }
+    tree.add(&path, directory)?;
+    let mode = entry.header().mode().map_err(BundleError::Archive)?;
+    Ok(Some(Found { path, directory, mode }))
+}
+
+/// True for a PAX header that says nothing about which bytes belong to which name: times, owners, comments.
+fn is_harmless_remark(entry: &mut tar::Entry<'_, impl Read>) -> Result<bool, BundleError> {
+    const HARMLESS: [&[u8]; 8] = [b"mtime", b"atime", b"ctime", b"comment", b"uid", b"gid", b"uname", b"gname"];
+    const LONGEST: u64 = 4096;
+    if entry.size() > LONGEST {
+        return Ok(false);
+    }
+    let mut text = Vec::new();
+    entry.read_to_end(&mut text).map_err(BundleError::Archive)?;
+    Ok(tar::PaxExtensions::new(&text).all(|remark| remark.is_ok_and(|remark| HARMLESS.contains(&remark.key_bytes()))))
+}
+
+/// The name without `./` before and `/` after; `None` for the root itself.
+fn plain_name(shown: &str, bytes: &[u8], directory: bool, caps: &Caps) -> Result<Option<String>, BundleError> {
+    let wrong = |why| Err(BundleError::Name { name: shown.to_owned(), why });
+    let Ok(text) = std::str::from_utf8(bytes) else { return wrong("it is not UTF-8") };
+    if text.len() > caps.path {
+        return wrong("it is too long");
+    }
+    if text.chars().any(char::is_control) {
+        return wrong("it has control characters");
+    }
+    if directory && matches!(text, "." | "./") {
+        return Ok(None);
+    }
+    let text = text.strip_prefix("./").unwrap_or(text);
+    let text = if directory { text.strip_suffix('/').unwrap_or(text) } else { text };
+    for part in text.split('/') {
+        match part {
+            "" => return wrong("it is absolute, empty, or has empty parts"),
+            "." | ".." => return wrong("it has the part `.` or `..`"),
+            _ => {}
+        }
+    }
+    Ok(Some(text.to_owned()))
+}
+
+impl Tree {
+    /// Notes an entry and the directories above it.
+    fn add(&mut self, path: &str, directory: bool) -> Result<(), BundleError> {
+        for (slash, _) in path.match_indices('/') {
+            self.note(path.get(..slash).unwrap_or_default(), true, false)?;
+        }
+        self.note(path, directory, true)?;
+        let (above, base) = path.rsplit_once('/').unwrap_or(("", path));
+        let depth = if above.is_empty() { 0 } else { above.split('/').count() };
+        if base == MANIFEST && !directory && self.manifest.as_ref().is_none_or(|(least, _)| depth < *least) {
+            self.manifest = Some((depth, path.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, path: &str, directory: bool, entry: bool) -> Result<(), BundleError> {
+        let known = self.names.entry(path.to_lowercase()).or_insert_with(|| (path.to_owned(), directory, false));
+        let twice = entry && known.2;
+        if twice || known.0 != path || known.1 != directory {
+            return Err(BundleError::Collision { first: known.0.clone(), second: path.to_owned() });
+        }
+        known.2 |= entry;
+        Ok(())
+    }
+}
+
+/// Packs a directory that has a manifest. The same files give the same bytes: names sorted, no times, no owners.
+///
+/// # Errors
+/// When it has no manifest, holds links or other things than files and directories, or can't be read.
+pub fn pack(directory: &Path) -> Result<Vec<u8>, BundleError> {
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), flate2::Compression::default()));
+    let mut tree = Tree::default();
+    pack_below(directory, "", &mut builder, &mut tree)?;
+    if tree.manifest.is_none() {
+        return Err(BundleError::NoManifest);
+    }
+    let gzip = builder.into_inner().map_err(BundleError::Archive)?;
+    gzip.finish().map_err(BundleError::Archive)
+}
+
+type Packing = tar::Builder<GzEncoder<Vec<u8>>>;
+
+fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut Tree) -> Result<(), BundleError> {
+    for path in fs::list(directory)? {
+        let unpackable = |why| BundleError::Unpackable { path: path.clone(), why };
+        let base = path.file_name().and_then(|base| base.to_str()).ok_or_else(|| unpackable("its name is not UTF-8"))?;
+        let name = if above.is_empty() { base.to_owned() } else { format!("{above}/{base}") };
+        if fs::is_symlink(&path) {
+            return Err(unpackable("it is a symbolic link"));
+        }
+        let look = fs::look(&path, false)?.ok_or_else(|| unpackable("it went away"))?;
+        let directory = match look.kind {
+            fs::Kind::File => false,
+            fs::Kind::Directory => true,
+            fs::Kind::Other => return Err(unpackable("it is neither file nor directory")),
+        };
+        plain_name(&name, name.as_bytes(), directory, &Caps::default())?;
+        tree.add(&name, directory)?;
+        let mut header = tar::Header::new_ustar();
+        header.set_path(&name).map_err(|_| unpackable("its name is too long"))?;
+        header.set_mode(if directory || look.mode & 0o100 != 0 { 0o755 } else { 0o644 });
+        header.set_mtime(0);
+        if directory {
+            header.set_entry_type(EntryType::Directory);
+            header.set_size(0);
+            header.set_cksum();
+            builder.append(&header, io::empty()).map_err(BundleError::Archive)?;
+            pack_below(&path, &name, builder, tree)?;
+        } else {
+            header.set_entry_type(EntryType::Regular);
+            header.set_size(look.size);
+            header.set_cksum();
+            // Not more than the header says, should the file grow meanwhile.
+            let content = fs::open(&path)?.take(look.size);
+            builder.append(&header, content).map_err(|error| BundleError::File(FsError::io("pack", &path, error)))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

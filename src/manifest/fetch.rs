@@ -1,0 +1,249 @@
+//! Fetching: the bytes behind the URL of a manifest or bundle, checked against their digest on the way.
+//!
+//! The URL comes from outside and is a hint; the digest decides what is taken. `https://` and
+//! `http://` reach only hosts that may be reached (`net.rs`), `obj://bucket/key` asks the object
+//! store of the message bus through [`ObjectGet`], `file://` reads on this host.
+
+mod net;
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::Url;
+use sha2::{Digest, Sha256};
+
+use crate::host::fs::{self, FsError};
+
+/// Any error of a transport.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// The object store, as fetching needs it.
+pub trait ObjectGet: Sync {
+    /// The object `key` of `bucket`, when it has at most `max` bytes.
+    fn object(&self, bucket: &str, key: &str, max: u64) -> impl Future<Output = Result<Vec<u8>, Cause>> + Send;
+}
+
+/// No object store: `obj://` is refused.
+#[derive(Debug, Clone, Copy)]
+pub struct NoObjects;
+
+impl ObjectGet for NoObjects {
+    async fn object(&self, _: &str, _: &str, _: u64) -> Result<Vec<u8>, Cause> {
+        Err("there is no connection to a message bus".into())
+    }
+}
+
+/// What the bytes must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// SHA-256, in lower-case hex.
+    pub sha256: String,
+    /// Their number.
+    pub size: u64,
+}
+
+/// What may be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchLimits {
+    /// The most bytes.
+    pub max: u64,
+    /// The hosts; `None` is every host whose address is not internal to this machine.
+    pub hosts: Option<Vec<String>>,
+    /// How long all of it may take.
+    pub timeout: Duration,
+}
+
+/// Bytes that were not fetched. URLs in it have no credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No URL, or one of another kind.
+    #[error("\"{0}\" is not a URL that can be fetched: expected https://, http://, obj://bucket/key or file:///path")]
+    Url(String),
+    /// The limits of this host forbid it.
+    #[error("may not fetch {url}: {why}")]
+    Denied {
+        /// From where.
+        url: String,
+        /// Why not.
+        why: String,
+    },
+    /// The bytes are not the pinned ones.
+    #[error("what {url} gives is not what was signed: {why}")]
+    BadArtifact {
+        /// From where.
+        url: String,
+        /// The difference.
+        why: String,
+    },
+    /// It is larger than this host takes.
+    #[error("{url} has {size} bytes, more than the {max} that this host takes")]
+    TooLarge {
+        /// From where.
+        url: String,
+        /// The pinned size.
+        size: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The server said something else than 200.
+    #[error("could not fetch {url}: the server answered {status}")]
+    Status {
+        /// From where.
+        url: String,
+        /// What it said.
+        status: String,
+    },
+    /// The way there is broken.
+    #[error("could not fetch {url}")]
+    Transport {
+        /// From where.
+        url: String,
+        /// Why.
+        #[source]
+        cause: Cause,
+    },
+    /// It took too long.
+    #[error("could not fetch {url} within {after:?}")]
+    TimedOut {
+        /// From where.
+        url: String,
+        /// The time that it had.
+        after: Duration,
+    },
+    /// The bytes could not be kept.
+    #[error("could not keep what {url} gives")]
+    Sink {
+        /// From where.
+        url: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file of this host could not be read.
+    #[error(transparent)]
+    File(#[from] FsError),
+}
+
+/// The URL as it may be shown: without user, password and query, where credentials stand.
+pub fn shown(url: &str) -> String {
+    let plain = url.split(['?', '#']).next().unwrap_or_default();
+    match plain.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+            let host = authority.rsplit('@').next().unwrap_or_default();
+            format!("{scheme}://{host}{path}")
+        }
+        None => plain.to_owned(),
+    }
+}
+
+/// The host that a URL names.
+pub fn host_of(url: &str) -> Option<String> {
+    Url::parse(url).ok()?.host_str().map(str::to_owned)
+}
+
+/// Writes the bytes behind `url` into `sink`, after which they are known to be those of `pin`.
+///
+/// On an error the sink holds a part, or other bytes: it must be thrown away.
+///
+/// # Errors
+/// See [`FetchError`].
+pub async fn fetch(
+    url: &str,
+    pin: &Pin,
+    limits: &FetchLimits,
+    objects: &impl ObjectGet,
+    sink: &mut (dyn Write + Send),
+) -> Result<(), FetchError> {
+    if pin.size > limits.max {
+        return Err(FetchError::TooLarge { url: shown(url), size: pin.size, max: limits.max });
+    }
+    let parsed = Url::parse(url).map_err(|_| FetchError::Url(shown(url)))?;
+    let mut checked = Checked { url: shown(url), pin, sink, hasher: Sha256::new(), size: 0 };
+    let work = async {
+        match parsed.scheme() {
+            "https" | "http" => net::get(parsed, limits, &mut checked).await,
+            "obj" => {
+                let (bucket, key) = bucket_and_key(&parsed).ok_or_else(|| FetchError::Url(shown(url)))?;
+                let got = objects.object(bucket, key, pin.size).await;
+                checked.add(&got.map_err(|cause| FetchError::Transport { url: shown(url), cause })?)
+            }
+            "file" => read_file(&parsed, &mut checked),
+            _ => Err(FetchError::Url(shown(url))),
+        }
+    };
+    let timed_out = |_| FetchError::TimedOut { url: shown(url), after: limits.timeout };
+    tokio::time::timeout(limits.timeout, work).await.map_err(timed_out)??;
+    checked.finish()
+}
+
+fn bucket_and_key(url: &Url) -> Option<(&str, &str)> {
+    let bucket = url.host_str().filter(|bucket| !bucket.is_empty())?;
+    let key = url.path().strip_prefix('/').filter(|key| !key.is_empty())?;
+    Some((bucket, key))
+}
+
+fn read_file(url: &Url, checked: &mut Checked<'_>) -> Result<(), FetchError> {
+    let path = url.to_file_path().map_err(|()| FetchError::Url(checked.url.clone()))?;
+    let is_file = fs::look(&path, false)?.is_none_or(|look| look.kind == fs::Kind::File);
+    if !is_file {
+        return Err(FetchError::Url(checked.url.clone()));
+    }
+    read_into(&path, checked)
+}
+
+fn read_into(path: &Path, checked: &mut Checked<'_>) -> Result<(), FetchError> {
+    let mut file = fs::open(path)?;
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let count = file.read(&mut buffer).map_err(|error| FsError::io("read", path, error))?;
+        match buffer.get(..count) {
+            Some(chunk) if count > 0 => checked.add(chunk)?,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Takes bytes as they come and compares them with what was pinned.
+struct Checked<'a> {
+    url: String,
+    pin: &'a Pin,
+    sink: &'a mut (dyn Write + Send),
+    hasher: Sha256,
+    size: u64,
+}
+
+impl Checked<'_> {
+    fn bad(&self, why: String) -> FetchError {
+        FetchError::BadArtifact { url: self.url.clone(), why }
+    }
+
+    /// The size that was announced, before anything is read.
+    fn announced(&self, size: u64) -> Result<(), FetchError> {
+        if size == self.pin.size { Ok(()) } else { Err(self.bad(format!("{size} bytes instead of {}", self.pin.size))) }
+    }
+
+    fn add(&mut self, chunk: &[u8]) -> Result<(), FetchError> {
+        self.size += chunk.len() as u64;
+        if self.size > self.pin.size {
+            return Err(self.bad(format!("more than {} bytes", self.pin.size)));
+        }
+        self.hasher.update(chunk);
+        self.sink.write_all(chunk).map_err(|source| FetchError::Sink { url: self.url.clone(), source })
+    }
+
+    fn finish(self) -> Result<(), FetchError> {
+        self.announced(self.size)?;
+        self.sink.flush().map_err(|source| FetchError::Sink { url: self.url.clone(), source })?;
+        let digest = fs::hex(&self.hasher.clone().finalize());
+        if digest == self.pin.sha256 {
+            return Ok(());
+        }
+        Err(self.bad(format!("SHA-256 {digest} instead of {}", self.pin.sha256)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

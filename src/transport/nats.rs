@@ -1,0 +1,297 @@
+//! The NATS client behind [`Bus`]: the connection and plain messages. `streams.rs` has JetStream,
+//! `objects.rs` the object store, `link.rs` what happens to the connection itself.
+
+mod link;
+mod objects;
+mod streams;
+
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream;
+use async_nats::{Client, ConnectOptions, HeaderMap, ServerAddr, Subscriber};
+use futures_util::StreamExt;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
+use link::Watcher;
+
+pub use streams::Feed;
+
+/// How long the server may take to answer one request.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A connection to the bus. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Bus {
+    client: Client,
+    jetstream: jetstream::Context,
+    watcher: Watcher,
+}
+
+impl Bus {
+    /// Connects. With `retry_initial` this returns at once, and the connection is made in the
+    /// background, for ever; see [`Bus::watch`].
+    ///
+    /// # Errors
+    /// When the settings can't be used; without `retry_initial` also when no server lets us in or is new enough.
+    pub async fn connect(settings: &BusSettings) -> Result<Self, TransportError> {
+        let servers = settings
+            .servers
+            .iter()
+            .map(|url| url.parse::<ServerAddr>().map_err(|error| TransportError::Url(hide_password(url), error.into())))
+            .collect::<Result<Vec<_>, _>>()?;
+        let watcher = Watcher::new(servers.len());
+        let client = options(settings, &watcher).await?.connect(servers).await.map_err(|error| TransportError::Connect {
+            servers: settings.servers.iter().map(|url| hide_password(url)).collect::<Vec<_>>().join(", "),
+            source: error.into(),
+        })?;
+        let jetstream = jetstream::ContextBuilder::new().timeout(ANSWER).ack_timeout(ANSWER).build(client.clone());
+        let bus = Self { client, jetstream, watcher };
+        if !settings.retry_initial {
+            bus.check_version()?;
+        }
+        Ok(bus)
+    }
+
+    /// True while there is a connection.
+    pub fn is_connected(&self) -> bool {
+        self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// The version of the server; none before the first connection.
+    pub fn server_version(&self) -> Option<String> {
+        self.client.try_server_info().map(|info| info.version).filter(|version| !version.is_empty())
+    }
+
+    /// Holds the server to [`super::OLDEST_SERVER`].
+    ///
+    /// # Errors
+    /// When it is older, or there was no connection yet.
+    pub fn check_version(&self) -> Result<(), TransportError> {
+        match self.server_version() {
+            Some(version) if is_supported(&version) => Ok(()),
+            Some(version) => Err(TransportError::TooOld(version)),
+            None => Err(TransportError::Disconnected),
+        }
+    }
+
+    /// The state of the connection as it changes.
+    pub fn watch(&self) -> watch::Receiver<Link> {
+        self.watcher.link()
+    }
+
+    /// What went wrong so far.
+    pub fn counters(&self) -> Counters {
+        self.watcher.counters()
+    }
+
+    /// Hands a message to the connection; it may never arrive. See [`Bus::publish_stored`].
+    ///
+    /// # Errors
+    /// When it is too large, or the connection was closed.
+    pub async fn publish(&self, subject: &str, headers: &[(&str, &str)], payload: Vec<u8>) -> Result<(), TransportError> {
+        self.send(subject, None, headers, payload).await
+    }
+
+    /// The same, with a subject for answers.
+    ///
+    /// # Errors
+    /// When it is too large, or the connection was closed.
+    pub async fn publish_with_reply(
+        &self,
+        subject: &str,
+        reply: &str,
+        headers: &[(&str, &str)],
+        payload: Vec<u8>,
+    ) -> Result<(), TransportError> {
+        self.send(subject, Some(reply), headers, payload).await
+    }
+
+    async fn send(
+        &self,
+        subject: &str,
+        reply: Option<&str>,
+        headers: &[(&str, &str)],
+        payload: Vec<u8>,
+    ) -> Result<(), TransportError> {
+        self.check_size(subject, payload.len())?;
+        let (subject_owned, headers, payload) = (subject.to_owned(), header_map(headers), payload.into());
+        let sent = match reply {
+            Some(reply) => self.client.publish_with_reply_and_headers(subject_owned, reply.to_owned(), headers, payload).await,
+            None => self.client.publish_with_headers(subject_owned, headers, payload).await,
+        };
+        sent.map_err(|error| TransportError::failed(format!("could not publish on {subject}"), error))
+    }
+
+    fn check_size(&self, subject: &str, size: usize) -> Result<(), TransportError> {
+        let max = self.client.max_payload();
+        // Before the first connection the limit is not known; the client checks again.
+        if max > 0 && size > max {
+            return Err(TransportError::TooLarge {
+                what: format!("the message on {subject}"),
+                size: size as u64,
+                max: max as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// A new subject for answers with everything that comes on it and one token below it:
+    /// `<subject>.<n>` tells apart what several messages were answered.
+    ///
+    /// # Errors
+    /// When the connection was closed.
+    pub async fn request_inbox(&self) -> Result<(String, Inbox), TransportError> {
+        let subject = self.client.new_inbox();
+        let inbox = self.subscribe(&format!("{subject}.*")).await?;
+        Ok((subject, inbox))
+    }
+
+    /// Subscribes, also across reconnects.
+    ///
+    /// # Errors
+    /// When the subject is none, or the connection was closed.
+    pub async fn subscribe(&self, subject: &str) -> Result<Inbox, TransportError> {
+        let subscriber = self
+            .client
+            .subscribe(subject.to_owned())
+            .await
+            .map_err(|error| TransportError::failed(format!("could not subscribe to {subject}"), error))?;
+        Ok(Inbox { subscriber })
+    }
+
+    /// Waits until the server has seen everything that was sent before, subscriptions among it.
+    ///
+    /// # Errors
+    /// When there is no connection, or no answer within five seconds.
+    pub async fn flush_roundtrip(&self) -> Result<(), TransportError> {
+        if !self.is_connected() {
+            return Err(TransportError::Disconnected);
+        }
+        // The client's own flush ends at the socket. A message to ourselves has been through the server.
+        let subject = self.client.new_inbox();
+        let mut echo = self.subscribe(&subject).await?;
+        self.publish(&subject, &[], Vec::new()).await?;
+        match timeout(ANSWER, echo.next()).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(TransportError::Disconnected),
+            Err(_) => Err(TransportError::TimedOut("waiting for the NATS server".to_owned())),
+        }
+    }
+
+    /// Unsubscribes, sends what is left, and closes; gives up at `deadline`.
+    pub async fn drain(&self, deadline: Instant) {
+        let mut link = self.watch();
+        let closed = async {
+            if self.client.drain().await.is_ok() {
+                // The sender lives as long as `self`: an error is impossible, and would mean closed.
+                let _closed = link.wait_for(|link| link.closed).await.is_ok();
+            }
+        };
+        if tokio::time::timeout_at(deadline.into(), closed).await.is_err() {
+            tracing::debug!("the connection was not drained in time");
+        }
+    }
+}
+
+/// The messages of a subscription; ends it when dropped.
+#[derive(Debug)]
+pub struct Inbox {
+    subscriber: Subscriber,
+}
+
+impl Inbox {
+    /// The next message; none when the connection was closed. Safe to cancel: no message is lost.
+    pub async fn next(&mut self) -> Option<Message> {
+        self.subscriber.next().await.map(message)
+    }
+}
+
+async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOptions, TransportError> {
+    // The one cryptographic library that is compiled in. When somebody installed it before, that is as well.
+    let _installed = rustls::crypto::ring::default_provider().install_default().is_ok();
+    let (events, delays) = (watcher.clone(), watcher.clone());
+    let mut options = ConnectOptions::new()
+        .name(&settings.name)
+        .subscription_capacity(settings.backlog)
+        .event_callback(move |event| {
+            events.take(&event);
+            std::future::ready(())
+        })
+        .reconnect_delay_callback(move |attempts| delays.delay(attempts));
+    if settings.retry_initial {
+        options = options.retry_on_initial_connect();
+    }
+    if let Some(prefix) = &settings.inbox_prefix {
+        options = options.custom_inbox_prefix(prefix);
+    }
+    if let Some(tls) = &settings.tls {
+        options = options.require_tls(tls.required);
+        if let Some(ca) = &tls.ca {
+            options = options.add_root_certificates(ca.clone());
+        }
+        if let (Some(cert), Some(key)) = (&tls.cert, &tls.key) {
+            options = options.add_client_certificate(cert.clone(), key.clone());
+        }
+    }
+    Ok(match &settings.credentials {
+        None => options,
+        Some(Credentials::CredsFile(path)) => {
+            options.credentials_file(path).await.map_err(|error| TransportError::Credentials(path.clone(), error.into()))?
+        }
+        Some(Credentials::NkeySeed(seed)) => options.nkey(seed.reveal().to_owned()),
+        Some(Credentials::UserPassword { user, password }) => {
+            options.user_and_password(user.clone(), password.reveal().to_owned())
+        }
+        Some(Credentials::Token(token)) => options.token(token.reveal().to_owned()),
+    })
+}
+
+/// A server URL without its password, for messages.
+fn hide_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => {
+            let (start, end) = (url.get(..scheme + 3).unwrap_or_default(), url.get(at..).unwrap_or_default());
+            format!("{start}***{end}")
+        }
+        _ => url.to_owned(),
+    }
+}
+
+fn header_map(headers: &[(&str, &str)]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (key, value) in headers {
+        map.append(*key, *value);
+    }
+    map
+}
+
+fn headers_of(map: &HeaderMap) -> Vec<(String, String)> {
+    map.iter().flat_map(|(key, values)| values.iter().map(|value| (key.to_string(), value.as_str().to_owned()))).collect()
+}
+
+fn message(message: async_nats::Message) -> Message {
+    Message {
+        subject: message.subject.into_string(),
+        reply: message.reply.map(async_nats::Subject::into_string),
+        headers: message.headers.as_ref().map(headers_of).unwrap_or_default(),
+        payload: message.payload.into(),
+        no_responders: message.status == Some(async_nats::StatusCode::NO_RESPONDERS),
+        ..Message::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_not_shown() {
+        for (url, shown) in
+            [("nats://u:p@host:4222", "nats://***@host:4222"), ("tls://host", "tls://host"), ("host:4222", "host:4222")]
+        {
+            assert_eq!(hide_password(url), shown);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What happens to the connection: told to the log, counted, and the pause before each reconnect.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::{ClientError, Event, ServerError};
+use tokio::sync::watch;
+
+use super::super::{Counters, Link};
+
+/// The longest pause between two attempts.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The shortest pause after the server did not accept who we are: that is a person's to repair.
+const REFUSED: Duration = Duration::from_secs(15);
+
+/// Hears of everything that happens to a connection. Clones share what they heard.
+#[derive(Debug, Clone)]
+pub(super) struct Watcher(Arc<Heard>);
+
+#[derive(Debug)]
+struct Heard {
+    servers: usize,
+    link: watch::Sender<Link>,
+    refused: AtomicBool,
+    disconnects: AtomicU64,
+    slow_consumers: AtomicU64,
+    auth_errors: AtomicU64,
+    denied: AtomicU64,
+}
+
+impl Watcher {
+    pub(super) fn new(servers: usize) -> Self {
+        Self(Arc::new(Heard {
+            servers,
+            link: watch::Sender::new(Link::default()),
+            refused: AtomicBool::new(false),
+            disconnects: AtomicU64::new(0),
+            slow_consumers: AtomicU64::new(0),
+            auth_errors: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
+        }))
+    }
+
+    pub(super) fn link(&self) -> watch::Receiver<Link> {
+        self.0.link.subscribe()
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let heard = &self.0;
+        Counters {
+            disconnects: heard.disconnects.load(Ordering::Relaxed),
+            slow_consumers: heard.slow_consumers.load(Ordering::Relaxed),
+            auth_errors: heard.auth_errors.load(Ordering::Relaxed),
+            denied: heard.denied.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn take(&self, event: &Event) {
+        let heard = &self.0;
+        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+        match event {
+            Event::Connected => {
+                heard.refused.store(false, Ordering::Relaxed);
+                heard.link.send_modify(|link| {
+                    link.connected = true;
+                    link.connects += 1;
+                });
+                tracing::info!("connected to NATS");
+            }
+            Event::Disconnected => {
+                count(&heard.disconnects);
+                heard.link.send_modify(|link| link.connected = false);
+                tracing::warn!("lost the connection to NATS");
+            }
+            Event::SlowConsumer(_) | Event::ServerError(ServerError::SlowConsumer(_)) => {
+                count(&heard.slow_consumers);
+                tracing::warn!("messages were dropped: they came faster than they were taken");
+            }
+            Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
+            Event::Draining => tracing::debug!("closing the connection to NATS"),
+            Event::Closed => {
+                heard.link.send_modify(|link| (link.connected, link.closed) = (false, true));
+                tracing::debug!("closed the connection to NATS");
+            }
+            Event::ServerError(ServerError::AuthorizationViolation) => self.refused(&"authorization violation"),
+            Event::ServerError(ServerError::Other(error)) if error.to_lowercase().contains("permissions violation") => {
+                count(&heard.denied);
+                tracing::warn!(%error, "NATS permissions");
+            }
+            // The client has no other form for it while it connects.
+            Event::ClientError(ClientError::Other(error)) if error.contains("authorization violation") => self.refused(error),
+            Event::ServerError(error) => tracing::warn!(%error, "NATS server"),
+            Event::ClientError(error) => tracing::warn!(%error, "NATS client"),
+        }
+    }
+
+    fn refused(&self, error: &dyn std::fmt::Display) {
+        self.0.refused.store(true, Ordering::Relaxed);
+        self.0.auth_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%error, "the NATS server does not accept the credentials");
+    }
+
+    /// The pause before attempt number `attempts` (from 1): none at first, then anything up to a
+    /// bound that doubles, so that a fleet does not come back all at once.
+    pub(super) fn delay(&self, attempts: usize) -> Duration {
+        let first = self.0.link.borrow().connects == 0 && attempts <= self.0.servers;
+        if first {
+            return Duration::ZERO;
+        }
+        let bound = bound(attempts);
+        let jittered = bound.mul_f64(random_share());
+        if self.0.refused.load(Ordering::Relaxed) { REFUSED + jittered } else { jittered }
+    }
+}
+
+/// The upper bound of the pause: 1 s, 2 s, 4 s, ... 30 s.
+fn bound(attempts: usize) -> Duration {
+    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(5);
+    Duration::from_secs(1 << doublings).min(LONGEST)
+}
+
+/// Anything from 0 up to 1.
+fn random_share() -> f64 {
+    // Without randomness the middle is as good as anything.
+    let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
+    f64::from(bits) / (f64::from(u32::MAX) + 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound() {
+        let bounds: Vec<u64> = (1..9).map(|attempt| bound(attempt).as_secs()).collect();
+        assert_eq!(bounds, [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!(bound(usize::MAX), LONGEST);
+    }
+
+    #[test]
+    fn the_first_attempt_is_at_once_and_reconnects_are_spread() {
+        let watcher = Watcher::new(2);
+        assert_eq!((watcher.delay(1), watcher.delay(2)), (Duration::ZERO, Duration::ZERO));
+        watcher.take(&Event::Connected);
+        watcher.take(&Event::Disconnected);
+        let delays: Vec<Duration> = (0..50).map(|_| watcher.delay(4)).collect();
+        assert!(delays.iter().all(|delay| *delay < Duration::from_secs(8)));
+        assert!(delays.iter().max() > delays.iter().min());
+    }
+
+    #[test]
+    fn a_refusal_makes_pauses_long_until_it_is_over() {
+        let watcher = Watcher::new(1);
+        watcher.take(&Event::ClientError(ClientError::Other("authorization violation".into())));
+        assert!(watcher.delay(2) >= REFUSED);
+        watcher.take(&Event::Connected);
+        assert!(watcher.delay(1) < REFUSED);
+        assert_eq!(watcher.counters().auth_errors, 1);
+        assert_eq!(*watcher.link().borrow(), Link { connected: true, connects: 1, closed: false });
+    }
+}

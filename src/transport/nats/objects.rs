@@ -1,0 +1,115 @@
+//! Bundles in the object store. Reading takes no consumer: every chunk is a direct get, so that a
+//! whole fleet may fetch at once and a node needs the right to read one stream and nothing else.
+
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::object_store::{Config, ObjectInfo, ObjectMetadata};
+use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, Stream};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE;
+
+use super::super::{Ensured, TransportError};
+use super::Bus;
+
+/// The size of the pieces an object is stored in: well below every server's limit for a message.
+const CHUNK: usize = 128 * 1024;
+
+impl Bus {
+    /// Makes a bucket exist.
+    ///
+    /// # Errors
+    /// When JetStream is not available or refuses.
+    pub async fn ensure_bucket(&self, bucket: &str, replicas: usize) -> Result<Ensured, TransportError> {
+        match self.jetstream.get_stream(format!("OBJ_{bucket}")).await {
+            Ok(_) => return Ok(Ensured::Unchanged),
+            Err(error) if matches!(error.kind(), GetStreamErrorKind::JetStream(_)) => self.unless_no_stream(error)?,
+            Err(error) => return Err(self.no_jetstream_or(format!("could not look for the bucket {bucket}"), error)),
+        }
+        let config = Config { bucket: bucket.to_owned(), num_replicas: replicas, ..Config::default() };
+        self.jetstream
+            .create_object_store(config)
+            .await
+            .map_err(|error| TransportError::failed(format!("could not create the bucket {bucket}"), error))?;
+        Ok(Ensured::Created)
+    }
+
+    /// Stores an object under `key`; what was there under it is replaced.
+    ///
+    /// # Errors
+    /// When the bucket is not there, or a piece is not acknowledged.
+    pub async fn object_put(&self, bucket: &str, key: &str, content: &[u8]) -> Result<(), TransportError> {
+        let store = self.jetstream.get_object_store(bucket).await.map_err(|error| {
+            // The kind is one for all causes; the stream behind the bucket is what can be missing.
+            self.no_jetstream_or(format!("could not open the bucket {bucket}"), error)
+        })?;
+        let metadata = ObjectMetadata { name: key.to_owned(), chunk_size: Some(CHUNK), ..ObjectMetadata::default() };
+        let mut rest = content;
+        store
+            .put(metadata, &mut rest)
+            .await
+            .map_err(|error| TransportError::failed(format!("could not store obj://{bucket}/{key}"), error))?;
+        Ok(())
+    }
+
+    /// The size of the object under `key`; none when there is none.
+    ///
+    /// # Errors
+    /// When the bucket can't be read.
+    pub async fn object_size(&self, bucket: &str, key: &str) -> Result<Option<u64>, TransportError> {
+        match self.object_info(bucket, key).await {
+            Ok(info) => Ok(Some(info.size as u64)),
+            Err(TransportError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn object_info(&self, bucket: &str, key: &str) -> Result<ObjectInfo, TransportError> {
+        let subject = format!("$O.{bucket}.M.{}", URL_SAFE.encode(key));
+        let url = format!("obj://{bucket}/{key}");
+        let meta = self.bundles(bucket).await?.direct_get_last_for_subject(subject).await;
+        let meta = meta.map_err(|error| self.unread(&url, error))?;
+        let info: ObjectInfo = serde_json::from_slice(&meta.payload)
+            .map_err(|error| TransportError::failed(format!("could not read what {url} is"), error))?;
+        if info.deleted { Err(TransportError::NotFound(url)) } else { Ok(info) }
+    }
+
+    /// The stream behind a bucket; whether it is there shows when it is read.
+    async fn bundles(&self, bucket: &str) -> Result<Stream<()>, TransportError> {
+        let stream = self.jetstream.get_stream_no_info(format!("OBJ_{bucket}")).await;
+        stream.map_err(|error| TransportError::failed(format!("could not read the bucket {bucket}"), error))
+    }
+
+    fn unread(&self, url: &str, error: DirectGetError) -> TransportError {
+        match error.kind() {
+            DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),
+            DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
+            _ => self.no_jetstream_or(format!("could not read {url}"), error),
+        }
+    }
+
+    /// Reads the object under `key`, when it has at most `max` bytes.
+    ///
+    /// # Errors
+    /// When it is not there, too large, or changes while it is read.
+    pub async fn object_get(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, TransportError> {
+        let url = format!("obj://{bucket}/{key}");
+        let info = self.object_info(bucket, key).await?;
+        if info.size as u64 > max {
+            return Err(TransportError::TooLarge { what: url, size: info.size as u64, max });
+        }
+        let stream = self.bundles(bucket).await?;
+        let chunks = format!("$O.{bucket}.C.{}", info.nuid);
+        let mut content = Vec::with_capacity(info.size);
+        let mut next = 1;
+        while content.len() < info.size {
+            let chunk = stream.direct_get_next_for_subject(chunks.as_str(), Some(next)).await;
+            let chunk = chunk.map_err(|error| self.unread(&url, error))?;
+            next = chunk.sequence + 1;
+            content.extend_from_slice(&chunk.payload);
+            // What the metadata says may be a lie.
+            if chunk.payload.is_empty() || content.len() > info.size {
+                return Err(TransportError::failed(format!("could not read {url}"), "its pieces are not of the size it says"));
+            }
+        }
+        Ok(content)
+    }
+}

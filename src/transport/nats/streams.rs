@@ -1,0 +1,298 @@
+//! JetStream: stored publishes, streams, and reading them.
+
+use std::collections::BTreeMap;
+
+use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig, OrderedErrorKind};
+use async_nats::jetstream::consumer::{DeliverPolicy, push};
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::Config;
+use async_nats::jetstream::{self, ErrorCode};
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use tokio::time::timeout;
+
+use super::super::{Cause, Ensured, From, Message, StreamSpec, TransportError};
+use super::{ANSWER, Bus, header_map, message};
+
+impl Bus {
+    /// Publishes, and waits until a stream has stored it; gives its place there.
+    ///
+    /// # Errors
+    /// When there is no connection, no stream takes the subject, the server has no JetStream, or
+    /// there is no answer within five seconds. After a time-out it may have been stored.
+    pub async fn publish_stored(&self, subject: &str, headers: &[(&str, &str)], payload: Vec<u8>) -> Result<u64, TransportError> {
+        if !self.is_connected() {
+            return Err(TransportError::Disconnected);
+        }
+        self.check_size(subject, payload.len())?;
+        let failed = |error: PublishError| match error.kind() {
+            PublishErrorKind::StreamNotFound => {
+                if self.has_jetstream() {
+                    TransportError::NoStream(subject.to_owned())
+                } else {
+                    TransportError::NoJetStream
+                }
+            }
+            PublishErrorKind::TimedOut => TransportError::TimedOut(format!("storing a message on {subject}")),
+            _ => TransportError::failed(format!("could not store a message on {subject}"), error),
+        };
+        let publish = PublishMessage::build().payload(payload.into()).headers(header_map(headers));
+        let ack = self.jetstream.send_publish(subject.to_owned(), publish).await.map_err(failed)?;
+        Ok(ack.await.map_err(failed)?.sequence)
+    }
+
+    fn has_jetstream(&self) -> bool {
+        self.client.try_server_info().is_some_and(|info| info.jetstream)
+    }
+
+    pub(super) fn no_jetstream_or(&self, doing: String, error: impl Into<Cause>) -> TransportError {
+        if !self.is_connected() {
+            TransportError::Disconnected
+        } else if self.has_jetstream() {
+            TransportError::failed(doing, error)
+        } else {
+            TransportError::NoJetStream
+        }
+    }
+
+    /// Passes when the error says that the stream does not exist.
+    pub(super) fn unless_no_stream(&self, error: GetStreamError) -> Result<(), TransportError> {
+        match error.kind() {
+            GetStreamErrorKind::JetStream(cause) if cause.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(()),
+            GetStreamErrorKind::JetStream(cause)
+                if [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT]
+                    .contains(&cause.error_code()) =>
+            {
+                Err(TransportError::NoJetStream)
+            }
+            _ => Err(self.no_jetstream_or("could not ask for a stream".to_owned(), error)),
+        }
+    }
+
+    /// Makes a stream exist with these settings; other settings of an existing one stay.
+    ///
+    /// # Errors
+    /// When JetStream is not available or refuses.
+    pub async fn ensure_stream(&self, spec: &StreamSpec) -> Result<Ensured, TransportError> {
+        let existing = match self.jetstream.get_stream(&spec.name).await {
+            Ok(stream) => Some(stream.cached_info().config.clone()),
+            Err(error) => {
+                self.unless_no_stream(error)?;
+                None
+            }
+        };
+        let doing = |what: &str| format!("could not {what} the stream {}", spec.name);
+        let Some(mut config) = existing else {
+            let mut config = Config { name: spec.name.clone(), ..Config::default() };
+            bring_to(&mut config, spec);
+            self.jetstream.create_stream(config).await.map_err(|error| TransportError::failed(doing("create"), error))?;
+            return Ok(Ensured::Created);
+        };
+        let changes = bring_to(&mut config, spec);
+        if changes.is_empty() {
+            return Ok(Ensured::Unchanged);
+        }
+        self.jetstream.update_stream(config).await.map_err(|error| TransportError::failed(doing("change"), error))?;
+        Ok(Ensured::Updated(changes))
+    }
+
+    async fn stream(&self, name: &str) -> Result<jetstream::stream::Stream, TransportError> {
+        match self.jetstream.get_stream(name).await {
+            Ok(stream) => Ok(stream),
+            Err(error) => {
+                self.unless_no_stream(error)?;
+                Err(TransportError::NoStream(name.to_owned()))
+            }
+        }
+    }
+
+    /// The last message of every subject that `filter` matches, by subject.
+    ///
+    /// # Errors
+    /// When the stream is not there, or the messages stop coming.
+    pub async fn last_per_subject(&self, stream: &str, filter: &str) -> Result<Vec<Message>, TransportError> {
+        let doing = || format!("could not read the stream {stream}");
+        let consumer = self.consumer(stream, filter, DeliverPolicy::LastPerSubject).await?;
+        let mut latest = BTreeMap::new();
+        if consumer.cached_info().num_pending == 0 {
+            return Ok(Vec::new());
+        }
+        let mut messages = consumer.messages().await.map_err(|error| TransportError::failed(doing(), error))?;
+        loop {
+            let next = timeout(ANSWER, messages.next())
+                .await
+                .map_err(|_| TransportError::TimedOut(format!("reading the stream {stream}")))?;
+            let next = next.ok_or(TransportError::Disconnected)?.map_err(|error| TransportError::failed(doing(), error))?;
+            let pending = next.info().map_err(|error| TransportError::failed(doing(), error))?.pending;
+            let message = stored(next)?;
+            // After a loss the client goes on with all messages, not only the last ones: later ones win.
+            latest.insert(message.subject.clone(), message);
+            if pending == 0 {
+                return Ok(latest.into_values().collect());
+            }
+        }
+    }
+
+    /// Reads a stream from a point on, and goes on with what is stored later, also across reconnects.
+    ///
+    /// # Errors
+    /// When the stream is not there, or may not be read.
+    pub async fn follow(&self, stream: &str, filter: &str, from: From) -> Result<Feed, TransportError> {
+        let (policy, first) = match from {
+            From::Beginning => (DeliverPolicy::All, 0),
+            From::New => {
+                let first = self.stream(stream).await?.cached_info().state.last_sequence + 1;
+                (DeliverPolicy::ByStartSequence { start_sequence: first }, first)
+            }
+            From::Since(time) => {
+                let start_time = async_nats::datetime::from_nanos(time.as_nanosecond())
+                    .map_err(|error| TransportError::failed(format!("could not read the stream {stream} from {time}"), error))?;
+                (DeliverPolicy::ByStartTime { start_time }, 0)
+            }
+        };
+        let since = if let From::Since(time) = from { Some(time) } else { None };
+        let consumer = self.consumer(stream, filter, policy).await?;
+        let backlog = consumer.cached_info().num_pending;
+        let messages = consumer
+            .messages()
+            .await
+            .map_err(|error| TransportError::failed(format!("could not read the stream {stream}"), error))?;
+        Ok(Feed { messages: Box::new(messages), stream: stream.to_owned(), backlog, first, since })
+    }
+
+    async fn consumer(
+        &self,
+        stream: &str,
+        filter: &str,
+        deliver_policy: DeliverPolicy,
+    ) -> Result<jetstream::consumer::Consumer<OrderedConfig>, TransportError> {
+        let config = push::OrderedConfig {
+            deliver_subject: self.client.new_inbox(),
+            filter_subject: filter.to_owned(),
+            deliver_policy,
+            ..OrderedConfig::default()
+        };
+        self.stream(stream)
+            .await?
+            .create_consumer(config)
+            .await
+            .map_err(|error| TransportError::failed(format!("could not read the stream {stream}"), error))
+    }
+}
+
+/// The messages of a stream, in order, without gaps.
+pub struct Feed {
+    // Large, and moved around.
+    messages: Box<Ordered>,
+    stream: String,
+    backlog: u64,
+    first: u64,
+    since: Option<Timestamp>,
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feed").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Feed {
+    /// How many messages there were already when it began.
+    pub fn backlog(&self) -> u64 {
+        self.backlog
+    }
+
+    /// The next message; none when the connection was closed. Safe to cancel: no message is lost.
+    ///
+    /// # Errors
+    /// When the stream is gone, or can't be read any more.
+    pub async fn next(&mut self) -> Option<Result<Message, TransportError>> {
+        loop {
+            let next = self.messages.next().await?;
+            // Only says that the server was away: the client then makes itself a new consumer.
+            if next.as_ref().is_err_and(|error| error.kind() == OrderedErrorKind::MissingHeartbeat) {
+                continue;
+            }
+            let message = next
+                .map_err(|error| TransportError::failed(format!("could not read the stream {}", self.stream), error))
+                .and_then(stored);
+            // When the connection is lost before the first message, the client starts again from the beginning.
+            let early = |message: &Message| {
+                message.seq.is_some_and(|seq| seq < self.first)
+                    || self.since.is_some_and(|since| message.time.is_some_and(|time| time < since))
+            };
+            if !message.as_ref().is_ok_and(early) {
+                return Some(message);
+            }
+        }
+    }
+}
+
+fn stored(stored: jetstream::Message) -> Result<Message, TransportError> {
+    let (seq, time) = stored
+        .info()
+        .map(|info| (info.stream_sequence, info.published))
+        .map_err(|error| TransportError::failed("could not read a message of a stream", error))?;
+    Ok(Message {
+        seq: Some(seq),
+        time: Timestamp::from_nanosecond(time.unix_timestamp_nanos()).ok(),
+        reply: None,
+        ..message(stored.message)
+    })
+}
+
+/// Changes `config` to what `spec` says; gives each change in words.
+fn bring_to(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
+    // -1 is how the server writes "no bound".
+    let bound = |value: Option<u64>| value.map_or(-1, |value| i64::try_from(value).unwrap_or(i64::MAX));
+    let mut changes = Vec::new();
+    let mut set = |name: &str, old: String, new: String| {
+        if old != new {
+            changes.push(format!("{name} {old} → {new}"));
+        }
+    };
+    set("subjects", config.subjects.join(" "), spec.subjects.join(" "));
+    config.subjects.clone_from(&spec.subjects);
+    let max_age = spec.max_age.unwrap_or_default();
+    set("max_age", format!("{:?}", config.max_age), format!("{max_age:?}"));
+    config.max_age = max_age;
+    set("max_bytes", config.max_bytes.to_string(), bound(spec.max_bytes).to_string());
+    config.max_bytes = bound(spec.max_bytes);
+    set("max_per_subject", config.max_messages_per_subject.to_string(), bound(spec.max_per_subject).to_string());
+    config.max_messages_per_subject = bound(spec.max_per_subject);
+    set("allow_direct", config.allow_direct.to_string(), spec.allow_direct.to_string());
+    config.allow_direct = spec.allow_direct;
+    set("dedupe_window", format!("{:?}", config.duplicate_window), format!("{:?}", spec.dedupe_window));
+    config.duplicate_window = spec.dedupe_window;
+    set("replicas", config.num_replicas.to_string(), spec.replicas.to_string());
+    config.num_replicas = spec.replicas;
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn differences_of_streams_are_said_in_words() {
+        let spec = StreamSpec {
+            name: "S".into(),
+            subjects: vec!["a.>".into()],
+            max_age: Some(Duration::from_secs(60)),
+            max_bytes: None,
+            max_per_subject: Some(1),
+            allow_direct: true,
+            dedupe_window: Duration::from_secs(60),
+            replicas: 1,
+        };
+        let mut config = Config::default();
+        bring_to(&mut config, &spec);
+        assert_eq!(bring_to(&mut config, &spec), Vec::<String>::new());
+        config.max_age = Duration::from_secs(30);
+        config.max_messages_per_subject = -1;
+        assert_eq!(bring_to(&mut config, &spec), ["max_age 30s → 60s", "max_per_subject -1 → 1"]);
+    }
+}

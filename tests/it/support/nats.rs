@@ -1,0 +1,139 @@
+//! A real nats-server, as a child, for as long as the value lives.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// What the server is to be.
+#[derive(Default)]
+pub struct Options {
+    /// With JetStream, in a directory of its own.
+    pub jetstream: bool,
+    /// More lines of configuration: `authorization {...}`, `accounts {...}`.
+    pub config: String,
+    /// The port; a free one when 0.
+    pub port: u16,
+}
+
+/// A server that ends with this value. What it stored stays until then, across [`NatsServer::restart`].
+pub struct NatsServer {
+    binary: PathBuf,
+    dir: TempDir,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl NatsServer {
+    /// Starts the server that the environment names; see [`binaries`].
+    pub fn start(options: &Options) -> Self {
+        Self::start_binary(&binaries()[0], options)
+    }
+
+    /// Starts this server.
+    pub fn start_binary(binary: &Path, options: &Options) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let port = if options.port == 0 { free_port() } else { options.port };
+        let jetstream = if options.jetstream {
+            format!("jetstream {{ store_dir: \"{}\" }}\n", dir.path().join("store").display())
+        } else {
+            String::new()
+        };
+        let text = format!("host: 127.0.0.1\nport: {port}\nserver_name: test\n{jetstream}{}", options.config);
+        std::fs::write(dir.path().join("nats.conf"), text).unwrap();
+        let mut server = Self { binary: binary.to_owned(), dir, port, child: None };
+        server.up();
+        server
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Kills it as a power cut would.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it again after [`NatsServer::kill`], on the same port, with what it stored.
+    pub fn up(&mut self) {
+        let mut child = Command::new(&self.binary)
+            .arg("-c")
+            .arg(self.dir.path().join("nats.conf"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("could not start {}: {error}", self.binary.display()));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        self.child = Some(child);
+        let (said, heard) = mpsc::channel();
+        // Reads until the server ends, so that its pipe never fills.
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _tested = said.send(line);
+            }
+        });
+        let mut seen = Vec::new();
+        loop {
+            match heard.recv_timeout(Duration::from_secs(10)) {
+                Ok(line) if line.contains("Server is ready") => return,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("{} did not get ready:\n{}", self.binary.display(), seen.join("\n")),
+            }
+        }
+    }
+
+    /// Kills it and starts it again.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.up();
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ended = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The servers to test with: `NATS_SERVERS` (paths with colons), else `NATS_SERVER`, else the one on
+/// `PATH` when it is new enough, else the one that `tests/tools/get-nats-server.sh` got.
+pub fn binaries() -> Vec<PathBuf> {
+    if let Some(list) = std::env::var_os("NATS_SERVERS").filter(|list| !list.is_empty()) {
+        return std::env::split_paths(&list).collect();
+    }
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/trixie/usr/sbin/nats-server");
+    let named = std::env::var_os("NATS_SERVER").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let on_path = std::env::var_os("PATH")
+        .and_then(|path| std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file()))
+        .filter(|file| is_new_enough(file));
+    match named.or(on_path).or(Some(fetched).filter(|file| file.is_file())) {
+        Some(binary) => vec![binary],
+        None => panic!(
+            "these tests need a nats-server of 2.10 or later: run tests/tools/get-nats-server.sh target/tools, or set NATS_SERVER"
+        ),
+    }
+}
+
+/// `nats-server: v2.10.27`
+fn is_new_enough(binary: &Path) -> bool {
+    let Ok(output) = Command::new(binary).arg("--version").output() else { return false };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = text.trim().rsplit(['v', ' ']).next().unwrap_or_default().split('.').map(|part| part.parse::<u64>().ok());
+    (numbers.next().flatten(), numbers.next().flatten()) >= (Some(2), Some(10))
+}

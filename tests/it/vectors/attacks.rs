@@ -1,0 +1,678 @@
+//! Messages that must be refused: none gets in, each is refused with its own code.
+
+use std::collections::{BTreeMap, HashSet};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ensign::trust::{Code, Limits, Opened, Pin, PublicKey, Seen, TrustedBundle, Verifier, open_bundle};
+use ensign::wire::report::ChannelState;
+use ensign::wire::{COMMAND_TYPE, MAX_ENVELOPE, Subjects, TRUST_TYPE, digest};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{ID, NOW, apply, check_files, ensure, files, folder, read, sealed, short, signed, with};
+
+const ON: &str = "ensign.v1.prod.cmd.ensure.node.web1";
+const ALICE: &[(&str, u8)] = &[("alice", 11)];
+const ROOTS: &[(&str, u8)] = &[("root-1", 1), ("root-2", 2)];
+
+/// The node that is attacked.
+#[derive(Serialize, Deserialize)]
+struct Setup {
+    fleet: String,
+    node: String,
+    groups: Vec<String>,
+    roots: Vec<String>,
+    threshold: u32,
+    /// The envelope of the bundle in force.
+    trust: String,
+}
+
+/// A message, and what comes of it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attack {
+    about: String,
+    /// A code; `accepted`, `seen` and `not_selected` for what is no attack.
+    expect: String,
+    at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    message: String,
+    /// Spaces are added to the message until it has this size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pad_to: Option<usize>,
+    /// The message is a trust bundle, to follow the one in force.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_trust: bool,
+    /// Another bundle in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trust: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limits: Option<LocalLimits>,
+    /// Digests of accepted commands by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    seen: BTreeMap<Uuid, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    channels: BTreeMap<String, ChannelState>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LocalLimits {
+    types: Option<Vec<String>>,
+    paths: Option<Vec<String>>,
+    exec: bool,
+    fetch_hosts: Option<Vec<String>>,
+    apply: bool,
+}
+
+struct Memory<'a>(&'a Attack);
+
+impl Seen for Memory<'_> {
+    fn seen(&self, id: Uuid) -> Option<String> {
+        self.0.seen.get(&id).cloned()
+    }
+
+    fn channel(&self, name: &str) -> Option<ChannelState> {
+        self.0.channels.get(name).cloned()
+    }
+}
+
+fn bundle() -> Value {
+    json!({
+        "fleet": "prod", "version": 7, "expires": "2027-01-01T00:00:00Z",
+        "root": {"threshold": 2, "keys": [short(1), short(2), short(3)]},
+        "keys": [
+            {"id": "alice", "key": short(11)},
+            {"id": "bob", "key": short(12)},
+            {"id": "ci", "key": short(13)},
+            {"id": "gone", "key": short(14)},
+            {"id": "past", "key": short(15), "not_after": "2026-11-20T10:00:00Z"},
+            {"id": "future", "key": short(16), "not_before": "2026-11-20T11:00:00Z"},
+            {"id": "release-1", "key": short(17)},
+            {"id": "release-2", "key": short(18)},
+        ],
+        "revoked": ["gone"],
+        "rules": [
+            {"keys": ["alice", "gone", "past", "future"]},
+            {"keys": ["bob"], "actions": ["ensure"], "types": ["file", "archive"], "names": ["/srv/www/**"], "max_nodes": 2},
+            {"keys": ["ci"], "noop_only": true},
+            {"keys": ["release-*"], "actions": ["apply"], "channels": ["base"], "quorum": 2},
+        ],
+    })
+}
+
+fn trust(bundle: &Value, by: &[(&str, u8)]) -> String {
+    sealed(TRUST_TYPE, &bundle.to_string(), by)
+}
+
+fn setup() -> Setup {
+    Setup {
+        fleet: "prod".into(),
+        node: "web1".into(),
+        groups: vec!["web".into()],
+        roots: vec![short(1), short(2), short(3)],
+        threshold: 2,
+        trust: trust(&bundle(), ROOTS),
+    }
+}
+
+fn attack(expect: &str, about: &str, message: String) -> Attack {
+    Attack {
+        about: about.into(),
+        expect: expect.into(),
+        at: NOW.into(),
+        subject: Some(ON.into()),
+        message,
+        pad_to: None,
+        is_trust: false,
+        trust: None,
+        limits: None,
+        seen: BTreeMap::new(),
+        channels: BTreeMap::new(),
+    }
+}
+
+fn nginx() -> Value {
+    ensure("service", json!({"name": "nginx", "ensure": "running"}))
+}
+
+fn www(properties: Value) -> String {
+    signed(&ensure("file", properties), &[("bob", 12)])
+}
+
+fn changed(pointer: &str, change: Value) -> String {
+    signed(&with(nginx(), pointer, change), ALICE)
+}
+
+fn raw(payload: &str) -> String {
+    sealed(COMMAND_TYPE, payload, ALICE)
+}
+
+/// The identity as public key and as R, and S = 0: valid for any message where small-order points are taken.
+fn small_order() -> String {
+    let mut signature = [0; 64];
+    signature[0] = 1;
+    let value = json!({
+        "payloadType": COMMAND_TYPE,
+        "payload": STANDARD.encode(nginx().to_string()),
+        "signatures": [{"keyid": "alice", "sig": STANDARD.encode(signature)}],
+    });
+    value.to_string()
+}
+
+/// The same signature with the group order added to S, which is valid where S is not checked.
+fn malleable() -> String {
+    const ORDER: [u8; 32] = [
+        0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 0, 0x10,
+    ];
+    let mut value: Value = serde_json::from_str(&signed(&nginx(), ALICE)).unwrap();
+    let mut signature = STANDARD.decode(value["signatures"][0]["sig"].as_str().unwrap()).unwrap();
+    let mut carry = 0;
+    for (byte, add) in signature[32..].iter_mut().zip(ORDER) {
+        let sum = u16::from(*byte) + u16::from(add) + carry;
+        (*byte, carry) = (sum.to_le_bytes()[0], sum >> 8);
+    }
+    value["signatures"][0]["sig"] = json!(STANDARD.encode(signature));
+    value.to_string()
+}
+
+fn edited(pointer: &str, change: Value) -> String {
+    with(serde_json::from_str(&signed(&nginx(), ALICE)).unwrap(), pointer, change).to_string()
+}
+
+fn controls() -> Vec<(&'static str, Attack)> {
+    let seen = BTreeMap::from([(ID.parse().unwrap(), digest(nginx().to_string().as_bytes()))]);
+    let release = signed(&apply(1, 43, "b"), &[("release-1", 17), ("release-2", 18)]);
+    let mut noop = with(nginx(), "/options/noop", json!(true));
+    noop["to"] = json!({"all": true});
+    vec![
+        ("control", attack("accepted", "No attack: what all the others differ from.", signed(&nginx(), ALICE))),
+        (
+            "control-seen",
+            Attack { seen, ..attack("seen", "No attack: the same again, to be answered and not run.", signed(&nginx(), ALICE)) },
+        ),
+        (
+            "control-by-hand",
+            Attack {
+                subject: None,
+                ..attack("accepted", "No attack: the same envelope, carried in a file.", signed(&nginx(), ALICE))
+            },
+        ),
+        ("control-path", attack("accepted", "No attack: a path that its rule allows.", www(json!({"name": "/srv/www/a/b"})))),
+        (
+            "control-noop",
+            Attack {
+                subject: Some("ensign.v1.prod.cmd.ensure.all".into()),
+                ..attack("accepted", "No attack: a dry run by a key for dry runs.", signed(&noop, &[("ci", 13)]))
+            },
+        ),
+        ("control-quorum", Attack { subject: None, ..attack("accepted", "No attack: signed by two.", release) }),
+        (
+            "control-where",
+            Attack {
+                subject: None,
+                ..attack("not_selected", "No attack: for others.", changed("/to", json!({"all": true, "where": "false"})))
+            },
+        ),
+        (
+            "control-trust",
+            Attack {
+                is_trust: true,
+                ..attack("accepted", "No attack: the next bundle.", trust(&with(bundle(), "/version", json!(8)), ROOTS))
+            },
+        ),
+    ]
+}
+
+fn signatures() -> Vec<(&'static str, Attack)> {
+    let value: Value = serde_json::from_str(&signed(&nginx(), ALICE)).unwrap();
+    let other = STANDARD.encode(with(nginx(), "/action/ensure/properties/name", json!("sshd")).to_string());
+    vec![
+        (
+            "forged",
+            attack("bad_signature", "Signed by another key in the name of a known one.", signed(&nginx(), &[("alice", 99)])),
+        ),
+        ("unknown-key", attack("unknown_key", "Signed by a key that nobody trusts.", signed(&nginx(), &[("mallory", 99)]))),
+        ("unsigned", attack("unknown_key", "No signature at all.", signed(&nginx(), &[]))),
+        (
+            "root-key",
+            attack("unknown_key", "Signed by a root key, which may change trust and nothing else.", signed(&nginx(), ROOTS)),
+        ),
+        (
+            "swapped-payload",
+            attack("bad_signature", "The signature of one command under another.", edited("/payload", json!(other))),
+        ),
+        (
+            "swapped-type",
+            attack("bad_signature", "The payload type changed after signing.", edited("/payloadType", json!(TRUST_TYPE))),
+        ),
+        ("small-order", attack("bad_signature", "A signature that weak verifiers take for any message.", small_order())),
+        ("malleable", attack("bad_signature", "A second encoding of a good signature.", malleable())),
+        ("cut-signature", attack("bad_signature", "Half a signature.", edited("/signatures/0/sig", json!("AAAA")))),
+        (
+            "wrong-type",
+            attack("wrong_type", "Signed as something else.", sealed("application/json", &nginx().to_string(), ALICE)),
+        ),
+        (
+            "trust-as-command",
+            attack("wrong_type", "A trust bundle in the place of a command.", sealed(TRUST_TYPE, &bundle().to_string(), ALICE)),
+        ),
+        ("revoked-key", attack("revoked_key", "Signed by a revoked key.", signed(&nginx(), &[("gone", 14)]))),
+        ("key-too-old", attack("key_not_valid", "Signed by a key after its time.", signed(&nginx(), &[("past", 15)]))),
+        ("key-too-young", attack("key_not_valid", "Signed by a key before its time.", signed(&nginx(), &[("future", 16)]))),
+        (
+            "quorum-one-key-twice",
+            Attack {
+                subject: None,
+                ..attack(
+                    "not_allowed",
+                    "Two signatures by one key, under two names.",
+                    signed(&apply(1, 43, "b"), &[("release-1", 17), ("release-2", 17)]),
+                )
+            },
+        ),
+        (
+            "quorum-with-stranger",
+            Attack {
+                subject: None,
+                ..attack(
+                    "not_allowed",
+                    "Two keys, one of another rule.",
+                    signed(&apply(1, 43, "b"), &[("release-1", 17), ("bob", 12)]),
+                )
+            },
+        ),
+        ("not-base64", attack("bad_envelope", "A payload that is not base64.", edited("/payload", json!("***")))),
+        ("base64-url", attack("bad_envelope", "The other alphabet of base64.", edited("/signatures/0/sig", json!("_-8=")))),
+        ("unknown-envelope-key", attack("bad_envelope", "An algorithm of the sender's choice.", edited("/alg", json!("none")))),
+        (
+            "duplicate-envelope-key",
+            attack("bad_envelope", "Two payloads.", value.to_string().replacen('{', &format!("{{\"payload\":\"{other}\","), 1)),
+        ),
+        (
+            "many-signatures",
+            attack("bad_envelope", "More signatures than are looked at.", signed(&nginx(), &[("alice", 99); 17])),
+        ),
+        ("deep-envelope", attack("bad_envelope", "Nested without end.", "[".repeat(60_000))),
+        ("not-json", attack("bad_envelope", "No JSON.", "ensure nginx".into())),
+        ("empty", attack("bad_envelope", "Nothing.", String::new())),
+        (
+            "oversized",
+            Attack {
+                pad_to: Some(MAX_ENVELOPE + 1),
+                ..attack("too_large", "A good one, one byte too large.", signed(&nginx(), ALICE))
+            },
+        ),
+    ]
+}
+
+fn forms() -> Vec<(&'static str, Attack)> {
+    let text = nginx().to_string();
+    let twice = |key: &str, value: &str| raw(&text.replacen('{', &format!("{{\"{key}\":{value},"), 1));
+    let deep = with(nginx(), "/action/ensure/properties/x", json!("DEEP")).to_string();
+    let deep = deep.replace("\"DEEP\"", &format!("{}{}", "[".repeat(70), "]".repeat(70)));
+    vec![
+        (
+            "duplicate-key",
+            attack("malformed", "Two audiences: one reader takes the first, another the last.", twice("to", r#"{"all":true}"#)),
+        ),
+        (
+            "duplicate-property",
+            attack(
+                "malformed",
+                "Two names, deep inside.",
+                raw(&text.replace(r#""name":"nginx""#, r#""name":"nginx","name":"sshd""#)),
+            ),
+        ),
+        ("unknown-field", attack("malformed", "A field that this version does not know.", changed("/sudo", json!(true)))),
+        (
+            "unknown-option",
+            attack("malformed", "An option that this version does not know.", changed("/options/force", json!(true))),
+        ),
+        (
+            "unknown-action",
+            attack("malformed", "An action that this version does not know.", changed("/action", json!({"reboot": {}}))),
+        ),
+        (
+            "two-actions",
+            attack("malformed", "Two actions.", changed("/action/apply", apply(1, 1, "a")["action"]["apply"].clone())),
+        ),
+        ("trailing", attack("malformed", "Something after the command.", raw(&format!("{text} {{}}")))),
+        ("deep-nesting", attack("malformed", "Nested too deep.", raw(&deep))),
+        ("two-selectors", attack("malformed", "Two audiences at once.", changed("/to", json!({"nodes": ["web1"], "all": true})))),
+        ("empty-audience", attack("malformed", "For nobody, or for everybody?", changed("/to", json!({})))),
+        ("empty-nodes", attack("malformed", "An empty list of nodes.", changed("/to", json!({"nodes": []})))),
+        ("all-false", attack("malformed", "Not for all.", changed("/to", json!({"all": false})))),
+        ("wildcard-node", attack("malformed", "A node that is a pattern.", changed("/to", json!({"nodes": ["*"]})))),
+        ("window-too-long", attack("malformed", "Valid for an hour.", changed("/expires", json!("2026-11-20T11:00:00Z")))),
+        ("window-backwards", attack("malformed", "Over before it began.", changed("/expires", json!("2026-11-20T09:59:00Z")))),
+        (
+            "name-with-newline",
+            attack("malformed", "A name of two lines.", changed("/action/ensure/properties/name", json!("a\nb"))),
+        ),
+        ("name-missing", attack("malformed", "No name.", changed("/action/ensure/properties", json!({"ensure": "running"})))),
+        (
+            "ensure-in-channel",
+            attack(
+                "malformed",
+                "A single resource that would move a channel.",
+                changed("/channel", json!({"name": "base", "epoch": 1, "serial": 9})),
+            ),
+        ),
+    ]
+}
+
+fn context() -> Vec<(&'static str, Attack)> {
+    let at = |at: &str, attack: Attack| Attack { at: at.into(), ..attack };
+    let on = |subject: &str, attack: Attack| Attack { subject: Some(subject.into()), ..attack };
+    let known = |epoch, serial, digit: &str, expect, about| Attack {
+        subject: None,
+        channels: BTreeMap::from([("base".into(), ChannelState { epoch: 2, serial: 42, digest: "a".repeat(64) })]),
+        ..attack(expect, about, signed(&apply(epoch, serial, digit), ALICE))
+    };
+    let good = || signed(&nginx(), ALICE);
+    let seen = BTreeMap::from([(ID.parse().unwrap(), "0".repeat(64))]);
+    let old = trust(&with(bundle(), "/expires", json!("2026-11-20T10:00:59Z")), ROOTS);
+    vec![
+        ("wrong-fleet", attack("wrong_fleet", "Signed for the test fleet.", changed("/fleet", json!("test")))),
+        (
+            "redirect",
+            attack("not_for_me", "Signed for another node, sent to this one.", changed("/to", json!({"nodes": ["db1"]}))),
+        ),
+        (
+            "redirect-group",
+            on(
+                "ensign.v1.prod.cmd.ensure.group.web",
+                attack("not_for_me", "Signed for another group.", changed("/to", json!({"groups": ["db"]}))),
+            ),
+        ),
+        ("expired", at("2026-11-20T10:05:31Z", attack("expired", "Kept, and sent later.", good()))),
+        ("not-yet-valid", at("2026-11-20T09:59:29Z", attack("not_yet_valid", "From the future.", good()))),
+        ("clock-1970", at("1970-01-01T00:00:10Z", attack("not_yet_valid", "To a node that has lost the time.", good()))),
+        ("held-back", attack("not_yet_valid", "Before its own time.", changed("/not_before", json!("2026-11-20T10:04:00Z")))),
+        ("replay-other-digest", Attack { seen, ..attack("replayed", "Another command under an id that was used.", good()) }),
+        ("stale-serial", known(2, 41, "c", "stale_serial", "Back to an earlier state.")),
+        ("stale-epoch", known(1, 99, "c", "stale_serial", "Back to an earlier epoch.")),
+        ("same-serial", known(2, 42, "c", "serial_conflict", "Other content under the same serial.")),
+        ("serial-jump", known(2, 1_000_043, "c", "serial_jump", "Ahead until no serial is left.")),
+        ("epoch-jump", known(u64::MAX, 1, "c", "serial_jump", "Ahead until no epoch is left.")),
+        (
+            "trust-expired",
+            Attack { trust: Some(old), ..attack("trust_expired", "To a node that was kept from newer trust.", good()) },
+        ),
+        (
+            "subject-of-all",
+            on("ensign.v1.prod.cmd.ensure.all", attack("subject_mismatch", "Signed for one node, sent to all.", good())),
+        ),
+        (
+            "subject-action",
+            on("ensign.v1.prod.cmd.apply.node.web1", attack("subject_mismatch", "Sent as another action.", good())),
+        ),
+        (
+            "subject-fleet",
+            on("ensign.v1.test.cmd.ensure.node.web1", attack("subject_mismatch", "Sent through another fleet.", good())),
+        ),
+        (
+            "bad-where",
+            Attack {
+                subject: None,
+                ..attack("bad_where", "A condition that means nothing.", changed("/to", json!({"all": true, "where": "("})))
+            },
+        ),
+    ]
+}
+
+fn permissions() -> Vec<(&'static str, Attack)> {
+    let bob = |value: Value| signed(&value, &[("bob", 12)]);
+    let file = || ensure("file", json!({"name": "/srv/www/a"}));
+    let limited = |limits: Value, message: String, about| {
+        let mut all = json!({"types": null, "paths": null, "exec": true, "fetch_hosts": null, "apply": true});
+        all.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
+        let limits = Some(serde_json::from_value(all).unwrap());
+        Attack { subject: None, limits, ..attack("local_limit", about, message) }
+    };
+    let alice = |kind: &str, properties| signed(&ensure(kind, properties), ALICE);
+    vec![
+        ("policy-type", attack("not_allowed", "A type outside the rule.", bob(nginx()))),
+        ("policy-name", attack("not_allowed", "A path outside the rule.", www(json!({"name": "/etc/passwd"})))),
+        (
+            "policy-dotdot",
+            attack("not_allowed", "A path that leaves by `..`.", www(json!({"name": "/srv/www/../../etc/passwd"}))),
+        ),
+        ("policy-prefix", attack("not_allowed", "A neighbour whose name begins alike.", www(json!({"name": "/srv/www2/a"})))),
+        (
+            "policy-template",
+            attack("not_allowed", "A path that the node would make.", www(json!({"name": "/srv/www/{{ '../../etc/x' }}"}))),
+        ),
+        (
+            "policy-source",
+            attack(
+                "not_allowed",
+                "A secret copied to where it can be read.",
+                www(json!({"name": "/srv/www/a", "source": "/etc/shadow"})),
+            ),
+        ),
+        (
+            "policy-health-check",
+            attack(
+                "not_allowed",
+                "A command hidden in a health check.",
+                www(json!({"name": "/srv/www/a", "health_checks": [{"command": "id"}]})),
+            ),
+        ),
+        (
+            "policy-extract",
+            attack(
+                "not_allowed",
+                "An archive unpacked elsewhere.",
+                bob(ensure("archive", json!({"name": "/srv/www/a.tgz", "extract_parent": "/etc"}))),
+            ),
+        ),
+        (
+            "policy-max-nodes",
+            attack("not_allowed", "One node too many.", bob(with(file(), "/to", json!({"nodes": ["web1", "web2", "web3"]})))),
+        ),
+        (
+            "policy-unnamed-nodes",
+            Attack {
+                subject: None,
+                ..attack(
+                    "not_allowed",
+                    "A group where nodes must be named.",
+                    bob(with(file(), "/to", json!({"groups": ["web"]}))),
+                )
+            },
+        ),
+        ("policy-noop", attack("not_allowed", "A change by a key for dry runs.", signed(&nginx(), &[("ci", 13)]))),
+        (
+            "policy-channel",
+            Attack {
+                subject: None,
+                ..attack(
+                    "not_allowed",
+                    "Another channel.",
+                    signed(&with(apply(1, 43, "b"), "/channel/name", json!("edge")), &[("release-1", 17), ("release-2", 18)]),
+                )
+            },
+        ),
+        ("limit-exec", limited(json!({"exec": false}), alice("exec", json!({"name": "id"})), "A command where none may run.")),
+        (
+            "limit-exec-in-check",
+            limited(
+                json!({"exec": false}),
+                alice("file", json!({"name": "/a", "health_checks": [{"command": "id"}]})),
+                "A command in a health check where none may run.",
+            ),
+        ),
+        (
+            "limit-type",
+            limited(json!({"types": ["file"]}), alice("service", json!({"name": "a"})), "A type that is not managed here."),
+        ),
+        (
+            "limit-path",
+            limited(
+                json!({"paths": ["/srv"]}),
+                alice("file", json!({"name": "/srv/../etc/passwd"})),
+                "A path that leaves by `..`.",
+            ),
+        ),
+        (
+            "limit-prefix",
+            limited(
+                json!({"paths": ["/srv"]}),
+                alice("file", json!({"name": "/srv2/a"})),
+                "A neighbour whose name begins alike.",
+            ),
+        ),
+        (
+            "limit-host",
+            limited(
+                json!({"fetch_hosts": ["repo.example"]}),
+                signed(&with(apply(1, 1, "a"), "/action/apply/url", json!("https://repo.example@evil.example/a")), ALICE),
+                "A host that only looks like the allowed one.",
+            ),
+        ),
+        ("limit-apply", limited(json!({"apply": false}), signed(&apply(1, 1, "a"), ALICE), "A manifest where none is applied.")),
+    ]
+}
+
+fn bundles() -> Vec<(&'static str, Attack)> {
+    let next = || with(bundle(), "/version", json!(8));
+    let trusting = |expect, about, message| Attack { is_trust: true, subject: None, ..attack(expect, about, message) };
+    let roots = |seeds: &[u8]| json!({"threshold": 1, "keys": seeds.iter().map(|seed| short(*seed)).collect::<Vec<_>>()});
+    let weak = "ed25519:AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    vec![
+        ("trust-one-root", trusting("trust_quorum", "One root of two.", trust(&next(), &[("root-1", 1)]))),
+        ("trust-one-root-twice", trusting("trust_quorum", "One root, twice.", trust(&next(), &[("root-1", 1), ("root-2", 1)]))),
+        ("trust-by-operator", trusting("trust_quorum", "Signed by operators.", trust(&next(), &[("alice", 11), ("bob", 12)]))),
+        (
+            "trust-new-roots-only",
+            trusting(
+                "trust_quorum",
+                "Signed by the roots that it brings along.",
+                trust(&with(next(), "/root", roots(&[8])), &[("r", 8)]),
+            ),
+        ),
+        (
+            "trust-old-roots-only",
+            trusting("trust_quorum", "New roots that did not sign.", trust(&with(next(), "/root", roots(&[8])), ROOTS)),
+        ),
+        ("trust-rollback", trusting("trust_version", "The version before.", trust(&with(bundle(), "/version", json!(6)), ROOTS))),
+        (
+            "trust-same-version",
+            trusting("trust_version", "The same version, changed.", trust(&with(bundle(), "/revoked", json!([])), ROOTS)),
+        ),
+        ("trust-skip", trusting("trust_version", "A version left out.", trust(&with(bundle(), "/version", json!(9)), ROOTS))),
+        ("trust-fleet", trusting("wrong_fleet", "Of another fleet.", trust(&with(next(), "/fleet", json!("test")), ROOTS))),
+        (
+            "trust-weak-key",
+            trusting("weak_key", "A key for which anybody can sign.", trust(&with(next(), "/keys/0/key", json!(weak)), ROOTS)),
+        ),
+        (
+            "trust-weak-root",
+            trusting("weak_key", "A root for which anybody can sign.", trust(&with(next(), "/root/keys/2", json!(weak)), ROOTS)),
+        ),
+        (
+            "trust-key-twice",
+            trusting(
+                "bad_trust",
+                "One key under two names, to sign for two.",
+                trust(&with(next(), "/keys/7/key", json!(short(17))), ROOTS),
+            ),
+        ),
+        (
+            "trust-threshold-zero",
+            trusting("bad_trust", "No signature needed from now on.", trust(&with(next(), "/root/threshold", json!(0)), ROOTS)),
+        ),
+        (
+            "trust-unknown-field",
+            trusting("malformed", "A field that this version does not know.", trust(&with(next(), "/x", json!(1)), ROOTS)),
+        ),
+        (
+            "command-as-trust",
+            trusting("wrong_type", "A command in the place of a bundle.", sealed(COMMAND_TYPE, &next().to_string(), ROOTS)),
+        ),
+    ]
+}
+
+fn attacks() -> Vec<(String, Value)> {
+    [controls(), signatures(), forms(), context(), permissions(), bundles()]
+        .into_iter()
+        .flatten()
+        .map(|(name, attack)| (format!("{name}.json"), serde_json::to_value(attack).unwrap()))
+        .collect()
+}
+
+fn outcome(setup: &Setup, attack: &Attack) -> String {
+    let roots: Vec<PublicKey> = setup.roots.iter().map(|key| key.parse().unwrap()).collect();
+    let pin = Pin::Roots { fleet: &setup.fleet, keys: &roots, threshold: setup.threshold };
+    let trust = open_bundle(attack.trust.as_ref().unwrap_or(&setup.trust).as_bytes(), pin).unwrap();
+    let mut message = attack.message.clone().into_bytes();
+    message.resize(attack.pad_to.unwrap_or(message.len()), b' ');
+    if attack.is_trust {
+        return open_bundle(&message, Pin::Current(&trust)).map_or_else(|error| error.code().to_string(), |_| "accepted".into());
+    }
+    opened(setup, attack, &trust, &message)
+}
+
+fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8]) -> String {
+    let limits = attack.limits.as_ref().map_or_else(
+        || Limits { exec: true, ..Limits::default() },
+        |limits| Limits {
+            types: limits.types.clone(),
+            paths: limits.paths.clone(),
+            exec: limits.exec,
+            fetch_hosts: limits.fetch_hosts.clone(),
+            apply: limits.apply,
+        },
+    );
+    let verifier = Verifier {
+        trust,
+        node: &setup.node.parse().unwrap(),
+        groups: &setup.groups,
+        limits: &limits,
+        subjects: &Subjects::new(&setup.fleet),
+        now: attack.at.parse().unwrap(),
+        seen: &Memory(attack),
+        condition: &|text| text.parse().map_err(|_| "not a condition".into()),
+    };
+    match verifier.open(message, attack.subject.as_deref()) {
+        Ok(Opened::New(_)) => "accepted".into(),
+        Ok(Opened::Seen { .. }) => "seen".into(),
+        Ok(Opened::NotSelected(_)) => "not_selected".into(),
+        Err(refusal) => refusal.code.to_string(),
+    }
+}
+
+#[test]
+fn no_attack_gets_in_and_each_is_refused_with_its_own_code() {
+    let mut built = attacks();
+    let count = built.len();
+    built.push(("../setup.json".into(), serde_json::to_value(setup()).unwrap()));
+    check_files("attacks", &built);
+    let setup: Setup = serde_json::from_value(read(&folder("setup.json"))).unwrap();
+    let mut wrong = vec![];
+    let mut covered = HashSet::new();
+    let paths = files("attacks");
+    for path in &paths {
+        let attack: Attack = serde_json::from_value(read(path)).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let outcome = outcome(&setup, &attack);
+        if outcome != attack.expect {
+            wrong.push(format!("{name}: {outcome}, expected {}", attack.expect));
+        }
+        let is_code = Code::ALL.iter().any(|code| code.as_str() == attack.expect);
+        assert_ne!(name.starts_with("control"), is_code, "{name}");
+        covered.insert(attack.expect);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(paths.len(), count, "a file that nothing here makes");
+    // The others are the agent's: they are about its state, not about the message.
+    let own = [Code::Busy, Code::ShuttingDown, Code::Storage, Code::BadArtifact];
+    for code in Code::ALL.iter().filter(|code| !own.contains(code)) {
+        assert!(covered.contains(code.as_str()), "no attack is refused with {code}");
+    }
+}

@@ -1,0 +1,180 @@
+//! One file for each kind of message: read strictly, and nothing of it lost.
+
+use ensign::model::{ApplyState, TransactionEvent};
+use ensign::trust::{Pin, open_bundle};
+use ensign::wire::report::Life;
+use ensign::wire::{Ack, Command, Done, Envelope, NodeState, Refused, TRUST_TYPE, TrustBundle, json as strict};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{ID, NOW, apply, check_files, ensure, files, folder, key, read, sealed, short, signed, with};
+
+const OTHER: &str = "0198c1f2-7a3b-7c4d-8e5f-aaaaaaaaaaaa";
+const DIGEST: &str = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
+
+fn bundle() -> Value {
+    json!({
+        "fleet": "prod",
+        "version": 7,
+        "expires": "2027-01-01T00:00:00Z",
+        "root": {"threshold": 2, "keys": [short(1), short(2), key(3).public().to_openssh("root-3")]},
+        "keys": [
+            {"id": "ops-alice", "key": short(11), "not_before": "2026-01-01T00:00:00Z", "not_after": "2027-01-01T00:00:00Z"},
+            {"id": "ops-bob", "key": short(12)},
+        ],
+        "revoked": ["ops-bob"],
+        "rules": [{
+            "keys": ["ops-*"], "actions": ["ensure"], "types": ["package", "service"], "names": ["nginx*"], "nodes": ["web*"],
+            "groups": ["web"], "max_nodes": 50, "noop_only": true, "quorum": 2,
+        }, {"keys": ["release"], "channels": ["base"]}],
+    })
+}
+
+fn event() -> Value {
+    json!({
+        "protocol": "io.choria.ccm.v1.transaction.event", "event_id": OTHER, "timestamp": NOW,
+        "type": "file", "provider": "posix", "name": "/etc/motd", "alias": "motd",
+        "requested_ensure": "present", "final_ensure": "present", "duration": 1_500_000,
+        "properties": {"name": "/etc/motd", "ensure": "present", "mode": "0644"},
+        "status": {"ensure": "present", "changed": true},
+        "noop_message": "Would have created the file",
+        "health_check": [{"status": 0, "tries": 1, "Output": "OK", "name": "check"}],
+        "health_check_only": true,
+        "error": ["one"], "changed": true, "refreshed": true, "failed": true, "skipped": true, "noop": true,
+        "unmet_requirements": ["file#/etc"], "node": "web1", "run_id": ID, "seq": 3,
+        "manifest": {"source": "obj://bundles/base.tar.gz", "digest": DIGEST}, "changes": ["create"], "diff": "+x\n",
+    })
+}
+
+fn apply_state() -> Value {
+    json!({
+        "protocol": "io.ensign.v1.apply.state", "event_id": OTHER, "node": "web1", "run_id": ID, "timestamp": NOW,
+        "outcome": "changed", "noop": false, "manifest": {"source": "obj://bundles/base.tar.gz", "digest": DIGEST},
+        "error": "none",
+        "summary": {
+            "start_time": NOW, "end_time": NOW, "total_duration": 5, "total_resources": 9, "unique_resources": 9,
+            "changed_resources": 1, "failed_resources": 2, "skipped_resources": 3, "stable_resources": 3, "refreshed_count": 1,
+            "requirements_unmet_count": 1, "health_checked_count": 4, "health_check_ok_count": 1, "health_check_warning_count": 1,
+            "health_check_critical_count": 1, "health_check_unknown_count": 1, "total_errors": 2,
+        },
+    })
+}
+
+fn messages() -> Vec<(String, Value)> {
+    let text = |text: String| serde_json::from_str(&text).unwrap();
+    let nginx = ensure("service", json!({"name": "nginx", "ensure": "running"}));
+    let roots: Vec<(&str, u8)> = vec![("root-1", 1), ("root-3", 3)];
+    [
+        ("command-ensure", with(nginx.clone(), "/not_before", json!("2026-11-20T10:01:00Z"))),
+        (
+            "command-apply",
+            with(with(apply(1, 1, "a"), "/channel", Value::Null), "/to", json!({"all": true, "where": "Facts.os == 'x'"})),
+        ),
+        (
+            "command-channel",
+            with(with(apply(1, 42, "a"), "/to", json!({"groups": ["web"]})), "/action/apply/data", json!({"a": [1]})),
+        ),
+        ("envelope", text(signed(&nginx, &[("ops-alice", 11)]))),
+        ("trust", text(sealed(TRUST_TYPE, &bundle().to_string(), &roots))),
+        (
+            "ack",
+            json!({
+                "protocol": "io.ensign.v1.job.ack", "id": ID, "digest": DIGEST, "node": "web1", "at": NOW,
+                "status": "accepted", "queued": 2,
+            }),
+        ),
+        (
+            "done",
+            json!({
+                "protocol": "io.ensign.v1.job.done", "id": ID, "digest": DIGEST, "node": "web1", "at": NOW, "outcome": "failed",
+                "code": "busy", "message": "why", "event": event(), "apply": apply_state(), "failures": {"file#/a": "no"},
+            }),
+        ),
+        (
+            "refused",
+            json!({
+                "protocol": "io.ensign.v1.event.refused", "event_id": OTHER, "node": "web1", "timestamp": NOW,
+                "code": "not_allowed", "message": "why", "subject": "ensign.v1.prod.cmd.ensure.all", "digest": DIGEST,
+                "id": ID, "keyids": ["ops-alice"],
+            }),
+        ),
+        (
+            "life",
+            json!({
+                "protocol": "io.ensign.v1.event.life", "event_id": OTHER, "node": "web1", "timestamp": NOW,
+                "what": "started", "version": "1.0.0", "boot": ID,
+            }),
+        ),
+        (
+            "state",
+            json!({
+                "protocol": "io.ensign.v1.node.state", "node": "web1", "at": NOW, "interval": 60, "alive": true,
+                "hostname": "web1.example.org", "boot": ID, "started": NOW, "version": "1.0.0", "groups": ["web"], "trust": 7,
+                "channels": {"base": {"epoch": 1, "serial": 42, "digest": DIGEST}}, "running": OTHER, "queued": 1,
+                "last_run": apply_state(), "outbox": 5, "dropped": 6, "troubles": ["the disk is full"],
+            }),
+        ),
+        ("transaction-event", event()),
+        ("apply-state", apply_state()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (format!("{name}.json"), value))
+    .collect()
+}
+
+/// Reads a file as its type, and back; all that the file says must be in what is written.
+fn survives<T: DeserializeOwned + Serialize>(value: &Value) -> Result<T, String> {
+    let message: T = strict::read(value.to_string().as_bytes()).map_err(|error| ensign::diag::chain(&error))?;
+    let again = serde_json::to_value(&message).unwrap();
+    if within(value, &again) { Ok(message) } else { Err(format!("{value}\nbecame {again}")) }
+}
+
+fn within(small: &Value, large: &Value) -> bool {
+    match (small, large) {
+        (Value::Object(small), Value::Object(large)) => {
+            small.iter().all(|(key, value)| value.is_null() || large.get(key).is_some_and(|other| within(value, other)))
+        }
+        (small, large) => small == large,
+    }
+}
+
+fn check(name: &str, value: &Value) -> Result<(), String> {
+    match name {
+        "command-ensure" | "command-apply" | "command-channel" => {
+            survives::<Command>(value)?.check().map_err(|error| error.to_string())
+        }
+        "envelope" => {
+            let envelope = Envelope::parse(value.to_string().as_bytes()).map_err(|error| error.to_string())?;
+            let signature = &envelope.signatures[0];
+            assert!(key(11).public().verify(&envelope.payload_type, &envelope.payload, &signature.sig));
+            survives::<Command>(&serde_json::from_slice(&envelope.payload).unwrap()).map(drop)
+        }
+        "trust" => {
+            let roots = [key(1).public(), key(2).public(), key(3).public()];
+            let pin = Pin::Roots { fleet: "prod", keys: &roots, threshold: 2 };
+            let trusted = open_bundle(value.to_string().as_bytes(), pin).map_err(|error| error.to_string())?;
+            survives::<TrustBundle>(&serde_json::to_value(trusted.bundle()).unwrap()).map(drop)
+        }
+        "ack" => survives::<Ack>(value).map(drop),
+        "done" => survives::<Done>(value).map(drop),
+        "refused" => survives::<Refused>(value).map(drop),
+        "life" => survives::<Life>(value).map(drop),
+        "state" => survives::<NodeState>(value).map(drop),
+        "transaction-event" => survives::<TransactionEvent>(value).map(drop),
+        "apply-state" => survives::<ApplyState>(value).map(drop),
+        other => Err(format!("{other}: no such kind of message")),
+    }
+}
+
+#[test]
+fn every_message_is_read_as_it_was_written() {
+    check_files("v1", &messages());
+    assert_eq!(files("v1").len(), messages().len());
+    for path in files("v1") {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if let Err(why) = check(name, &read(&path)) {
+            panic!("{}: {why}", folder("v1").join(name).display());
+        }
+    }
+}
