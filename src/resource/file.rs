@@ -412,7 +412,11 @@ impl Resource for File {
                 if p.source.is_empty() {
                     provider.store(path, &mut p.content.as_deref().unwrap_or_default().as_bytes(), spec)?;
                 } else {
-                    provider.store(path, &mut fs::open(&host.resolve(Path::new(&p.source)))?, spec)?;
+                    let source = host.resolve(Path::new(&p.source));
+                    if source.is_dir() {
+                        return Err(not_a_file(&source));
+                    }
+                    provider.store(path, &mut fs::open(&source)?, spec)?;
                 }
             }
             FileChange::SetAttributes { .. } => {
@@ -486,8 +490,11 @@ fn check_path(name: &str) -> Result<(), Invalid> {
 
 fn source_sha256(source: &Path) -> Result<String, ResourceError> {
     let look = fs::look(source, true)?;
-    let missing = || ResourceError::State(format!("source {} is not a file", source.display()));
-    look.and_then(|look| look.sha256).ok_or_else(missing)
+    look.and_then(|look| look.sha256).ok_or_else(|| not_a_file(source))
+}
+
+fn not_a_file(source: &Path) -> ResourceError {
+    ResourceError::State(format!("source {} is not a file", source.display()))
 }
 
 fn describe(p: &Properties, look: Option<&Look>, host: &Host) -> Metadata {
