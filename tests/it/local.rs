@@ -324,11 +324,8 @@ fn hostile_manifests_are_refused_quickly() {
     std::fs::write(desk.path("bytes.yaml"), b"ccm:\n  pre_message: \xff\n").unwrap();
     std::fs::create_dir(desk.path("directory.yaml")).unwrap();
     desk.write("deep.yaml", &format!("ccm: {}{}\n", "[".repeat(20_000), "]".repeat(20_000)));
-    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for n in 1..10 {
-        let below = format!("*a{}, ", n - 1).repeat(10);
-        bomb += &format!("a{n}: &a{n} [{below}]\n");
-    }
+    let level = |n: usize| format!("a{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(10));
+    let bomb = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}", (1..10).map(level).collect::<String>());
     desk.write("bomb.yaml", &bomb);
     desk.write("large.yaml", &format!("# {}\n", "x".repeat(5 << 20)));
     for (name, expected) in [
