@@ -285,7 +285,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("ccm:\n  resources:\n  - exec:\n      name: a\n      command: |\n        one\n        two {{ 1 + }}\n", &["m.yaml:7:"]),
     (
         "data: {a: \"{{ nope }}\"}\nccm: {resources: [{exec: {name: a}}]}\n",
-        &["m.yaml:1:8: ", "resolving data.a", "unknown name nope"],
+        &["m.yaml:1:8: ", "could not resolve data.a", "unknown name nope"],
     ),
     ("ccm:\n  resources:\n  - exec: {name: {{ x }}}\n", &["m.yaml:3:18: ", "a value that begins with {{ must be in quotes"]),
     ("ccm:\n\tresources: x\n", &["m.yaml:2:1: ", "never with tabs"]),
@@ -324,11 +324,8 @@ fn hostile_manifests_are_refused_quickly() {
     std::fs::write(desk.path("bytes.yaml"), b"ccm:\n  pre_message: \xff\n").unwrap();
     std::fs::create_dir(desk.path("directory.yaml")).unwrap();
     desk.write("deep.yaml", &format!("ccm: {}{}\n", "[".repeat(20_000), "]".repeat(20_000)));
-    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for n in 1..10 {
-        let below = format!("*a{}, ", n - 1).repeat(10);
-        bomb.push_str(&format!("a{n}: &a{n} [{below}]\n"));
-    }
+    let level = |n: usize| format!("a{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(10));
+    let bomb = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}", (1..10).map(level).collect::<String>());
     desk.write("bomb.yaml", &bomb);
     desk.write("large.yaml", &format!("# {}\n", "x".repeat(5 << 20)));
     for (name, expected) in [
@@ -374,6 +371,8 @@ fn one_resource_from_flags() {
     desk.run(&["ensure", "file", "@D@/d", "directory"]).ends(0);
     assert_eq!(std::fs::metadata(desk.path("d")).unwrap().permissions().mode() & 0o7777, 0o755);
     desk.run(&["ensure", "file", file, "absent", "--detailed-exitcodes"]).ends(10);
+    let me = format!("{}:{}", nix::unistd::geteuid(), nix::unistd::getegid());
+    desk.run(&["ensure", "file", file, "--owner", &me]).ends(0).prints(&["~ changed"]);
     desk.run(&["ensure", "file", "f"]).ends(2).says(&["file path must be absolute"]);
     desk.run(&["ensure", "fiel", "f"]).ends(2).says(&["file"]);
     desk.run(&["ensure", "file", file, "--mdoe", "1"]).ends(2).says(&["--mode"]);
