@@ -1,0 +1,465 @@
+//! From text to value, in one pass over the events of the parser.
+//!
+//! What cannot be data is refused where it stands: nesting without end, a key twice, a tag of
+//! somebody's own, aliases that blow a small text up.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+use serde_json::map::Entry;
+use serde_json::{Map, Number, Value};
+
+/// The deepest nesting that is read.
+pub(super) const MAX_DEPTH: usize = 128;
+
+/// What anchors keep and aliases bring in, in bytes of text and [`NODE_WEIGHT`] a value, in one document.
+const MAX_COPIED: usize = 16 << 20;
+
+/// About the memory that a value takes beside its text.
+const NODE_WEIGHT: usize = 32;
+
+/// Why a text is not read, and where; line and column from 1.
+pub(super) struct Refused {
+    pub(super) message: String,
+    pub(super) hint: Option<&'static str>,
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+impl Refused {
+    fn new(message: impl Into<String>, at: Span) -> Self {
+        Self { message: message.into(), hint: None, line: at.start.line(), column: at.start.col() + 1 }
+    }
+
+    fn hint(mut self, hint: &'static str) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+}
+
+/// What a text says; nothing is null.
+pub(super) fn load(text: &str) -> Result<Value, Refused> {
+    Loader { events: Parser::new_from_str(text), anchors: HashMap::new(), copied: 0 }.document()
+}
+
+/// A value that has a name, complete.
+struct Anchored {
+    value: Value,
+    weight: usize,
+    height: usize,
+}
+
+struct Loader<'a> {
+    events: Parser<'a, StrInput<'a>>,
+    anchors: HashMap<usize, Anchored>,
+    copied: usize,
+}
+
+impl<'a> Loader<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), Refused> {
+        match self.events.next_event() {
+            Some(Ok(next)) => Ok(next),
+            Some(Err(error)) => Err(Refused::new(error.info(), Span::empty(*error.marker()))),
+            None => Ok((Event::StreamEnd, Span::default())),
+        }
+    }
+
+    fn document(mut self) -> Result<Value, Refused> {
+        let mut root = None;
+        loop {
+            let (event, at) = self.next()?;
+            match event {
+                Event::StreamEnd => return Ok(root.unwrap_or_default()),
+                Event::Nothing | Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd => {}
+                _ if root.is_some() => return Err(Refused::new("more than one document", at)),
+                event => root = Some(self.node(event, at, 0)?),
+            }
+        }
+    }
+
+    fn node(&mut self, event: Event<'a>, at: Span, depth: usize) -> Result<Value, Refused> {
+        let (value, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag.as_deref(), at)?, anchor),
+            Event::SequenceStart(anchor, tag) => {
+                enter(tag.as_deref(), "seq", depth, at)?;
+                (self.sequence(depth)?, anchor)
+            }
+            Event::MappingStart(anchor, tag) => {
+                enter(tag.as_deref(), "map", depth, at)?;
+                (self.mapping(depth)?, anchor)
+            }
+            Event::Alias(anchor) => return self.alias(anchor, at, depth),
+            _ => return Err(Refused::new("the text ends inside of a value", at)),
+        };
+        // Anchors are counted from 1.
+        if anchor != 0 {
+            self.keep(anchor, &value, at)?;
+        }
+        Ok(value)
+    }
+
+    fn sequence(&mut self, depth: usize) -> Result<Value, Refused> {
+        let mut list = Vec::new();
+        loop {
+            let (event, at) = self.next()?;
+            if event == Event::SequenceEnd {
+                return Ok(Value::Array(list));
+            }
+            list.push(self.node(event, at, depth + 1)?);
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Result<Value, Refused> {
+        let mut map = Map::new();
+        let mut merged = None;
+        loop {
+            let (event, at) = self.next()?;
+            if event == Event::MappingEnd {
+                break;
+            }
+            let key = self.key(event, at, depth)?;
+            let twice = |key: &str| Refused::new(format!("duplicate key: the key \"{key}\" is there twice"), at);
+            if key == "<<" {
+                let (event, value) = self.next()?;
+                let from = self.node(event, value, depth + 1)?;
+                if merged.replace((from, at)).is_some() {
+                    return Err(twice(&key));
+                }
+                continue;
+            }
+            match map.entry(key) {
+                Entry::Occupied(entry) => return Err(twice(entry.key())),
+                Entry::Vacant(entry) => {
+                    let (event, at) = self.next()?;
+                    entry.insert(self.node(event, at, depth + 1)?);
+                }
+            }
+        }
+        if let Some((from, at)) = merged {
+            merge(&mut map, from, at)?;
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn key(&mut self, event: Event<'a>, at: Span, depth: usize) -> Result<String, Refused> {
+        let key = match event {
+            Event::Scalar(..) | Event::Alias(_) => self.node(event, at, depth)?,
+            _ => Value::Object(Map::new()),
+        };
+        match key {
+            Value::String(text) => Ok(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
+            Value::Array(_) | Value::Object(_) => {
+                Err(Refused::new("a key must be a text", at).hint("a value that begins with {{ must be in quotes"))
+            }
+        }
+    }
+
+    fn keep(&mut self, anchor: usize, value: &Value, at: Span) -> Result<(), Refused> {
+        let (weight, height) = measure(value);
+        self.copy(weight, at)?;
+        self.anchors.insert(anchor, Anchored { value: value.clone(), weight, height });
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, at: Span, depth: usize) -> Result<Value, Refused> {
+        let Some(known) = self.anchors.get(&anchor) else {
+            return Err(Refused::new("an alias can't stand inside of what it names", at));
+        };
+        if depth + known.height > MAX_DEPTH {
+            return Err(too_deep(at));
+        }
+        let (value, weight) = (known.value.clone(), known.weight);
+        self.copy(weight, at)?;
+        Ok(value)
+    }
+
+    fn copy(&mut self, weight: usize, at: Span) -> Result<(), Refused> {
+        self.copied += weight;
+        if self.copied > MAX_COPIED { Err(Refused::new("the aliases make the document too large", at)) } else { Ok(()) }
+    }
+}
+
+/// The weight of a value, and how many lists and maps deep it is.
+fn measure(value: &Value) -> (usize, usize) {
+    let beside = |(weight, height): (usize, usize), value: &Value| {
+        let (more, below) = measure(value);
+        (weight + more, height.max(below + 1))
+    };
+    match value {
+        Value::String(text) => (NODE_WEIGHT + text.len(), 0),
+        Value::Array(list) => list.iter().fold((NODE_WEIGHT, 1), beside),
+        Value::Object(map) => {
+            let keys = map.keys().map(String::len).sum::<usize>();
+            map.values().fold((NODE_WEIGHT + keys, 1), beside)
+        }
+        _ => (NODE_WEIGHT, 0),
+    }
+}
+
+fn too_deep(at: Span) -> Refused {
+    Refused::new(format!("nested more than {MAX_DEPTH} deep"), at)
+}
+
+fn enter(tag: Option<&Tag>, own: &str, depth: usize, at: Span) -> Result<(), Refused> {
+    match tag {
+        Some(tag) if !(tag.is_yaml_core_schema() && tag.suffix == own) => Err(unsupported(tag, at)),
+        _ if depth >= MAX_DEPTH => Err(too_deep(at)),
+        _ => Ok(()),
+    }
+}
+
+fn unsupported(tag: &Tag, at: Span) -> Refused {
+    let tag = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { tag.to_string() };
+    Refused::new(format!("the tag {tag} is not supported"), at)
+}
+
+/// Adds what a map lacks. Of several maps, the earlier ones win.
+fn merge(map: &mut Map<String, Value>, from: Value, at: Span) -> Result<(), Refused> {
+    let list = match from {
+        Value::Array(list) => list,
+        one => vec![one],
+    };
+    for from in list {
+        let Value::Object(from) = from else { return Err(Refused::new("<< merges a map, or a list of maps", at)) };
+        for (key, value) in from {
+            map.entry(key).or_insert(value);
+        }
+    }
+    Ok(())
+}
+
+fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>, at: Span) -> Result<Value, Refused> {
+    match tag {
+        None if style == ScalarStyle::Plain => plain(text, at),
+        None => Ok(Value::String(text.into_owned())),
+        Some(tag) if tag.is_yaml_core_schema() => tagged(text, tag, at),
+        Some(tag) => Err(unsupported(tag, at)),
+    }
+}
+
+fn tagged(text: Cow<'_, str>, tag: &Tag, at: Span) -> Result<Value, Refused> {
+    if tag.suffix == "str" {
+        return Ok(Value::String(text.into_owned()));
+    }
+    let value = plain(Cow::Borrowed(&text), at)?;
+    let fits = match tag.suffix.as_str() {
+        "null" => value.is_null(),
+        "bool" => value.is_boolean(),
+        "int" => value.is_i64() || value.is_u64(),
+        "float" => value.is_number(),
+        _ => return Err(unsupported(tag, at)),
+    };
+    match value {
+        _ if !fits => Err(Refused::new(format!("\"{text}\" is no {}", tag.suffix), at)),
+        value if tag.suffix == "float" => Ok(value.as_f64().into()),
+        value => Ok(value),
+    }
+}
+
+/// A scalar without quotes, by the core schema of YAML 1.2: `yes`, `no` and `0644` are texts.
+fn plain(text: Cow<'_, str>, at: Span) -> Result<Value, Refused> {
+    Ok(match &*text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        // Nearly every text is told from a number by its first byte.
+        other if !other.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first)) => {
+            Value::String(text.into_owned())
+        }
+        other => match number(other) {
+            Numeric::Number(number) => Value::Number(number),
+            Numeric::No => Value::String(text.into_owned()),
+            Numeric::TooMuch => {
+                let message = format!("{other} is no number that data can hold");
+                return Err(Refused::new(message, at).hint("if it is a text, put it in quotes"));
+            }
+        },
+    })
+}
+
+enum Numeric {
+    Number(Number),
+    /// Infinite, not a number, or a whole number of more than 64 bits.
+    TooMuch,
+    No,
+}
+
+fn number(text: &str) -> Numeric {
+    let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
+        Some(rest) => (text.starts_with('-'), rest),
+        None => (false, text),
+    };
+    match unsigned {
+        ".inf" | ".Inf" | ".INF" => return Numeric::TooMuch,
+        ".nan" | ".NaN" | ".NAN" if unsigned.len() == text.len() => return Numeric::TooMuch,
+        _ => {}
+    }
+    let prefixes = [("0x", 16), ("0o", 8), ("0b", 2)];
+    let prefixed = prefixes.iter().find_map(|(prefix, radix)| Some((unsigned.strip_prefix(prefix)?, *radix)));
+    let (digits, radix) = prefixed.unwrap_or((unsigned, 10));
+    if !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix)) {
+        // A zero in front makes it a text, as in the mode of a file.
+        if radix == 10 && digits.len() > 1 && digits.starts_with('0') {
+            return Numeric::No;
+        }
+        let whole = i128::from_str_radix(digits, radix).map(|whole| if negative { -whole } else { whole });
+        let number = whole.ok().and_then(Number::from_i128);
+        return number.map_or(Numeric::TooMuch, Numeric::Number);
+    }
+    match unsigned.parse::<f64>() {
+        // The sign is the first byte; a second one is none.
+        Ok(float) if float.is_finite() && !unsigned.starts_with(['+', '-']) => {
+            Number::from_f64(if negative { -float } else { float }).map_or(Numeric::No, Numeric::Number)
+        }
+        _ => Numeric::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Value, String> {
+        load(text).map_err(|refused| refused.message)
+    }
+
+    #[test]
+    fn plain_scalars() {
+        for (text, expected) in [
+            ("0", json!(0)),
+            ("-0", json!(0)),
+            ("+7", json!(7)),
+            ("00", json!("00")),
+            ("-0644", json!("-0644")),
+            ("0x1F", json!(31)),
+            ("-0x1f", json!(-31)),
+            ("0o17", json!(15)),
+            ("0b101", json!(5)),
+            ("0x", json!("0x")),
+            ("0x-1", json!("0x-1")),
+            ("0o8", json!("0o8")),
+            ("9223372036854775808", json!(9_223_372_036_854_775_808_u64)),
+            ("-9223372036854775808", json!(i64::MIN)),
+            ("1e3", json!(1000.0)),
+            (".5", json!(0.5)),
+            ("-1.", json!(-1.0)),
+            ("00.5", json!(0.5)),
+            ("1e999", json!("1e999")),
+            ("+-1.5", json!("+-1.5")),
+            ("--1", json!("--1")),
+            ("+inf", json!("+inf")),
+            ("1.2.3", json!("1.2.3")),
+            ("1_000", json!("1_000")),
+            ("12:30", json!("12:30")),
+            ("2026-11-20", json!("2026-11-20")),
+            (".", json!(".")),
+            ("~/x", json!("~/x")),
+            ("nan", json!("nan")),
+            ("'1'", json!("1")),
+            ("!!str 1", json!("1")),
+            ("!!int '1'", json!(1)),
+            ("!!float 1", json!(1.0)),
+            ("!!bool true", json!(true)),
+            ("!!null ~", json!(null)),
+            ("!!seq [1]", json!([1])),
+            ("!!map {a: 1}", json!({"a": 1})),
+        ] {
+            assert_eq!(read(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "18446744073709551616",
+            "-9223372036854775809",
+            "-.inf",
+            ".NAN",
+            "!!int x",
+            "!!bool yes",
+            "!!binary eA==",
+            "!!seq {}",
+            "! x",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn aliases_and_merges() {
+        let base = "x: &x {a: 1, b: {c: 2}}\n";
+        for (text, expected) in [
+            ("y: *x", json!({"a": 1, "b": {"c": 2}})),
+            ("y: {<<: *x, a: 3}", json!({"a": 3, "b": {"c": 2}})),
+            ("y: {<<: [{a: 0}, *x]}", json!({"a": 0, "b": {"c": 2}})),
+            ("z: &z {<<: *x, d: 4}\ny: {<<: *z}", json!({"d": 4, "a": 1, "b": {"c": 2}})),
+            ("k: &k key\ny: {*k : 1}", json!({"key": 1})),
+            ("&k y: *k", json!("y")),
+        ] {
+            assert_eq!(read(&format!("{base}{text}")).unwrap()["y"], expected, "{text}");
+        }
+        for (text, message) in [
+            ("y: {<<: 1}", "<< merges a map"),
+            ("y: {<<: [1]}", "<< merges a map"),
+            ("y: {<<: *x, <<: *x}", "twice"),
+            ("y: &y [*y]", "inside of what it names"),
+            ("y: *nosuch", "unknown anchor"),
+        ] {
+            let refused = read(&format!("{base}{text}")).unwrap_err();
+            assert!(refused.contains(message), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn aliases_are_bounded_in_size_and_depth() {
+        let wide = format!("a: &a {}\nb: [{}]", "x".repeat(1 << 20), "*a, ".repeat(20));
+        assert!(read(&wide).unwrap_err().contains("too large"));
+        let nest = |inside: &str| format!("{}{inside}{}", "[".repeat(60), "]".repeat(60));
+        let mut deep = format!("a0: &a0 {}\n", nest("x"));
+        for level in 1..4 {
+            writeln!(deep, "a{level}: &a{level} {}", nest(&format!("*a{}", level - 1))).unwrap();
+        }
+        assert!(read(&deep).unwrap_err().contains("deep"));
+        for (depth, fine) in [(MAX_DEPTH, true), (MAX_DEPTH + 1, false)] {
+            assert_eq!(read(&format!("{}{}", "[".repeat(depth), "]".repeat(depth))).is_ok(), fine, "{depth}");
+        }
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            (-1e9..1e9).prop_map(Value::from),
+            "[ -~\u{e9}\n\t]{0,12}".prop_map(Value::from),
+            "[-+.0-9xobe_~a-f]{1,6}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec(("[a-z0-9.~<]{1,4}", inner), 0..4)
+                    .prop_map(|pairs| Value::Object(pairs.into_iter().filter(|(key, _)| key != "<<").collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// The writer is another crate: what it writes, in YAML or JSON, reads as what it was.
+        #[test]
+        fn what_another_writes_reads_the_same(value in value()) {
+            prop_assert_eq!(read(&super::super::to_string(&value)).unwrap(), value.clone());
+            prop_assert_eq!(read(&value.to_string()).unwrap(), value);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[-\\[\\]{}:,&*!|>'\"# \n\ta-c0-9<.?@%]{0,60}") {
+            drop(read(&text));
+        }
+    }
+}
