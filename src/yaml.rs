@@ -1,11 +1,12 @@
 //! YAML in and out, with the place of everything that was read.
 //!
 //! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]; a place is
-//! looked up in the text only when somebody asks, which is when something is wrong. `load.rs` reads,
-//! `find.rs` looks up. Neighbours:
+//! looked up in the text only when somebody asks, which is when something is wrong. `load.rs`
+//! reads, `lenient.rs` what it does not, `find.rs` looks up. Neighbours:
 //! `manifest`, `data` and `facts` read with it, `cli` prints with it.
 
 mod find;
+mod lenient;
 mod load;
 
 use saphyr_parser::{Parser, Span};
@@ -14,9 +15,14 @@ use serde_json::Value;
 use crate::diag::{Diagnostic, Place};
 
 use find::{Answer, Found, Search};
+use load::Refused;
 
 /// The largest text that is read, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
+
+/// With more unclosed brackets than this a text that is refused is not looked at again: the time of the lenient
+/// parser grows with the square of the nesting.
+const SUSPICIOUS_BRACKETS: usize = 512;
 
 /// An alias can lead to an alias; no honest document goes further.
 const MAX_ALIASES: usize = 16;
@@ -65,7 +71,12 @@ impl Document {
         }
         let mut document =
             Self { file: file.to_owned(), text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), value: Value::Null };
-        document.value = load::load(&document.text).map_err(|refused| document.refused(refused))?;
+        document.value = match load::load(&document.text) {
+            // The rule for indentation inside of quotes and brackets is one that the world does not keep.
+            Err(refused) if refused.syntax && !is_suspicious(&document.text) => lenient::load(&document.text),
+            result => result,
+        }
+        .map_err(|refused| document.refused(refused))?;
         Ok(document)
     }
 
@@ -128,11 +139,12 @@ impl Document {
         Place { file: self.file.clone(), line, column: column.max(1), text: text.to_owned() }
     }
 
-    fn refused(&self, refused: load::Refused) -> Diagnostic {
-        let place = self.place_of(refused.line, refused.column);
-        let tab = place.text.trim_start_matches(' ').starts_with('\t');
+    fn refused(&self, refused: Refused) -> Diagnostic {
+        let place = refused.at.map(|(line, column)| self.place_of(line, column));
+        let tab = place.as_ref().is_some_and(|place| place.text.trim_start_matches(' ').starts_with('\t'));
         let hint = if tab { Some("YAML is indented with spaces, never with tabs") } else { refused.hint };
-        let diagnostic = Diagnostic::new(refused.message).at(Some(place));
+        let message = if place.is_some() { refused.message } else { format!("{}: {}", self.file, refused.message) };
+        let diagnostic = Diagnostic::new(message).at(place);
         match hint {
             Some(hint) => diagnostic.hint(hint),
             None => diagnostic,
@@ -157,6 +169,18 @@ impl Document {
         }
         None
     }
+}
+
+fn is_suspicious(text: &str) -> bool {
+    let mut open = 0_usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > SUSPICIOUS_BRACKETS
+    })
 }
 
 /// A value as YAML, with a line end.
@@ -212,7 +236,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         let cases = [
-            ("a: 1\nb: [1\n", "expected ',' or ']'", Some(3)),
+            ("a: 1\nb: [1\n", "did not find expected ',' or ']'", Some(3)),
             ("a: 1\nb: 2\na: 3\n", "duplicate", Some(3)),
             ("a:\n\tb: 1\n", "", Some(2)),
             ("a: {{ Data.x }}\n", "a key must be a text", Some(1)),
@@ -229,6 +253,20 @@ mod tests {
             }
         }
         assert!(refused("a:\n\tb: 1\n").hint.unwrap().contains("tabs"));
+    }
+
+    #[test]
+    fn what_everybody_else_reads_is_read() {
+        for (text, expected) in [
+            ("a: \"one\ntwo\"\n", json!({"a": "one two"})),
+            ("x:\n  a: 'one\n  two'\n", json!({"x": {"a": "one two"}})),
+            ("a: [\n\"x\",\n\"y\"\n]\nb: 1\n", json!({"a": ["x", "y"], "b": 1})),
+            ("a:\n- b: {\n  d: 0644\n  }\n", json!({"a": [{"b": {"d": "0644"}}]})),
+        ] {
+            assert_eq!(parse(text).value(), &expected, "{text}");
+        }
+        let refused = refused("a: [\n1\n]\nb: !own x\n");
+        assert_eq!(refused.message, "m.yaml: the tag !own is not supported");
     }
 
     #[test]

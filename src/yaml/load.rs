@@ -19,17 +19,19 @@ const MAX_COPIED: usize = 16 << 20;
 /// About the memory that a value takes beside its text.
 const NODE_WEIGHT: usize = 32;
 
-/// Why a text is not read, and where; line and column from 1.
+/// Why a text is not read.
 pub(super) struct Refused {
     pub(super) message: String,
     pub(super) hint: Option<&'static str>,
-    pub(super) line: usize,
-    pub(super) column: usize,
+    /// Line and column from 1, where they are known.
+    pub(super) at: Option<(usize, usize)>,
+    /// The parser does not understand it; otherwise it does, and it can't be data.
+    pub(super) syntax: bool,
 }
 
 impl Refused {
     fn new(message: impl Into<String>, at: Span) -> Self {
-        Self { message: message.into(), hint: None, line: at.start.line(), column: at.start.col() + 1 }
+        Self { message: message.into(), hint: None, at: Some((at.start.line(), at.start.col() + 1)), syntax: false }
     }
 
     fn hint(mut self, hint: &'static str) -> Self {
@@ -40,7 +42,12 @@ impl Refused {
 
 /// What a text says; nothing is null.
 pub(super) fn load(text: &str) -> Result<Value, Refused> {
-    Loader { events: Parser::new_from_str(text), anchors: HashMap::new(), copied: 0 }.document()
+    // The parser counts the last line as ended; for everybody else a line end that is not there is none, and a last
+    // line of blanks is no line.
+    let without_blanks = text.trim_end_matches(' ');
+    let text = if without_blanks.ends_with('\n') { without_blanks } else { text };
+    let cut = if text.ends_with('\n') { None } else { Some(text.chars().count()) };
+    Loader { events: Parser::new_from_str(text), anchors: HashMap::new(), copied: 0, cut }.document()
 }
 
 /// A value that has a name, complete.
@@ -54,13 +61,15 @@ struct Loader<'a> {
     events: Parser<'a, StrInput<'a>>,
     anchors: HashMap<usize, Anchored>,
     copied: usize,
+    /// Where a text that does not end with a line end ends, in characters.
+    cut: Option<usize>,
 }
 
 impl<'a> Loader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Refused> {
         match self.events.next_event() {
             Some(Ok(next)) => Ok(next),
-            Some(Err(error)) => Err(Refused::new(error.info(), Span::empty(*error.marker()))),
+            Some(Err(error)) => Err(Refused { syntax: true, ..Refused::new(error.info(), Span::empty(*error.marker())) }),
             None => Ok((Event::StreamEnd, Span::default())),
         }
     }
@@ -80,7 +89,13 @@ impl<'a> Loader<'a> {
 
     fn node(&mut self, event: Event<'a>, at: Span, depth: usize) -> Result<Value, Refused> {
         let (value, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag.as_deref(), at)?, anchor),
+            Event::Scalar(mut text, style, anchor, tag) => {
+                let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                if block && self.cut == Some(at.end.index()) && text.ends_with('\n') {
+                    text.to_mut().pop();
+                }
+                (scalar(text, style, tag.as_deref(), at)?, anchor)
+            }
             Event::SequenceStart(anchor, tag) => {
                 enter(tag.as_deref(), "seq", depth, at)?;
                 (self.sequence(depth)?, anchor)
@@ -370,6 +385,16 @@ mod tests {
             ("!!null ~", json!(null)),
             ("!!seq [1]", json!([1])),
             ("!!map {a: 1}", json!({"a": 1})),
+            ("|\n  x\n", json!("x\n")),
+            ("|\n  x\n  \n", json!("x\n")),
+            ("|\n  x\n  ", json!("x\n")),
+            ("|\n  x\n ", json!("x\n")),
+            ("|\n  x ", json!("x ")),
+            ("|\n  é\n  x", json!("é\nx")),
+            (">\n  x\n  y", json!("x y")),
+            ("|+\n  x", json!("x")),
+            ("a: |\n  x\nb: x", json!({"a": "x\n", "b": "x"})),
+            ("a: |\n  x\n# x", json!({"a": "x\n"})),
         ] {
             assert_eq!(read(text), Ok(expected), "{text}");
         }
