@@ -99,6 +99,15 @@ impl Document {
         &self.value
     }
 
+    /// Takes what is at `path` out of what the document says, and leaves null there. The text, and so every place, stays.
+    pub fn take(&mut self, path: &[Step]) -> Option<Value> {
+        let found = path.iter().try_fold(&mut self.value, |value, step| match step {
+            Step::Key(key) => value.get_mut(key),
+            Step::Index(index) => value.get_mut(index),
+        });
+        found.map(Value::take)
+    }
+
     /// What the document says, without the text.
     pub fn into_value(self) -> Value {
         self.value
