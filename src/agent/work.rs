@@ -128,6 +128,7 @@ pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: 
         noop: job.command.options.noop,
         health_check_only: false,
         diff: job.command.options.noop,
+        bare: false,
         run_id: job.id(),
         node: Some(node.settings.node.clone()),
         permit: Some(Arc::new(Permitted(node.limits.clone()))),
