@@ -2,12 +2,16 @@
 //!
 //! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]; a place is
 //! looked up in the text only when somebody asks, which is when something is wrong. `load.rs`
-//! reads, `lenient.rs` what it does not, `find.rs` looks up. Neighbours:
+//! reads, `lenient.rs` what it does not, `find.rs` looks up, `numbers.rs` knows how numbers
+//! were written. Neighbours:
 //! `manifest`, `data` and `facts` read with it, `cli` prints with it.
 
 mod find;
 mod lenient;
 mod load;
+mod numbers;
+
+use std::sync::OnceLock;
 
 use saphyr_parser::{Parser, Span};
 use serde_json::Value;
@@ -16,6 +20,7 @@ use crate::diag::{Diagnostic, Place};
 
 use find::{Answer, Found, Search};
 use load::Refused;
+use numbers::Numbers;
 
 /// The largest text that is read, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -28,7 +33,7 @@ const SUSPICIOUS_BRACKETS: usize = 512;
 const MAX_ALIASES: usize = 16;
 
 /// One step of a path into a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The value of this key.
     Key(String),
@@ -54,6 +59,8 @@ pub struct Document {
     file: String,
     text: String,
     value: Value,
+    /// Made when the first number is asked for as it was written.
+    numbers: OnceLock<Numbers>,
 }
 
 impl Document {
@@ -69,8 +76,12 @@ impl Document {
             let message = format!("{file} has {} bytes, at most {MAX_BYTES} are read", text.len());
             return Err(Diagnostic::new(message));
         }
-        let mut document =
-            Self { file: file.to_owned(), text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), value: Value::Null };
+        let mut document = Self {
+            file: file.to_owned(),
+            text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
+            value: Value::Null,
+            numbers: OnceLock::new(),
+        };
         document.value = match load::load(&document.text) {
             // The rule for indentation inside of quotes and brackets is one that the world does not keep.
             Err(refused) if refused.syntax && !is_suspicious(&document.text) => lenient::load(&document.text),
@@ -82,7 +93,7 @@ impl Document {
 
     /// A value that was not read from YAML: it has no places.
     pub fn of(value: Value) -> Self {
-        Self { file: String::new(), text: String::new(), value }
+        Self { file: String::new(), text: String::new(), value, numbers: OnceLock::new() }
     }
 
     /// The first place, from this line on, where `needle` stands in the text.
@@ -128,8 +139,19 @@ impl Document {
         self.find(path).map(|found| self.place_at(found.key.unwrap_or(found.value)))
     }
 
-    /// The scalar at `path` as it was written, without quotes: `1.10`, which as a number is 1.1.
-    pub fn scalar_text(&self, path: &[Step]) -> Option<String> {
+    /// The number at `path` as it was written, without quotes: `1.10`, which as a number is 1.1.
+    pub fn number_text(&self, path: &[Step]) -> Option<String> {
+        let numbers = self.numbers.get_or_init(|| Numbers::read(&self.text));
+        if let Some(text) = numbers.written.get(path) {
+            return Some(text.clone());
+        }
+        let aliased = !numbers.aliases.is_empty()
+            && (1..=path.len()).any(|end| path.get(..end).is_some_and(|head| numbers.aliases.contains(head)));
+        if aliased { self.scalar_text(path) } else { None }
+    }
+
+    /// The scalar at `path`, aliases followed.
+    fn scalar_text(&self, path: &[Step]) -> Option<String> {
         let mut found = self.find(path)?;
         for _ in 0..MAX_ALIASES {
             let Some(anchor) = found.alias else { break };
@@ -333,15 +355,27 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_given_back_as_written() {
+    fn a_number_is_given_back_as_written() {
         let document = parse("a:\n  version: 1.10\n  mode: 0x1F\n  text: \"1\\t2\"\n  map: {}\n  v: &v 2.0\nb: *v\nc: [*v]\n");
         assert_eq!(document.value()["a"]["version"], json!(1.1));
-        assert_eq!(document.scalar_text(&steps("a.version")).as_deref(), Some("1.10"));
-        assert_eq!(document.scalar_text(&steps("a.mode")).as_deref(), Some("0x1F"));
-        assert_eq!(document.scalar_text(&steps("a.text")).as_deref(), Some("1\t2"));
-        assert_eq!(document.scalar_text(&steps("a.map")), None);
-        assert_eq!(document.scalar_text(&steps("b")).as_deref(), Some("2.0"));
-        assert_eq!(document.scalar_text(&steps("c.0")).as_deref(), Some("2.0"));
+        assert_eq!(document.number_text(&steps("a.version")).as_deref(), Some("1.10"));
+        assert_eq!(document.number_text(&steps("a.mode")).as_deref(), Some("0x1F"));
+        assert_eq!(document.number_text(&steps("a.text")), None, "it is no number");
+        assert_eq!(document.number_text(&steps("a.map")), None);
+        assert_eq!(document.number_text(&steps("b")).as_deref(), Some("2.0"));
+        assert_eq!(document.number_text(&steps("c.0")).as_deref(), Some("2.0"));
+        let document = parse("- [[1.0, {a: [2.0, []], b: 3.0}], 4.0]\n- {}\n- - x: 5.0\n  - 6.0\n- 7.0\n");
+        for (path, text) in [
+            ("0.0.0", "1.0"),
+            ("0.0.1.a.0", "2.0"),
+            ("0.0.1.b", "3.0"),
+            ("0.1", "4.0"),
+            ("2.0.x", "5.0"),
+            ("2.1", "6.0"),
+            ("3", "7.0"),
+        ] {
+            assert_eq!(document.number_text(&steps(path)).as_deref(), Some(text), "{path}");
+        }
     }
 
     #[test]

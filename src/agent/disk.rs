@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::config::Settings;
-use crate::store::{Acceptance, Class, Ledger, Message, Outbox, Queued, StoreError, Unfinished};
+use crate::store::{Acceptance, Ledger, Message, Outbox, Queued, StoreError, Unfinished};
 use crate::trust::{Seen, Verified};
 use crate::wire::Done;
 use crate::wire::command::{Action, Command};
@@ -103,14 +103,10 @@ impl Disk {
         serde_json::from_slice(&found.message.payload).ok()
     }
 
-    /// Puts a message into the outbox. A result is on disk when this returns; an event is when the next result is.
+    /// Puts a message into the outbox. It survives this process at once, and a power cut with the end of the next
+    /// command: what a run says reaches the disk together with its result, in one go.
     pub(super) fn post(&self, message: &Message) -> Result<(), StoreError> {
-        let mut outbox = held(&self.outbox);
-        outbox.push(message)?;
-        if message.class == Class::Result {
-            outbox.sync()?;
-        }
-        drop(outbox);
+        held(&self.outbox).push(message)?;
         self.posted.notify_one();
         Ok(())
     }

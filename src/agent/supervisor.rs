@@ -142,7 +142,7 @@ impl Task {
     }
 
     async fn finish(&self, job: &Job, done: Done) {
-        tracing::info!(id = %job.id(), outcome = ?done.outcome, message = done.message.as_deref(), "done");
+        tracing::info!(id = %job.id(), outcome = ?done.outcome, why = done.message.as_deref(), "done");
         self.node.finish(&done);
         if done.outcome == DoneOutcome::Refused {
             let subject = self.node.subjects.command(&job.command).into_iter().next();

@@ -16,7 +16,7 @@ use crate::yaml::Document;
 
 use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
-use super::properties::Described;
+use super::properties::{Described, Here};
 use super::render;
 use super::ui::Ui;
 
@@ -53,7 +53,7 @@ struct How {
 #[derive(Debug, Subcommand)]
 enum What {
     #[command(flatten)]
-    Resource(Described),
+    Resource(Described<Here>),
     /// For programs: a request on standard input, a response on standard output.
     #[command(subcommand)]
     Api(Api),
@@ -82,9 +82,9 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
                 EnsureResponse::error(errors.join("\n"))
             });
             if yaml {
-                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes())
+                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes());
             } else {
-                ui.json(&response)
+                ui.json(&response);
             }
             Ok(Exit::Done)
         }
@@ -111,7 +111,7 @@ impl How {
     }
 }
 
-fn resource(described: Described, how: &How, host: &Host, ui: &mut Ui) -> Result<Exit, Failure> {
+fn resource(described: Described<Here>, how: &How, host: &Host, ui: &mut Ui) -> Result<Exit, Failure> {
     let mut properties = described.properties;
     for key in ["require", "subscribe"] {
         if properties.contains_key(key) && how.session.is_none() {
@@ -151,16 +151,16 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session) -> (engin
     (report, events)
 }
 
-/// What a person at a shell leaves out: present, the own user and group, the usual modes.
+/// What a person at a shell leaves out: the own user and group, the usual modes.
 fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
     if kind != "file" {
         return;
     }
-    let ensure = properties.entry("ensure").or_insert_with(|| json!("present")).clone();
-    if ensure == "absent" {
-        return;
-    }
-    let mode = if ensure == "directory" { "0755" } else { "0644" };
+    let mode = match properties.get("ensure").and_then(Value::as_str) {
+        Some("absent") => return,
+        Some("directory") => "0755",
+        _ => "0644",
+    };
     properties.entry("mode").or_insert_with(|| json!(mode));
     properties.entry("owner").or_insert_with(|| json!(host.accounts().user_name(account::effective_uid())));
     properties.entry("group").or_insert_with(|| json!(host.accounts().group_name(account::effective_gid())));
@@ -177,6 +177,9 @@ fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> 
         return Err(Failure::usage(format!("the request is larger than {limit} bytes")));
     }
     let document = Document::parse(&text, "request").map_err(|error| Failure::new(Exit::Usage, error))?;
+    if !document.value().is_object() {
+        return Err(Failure::usage("invalid request: a request is a map with protocol, type and properties"));
+    }
     let request: EnsureRequest = serde_path_to_error::deserialize(document.into_value())
         .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
     request.check().map_err(Failure::usage)?;

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod apply;
+pub mod demo;
 pub mod doc;
 pub mod ensure;
 pub mod error;
@@ -48,6 +49,7 @@ enum Command {
     Session(session::Sessions),
     Doc(doc::Doc),
     Schema(doc::Schema),
+    Demo(demo::DemoArgs),
     Fleet(fleet::FleetArgs),
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
@@ -84,8 +86,21 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Doc(args) => doc::doc(&args, ui),
         Command::Schema(args) => doc::schema(&args, ui),
         Command::Agent(command) => agent::agent(&command, ui),
+        Command::Demo(args) => demo::run(&args, ui),
         Command::Fleet(args) => fleet::run(args, ui),
         Command::Key(args) => key::run(args, ui),
         Command::Trust(args) => trust::run(args, ui),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn no_flags_collide() {
+        Cli::command().debug_assert();
     }
 }

@@ -1,6 +1,8 @@
 //! Resource types as subcommands, each with its properties as flags, all derived from `TYPES`.
 //! `ensign ensure` and `ensign fleet ensure` share them.
 
+use std::marker::PhantomData;
+
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -9,48 +11,49 @@ use crate::resource::{self, ResourceType};
 use super::schemas;
 use super::shape::Shape;
 
-/// Long flags that the commands with resource types use themselves. A property of one of these names gets the
-/// type's name before it: `--exec-timeout`.
-const TAKEN: &[&str] = &[
-    "all",
-    "check",
-    "data",
-    "detach",
-    "diff",
-    "detailed-exitcodes",
-    "fact",
-    "facts",
-    "fleet",
-    "group",
-    "hiera",
-    "if",
-    "key",
-    "nats",
-    "node",
-    "noop",
-    "output",
-    "reason",
-    "session",
-    "timeout",
-    "unless",
-    "where",
-];
+/// Whose flags the flags of properties stand beside.
+pub trait Beside: std::fmt::Debug + Clone + Send + Sync + 'static {
+    /// Long flags of that command itself. A property of one of these names gets the type's name before it:
+    /// `--exec-timeout`.
+    const TAKEN: &'static [&'static str];
+}
 
-/// A resource as the command line describes it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Described {
+/// `ensign ensure`.
+#[derive(Debug, Clone)]
+pub struct Here;
+
+impl Beside for Here {
+    const TAKEN: &'static [&'static str] =
+        &["check", "data", "detailed-exitcodes", "diff", "fact", "facts", "hiera", "if", "noop", "output", "session", "unless"];
+}
+
+/// `ensign fleet ensure`.
+#[derive(Debug, Clone)]
+pub struct OnNodes;
+
+impl Beside for OnNodes {
+    const TAKEN: &'static [&'static str] = &[
+        "all", "check", "config", "detach", "fleet", "group", "if", "key", "nats", "node", "noop", "output", "reason", "server",
+        "timeout", "unless", "where",
+    ];
+}
+
+/// A resource as the command line describes it, beside the flags of `B`.
+#[derive(Debug, Clone)]
+pub struct Described<B> {
     /// The type.
     pub kind: &'static str,
     /// All its properties, `name` among them.
     pub properties: Map<String, Value>,
+    beside: PhantomData<B>,
 }
 
-impl FromArgMatches for Described {
+impl<B: Beside> FromArgMatches for Described<B> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let missing = || clap::Error::raw(clap::error::ErrorKind::MissingSubcommand, "a resource type is missing\n");
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
         let kind = resource::find(name).ok_or_else(missing)?;
-        Ok(Self { kind: kind.name(), properties: read(kind, matches)? })
+        Ok(Self { kind: kind.name(), properties: read::<B>(kind, matches)?, beside: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -59,9 +62,9 @@ impl FromArgMatches for Described {
     }
 }
 
-impl Subcommand for Described {
+impl<B: Beside> Subcommand for Described<B> {
     fn augment_subcommands(command: Command) -> Command {
-        command.subcommands(resource::TYPES.iter().map(|kind| subcommand(*kind)))
+        command.subcommands(resource::TYPES.iter().map(|kind| subcommand::<B>(*kind)))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -86,18 +89,18 @@ fn flags(kind: &dyn ResourceType) -> Vec<(String, Shape, String)> {
     .collect()
 }
 
-fn long(kind: &dyn ResourceType, property: &str) -> String {
+fn long<B: Beside>(kind: &dyn ResourceType, property: &str) -> String {
     let flag = property.replace('_', "-");
-    if TAKEN.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
+    if B::TAKEN.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
 }
 
-fn subcommand(kind: &dyn ResourceType) -> Command {
+fn subcommand<B: Beside>(kind: &dyn ResourceType) -> Command {
     let mut command = Command::new(kind.name())
         .about(kind.about())
         .arg(Arg::new("name").value_name("NAME").required(true).help("The name of the resource"))
-        .arg(Arg::new("ensure").value_name("ENSURE").help("The state that is wanted; present when left out"));
+        .arg(Arg::new("ensure").value_name("ENSURE").help("The state that is wanted: present when left out"));
     for (name, shape, about) in flags(kind) {
-        let arg = Arg::new(format!("property {name}")).long(long(kind, &name)).help(about).help_heading("Properties");
+        let arg = Arg::new(format!("property {name}")).long(long::<B>(kind, &name)).help(about).help_heading("Properties");
         command = command.arg(match shape {
             Shape::Bool => arg
                 .num_args(0..=1)
@@ -127,13 +130,13 @@ const COMMON: &[(&str, bool, &str)] = &[
     ("check", true, "A health check: a command in the convention of Nagios plugins"),
 ];
 
-fn read(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
+fn read<B: Beside>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
     let one = |id: &str| matches.get_one::<String>(id).cloned();
     let many = |id: &str| -> Vec<String> { matches.get_many::<String>(id).into_iter().flatten().cloned().collect() };
     let mut properties = Map::new();
     properties.insert("name".to_owned(), json!(one("name").unwrap_or_default()));
-    if let Some(ensure) = one("ensure") {
-        properties.insert("ensure".to_owned(), json!(ensure));
+    if takes_ensure(kind) {
+        properties.insert("ensure".to_owned(), json!(one("ensure").unwrap_or_else(|| "present".to_owned())));
     }
     for (name, shape, _) in flags(kind) {
         let given = many(&format!("property {name}"));
@@ -141,7 +144,7 @@ fn read(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<Str
             continue;
         }
         let invalid = |text: &str, wanted: &str| {
-            let message = format!("--{}: \"{text}\" is not {wanted}\n", long(kind, &name));
+            let message = format!("--{}: \"{text}\" is not {wanted}\n", long::<B>(kind, &name));
             clap::Error::raw(clap::error::ErrorKind::InvalidValue, message)
         };
         let value = match &shape {
@@ -155,6 +158,12 @@ fn read(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<Str
             shape => scalar(shape, given.last().map_or("", String::as_str), invalid)?,
         };
         properties.insert(name, value);
+    }
+    // `--owner user:group`, as chown writes it.
+    if let Some((owner, group)) = properties.get("owner").and_then(Value::as_str).and_then(|both| both.split_once(':')) {
+        let (owner, group) = (json!(owner), json!(group));
+        properties.insert("owner".to_owned(), owner);
+        properties.entry("group").or_insert(group);
     }
     for key in ["alias", "provider"] {
         properties.extend(one(key).map(|text| (key.to_owned(), json!(text))));
@@ -171,6 +180,11 @@ fn read(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<Str
     Ok(properties)
 }
 
+fn takes_ensure(kind: &dyn ResourceType) -> bool {
+    let schema = kind.schema(&mut schemas::generator()).to_value();
+    schema.pointer("/properties/ensure").is_some()
+}
+
 fn scalar(shape: &Shape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<Value, clap::Error> {
     match shape {
         Shape::Bool => text.parse::<bool>().map(Value::Bool).map_err(|_| invalid(text, "true or false")),
@@ -183,20 +197,19 @@ fn scalar(shape: &Shape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Described, clap::Error> {
-        let command = Described::augment_subcommands(Command::new("ensure").subcommand_required(true));
-        Described::from_arg_matches(&command.try_get_matches_from([&["ensure"], words].concat())?)
+    fn parse<B: Beside>(words: &[&str]) -> Result<(String, Value), clap::Error> {
+        let command = Described::<B>::augment_subcommands(Command::new("ensure").subcommand_required(true));
+        let described = Described::<B>::from_arg_matches(&command.try_get_matches_from([&["ensure"], words].concat())?)?;
+        Ok((described.kind.to_owned(), Value::Object(described.properties)))
     }
 
     #[test]
     fn flags_become_properties() {
-        let file =
-            parse(&["file", "/tmp/x", "absent", "--force", "--mode", "0644", "--content", "-n", "--require", "file#/a"]).unwrap();
-        assert_eq!(file.kind, "file");
+        let words = ["file", "/tmp/x", "absent", "--force", "--mode", "0644", "--content", "-n", "--require", "file#/a"];
         let expected =
             json!({"name": "/tmp/x", "ensure": "absent", "content": "-n", "mode": "0644", "force": true, "require": ["file#/a"]});
-        assert_eq!(Value::Object(file.properties), expected);
-        let exec = parse(&[
+        assert_eq!(parse::<Here>(&words).unwrap(), ("file".to_owned(), expected));
+        let words = [
             "exec",
             "x",
             "--returns",
@@ -209,15 +222,22 @@ mod tests {
             "t",
             "--unless",
             "e",
-        ]);
-        let expected = json!({"name": "x", "returns": [0, 2], "timeout": "5s", "unless": "t", "control": {"unless": "e"}});
-        assert_eq!(Value::Object(exec.unwrap().properties), expected);
+            "--timeout",
+            "1",
+        ];
+        assert!(parse::<OnNodes>(&words).is_err(), "the flag of the command itself is not known to the type");
+        let expected = json!({"name": "x", "ensure": "present", "returns": [0, 2], "timeout": "5s", "unless": "t", "control": {"unless": "e"}});
+        assert_eq!(parse::<OnNodes>(&words[..12]).unwrap().1, expected);
+        let expected = json!({"name": "/x", "ensure": "present", "owner": "a", "group": "b"});
+        assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a:b"]).unwrap().1, expected);
+        assert_eq!(parse::<OnNodes>(&["file", "/x", "--owner", "a", "--file-group", "b"]).unwrap().1, expected);
+        assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a", "--group", "b"]).unwrap().1, expected);
     }
 
     #[test]
     fn wrong_flags_are_refused() {
         for words in [&["file", "/x", "--mdoe", "1"][..], &["exec", "x", "--returns", "two"], &["widget", "x"], &["file"], &[]] {
-            assert!(parse(words).is_err(), "{words:?}");
+            assert!(parse::<Here>(words).is_err(), "{words:?}");
         }
     }
 }

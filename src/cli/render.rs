@@ -30,15 +30,22 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
     };
     let head = ui.paint(tone, &format!("{mark} {word:<7}"));
     let took = duration(Duration::from_nanos(event.duration));
-    let mut line = String::with_capacity(head.len() + width + 64);
-    line.extend(["  ", &head, "  "]);
-    pad(&mut line, &event.label(), width);
-    line.push_str("  ");
-    pad(&mut line, &what(event), WHAT_WIDTH);
-    line.push(' ');
-    line.extend(std::iter::repeat_n(' ', 8_usize.saturating_sub(took.chars().count())));
-    line.push_str(&took);
-    line
+    let what = what(event);
+    // An error may show the line it is about: that goes below, so that columns stay columns.
+    let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
+    let mut text = String::with_capacity(head.len() + width + 64);
+    text.extend(["  ", &head, "  "]);
+    pad(&mut text, &event.label(), width);
+    text.push_str("  ");
+    pad(&mut text, first, WHAT_WIDTH);
+    text.push(' ');
+    text.extend(std::iter::repeat_n(' ', 8_usize.saturating_sub(took.chars().count())));
+    text.push_str(&took);
+    for line in more.lines() {
+        text.push_str("\n      ");
+        text.push_str(line);
+    }
+    text
 }
 
 /// Adds a text and fills up with blanks. `format!` does it too, at ten times the work for a line that is printed for

@@ -131,6 +131,11 @@ pub fn seal_bundle(bundle: &TrustBundle, roots: &[Signer]) -> Result<Vec<u8>, Fa
 }
 
 fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (plain, sealed) = (args.out.join("trust.json"), args.out.join("trust.dsse.json"));
+    if plain.exists() {
+        let hint = "edit it, raise its version by one, and sign it: ensign trust sign trust.json --root KEYFILE";
+        return Err(Failure::usage(format!("{} is there already", plain.display())).hint(hint));
+    }
     let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
     let operators = args.operator.iter().map(|text| operator(text)).collect::<Result<Vec<_>, _>>()?;
     let life = SignedDuration::try_from(args.life.get()).unwrap_or(SignedDuration::ZERO);
@@ -140,7 +145,6 @@ fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
     let expires = Timestamp::from_second(expires.as_second()).unwrap_or(expires);
     let bundle = first_bundle(&args.fleet, &publics, args.threshold, &operators, expires);
     let signed = seal_bundle(&bundle, &roots)?;
-    let (plain, sealed) = (args.out.join("trust.json"), args.out.join("trust.dsse.json"));
     let text = serde_json::to_string_pretty(&bundle).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     fs::create_directory(&args.out, 0o755).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     write(&plain, format!("{text}\n").as_bytes())?;
@@ -173,6 +177,16 @@ fn sign(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
     let signed = seal_bundle(&bundle, &roots)?;
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("dsse.json"));
+    if let Ok(before) = read(&out).map_err(drop).and_then(|bytes| open_bundle(&bytes, Pin::Kept).map_err(drop))
+        && bundle.version != before.version() + 1
+    {
+        let (old, new) = (before.version(), bundle.version);
+        ui.warn(format_args!(
+            "{} was version {old}, this is {new}: nodes that have {old} accept only {}",
+            out.display(),
+            old + 1
+        ));
+    }
     write(&out, &signed)?;
     ui.say(format_args!("wrote {}: version {} of the trust bundle of {}", out.display(), bundle.version, bundle.fleet));
     Ok(Exit::Done)
@@ -273,6 +287,7 @@ mod tests {
         };
         let (now, mut ui) = (Timestamp::now(), Ui::new());
         init(&args, now, &mut ui).unwrap();
+        assert!(init(&args, now, &mut ui).is_err(), "an edited bundle is not lost");
         let edited = std::fs::read_to_string(path("out/trust.json")).unwrap().replace("\"version\": 1", "\"version\": 2");
         std::fs::write(path("out/trust.json"), edited).unwrap();
         sign(&Sign { file: path("out/trust.json"), root: args.root, out: None }, &mut ui).unwrap();

@@ -1,212 +1,292 @@
-//! Hierarchical data: what `data`, `hierarchy` and `overrides` of a document come to on this host.
+//! Data: the values of a manifest, with the overrides that hold for this host.
 //!
-//! Neighbours: `template` resolves the texts in a scope that has only facts; `engine` merges the
-//! result with data from outside.
+//! A document has `data`, a `hierarchy` (an order of names, which may be templates over facts) and
+//! `overrides` by those names. Neighbours: `template` resolves the texts, `manifest` hands in the
+//! document, [`crate::model::merge`] lays values over each other.
 
 use serde_json::{Map, Value};
 
-use crate::model::merge::{deep_merge, shallow_merge};
+use crate::model::{deep_merge, shallow_merge};
 use crate::template::{Scope, TemplateError};
 
-/// Data that could not be resolved.
-#[derive(Debug, thiserror::Error)]
+/// Why data could not be resolved.
+#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
 pub enum DataError {
-    /// A section has the wrong form.
+    /// The document is not made as it should be.
     #[error("{message}")]
-    Form {
-        /// Where, from the top of the document.
-        path: Vec<String>,
+    Shape {
         /// What is wrong.
         message: String,
-    },
-    /// A template in it has an error.
-    #[error("resolving {}", path.join("."))]
-    Template {
-        /// Where, from the top of the document.
+        /// The keys and indexes that lead to it.
         path: Vec<String>,
-        /// What is wrong.
+    },
+    /// A text could not be resolved.
+    #[error("could not resolve {}", path.join("."))]
+    Template {
+        /// The keys and indexes that lead to the text.
+        path: Vec<String>,
+        /// Why not.
         #[source]
-        source: TemplateError,
+        source: Box<TemplateError>,
     },
 }
 
 impl DataError {
-    /// Where it is, from the top of the document.
-    pub fn path(&self) -> &[String] {
-        match self {
-            Self::Form { path, .. } | Self::Template { path, .. } => path,
-        }
+    fn shape(message: impl Into<String>, path: &[&str]) -> Self {
+        Self::Shape { message: message.into(), path: owned(path) }
     }
 
-    fn form(path: &[&str], message: impl Into<String>) -> Self {
-        Self::Form { path: path.iter().map(|key| (*key).to_owned()).collect(), message: message.into() }
+    fn template(mut error: TemplateError, path: &[&str]) -> Self {
+        let mut path = owned(path);
+        path.append(&mut error.path);
+        Self::Template { path, source: Box::new(error) }
+    }
+
+    /// The keys and indexes that lead to what is wrong, from the root of the document.
+    pub fn path(&self) -> &[String] {
+        match self {
+            Self::Shape { path, .. } | Self::Template { path, .. } => path,
+        }
     }
 }
 
+fn owned(path: &[&str]) -> Vec<String> {
+    path.iter().map(|step| (*step).to_owned()).collect()
+}
+
+/// How the overrides that match are laid over the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Merge {
-    /// The first override that exists replaces top-level keys, and ends the search.
+    /// Only the first, whole values at a time.
     First,
-    /// Every override that matches is merged in.
+    /// All, at every depth.
     Deep,
 }
 
-struct Hierarchy<'a> {
-    order: Vec<&'a str>,
-    merge: Merge,
-}
-
-/// Resolves the data of a document.
+/// The data of a document, with the overrides that match laid over it.
+///
+/// `scope` is a restricted one: data sees facts. Texts that are one expression keep the type of its
+/// value. Whole numbers are integers, however they are written.
+///
+/// An entry of the order matches when it has no expression, or when one of its expressions has a
+/// value that is not empty; `false` and 0 are values. An entry without overrides is passed over.
 ///
 /// # Errors
-/// When a section has the wrong form, or a template an error.
+/// When the document is not made as it should be, or a text in `data`, in a matching override or in
+/// the order can't be resolved.
 pub fn resolve(document: &Value, scope: &Scope) -> Result<Value, DataError> {
-    let hierarchy = hierarchy(document)?;
-    let mut data = match document.get("data") {
-        None | Some(Value::Null) => Value::Object(Map::new()),
-        Some(data @ Value::Object(_)) => tree(data, scope, &["data"])?,
-        Some(_) => return Err(DataError::form(&["data"], "data must be a map")),
-    };
-    let overrides = match document.get("overrides") {
-        None | Some(Value::Null) => &Map::new(),
-        Some(Value::Object(overrides)) => overrides,
-        Some(_) => return Err(DataError::form(&["overrides"], "overrides must be a map of maps")),
-    };
-    for entry in hierarchy.order {
-        let Some(name) = matched(entry, scope)? else { continue };
-        let Some(found @ Value::Object(_)) = overrides.get(&name).filter(|_| name != "data") else { continue };
-        let found = tree(found, scope, &["overrides", &name])?;
-        match hierarchy.merge {
-            Merge::Deep => data = deep_merge(data, found),
-            Merge::First => return Ok(shallow_merge(data, found)),
+    let (order, merge) = hierarchy(document)?;
+    let data = section(document, "data")?;
+    let overrides = section(document, "overrides")?;
+    let mut resolved = scope.tree(&data).map_err(|error| DataError::template(error, &["data"]))?;
+    for (index, entry) in order.iter().enumerate() {
+        let at = index.to_string();
+        let path = ["hierarchy", "order", at.as_str()];
+        let (name, holds) = scope.matched(entry).map_err(|error| DataError::template(error, &path))?;
+        let candidate = match overrides.get(&name) {
+            // `data` in the order stands for the data itself, which is always there.
+            Some(candidate) if holds && name != "data" && !candidate.is_null() => candidate,
+            _ => continue,
+        };
+        if !candidate.is_object() {
+            return Err(DataError::shape(format!("the override \"{name}\" must be a map"), &["overrides", &name]));
+        }
+        let over = scope.tree(candidate).map_err(|error| DataError::template(error, &["overrides", &name]))?;
+        match merge {
+            Merge::First => return Ok(shallow_merge(resolved, over)),
+            Merge::Deep => resolved = deep_merge(resolved, over),
         }
     }
-    Ok(data)
+    Ok(resolved)
 }
 
-fn hierarchy(document: &Value) -> Result<Hierarchy<'_>, DataError> {
-    let default = Hierarchy { order: vec!["default"], merge: Merge::First };
-    let section = match document.get("hierarchy") {
-        None | Some(Value::Null) => return Ok(default),
-        Some(Value::Object(section)) => section,
-        Some(_) => return Err(DataError::form(&["hierarchy"], "hierarchy must be a map with order and merge")),
+/// The order of the overrides, and how they merge.
+fn hierarchy(document: &Value) -> Result<(Vec<String>, Merge), DataError> {
+    let Some(hierarchy) = document.get("hierarchy") else {
+        return Ok((vec!["default".to_owned()], Merge::First));
     };
-    if let Some(key) = section.keys().find(|key| !["order", "merge"].contains(&key.as_str())) {
-        return Err(DataError::form(
-            &["hierarchy", key],
-            format!("unknown key \"{key}\" in hierarchy: known keys are order, merge"),
-        ));
+    if !hierarchy.is_object() {
+        return Err(DataError::shape("hierarchy section is required", &["hierarchy"]));
     }
-    let order = section
-        .get("order")
-        .and_then(Value::as_array)
-        .ok_or_else(|| DataError::form(&["hierarchy"], "hierarchy.order must be a list"))?;
-    let order = order
-        .iter()
-        .map(|entry| {
-            entry.as_str().ok_or_else(|| DataError::form(&["hierarchy", "order"], "hierarchy.order must contain only strings"))
-        })
-        .collect::<Result<_, _>>()?;
-    let merge = match section.get("merge").map(|merge| merge.as_str().map(str::to_lowercase)) {
-        None => Merge::First,
-        Some(Some(word)) if word == "first" => Merge::First,
-        Some(Some(word)) if word == "deep" => Merge::Deep,
-        Some(word) => {
-            let message = format!("unsupported merge mode: {}: must be first or deep", word.unwrap_or_default());
-            return Err(DataError::form(&["hierarchy", "merge"], message));
-        }
+    let order = hierarchy.get("order").and_then(Value::as_array);
+    let order = order.ok_or_else(|| DataError::shape("hierarchy.order must be a list", &["hierarchy", "order"]))?;
+    let mut names = Vec::with_capacity(order.len());
+    for (index, entry) in order.iter().enumerate() {
+        let Some(name) = entry.as_str() else {
+            let path = ["hierarchy", "order", &index.to_string()];
+            return Err(DataError::shape("hierarchy.order must contain only strings", &path));
+        };
+        names.push(name.to_owned());
+    }
+    let mode = match hierarchy.get("merge") {
+        None | Some(Value::Null) => "first".to_owned(),
+        Some(Value::String(mode)) => mode.to_lowercase(),
+        Some(other) => other.to_string(),
     };
-    Ok(Hierarchy { order, merge })
+    let merge = match mode.as_str() {
+        "first" => Merge::First,
+        "deep" => Merge::Deep,
+        _ => return Err(DataError::shape(format!("unsupported merge mode: {mode}"), &["hierarchy", "merge"])),
+    };
+    Ok((names, merge))
 }
 
-/// The name that an entry of the order stands for here; none when none of its expressions gives anything.
-fn matched(entry: &str, scope: &Scope) -> Result<Option<String>, DataError> {
-    let (name, matched) = scope
-        .matched(entry)
-        .map_err(|source| DataError::Template { path: vec!["hierarchy".to_owned(), "order".to_owned()], source })?;
-    Ok(matched.then_some(name))
+/// A section of the document that is a map, or is not there.
+fn section(document: &Value, name: &str) -> Result<Value, DataError> {
+    match document.get(name) {
+        None | Some(Value::Null) => Ok(Value::Object(Map::new())),
+        Some(Value::Object(map)) => Ok(normal(&Value::Object(map.clone()))),
+        Some(_) => Err(DataError::shape(format!("{name} must be a map"), &[name])),
+    }
 }
 
-/// Every text of a tree resolved; whole numbers written as floats become whole.
-fn tree(value: &Value, scope: &Scope, path: &[&str]) -> Result<Value, DataError> {
+/// The same value, with whole numbers as integers.
+fn normal(value: &Value) -> Value {
     match value {
-        Value::String(text) => scope
-            .value(text)
-            .map(whole)
-            .map_err(|source| DataError::Template { path: path.iter().map(|key| (*key).to_owned()).collect(), source }),
-        Value::Array(list) => list.iter().map(|item| tree(item, scope, path)).collect(),
-        Value::Object(map) => map
-            .iter()
-            .map(|(key, item)| tree(item, scope, &[path, &[key.as_str()]].concat()).map(|item| (key.clone(), item)))
-            .collect(),
-        other => Ok(whole(other.clone())),
+        Value::Number(number) => number.as_f64().filter(|_| number.is_f64()).and_then(whole).unwrap_or_else(|| value.clone()),
+        Value::Array(items) => Value::Array(items.iter().map(normal).collect()),
+        Value::Object(map) => Value::Object(map.iter().map(|(key, item)| (key.clone(), normal(item))).collect()),
+        plain => plain.clone(),
     }
 }
 
-fn whole(value: Value) -> Value {
-    // Beyond 2^53 a float does not tell whole numbers apart.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    match value.as_f64() {
-        Some(number) if value.is_f64() && number.fract() == 0.0 && number.abs() <= EXACT => {
-            #[expect(clippy::cast_possible_truncation, reason = "bounded by the line above")]
-            let number = number as i64;
-            Value::from(number)
-        }
-        _ => value,
-    }
+/// A float that is a whole number, as an integer.
+fn whole(value: f64) -> Option<Value> {
+    // Below 2^63, where floats are exact integers or nothing; the conversion can't lose.
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within bounds")]
+    (value.fract() == 0.0 && value.abs() < 9.2e18).then(|| Value::from(value as i64))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use serde_json::json;
     use std::sync::Arc;
 
-    fn with(facts: Value, document: &Value) -> Result<Value, String> {
-        let scope = Scope::restricted(Arc::new(move || facts.clone()));
-        resolve(document, &scope).map_err(|error| crate::diag::chain(&error))
+    use serde_json::json;
+
+    use super::*;
+    use crate::yaml::Document;
+
+    const BODY: &str = r#"
+data: {level: INFO, pk: [core], web: {port: 8080, host: localhost}, all: "no"}
+overrides:
+  "host:web01": {level: TRACE}
+  "role:web": {web: {port: 80, tls: true}, pk: [nginx]}
+  "env:prod": {level: WARN, pk: [ca], web: {host: prod.example}}
+  global: {all: "yes", pk: [base]}
+"#;
+    const ORDER: &str = r#"
+hierarchy:
+  order: ["host:{{ lookup('facts.hostname2') }}", "role:{{ lookup('facts.role') }}", "env:{{ lookup('facts.env') }}", global]
+"#;
+
+    fn run(text: &str, facts: Value) -> Result<Value, DataError> {
+        let document = Document::parse(text, "m.yaml").unwrap();
+        let before = document.value().clone();
+        let resolved = resolve(document.value(), &Scope::restricted(Arc::new(move || facts.clone())));
+        assert_eq!(document.value(), &before);
+        resolved
     }
 
     #[test]
-    fn order_and_merge() {
-        let overrides = json!({
-            "env:prod": {"log": "WARN", "packages": ["ca"], "web": {"tls": true}},
-            "role:web": {"packages": ["nginx"], "web": {"port": 80}, "log": "TRACE"},
-            "default": {"log": "DEFAULT"},
-        });
-        let data = json!({"log": "INFO", "packages": [], "web": {"port": 1}});
-        let order =
-            json!(["host:{{ lookup('facts.host', '') }}", "env:{{ lookup('facts.env') }}", "role:{{ lookup('facts.role') }}"]);
-        let document = |merge: &str| json!({"data": data, "overrides": overrides, "hierarchy": {"order": order, "merge": merge}});
-        let facts = json!({"env": "prod", "role": "web"});
+    fn overrides_are_laid_over_in_order() {
+        let web = json!({"port": 80, "tls": true});
+        let cases = [
+            ("first", json!({"role": "web", "env": "prod"}), json!({"level": "INFO", "pk": ["nginx"], "web": web, "all": "no"})),
+            (
+                "First",
+                json!({"hostname2": "web01", "role": "web"}),
+                json!({"level": "TRACE", "pk": ["core"], "web": {"port": 8080, "host": "localhost"}, "all": "no"}),
+            ),
+            (
+                "first",
+                json!({"role": "db", "env": "dev"}),
+                json!({"level": "INFO", "pk": ["base"], "web": {"port": 8080, "host": "localhost"}, "all": "yes"}),
+            ),
+            (
+                "deep",
+                json!({"role": "web", "env": "prod"}),
+                json!({
+                    "level": "WARN", "pk": ["core", "nginx", "ca", "base"],
+                    "web": {"port": 80, "host": "prod.example", "tls": true}, "all": "yes",
+                }),
+            ),
+        ];
+        for (merge, facts, expected) in cases {
+            let text = format!("{BODY}{ORDER}  merge: {merge}\n");
+            assert_eq!(run(&text, facts.clone()), Ok(expected), "{merge} {facts}");
+        }
+        let text = format!("{BODY}{ORDER}");
+        assert_eq!(run(&text, json!({"role": "web"})).unwrap()["pk"], json!(["nginx"]));
+    }
+
+    #[test]
+    fn a_match_without_overrides_does_not_end_the_search() {
+        let text = "data: {level: INFO}\noverrides: {'env:prod': {level: E}}\nhierarchy: {order: ['role:{{ lookup(\"facts.role\") }}', \
+                    'env:{{ lookup(\"facts.env\") }}']}\n";
+        assert_eq!(run(text, json!({"role": "web", "env": "prod"})), Ok(json!({"level": "E"})));
+        let text = "data: {a: 1}\noverrides: {data: {a: 2}, 'x:': {a: 3}, '': {a: 4}}\nhierarchy: {order: [data, \
+                    'x:{{ lookup(\"facts.no\") }}', '']}\n";
+        assert_eq!(run(text, json!({})), Ok(json!({"a": 1})));
+    }
+
+    #[test]
+    fn without_a_hierarchy_the_default_is_taken() {
+        let text = "data: {level: INFO, web: {port: 1}}\noverrides: {default: {level: D}, other: {level: O}}\n";
+        assert_eq!(run(text, json!({})), Ok(json!({"level": "D", "web": {"port": 1}})));
+        assert_eq!(run("ccm: {}\n", json!({})), Ok(json!({})));
+        assert_eq!(run("", json!({})), Ok(json!({})));
+    }
+
+    #[test]
+    fn values_are_templates_over_facts_and_keep_their_type() {
+        let text = r#"
+data:
+  num: "{{ 1 + 1 }}"
+  flag: "{{ lookup('facts.role') == 'web' }}"
+  txt: "n={{ 1 + 1 }}"
+  lst: ["{{ lookup('facts.role') }}", b]
+  "{{ key }}": "[{{ lookup('facts.nope') }}]"
+  w: "{{ lookup('facts.nope', 'd') }}"
+  f: 10.0
+  g: 2.5
+  n: "{{ lookup('facts.value') | int() }}"
+overrides:
+  all: {level: "{{ lookup('facts.role') }}-x", list: "{{ lookup('facts.list') }}"}
+hierarchy: {order: ["{{ lower('ALL') }}"]}
+"#;
+        let facts = json!({"role": "web", "value": "1", "list": [1]});
         assert_eq!(
-            with(facts.clone(), &document("deep")).unwrap(),
-            json!({"log": "TRACE", "packages": ["ca", "nginx"], "web": {"port": 80, "tls": true}})
+            run(text, facts),
+            Ok(json!({
+                "num": 2, "flag": true, "txt": "n=2", "lst": ["web", "b"], "{{ key }}": "[]", "w": "d", "f": 10, "g": 2.5, "n": 1,
+                "level": "web-x", "list": [1],
+            }))
         );
-        assert_eq!(with(facts, &document("first")).unwrap(), json!({"log": "WARN", "packages": ["ca"], "web": {"tls": true}}));
-        assert_eq!(with(json!({}), &document("deep")).unwrap(), data);
-        assert_eq!(with(json!({}), &json!({"data": data, "overrides": overrides})).unwrap()["log"], "DEFAULT");
     }
 
     #[test]
-    fn values_keep_their_type() {
-        let document =
-            json!({"data": {"n": "{{ lookup('facts.n') }}", "f": 10.0, "t": "n={{ Facts.n }}", "l": ["{{ Facts.n }}"]}});
-        assert_eq!(with(json!({"n": 5}), &document).unwrap(), json!({"n": 5, "f": 10, "t": "n=5", "l": [5]}));
+    fn an_override_of_another_type_replaces() {
+        let text = "data: {level: INFO, pk: [core], web: {port: 1}}\noverrides: {o: {pk: text, web: text, level: [l]}}\n\
+                    hierarchy: {order: [o], merge: deep}\n";
+        assert_eq!(run(text, json!({})), Ok(json!({"level": ["l"], "pk": "text", "web": "text"})));
     }
 
     #[test]
-    fn wrong_forms() {
-        for (document, message) in [
-            (json!({"hierarchy": []}), "hierarchy must be a map"),
-            (json!({"hierarchy": {"merge": "deep"}}), "hierarchy.order must be a list"),
-            (json!({"hierarchy": {"order": [1]}}), "hierarchy.order must contain only strings"),
-            (json!({"hierarchy": {"order": [], "merge": "sideways"}}), "unsupported merge mode: sideways"),
-            (json!({"data": [1]}), "data must be a map"),
-            (json!({"data": {"a": {"b": "{{ nosuch }}"}}}), "resolving data.a.b"),
-            (json!({"data": {"a": "{{ readFile('x') }}"}}), "readFile"),
-        ] {
-            assert!(with(json!({}), &document).unwrap_err().contains(message), "{document}");
+    fn what_is_wrong_is_said_with_its_path() {
+        let cases = [
+            ("hierarchy: {order: [o], merge: shallow}", "unsupported merge mode: shallow", "hierarchy.merge"),
+            ("hierarchy: [o]", "hierarchy section is required", "hierarchy"),
+            ("hierarchy: {merge: deep}", "hierarchy.order must be a list", "hierarchy.order"),
+            ("hierarchy: {order: [a, 1]}", "hierarchy.order must contain only strings", "hierarchy.order.1"),
+            ("hierarchy: {order: [a, '{{ no }}']}", "could not resolve hierarchy.order.1", "hierarchy.order.1"),
+            ("data: [1]", "data must be a map", "data"),
+            ("data: {a: [{b: '{{ Data.x }}'}]}", "could not resolve data.a.0.b", "data.a.0.b"),
+            ("overrides: {default: 1}", "the override \"default\" must be a map", "overrides.default"),
+            ("overrides: {default: {x: '{{ nope }}'}}", "could not resolve overrides.default.x", "overrides.default.x"),
+        ];
+        for (text, message, path) in cases {
+            let error = run(text, json!({})).unwrap_err();
+            assert_eq!((error.to_string().as_str(), error.path().join(".").as_str()), (message, path));
         }
     }
 }

@@ -11,5 +11,5 @@ pub mod run;
 mod treat;
 
 pub use inputs::Inputs;
-pub use plan::{Plan, plan_manifest, plan_one};
+pub use plan::{Plan, holds_template, plan_manifest, plan_one};
 pub use run::{Permit, Report, Settings, run};

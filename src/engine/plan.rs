@@ -1,7 +1,7 @@
 //! Planning: everything that can be known, resolved and refused before anything runs.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
@@ -30,6 +30,8 @@ pub struct Plan {
     pub manifest: Option<ManifestId>,
     /// What is not wrong but should be known.
     pub warnings: Vec<Diagnostic>,
+    /// Expressions in late properties that can't be read: their resources fail when they are reached.
+    pub unreadable: Vec<Diagnostic>,
     pub(super) scope: Scope,
     document: Document,
     data: Value,
@@ -89,8 +91,8 @@ impl Plan {
     }
 
     /// Reads properties again after their deferred templates were resolved.
-    pub(super) fn decode_late(&self, planned: &Planned, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, Diagnostic> {
-        planned.kind.decode(&properties).map_err(|error| refused(&planned.declaration, &self.document, error))
+    pub(super) fn decode_late(&self, planned: &Planned, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, Diagnostic> {
+        planned.kind.decode(properties).map_err(|error| refused(&planned.declaration, &self.document, error))
     }
 }
 
@@ -122,6 +124,7 @@ pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Pl
         post_message: None,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
         warnings: Vec::new(),
+        unreadable: Vec::new(),
         scope,
         document,
         data,
@@ -154,6 +157,7 @@ pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) ->
         post_message: None,
         manifest: None,
         warnings: Vec::new(),
+        unreadable: Vec::new(),
         scope,
         document,
         data,
@@ -169,6 +173,8 @@ fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool
         match plan_resource(declaration, &plan.document, &plan.scope) {
             Ok(planned) => {
                 plan.warnings.extend(warnings(&planned, &plan.document));
+                let unreadable = unreadable(&planned, &plan.document, &plan.scope);
+                plan.unreadable.extend(unreadable);
                 plan.resources.push(planned);
             }
             Err(mut error) => {
@@ -201,10 +207,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             deferred = true;
             continue;
         }
-        *value = resolve(scope, kind, key, value).map_err(|error| {
-            let message = format!("resolving {key}: {error}");
-            sharpen(document, declaration.diagnose(document, Some(key), message), &error.expression)
-        })?;
+        *value = resolve(scope, kind, key, value).map_err(|error| unresolved(&declaration, document, key, &error))?;
     }
     let common: Map<String, Value> =
         Common::KEYS.iter().filter_map(|key| own.shift_remove(*key).map(|value| ((*key).to_owned(), value))).collect();
@@ -234,7 +237,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
 fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, document: &Document, declaration: &Declaration) {
     for (key, value) in properties.iter_mut().filter(|(_, value)| value.is_number()) {
         if !is_typed(kind, key) {
-            let below = |path: &[Step]| document.scalar_text(&[path, &[Step::Key(key.clone())]].concat());
+            let below = |path: &[Step]| document.number_text(&[path, &[Step::Key(key.clone())]].concat());
             let defaults = || declaration.defaults_at.as_deref().and_then(below);
             if let Some(text) = below(&declaration.at.path()).or_else(defaults) {
                 *value = Value::String(text);
@@ -243,29 +246,57 @@ fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, docu
     }
 }
 
+/// The properties of each type that are no text.
+static TYPED: LazyLock<HashSet<(&'static str, String)>> = LazyLock::new(|| {
+    let of = |kind: &&'static dyn ResourceType| {
+        let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
+        let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        let is_typed =
+            |property: &Value| matches!(property.get("type").and_then(Value::as_str), Some("boolean" | "integer" | "number"));
+        let name = kind.name();
+        properties.into_iter().filter(move |(_, property)| is_typed(property)).map(move |(key, _)| (name, key))
+    };
+    resource::TYPES.iter().flat_map(of).collect()
+});
+
 /// True for properties that are no text: their templates keep the type of what they give.
 fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
-    // A schema is far more work than the one question that it answers here.
-    static KNOWN: Mutex<BTreeMap<&str, Vec<String>>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.entry(kind.name()).or_insert_with(|| typed(kind)).iter().any(|typed| typed == key)
+    TYPED.contains(&(kind.name(), key.to_owned()))
 }
 
-fn typed(kind: &dyn ResourceType) -> Vec<String> {
-    let schema = kind.schema(&mut schemars::SchemaGenerator::default());
-    let is_typed =
-        |property: &Value| matches!(property.get("type").and_then(Value::as_str), Some("boolean" | "integer" | "number"));
-    let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-    properties.filter(|(_, property)| is_typed(property)).map(|(key, _)| key.clone()).collect()
-}
-
-fn holds_template(value: &Value) -> bool {
+/// True when a text somewhere in the value is a template.
+pub fn holds_template(value: &Value) -> bool {
     match value {
         Value::String(text) => is_template(text),
         Value::Array(list) => list.iter().any(holds_template),
         Value::Object(map) => map.values().any(holds_template),
         _ => false,
     }
+}
+
+/// What late properties give is known only when the resource runs; whether they can be read at all is known now.
+fn unreadable(planned: &Planned, document: &Document, scope: &Scope) -> Vec<Diagnostic> {
+    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.deferred().contains(&key.as_str()));
+    late.filter_map(|(key, value)| {
+        let error = check_templates(scope, value).err()?;
+        Some(unresolved(&planned.declaration, document, key, &error))
+    })
+    .collect()
+}
+
+/// Compiles the templates of one property.
+fn check_templates(scope: &Scope, value: &Value) -> Result<(), TemplateError> {
+    match value {
+        Value::String(text) => scope.check(text),
+        Value::Array(list) => list.iter().try_for_each(|item| check_templates(scope, item)),
+        Value::Object(map) => map.values().try_for_each(|item| check_templates(scope, item)),
+        _ => Ok(()),
+    }
+}
+
+fn unresolved(declaration: &Declaration, document: &Document, key: &str, error: &TemplateError) -> Diagnostic {
+    let message = format!("resolving {key}: {error}");
+    sharpen(document, declaration.diagnose(document, Some(key), message), &error.expression)
 }
 
 /// Resolves the templates of one property: text stays text, except where the property is no text.

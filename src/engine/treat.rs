@@ -98,7 +98,7 @@ impl Treatment<'_> {
             return Ok(());
         }
         if let Some(properties) = self.resolve_deferred()? {
-            *decoded = self.plan.decode_late(planned, properties).map_err(|error| Stop::Failed(error.to_string()))?;
+            *decoded = self.plan.decode_late(planned, &properties).map_err(|error| Stop::Failed(error.to_string()))?;
             bound = bind(decoded).map_err(|error| Stop::Failed(chain(&error)))?;
         }
         let refresh = self.refresh_due()?;

@@ -1,118 +1,199 @@
-//! Facts that files add: `facts.json`, `facts.yaml` and `facts.d/` in a directory.
+//! The facts that people write: files in directories of facts.
+//!
+//! Links are skipped: facts come from the directories that were named, not from where a link leads.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::diag;
-use crate::host::fs;
+use crate::diag::chain;
+use crate::host::fs::{self, Kind};
 use crate::yaml::{self, Document};
 
-/// The facts in the files of a directory, in the order in which they are laid over each other.
-///
-/// Links are not followed: who may write to the directory shall not point facts at other files.
-/// A file that can't be used is skipped, with a warning.
+/// The maps that the files of `directory` hold, in the order in which they are merged.
 pub(super) fn read(directory: &Path, warnings: &mut Vec<String>) -> Vec<Value> {
     if directory.is_relative() {
-        warnings.push(format!("facts in {}: the directory must be absolute", directory.display()));
+        warnings.push(format!("skipped the facts in {}: the path is not absolute", directory.display()));
+        return Vec::new();
+    }
+    if !is_directory(directory, warnings) {
         return Vec::new();
     }
     let mut files = vec![directory.join("facts.json"), directory.join("facts.yaml")];
-    files.extend(dropped_in(&directory.join("facts.d"), warnings));
-    files.iter().filter_map(|file| read_file(file, warnings)).collect()
-}
-
-/// The files of `facts.d`, by name.
-fn dropped_in(directory: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
-    if fs::is_symlink(directory) {
-        warnings.push(format!("facts in {}: links are not followed", directory.display()));
-        return Vec::new();
+    let more = directory.join("facts.d");
+    if is_directory(&more, warnings) {
+        files.extend(fact_files(&more, warnings));
     }
-    let listed = match fs::list(directory) {
-        Ok(listed) => listed,
-        Err(error) => {
-            if !error.is_not_found() {
-                warnings.push(format!("facts: {}", diag::chain(&error)));
-            }
-            return Vec::new();
-        }
-    };
-    let is_facts = |path: &PathBuf| {
-        let extension = path.extension().map(std::ffi::OsStr::to_ascii_lowercase);
-        extension.is_some_and(|extension| extension == "json" || extension == "yaml") && !path.is_dir()
-    };
-    listed.into_iter().filter(is_facts).collect()
+    files.iter().filter_map(|file| map_in(file, warnings)).collect()
 }
 
-fn read_file(path: &Path, warnings: &mut Vec<String>) -> Option<Value> {
+/// True for a directory itself; false without a warning when nothing is there.
+fn is_directory(path: &Path, warnings: &mut Vec<String>) -> bool {
+    match kind(path, warnings) {
+        Some(Kind::Directory) => true,
+        Some(_) => {
+            warnings.push(format!("skipped the facts in {}: it is not a directory", path.display()));
+            false
+        }
+        None => false,
+    }
+}
+
+/// What is at `path`; none when nothing, or with a warning when it is a link or can't be seen.
+fn kind(path: &Path, warnings: &mut Vec<String>) -> Option<Kind> {
     if fs::is_symlink(path) {
-        warnings.push(format!("facts in {}: links are not followed", path.display()));
+        warnings.push(format!("skipped the facts in {}: it is a symbolic link", path.display()));
         return None;
     }
-    let text = match fs::read_text(path, yaml::MAX_BYTES as u64) {
-        Ok(text) => text,
-        Err(error) if error.is_not_found() => return None,
+    match fs::look(path, false) {
+        Ok(look) => look.map(|look| look.kind),
         Err(error) => {
-            warnings.push(format!("facts: {}", diag::chain(&error)));
-            return None;
-        }
-    };
-    match Document::parse(&text, &path.display().to_string()).map(Document::into_value) {
-        Ok(Value::Object(map)) => Some(Value::Object(map)),
-        Ok(Value::Null) => None,
-        Ok(_) => {
-            warnings.push(format!("facts in {}: must be a map", path.display()));
-            None
-        }
-        Err(error) => {
-            warnings.push(format!("facts: {error}"));
+            warnings.push(format!("skipped the facts in {}: {}", path.display(), chain(&error)));
             None
         }
     }
+}
+
+/// The entries of `facts.d` that are named like facts, by name.
+fn fact_files(directory: &Path, warnings: &mut Vec<String>) -> Vec<PathBuf> {
+    match fs::list(directory) {
+        Ok(paths) => paths.into_iter().filter(|path| is_named(path, "json") || is_named(path, "yaml")).collect(),
+        Err(error) => {
+            warnings.push(format!("skipped the facts in {}: {}", directory.display(), chain(&error)));
+            Vec::new()
+        }
+    }
+}
+
+fn is_named(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}
+
+/// The map in a file; none when there is no file, it is empty or, with a warning, no map.
+fn map_in(path: &Path, warnings: &mut Vec<String>) -> Option<Value> {
+    let reason = match kind(path, warnings)? {
+        Kind::Directory => return None,
+        Kind::Other => "it is not a regular file".to_owned(),
+        Kind::File => match parse(path) {
+            Ok(Value::Null) => return None,
+            Ok(value) if value.is_object() => return Some(value),
+            Ok(_) => "it does not hold a map".to_owned(),
+            Err(reason) => reason,
+        },
+    };
+    warnings.push(format!("skipped the facts in {}: {reason}", path.display()));
+    None
+}
+
+fn parse(path: &Path) -> Result<Value, String> {
+    let text = fs::read_regular_text(path, yaml::MAX_BYTES as u64).map_err(|error| chain(&error))?;
+    // JSON has escapes that YAML has not: pairs of surrogates.
+    if is_named(path, "json") && !text.trim().is_empty() {
+        return serde_json::from_str(&text).map_err(|error| error.to_string());
+    }
+    let document = Document::parse(&text, &path.to_string_lossy()).map_err(|wrong| match wrong.place {
+        // The line itself stays out: it may hold what should not be in a log.
+        Some(place) => format!("{} at line {} column {}", wrong.message, place.line, place.column),
+        None => wrong.message,
+    })?;
+    Ok(document.into_value())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{create_dir, write};
+    use std::os::unix::fs::symlink;
+
     use serde_json::json;
 
-    use super::super::gather;
     use super::*;
-    use crate::host::Host;
+    use crate::model::merge::deep_merge;
 
-    fn write(path: &Path, text: &str) {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+    /// The merged facts of `directories`, and how many warnings there were.
+    fn merged(directories: &[&Path]) -> (Value, Vec<String>) {
+        let mut warnings = Vec::new();
+        let facts = directories.iter().flat_map(|directory| read(directory, &mut warnings)).collect::<Vec<_>>();
+        (facts.into_iter().fold(json!({}), deep_merge), warnings)
     }
 
     #[test]
-    fn files_are_laid_over_each_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let (system, user) = (dir.path().join("system"), dir.path().join("user"));
-        write(&system.join("facts.json"), r#"{"a": "json", "b": "json", "l": [1], "host": {"info": {"os": "mine"}}}"#);
-        write(&system.join("facts.yaml"), "b: yaml\nl: [2]\nm: {x: 1}\n");
-        write(&system.join("facts.d/10.YAML"), "c: ten\nm: {y: 2}\n");
-        write(&system.join("facts.d/20.json"), r#"{"c": "twenty"}"#);
-        write(&system.join("facts.d/30.yml"), "c: ignored\n");
-        write(&system.join("facts.d/40.yaml"), "c: [broken\n");
-        write(&system.join("facts.d/50.yaml"), "- no map\n");
-        write(&system.join("facts.d/60.yaml/x.yaml"), "c: below\n");
-        std::os::unix::fs::symlink(system.join("facts.yaml"), system.join("facts.d/70.yaml")).unwrap();
-        write(&user.join("facts.yaml"), "a: user\n");
-        std::os::unix::fs::symlink(system.join("facts.d"), user.join("facts.d")).unwrap();
+    fn later_files_and_directories_win_and_lists_join() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        write(one.path().join("facts.yaml"), "from: yaml\nlist: [b]\nmap: {b: 2}\n").unwrap();
+        write(one.path().join("facts.json"), r#"{"from": "json", "list": ["a"], "map": {"a": 1}, "smile": "\ud83d\ude00"}"#)
+            .unwrap();
+        create_dir(one.path().join("facts.d")).unwrap();
+        write(one.path().join("facts.d/20.JSON"), "{\n\t\"order\": 20, \"list\": [\"d\"]}").unwrap();
+        write(one.path().join("facts.d/10.yaml"), "order: 10\nlist: [c]\n").unwrap();
+        write(one.path().join("facts.d/30.yml"), "order: 30\n").unwrap();
+        write(one.path().join("facts.d/40.txt"), "order: 40\n").unwrap();
+        create_dir(one.path().join("facts.d/50.yaml")).unwrap();
+        write(two.path().join("facts.json"), r#"{"map": "replaced", "list": ["e"]}"#).unwrap();
+        let (facts, warnings) = merged(&[one.path(), two.path()]);
+        let expected = json!({"from": "yaml", "list": ["a", "b", "c", "d", "e"], "map": "replaced", "order": 20, "smile": "😀"});
+        assert_eq!(facts, expected);
+        assert_eq!(warnings, Vec::<String>::new());
+    }
 
-        let gathered = gather(&Host::system(None), &[system, user, dir.path().join("none"), PathBuf::from("relative")]);
-        let facts = &gathered.value;
-        assert_eq!(facts["a"], "user");
-        assert_eq!(facts["b"], "yaml");
-        assert_eq!(facts["c"], "twenty");
-        assert_eq!(facts["l"], json!([1, 2]));
-        assert_eq!(facts["m"], json!({"x": 1, "y": 2}));
-        assert_eq!(facts["host"]["info"]["os"], "mine");
-        assert!(facts["host"]["info"]["hostname"].is_string());
-        let warned = |part: &str| gathered.warnings.iter().any(|warning| warning.contains(part));
-        for part in ["40.yaml", "50.yaml: must be a map", "70.yaml: links", "user/facts.d: links", "must be absolute"] {
-            assert!(warned(part), "{part}: {:?}", gathered.warnings);
+    #[test]
+    fn what_is_skipped_is_told() {
+        let real = tempfile::tempdir().unwrap();
+        write(real.path().join("facts.yaml"), "a: 1\n").unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        write(at("facts.json"), "{\"a\": ").unwrap();
+        symlink(real.path().join("facts.yaml"), at("facts.yaml")).unwrap();
+        create_dir(at("facts.d")).unwrap();
+        write(at("facts.d/1.yaml"), "a: [secret\n").unwrap();
+        write(at("facts.d/2.yaml"), "- a\n").unwrap();
+        write(at("facts.d/3.json"), [0xff, 0xfe]).unwrap();
+        nix::unistd::mkfifo(&at("facts.d/4.json"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        symlink(real.path().join("facts.yaml"), at("facts.d/5.yaml")).unwrap();
+        write(at("facts.d/6.yaml"), "").unwrap();
+        write(at("facts.d/7.json"), "\n").unwrap();
+        write(at("facts.d/8.yaml"), "good: true\n").unwrap();
+        let (facts, warnings) = merged(&[place.path()]);
+        assert_eq!(facts, json!({"good": true}));
+        let expected = [
+            ("facts.json", "EOF"),
+            ("facts.yaml", "symbolic link"),
+            ("1.yaml", "line"),
+            ("2.yaml", "a map"),
+            ("3.json", "UTF-8"),
+            ("4.json", "not a regular file"),
+            ("5.yaml", "symbolic link"),
+        ];
+        assert_eq!(warnings.len(), expected.len(), "{warnings:#?}");
+        for (name, reason) in expected {
+            assert!(warnings.iter().any(|text| text.contains(name) && text.contains(reason)), "{name}: {warnings:#?}");
         }
-        assert_eq!(gathered.warnings.len(), 5);
+        assert!(!warnings.iter().any(|text| text.contains("secret")));
+    }
+
+    #[test]
+    fn directories_are_absolute_and_no_links() {
+        let place = tempfile::tempdir().unwrap();
+        let (real, link, file) = (place.path().join("real"), place.path().join("link"), place.path().join("file"));
+        create_dir(&real).unwrap();
+        write(real.join("facts.yaml"), "a: 1\n").unwrap();
+        symlink(&real, &link).unwrap();
+        write(&file, "").unwrap();
+        let linked = place.path().join("linked");
+        create_dir(&linked).unwrap();
+        symlink(&real, linked.join("facts.d")).unwrap();
+        let cases = [
+            (real.as_path(), json!({"a": 1}), None),
+            (&link, json!({}), Some("symbolic link")),
+            (&file, json!({}), Some("not a directory")),
+            (&linked, json!({}), Some("symbolic link")),
+            (Path::new("relative"), json!({}), Some("not absolute")),
+            (&place.path().join("none"), json!({}), None),
+        ];
+        for (directory, expected, warning) in cases {
+            let (facts, warnings) = merged(&[directory]);
+            assert_eq!(facts, expected, "{}", directory.display());
+            assert_eq!(warnings.len(), usize::from(warning.is_some()), "{warnings:?}");
+            assert!(warnings.iter().all(|text| text.contains(warning.unwrap())), "{warnings:?}");
+        }
     }
 }

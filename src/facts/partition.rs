@@ -46,20 +46,22 @@ fn mounts(mountinfo: &str, filesystems: &str) -> Vec<Mount> {
     let disk_kinds: Vec<_> = filesystems.lines().filter(|line| !line.starts_with("nodev")).map(str::trim).collect();
     let mount = |line: &str| {
         let (mount, system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(4);
-        let (point, options) = (mount.next()?, mount.next()?);
+        let mut mount = mount.split(' ').skip(3);
+        let (root, point, options) = (mount.next()?, mount.next()?, mount.next()?);
         let mut system = system.split(' ');
         let (kind, device) = (system.next()?, system.next()?);
-        let options = options.split(',').map(str::to_owned).collect();
+        // A part of a file system, mounted elsewhere: its room is that of the whole.
+        let bind = (root != "/").then_some("bind");
+        let options = options.split(',').chain(bind).map(str::to_owned).collect();
         let on_disk = disk_kinds.contains(&kind) || kind == "zfs";
         on_disk.then(|| Mount { device: unescape(device), point: unescape(point), kind: kind.to_owned(), options })
     };
     mountinfo.lines().filter_map(mount).collect()
 }
 
-/// The kernel writes a space as `\040`, and so on.
+/// The kernel writes a space as `\040`, and so on. The backslash comes last, so that what it makes is not read again.
 fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")]
         .iter()
         .fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
 }
@@ -68,15 +70,39 @@ fn unescape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const MOUNTINFO: &str = "22 29 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw
+29 1 254:1 / / rw,relatime shared:1 - ext4 /dev/mapper/vg-root rw,errors=remount-ro
+30 29 8:1 / /boot/efi rw,relatime shared:30 master:2 - vfat /dev/sda1 rw,fmask=0077
+31 29 0:40 / /run rw,nosuid - tmpfs tmpfs rw,size=1608124k
+40 29 254:1 /srv/data /mnt/my\\040data ro,relatime - ext4 /dev/mapper/vg-root rw
+41 29 0:50 / /tank rw - zfs tank rw
+42 29 0:51 / /nfs rw - nfs4 server:/export rw
+broken
+";
+
+    const FILESYSTEMS: &str = "nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tnfs4\nnodev\tzfs\n\text3\n\text4\n\tvfat\n";
+
     #[test]
     fn disks_are_told_from_the_rest() {
-        let mountinfo = "22 27 0:21 / /proc rw,relatime - proc proc rw\n\
-            27 1 254:1 / / rw,noatime shared:1 - ext4 /dev/vda1 rw\n\
-            28 27 254:2 / /mnt/a\\040b rw - xfs /dev/vdb rw\n\
-            29 27 0:40 / /nfs rw - nfs4 server:/x rw\nbroken\n";
-        let found = mounts(mountinfo, "nodev\tproc\nnodev\tnfs4\n\text4\n\txfs\n");
-        let found: Vec<_> =
-            found.iter().map(|mount| (mount.device.as_str(), mount.point.as_str(), mount.kind.as_str())).collect();
-        assert_eq!(found, [("/dev/vda1", "/", "ext4"), ("/dev/vdb", "/mnt/a b", "xfs")]);
+        let found = mounts(MOUNTINFO, FILESYSTEMS);
+        let found: Vec<_> = found
+            .iter()
+            .map(|mount| (mount.device.as_str(), mount.point.as_str(), mount.kind.as_str(), mount.options.join(",")))
+            .collect();
+        let expected = [
+            ("/dev/mapper/vg-root", "/", "ext4", "rw,relatime".to_owned()),
+            ("/dev/sda1", "/boot/efi", "vfat", "rw,relatime".to_owned()),
+            ("/dev/mapper/vg-root", "/mnt/my data", "ext4", "ro,relatime,bind".to_owned()),
+            ("tank", "/tank", "zfs", "rw".to_owned()),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn names_are_unescaped_once() {
+        let cases = [("/a", "/a"), ("/a\\040b", "/a b"), ("/a\\134040b", "/a\\040b"), ("/a\\011\\012\\043", "/a\t\n#")];
+        for (written, expected) in cases {
+            assert_eq!(unescape(written), expected);
+        }
     }
 }

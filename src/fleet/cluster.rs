@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    fn result(node: &str, done: serde_json::Value) -> NodeResult {
+    fn result(node: &str, done: &serde_json::Value) -> NodeResult {
         let mut body = json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z"});
         body.as_object_mut().unwrap().extend(done.as_object().unwrap().clone());
         let done: crate::wire::Done = serde_json::from_value(body).unwrap();
@@ -102,11 +102,11 @@ mod tests {
     fn same_causes_stand_together_and_the_worst_first() {
         let package = json!({"outcome": "failed", "failures": {"package#nginx": "no such package"}});
         let results = [
-            result("a", json!({"outcome": "stable"})),
-            result("d", package.clone()),
-            result("b", package),
-            result("c", json!({"outcome": "failed", "message": "the manifest can't be read"})),
-            result("e", json!({"outcome": "refused", "code": "policy", "message": "no rule"})),
+            result("a", &json!({"outcome": "stable"})),
+            result("d", &package),
+            result("b", &package),
+            result("c", &json!({"outcome": "failed", "message": "the manifest can't be read"})),
+            result("e", &json!({"outcome": "refused", "code": "policy", "message": "no rule"})),
         ];
         let shown: Vec<String> = cluster(&results)
             .iter()

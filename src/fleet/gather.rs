@@ -1,8 +1,8 @@
 //! What becomes of a command on every node: [`Gather`] takes reports and says who is missing.
 //!
 //! The JOBS stream is the truth: the server pins the node in a report's subject to the node that
-//! says it. What comes to the reply subject of the command is taken only where the stream can't
-//! have it (a refusal before the id could be read), and gives way to what the stream says.
+//! says it. What comes to the reply subject of the command is taken only where the stream may not
+//! have it (a node that did not take the command), and gives way to what the stream says.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -227,7 +227,8 @@ impl Gather {
         }
         let done: Done = json::read(&message.payload).ok()?;
         let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
-        if !ours || done.outcome != DoneOutcome::Refused || asked.is_some_and(|node| *node != done.node) {
+        let not_taken = matches!(done.outcome, DoneOutcome::Refused | DoneOutcome::Busy | DoneOutcome::Expired);
+        if !ours || !not_taken || asked.is_some_and(|node| *node != done.node) {
             return None;
         }
         self.ended(done.node.clone(), done, true)
@@ -377,13 +378,13 @@ mod tests {
         serde_json::to_vec(&body).unwrap()
     }
 
-    fn report(name: &str, stage: Stage, extra: serde_json::Value) -> Message {
+    fn report(name: &str, stage: Stage, extra: &serde_json::Value) -> Message {
         let subject = subjects().job(ID, &node(name), stage).as_str().to_owned();
-        Message { subject, payload: body(name, &extra), ..Message::default() }
+        Message { subject, payload: body(name, extra), ..Message::default() }
     }
 
     fn done(name: &str, outcome: &str) -> Message {
-        report(name, Stage::Done, json!({"outcome": outcome}))
+        report(name, Stage::Done, &json!({"outcome": outcome}))
     }
 
     fn gather(nodes: &[(&str, Presence)]) -> Gather {
@@ -409,11 +410,11 @@ mod tests {
             ("back", GONE),
             ("typo", Presence::Unknown),
         ]);
-        let acked = all.take_report(&report("slow", Stage::Ack, json!({"status": "accepted"})));
+        let acked = all.take_report(&report("slow", Stage::Ack, &json!({"status": "accepted"})));
         assert_eq!(acked, Some(Update::Acked(node("slow"))));
         assert!(all.take_report(&done("ok", "stable")).is_some());
         assert!(all.take_report(&done("ok", "failed")).is_none(), "the first end stays");
-        assert!(all.take_report(&report("where", Stage::Ack, json!({"status": "not_selected"}))).is_some());
+        assert!(all.take_report(&report("where", Stage::Ack, &json!({"status": "not_selected"}))).is_some());
         assert!(all.take_report(&done("back", "changed")).is_some());
         assert!(all.take_report(&done("joined", "busy")).is_some());
         assert!(!all.is_complete());
@@ -427,7 +428,7 @@ mod tests {
     fn it_is_complete_when_everybody_who_is_there_has_ended() {
         let mut two = gather(&[("a", Presence::Alive), ("b", GONE)]);
         assert!(!two.is_complete());
-        two.take_report(&report("b", Stage::Ack, json!({"status": "accepted"})));
+        two.take_report(&report("b", Stage::Ack, &json!({"status": "accepted"})));
         two.take_report(&done("a", "stable"));
         assert!(!two.is_complete(), "b is back, and at work");
         two.take_report(&done("b", "interrupted"));
@@ -441,7 +442,7 @@ mod tests {
         let mut one = gather(&[("a", Presence::Alive)]);
         let mut other_node = done("a", "stable");
         other_node.payload = body("b", &json!({"outcome": "stable"}));
-        let other_digest = report("a", Stage::Done, json!({"outcome": "stable", "digest": "d2"}));
+        let other_digest = report("a", Stage::Done, &json!({"outcome": "stable", "digest": "d2"}));
         let other_job = Message {
             subject: subjects().job(Uuid::from_u128(2), &node("a"), Stage::Done).as_str().into(),
             ..done("a", "stable")

@@ -79,7 +79,8 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
             bundles,
             inbox.clone(),
         ],
-        subscribe: commands.chain([inbox]).collect(),
+        // Its own state too: what it did not say itself there is another host under its name.
+        subscribe: commands.chain([subjects.state(node).to_string(), inbox]).collect(),
         responses: true,
     }
 }
@@ -90,6 +91,7 @@ fn monitor(subjects: &Subjects) -> Permissions {
         let stream = subjects.stream(name);
         [
             format!("$JS.API.STREAM.INFO.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}"),
             format!("$JS.API.CONSUMER.CREATE.{stream}.>"),
             format!("$JS.API.CONSUMER.DELETE.{stream}.>"),
             format!("$JS.API.DIRECT.GET.{stream}.>"),
@@ -213,7 +215,13 @@ mod tests {
         );
         assert_eq!(
             permissions.subscribe,
-            ["ensign.v1.prod.cmd.*.node.web1", "ensign.v1.prod.cmd.*.all", "ensign.v1.prod.cmd.*.group.web", "_INBOX_web1.>"]
+            [
+                "ensign.v1.prod.cmd.*.node.web1",
+                "ensign.v1.prod.cmd.*.all",
+                "ensign.v1.prod.cmd.*.group.web",
+                "ensign.v1.prod.state.web1",
+                "_INBOX_web1.>"
+            ]
         );
     }
 

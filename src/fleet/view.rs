@@ -43,10 +43,10 @@ pub struct Attention {
 /// One line of the list of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeRow {
-    /// True when it is there.
-    pub alive: bool,
-    /// The outcome of its last run.
-    pub last_run: &'static str,
+    /// `alive`, `silent` (it should have said something) or `stopped` (in order).
+    pub presence: &'static str,
+    /// The outcome of its last run, `none` when it never ran.
+    pub outcome: &'static str,
     /// Its state.
     #[serde(flatten)]
     pub state: NodeState,
@@ -63,12 +63,18 @@ pub fn last_run(state: &NodeState) -> &'static str {
     }
 }
 
+/// The word for whether a node is there.
+fn word(state: &NodeState, now: Timestamp) -> &'static str {
+    match presence(state, now) {
+        Presence::Alive => "alive",
+        _ if state.alive => "silent",
+        _ => "stopped",
+    }
+}
+
 /// The list of nodes.
 pub fn rows(states: &BTreeMap<NodeId, NodeState>, now: Timestamp) -> Vec<NodeRow> {
-    states
-        .values()
-        .map(|state| NodeRow { alive: presence(state, now) == Presence::Alive, last_run: last_run(state), state: state.clone() })
-        .collect()
+    states.values().map(|state| NodeRow { presence: word(state, now), outcome: last_run(state), state: state.clone() }).collect()
 }
 
 /// The fleet at one moment.
@@ -136,6 +142,9 @@ mod tests {
                 "web3 stopped at 2026-01-02T10:00:59Z"
             ]
         );
-        assert_eq!(rows(&states, now).iter().map(|row| row.alive).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(rows(&states, now).iter().map(|row| row.presence).collect::<Vec<_>>(), ["alive", "silent", "stopped"]);
+        // No key of the row hides one of the state.
+        let row = serde_json::to_string(&rows(&states, now)[0]).unwrap();
+        assert!(crate::wire::json::parse(row.as_bytes()).is_ok(), "{row}");
     }
 }

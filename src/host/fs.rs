@@ -37,6 +37,9 @@ pub enum FsError {
     /// A file that should be text is not.
     #[error("{} is not UTF-8 text", .0.display())]
     NotText(PathBuf),
+    /// A directory, device, socket or pipe where a regular file should be.
+    #[error("{} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
 }
 
 impl FsError {
@@ -187,10 +190,16 @@ pub fn is_symlink(path: &Path) -> bool {
 
 /// The whole of a file of at most `limit` bytes.
 ///
+/// Waits at a pipe until its writer is done, so that what a person names may be `/dev/stdin`. For
+/// files that nobody named there is [`read_regular_text`].
+///
 /// # Errors
 /// When it can't be read or is larger.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
-    let file = File::open(path).map_err(|error| FsError::io("read", path, error))?;
+    whole(open(path)?, path, limit)
+}
+
+fn whole(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| FsError::io("read", path, error))?;
     if bytes.len() as u64 > limit {
@@ -204,7 +213,29 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
 /// # Errors
 /// When it can't be read, is larger, or is not UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> Result<String, FsError> {
-    String::from_utf8(read(path, limit)?).map_err(|_| FsError::NotText(path.to_owned()))
+    as_text(read(path, limit)?, path)
+}
+
+fn as_text(bytes: Vec<u8>, path: &Path) -> Result<String, FsError> {
+    String::from_utf8(bytes).map_err(|_| FsError::NotText(path.to_owned()))
+}
+
+/// The whole of a regular text file of at most `limit` bytes, for files that were found, not named.
+///
+/// Never waits, and does not follow a link at the end of `path`: what was looked at before may be
+/// something else by now, so the open file itself is judged.
+///
+/// # Errors
+/// When it is no regular file, can't be read, is larger, or is not UTF-8.
+pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, FsError> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
+    let file = opened.map_err(|error| FsError::io("read", path, error))?;
+    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    if !meta.is_file() {
+        return Err(FsError::NotAFile(path.to_owned()));
+    }
+    as_text(whole(file, path, limit)?, path)
 }
 
 /// What a written file shall be.
@@ -420,6 +451,33 @@ mod tests {
         assert_eq!(look(&socket, true).unwrap().unwrap().kind, Kind::Other);
         assert_eq!(look(&dir.path().join("none"), true).unwrap(), None);
         assert_eq!(look(&pipe.join("below"), true).unwrap(), None);
+    }
+
+    #[test]
+    fn only_regular_files_are_read_where_nobody_named_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "text").unwrap();
+        std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert_eq!(read_regular_text(&at("file"), 4).unwrap(), "text");
+        assert!(matches!(read_regular_text(&at("file"), 3), Err(FsError::TooLarge { .. })));
+        // Nobody writes into the pipe: a read that waits would not end.
+        for path in [at("pipe"), dir.path().to_owned(), "/dev/null".into()] {
+            assert!(matches!(read_regular_text(&path, 10), Err(FsError::NotAFile(_))), "{}", path.display());
+        }
+        assert!(read_regular_text(&at("link"), 10).is_err());
+        assert!(read_regular_text(&at("none"), 10).unwrap_err().is_not_found());
+    }
+
+    #[test]
+    fn pipes_and_the_kernel_are_read_where_somebody_named_them() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"resources: []\n").unwrap();
+        drop(writer);
+        let named = PathBuf::from(format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)));
+        assert_eq!(read_text(&named, 100).unwrap(), "resources: []\n");
+        assert!(!read_regular_text(Path::new("/proc/self/status"), 1 << 20).unwrap().is_empty());
     }
 
     #[test]

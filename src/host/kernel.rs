@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use nix::sys::socket::{LinkAddr, SockaddrStorage};
+use nix::sys::socket::SockaddrStorage;
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 
@@ -63,11 +63,11 @@ const FLAGS: &[(InterfaceFlags, &str)] = &[
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut interfaces: Vec<Interface> = Vec::new();
     for entry in getifaddrs()? {
-        let known = interfaces.iter().position(|interface| interface.name == entry.interface_name);
+        let name = without_label(&entry.interface_name);
+        let known = interfaces.iter().position(|interface| interface.name == name);
         let index = known.unwrap_or_else(|| {
             let flags = FLAGS.iter().filter(|(flag, _)| entry.flags.contains(*flag)).map(|(_, name)| *name).collect();
-            let name = entry.interface_name.clone();
-            interfaces.push(Interface { name, flags, hardware: String::new(), addresses: Vec::new() });
+            interfaces.push(Interface { name: name.to_owned(), flags, hardware: String::new(), addresses: Vec::new() });
             interfaces.len() - 1
         });
         let (Some(interface), Some(address)) = (interfaces.get_mut(index), entry.address) else { continue };
@@ -78,7 +78,10 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
             };
             let mask = entry.netmask.as_ref().and_then(self::ip);
             interface.addresses.push((ip, mask.map_or(0, bits)));
-        } else if let Some(bytes) = address.as_link_addr().and_then(LinkAddr::addr)
+        } else if let Some(link) = address.as_link_addr()
+            && let Some(bytes) = link.addr()
+            // Tunnels have the address of their end here, which is shorter.
+            && link.halen() == bytes.len()
             && bytes != [0; 6]
         {
             let bytes: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -86,6 +89,11 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         }
     }
     Ok(interfaces)
+}
+
+/// An address with a label comes as `eth0:1`; no interface has a colon in its name.
+fn without_label(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(interface, _)| interface)
 }
 
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
@@ -140,6 +148,14 @@ mod tests {
         assert!(lo.flags.contains(&"loopback"));
         if let Some((_, prefix)) = lo.addresses.iter().find(|(ip, _)| ip.is_ipv4()) {
             assert_eq!(*prefix, 8);
+        }
+        assert!(lo.hardware.is_empty());
+    }
+
+    #[test]
+    fn labels_are_no_interfaces() {
+        for (name, expected) in [("eth0", "eth0"), ("eth0:1", "eth0"), ("br0:web:1", "br0"), ("eth0.7", "eth0.7")] {
+            assert_eq!(without_label(name), expected);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `store` is the one other module that writes files: the program's own state.
 
 pub mod account;
+pub mod child;
 pub mod command;
 #[cfg(test)]
 pub mod fake;

@@ -159,6 +159,9 @@ pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declar
     if reading.errors.is_empty() { Ok(reading.found) } else { Err(reading.errors) }
 }
 
+/// The path of the defaults of a block, and what they are.
+type Defaults = (Arc<[Step]>, Map<String, Value>);
+
 /// What was found so far in a list of resources.
 struct Reading<'a> {
     document: &'a Document,
@@ -225,7 +228,7 @@ impl Reading<'_> {
     }
 
     /// Takes the defaults out of a block.
-    fn defaults(&mut self, kind: &str, elements: &mut [Value], list: &Arc<[Step]>) -> Option<(Arc<[Step]>, Map<String, Value>)> {
+    fn defaults(&mut self, kind: &str, elements: &mut [Value], list: &Arc<[Step]>) -> Option<Defaults> {
         let mut defaults = None;
         for (index, element) in elements.iter_mut().enumerate() {
             let Value::Object(map) = element else { continue };

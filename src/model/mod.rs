@@ -15,5 +15,6 @@ pub use duration::Span;
 pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
+pub use merge::{deep_merge, shallow_merge};
 pub use secret::Secret;
 pub use summary::{ApplyState, RunOutcome, Summary};

@@ -7,6 +7,7 @@
 //! [`Scope`], `manifest` and `engine` with a full one.
 
 mod expr;
+mod jet;
 mod lex;
 mod lookup;
 mod rewrite;
@@ -36,7 +37,7 @@ pub type Gather = Arc<dyn Fn() -> Value + Send + Sync>;
 const MAX_DEPTH: usize = 16;
 
 /// Functions of a full scope, besides those of the language.
-const FUNCTIONS: &[&str] = &["lookup", "readFile", "file", "template"];
+const FUNCTIONS: &[&str] = &["lookup", "readFile", "file", "template", "jet"];
 /// Functions of a restricted scope.
 const RESTRICTED_FUNCTIONS: &[&str] = &["lookup"];
 
@@ -192,6 +193,22 @@ impl Scope {
         self.inner.text(text, 0)
     }
 
+    /// Whether every expression in the text can be read; nothing is resolved.
+    ///
+    /// # Errors
+    /// With the first that can't.
+    pub fn check(&self, text: &str) -> Result<(), TemplateError> {
+        if !may_be_template(text) {
+            return Ok(());
+        }
+        scan::scan(text).into_iter().try_for_each(|segment| match segment {
+            Segment::Text(_) => Ok(()),
+            Segment::Expr { source, offset } => {
+                self.inner.compile(source).map(|_| ()).map_err(|failure| failure.at(text, source, offset))
+            }
+        })
+    }
+
     /// Like [`Scope::text`], but an expression that is the whole text keeps the type of its value,
     /// and no value is null.
     ///
@@ -277,22 +294,26 @@ impl expr::Sight for Inner {
 }
 
 impl Inner {
+    fn compile(&self, source: &str) -> Result<Arc<Compiled>, Failure> {
+        let lock = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(source).cloned();
+        if let Some(compiled) = known {
+            return Ok(compiled);
+        }
+        let restricted = self.parts.restricted;
+        let functions = if restricted { RESTRICTED_FUNCTIONS } else { FUNCTIONS };
+        let compiled = expr::compile(source, &Names { functions, restricted }).map_err(|(offset, detail)| Failure {
+            detail,
+            compile: true,
+            offset,
+        })?;
+        let compiled = Arc::new(compiled);
+        lock().insert(source.to_owned(), Arc::clone(&compiled));
+        Ok(compiled)
+    }
+
     fn evaluate(&self, source: &str, depth: usize) -> Result<Outcome, Failure> {
-        let known = self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(source).cloned();
-        let compiled =
-            match known {
-                Some(compiled) => compiled,
-                None => {
-                    let restricted = self.parts.restricted;
-                    let functions = if restricted { RESTRICTED_FUNCTIONS } else { FUNCTIONS };
-                    let compiled = expr::compile(source, &Names { functions, restricted })
-                        .map_err(|(offset, detail)| Failure { detail, compile: true, offset })?;
-                    let compiled = Arc::new(compiled);
-                    let mut all = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.insert(source.to_owned(), Arc::clone(&compiled));
-                    compiled
-                }
-            };
+        let compiled = self.compile(source)?;
         let outcome = expr::run(&compiled, &self.environment, self, depth);
         outcome.map_err(|detail| Failure { detail, compile: false, offset: 0 })
     }
@@ -379,11 +400,31 @@ impl Inner {
         self.read(path).map(Value::String)
     }
 
-    fn template(&self, args: &[Value], depth: usize) -> Result<Value, String> {
+    fn template(self: &Arc<Self>, args: &[Value], depth: usize) -> Result<Value, String> {
         let [Value::String(text)] = args else { return Err("template requires a string argument".to_owned()) };
+        if text.ends_with(".jet") {
+            return self.jet(args, depth);
+        }
         let depth = deeper(depth)?;
         let body = if text.ends_with(".templ") { Cow::Owned(self.read(text)?) } else { Cow::Borrowed(text.as_str()) };
         self.value(&body, depth).map_err(|error| error.to_string())
+    }
+
+    fn jet(self: &Arc<Self>, args: &[Value], depth: usize) -> Result<Value, String> {
+        let wanted = |value: &Value, what: &str| {
+            value.as_str().map(str::to_owned).ok_or_else(|| format!("jet requires a string argument for {what}"))
+        };
+        let (body, left, right) = match args {
+            [body] => (wanted(body, "template body")?, "[[".to_owned(), "]]".to_owned()),
+            [body, left, right] => {
+                (wanted(body, "template body")?, wanted(left, "left delimiter")?, wanted(right, "right delimiter")?)
+            }
+            _ => return Err("jet requires 1 or 3 arguments".to_owned()),
+        };
+        let depth = deeper(depth)?;
+        let (name, body) = if body.ends_with(".jet") { (body.clone(), self.read(&body)?) } else { ("jet".to_owned(), body) };
+        let rendered = jet::render(self, &body, (&left, &right), depth);
+        rendered.map(Value::String).map_err(|why| format!("{name}: {why}"))
     }
 }
 
@@ -394,12 +435,13 @@ fn deeper(depth: usize) -> Result<usize, String> {
 
 /// The functions of a scope. They hold it weakly: it holds them.
 fn functions(scope: &Weak<Inner>) -> Vec<(&'static str, Function)> {
-    type Call = fn(&Inner, &[Value], usize) -> Result<Value, String>;
-    let calls: [(&'static str, Call); 4] = [
+    type Call = fn(&Arc<Inner>, &[Value], usize) -> Result<Value, String>;
+    let calls: [(&'static str, Call); 5] = [
         ("lookup", |inner, args, _| inner.lookup(args)),
         ("readFile", |inner, args, _| inner.read_file(args)),
         ("file", |inner, args, _| inner.read_file(args)),
         ("template", Inner::template),
+        ("jet", Inner::jet),
     ];
     let bind = |(name, call): (&'static str, Call)| {
         let scope = scope.clone();

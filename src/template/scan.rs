@@ -64,7 +64,7 @@ fn next_opener(text: &str, from: usize) -> Option<(usize, usize)> {
 }
 
 /// Walks over what is outside of quotes; `seen` gets the position and the byte, and may end it.
-fn outside_quotes(text: &str, mut seen: impl FnMut(usize, u8) -> Option<usize>) -> Option<usize> {
+pub(super) fn outside_quotes(text: &str, mut seen: impl FnMut(usize, u8) -> Option<usize>) -> Option<usize> {
     let mut quote = None;
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().take(MAX_EXPRESSION) {

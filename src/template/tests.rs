@@ -21,7 +21,7 @@ fn facts() -> Value {
     })
 }
 
-fn scope() -> Scope {
+pub(super) fn scope() -> Scope {
     let environ = BTreeMap::from([("ZONE".to_owned(), "dmz".to_owned())]);
     let reader: Reader = Arc::new(|path| match path {
         "x.txt" => Ok("plain {{ Data.no }}\n".to_owned()),
@@ -207,6 +207,10 @@ fn files_and_templates() {
         ("{{ file('x.txt') | trim() | upper() }}", "PLAIN {{ DATA.NO }}"),
         ("{{ template('t.templ') }}", "T shop 8080\n"),
         ("{{ template(\"x-\" + Data.name) }}", "x-shop"),
+        ("{{ template('j.jet') }}", "J shop 8080 on\n"),
+        ("{{ jet('j.jet') }}", "J shop 8080 on\n"),
+        ("{{ jet('[[ data.name ]]!') }}", "shop!"),
+        ("{{ jet('<< data.name >>', '<<', '>>') }}", "shop"),
     ]);
     check_errors(&[
         ("{{ file('nope') }}", "failed to read file \"nope\": no such file"),
@@ -215,6 +219,12 @@ fn files_and_templates() {
         ("{{ template(123) }}", "template requires a string argument"),
         ("{{ file(1) }}", "readFile requires a string argument"),
         ("{{ template('self.templ') }}", "nested more than"),
+        ("{{ jet() }}", "jet requires 1 or 3 arguments"),
+        ("{{ jet('a', 'b') }}", "jet requires 1 or 3 arguments"),
+        ("{{ jet(1) }}", "jet requires a string argument for template body"),
+        ("{{ jet('a', 1, 'b') }}", "jet requires a string argument for left delimiter"),
+        ("{{ jet('a', 'b', 1) }}", "jet requires a string argument for right delimiter"),
+        ("{{ jet('[[ data.nope ]]') }}", "missing key 'data.nope' in environment"),
     ]);
 }
 

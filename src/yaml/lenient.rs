@@ -14,7 +14,18 @@ fn refused(message: impl Into<String>) -> Refused {
 fn said(error: &serde_yaml::Error) -> Refused {
     let shown = error.to_string();
     let message = shown.split(" at line ").next().unwrap_or(&shown);
+    let message = kinder(message).unwrap_or_else(|| message.to_owned());
     Refused { at: error.location().map(|location| (location.line(), location.column())), syntax: true, ..refused(message) }
+}
+
+/// What the YAML library says in its own terms, in ours.
+fn kinder(message: &str) -> Option<String> {
+    if message.contains("repetition limit exceeded") {
+        return Some("its aliases stand for more than a document may hold".to_owned());
+    }
+    let (_, number) = message.split_once("integer `")?;
+    let (number, _) = number.split_once("` as ")?;
+    Some(format!("the number {number} is too large; in quotes it is a text"))
 }
 
 /// What a text says; nothing is null.

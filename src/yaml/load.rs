@@ -102,7 +102,7 @@ impl<'a> Loader<'a> {
             }
             Event::MappingStart(anchor, tag) => {
                 enter(tag.as_deref(), "map", depth, at)?;
-                (self.mapping(depth)?, anchor)
+                (self.mapping(depth, at)?, anchor)
             }
             Event::Alias(anchor) => return self.alias(anchor, at, depth),
             _ => return Err(Refused::new("the text ends inside of a value", at)),
@@ -125,7 +125,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<Value, Refused> {
+    fn mapping(&mut self, depth: usize, start: Span) -> Result<Value, Refused> {
         let mut map = Map::new();
         let mut merged = None;
         loop {
@@ -133,7 +133,7 @@ impl<'a> Loader<'a> {
             if event == Event::MappingEnd {
                 break;
             }
-            let key = self.key(event, at, depth)?;
+            let key = self.key(event, at, depth, start)?;
             let twice = |key: &str| Refused::new(format!("duplicate key: the key \"{key}\" is there twice"), at);
             if key == "<<" {
                 let (event, value) = self.next()?;
@@ -157,17 +157,19 @@ impl<'a> Loader<'a> {
         Ok(Value::Object(map))
     }
 
-    fn key(&mut self, event: Event<'a>, at: Span, depth: usize) -> Result<String, Refused> {
+    /// The key that `event` begins, in the map that begins at `start`.
+    fn key(&mut self, event: Event<'a>, at: Span, depth: usize, start: Span) -> Result<String, Refused> {
+        let no_text = |at| Refused::new("a key must be a text", at).hint("a value that begins with {{ must be in quotes");
         let key = match event {
             Event::Scalar(..) | Event::Alias(_) => self.node(event, at, depth)?,
-            _ => Value::Object(Map::new()),
+            // A template that is not in quotes: the map is what its author wrote there.
+            Event::MappingStart(..) => return Err(no_text(start)),
+            _ => return Err(no_text(at)),
         };
         match key {
             Value::String(text) => Ok(text),
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
-            Value::Array(_) | Value::Object(_) => {
-                Err(Refused::new("a key must be a text", at).hint("a value that begins with {{ must be in quotes"))
-            }
+            Value::Array(_) | Value::Object(_) => Err(no_text(at)),
         }
     }
 
@@ -192,7 +194,11 @@ impl<'a> Loader<'a> {
 
     fn copy(&mut self, weight: usize, at: Span) -> Result<(), Refused> {
         self.copied += weight;
-        if self.copied > MAX_COPIED { Err(Refused::new("the aliases make the document too large", at)) } else { Ok(()) }
+        if self.copied > MAX_COPIED {
+            Err(Refused::new("its aliases stand for more than a document may hold", at))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -286,18 +292,20 @@ fn plain(text: Cow<'_, str>, at: Span) -> Result<Value, Refused> {
         other => match number(other) {
             Numeric::Number(number) => Value::Number(number),
             Numeric::No => Value::String(text.into_owned()),
-            Numeric::TooMuch => {
-                let message = format!("{other} is no number that data can hold");
-                return Err(Refused::new(message, at).hint("if it is a text, put it in quotes"));
+            Numeric::TooLarge => {
+                return Err(Refused::new(format!("the number {other} is too large; in quotes it is a text"), at));
             }
+            Numeric::Endless => return Err(Refused::new(format!("{other} is no number that data can hold"), at)),
         },
     })
 }
 
 enum Numeric {
     Number(Number),
-    /// Infinite, not a number, or a whole number of more than 64 bits.
-    TooMuch,
+    /// Whole, of more than 64 bits.
+    TooLarge,
+    /// Infinite, or not a number.
+    Endless,
     No,
 }
 
@@ -307,8 +315,8 @@ fn number(text: &str) -> Numeric {
         None => (false, text),
     };
     match unsigned {
-        ".inf" | ".Inf" | ".INF" => return Numeric::TooMuch,
-        ".nan" | ".NaN" | ".NAN" if unsigned.len() == text.len() => return Numeric::TooMuch,
+        ".inf" | ".Inf" | ".INF" => return Numeric::Endless,
+        ".nan" | ".NaN" | ".NAN" if unsigned.len() == text.len() => return Numeric::Endless,
         _ => {}
     }
     let prefixes = [("0x", 16), ("0o", 8), ("0b", 2)];
@@ -321,7 +329,7 @@ fn number(text: &str) -> Numeric {
         }
         let whole = i128::from_str_radix(digits, radix).map(|whole| if negative { -whole } else { whole });
         let number = whole.ok().and_then(Number::from_i128);
-        return number.map_or(Numeric::TooMuch, Numeric::Number);
+        return number.map_or(Numeric::TooLarge, Numeric::Number);
     }
     match unsigned.parse::<f64>() {
         // The sign is the first byte; a second one is none.
@@ -441,7 +449,7 @@ mod tests {
     #[test]
     fn aliases_are_bounded_in_size_and_depth() {
         let wide = format!("a: &a {}\nb: [{}]", "x".repeat(1 << 20), "*a, ".repeat(20));
-        assert!(read(&wide).unwrap_err().contains("too large"));
+        assert!(read(&wide).unwrap_err().contains("more than a document may hold"));
         let nest = |inside: &str| format!("{}{inside}{}", "[".repeat(60), "]".repeat(60));
         let mut deep = format!("a0: &a0 {}\n", nest("x"));
         for level in 1..4 {

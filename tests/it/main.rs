@@ -12,9 +12,13 @@
     reason = "a test says that it failed by panicking, and that it was skipped by printing"
 )]
 
+mod agent;
 mod architecture;
 mod conformance;
+mod fleet;
 mod generated;
+mod local;
+mod scenarios;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod transport;

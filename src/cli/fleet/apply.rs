@@ -51,12 +51,12 @@ pub(super) async fn run(args: ApplyArgs, context: &Context, ui: &mut Ui) -> Resu
         None => None,
     };
     let order = args.target.order(Action::Apply(apply), channel)?;
-    send(order, &args.target, &session, ui).await
+    Ok(send(order, &args.target, &session, ui).await?.exit)
 }
 
 /// What is to be applied, before it has an address that nodes can reach.
 #[derive(Debug, PartialEq)]
-enum Source {
+pub(in crate::cli) enum Source {
     /// Behind a URL, with what it must be.
     Pinned { url: String, sha256: String, size: u64 },
     /// Here.
@@ -82,7 +82,8 @@ impl Source {
         Self::here(&PathBuf::from(&args.source))
     }
 
-    fn here(path: &Path) -> Result<Self, Failure> {
+    /// A directory, bundle or manifest of this machine.
+    pub(in crate::cli) fn here(path: &Path) -> Result<Self, Failure> {
         let content = if path.is_dir() {
             bundle::pack(path).map_err(|error| Failure::from_error(Exit::Usage, &error))?
         } else {
@@ -96,7 +97,7 @@ impl Source {
     }
 
     /// Puts it where nodes find it, unless it is there.
-    async fn pin(self, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
+    pub(in crate::cli) async fn pin(self, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
         let (content, ending) = match self {
             Self::Pinned { url, sha256, size } => return Ok(Apply { url, sha256, size, data: BTreeMap::new() }),
             Self::Here { content, ending } => (content, ending),

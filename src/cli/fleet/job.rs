@@ -50,7 +50,7 @@ pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result
     let stream = session.subjects.stream("JOBS");
     let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
     let wait = watch.timeout.map_or_else(|| remaining(&command, &session), Span::get);
-    follow(gather, &digest, &mut feed, None, Instant::now() + wait, &session, ui).await
+    Ok(follow(gather, &digest, &mut feed, None, Instant::now() + wait, &session, ui).await?.exit)
 }
 
 /// How long nodes may still work on it.

@@ -1,15 +1,15 @@
 //! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `report.rs` follows
 //! a command and prints what becomes of it.
 
-mod apply;
+pub(super) mod apply;
 mod ensure;
 mod events;
 mod init;
 mod job;
-mod report;
-pub mod session;
-mod status;
-mod target;
+pub(super) mod report;
+pub(super) mod session;
+pub(super) mod status;
+pub(super) mod target;
 
 use clap::{Args, Subcommand};
 

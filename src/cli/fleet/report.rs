@@ -35,21 +35,41 @@ struct Document<'a> {
     complete: bool,
 }
 
+/// How following a command ended.
+#[derive(Debug)]
+pub(in crate::cli) struct Followed {
+    /// The exit of the command that followed.
+    pub(in crate::cli) exit: Exit,
+    /// What became of every node.
+    pub(in crate::cli) results: Vec<NodeResult>,
+}
+
 /// Signs an order, sends it, and follows it unless it is to be detached.
-pub(super) async fn send(order: Order, target: &TargetArgs, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(in crate::cli) async fn send(order: Order, target: &TargetArgs, session: &Session, ui: &mut Ui) -> Result<Followed, Failure> {
     let signers = signers(&session.operator)?;
     let command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
     command.check().map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    if target.detach {
+        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
+        detached(&signed, session, ui);
+        return Ok(Followed { exit: Exit::Done, results: Vec::new() });
+    }
+    deliver(&signed, target.timeout().get(), session, ui).await
+}
+
+/// Sends what is signed, and follows it.
+pub(in crate::cli) async fn deliver(
+    signed: &Signed,
+    timeout: Duration,
+    session: &Session,
+    ui: &mut Ui,
+) -> Result<Followed, Failure> {
     let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let expected = select::expected(&signed.command.to, &states, session.now());
-    let dispatched = dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
-    if target.detach {
-        detached(&signed, session, ui);
-        return Ok(Exit::Done);
-    }
+    let dispatched = dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| failure(&error))?;
     let gather = Gather::new(session.subjects.clone(), signed.command.id, signed.digest.as_str(), expected);
-    let deadline = Instant::now() + target.timeout().get() + MARGIN;
+    let deadline = Instant::now() + timeout + MARGIN;
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
     follow(gather, &signed.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await
 }
@@ -70,7 +90,7 @@ pub(super) async fn follow(
     deadline: Instant,
     session: &Session,
     ui: &mut Ui,
-) -> Result<Exit, Failure> {
+) -> Result<Followed, Failure> {
     let began = Instant::now();
     let id = all.id();
     let each = all.progress().1 <= EACH;
@@ -125,9 +145,9 @@ pub(super) async fn follow(
     ui.say(summary(&results, began.elapsed()));
     if !finished {
         ui.say(format_args!("stopped waiting; the work goes on: `ensign fleet job watch {id}`"));
-        return Ok(Exit::Incomplete);
+        return Ok(Followed { exit: Exit::Incomplete, results });
     }
-    Ok(exit(&results))
+    Ok(Followed { exit: exit(&results), results })
 }
 
 fn exit(results: &[NodeResult]) -> Exit {

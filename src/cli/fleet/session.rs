@@ -22,22 +22,22 @@ const CONFIG_MAX: u64 = 1 << 20;
 
 /// Who asks, and where.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Context {
+pub(in crate::cli) struct Context {
     /// The fleet.
     #[arg(long, global = true, env = "ENSIGN_FLEET", value_name = "NAME")]
-    pub fleet: Option<String>,
+    pub(in crate::cli) fleet: Option<String>,
     /// The NATS server; several with commas.
     #[arg(long, global = true, env = "NATS_URL", value_name = "URL")]
-    pub nats: Option<String>,
+    pub(in crate::cli) nats: Option<String>,
     /// A private key file to sign with. May be repeated, where rules ask for several.
     #[arg(long, global = true, value_name = "FILE")]
-    pub key: Vec<PathBuf>,
+    pub(in crate::cli) key: Vec<PathBuf>,
     /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
     #[arg(long, global = true, env = "ENSIGN_OPERATOR", value_name = "FILE")]
-    pub operator: Option<PathBuf>,
+    pub(in crate::cli) operator: Option<PathBuf>,
     /// How results are written to standard output.
     #[arg(long, global = true, value_enum, default_value_t)]
-    pub output: OutputFormat,
+    pub(in crate::cli) output: OutputFormat,
 }
 
 impl Context {
@@ -45,7 +45,7 @@ impl Context {
     ///
     /// # Errors
     /// When something is missing or wrong.
-    pub fn operator(&self) -> Result<Operator, Failure> {
+    pub(in crate::cli) fn operator(&self) -> Result<Operator, Failure> {
         let path = match &self.operator {
             Some(path) => Some(path.clone()),
             None => default_config().filter(|path| path.is_file()),
@@ -66,7 +66,7 @@ impl Context {
     ///
     /// # Errors
     /// When the configuration is wrong, or there is no server.
-    pub async fn open(&self) -> Result<Session, Failure> {
+    pub(in crate::cli) async fn open(&self) -> Result<Session, Failure> {
         let operator = self.operator()?;
         let bus = Bus::connect(&operator.bus).await.map_err(|error| failure(&error))?;
         Ok(Session { subjects: Subjects::new(&operator.fleet), operator, bus, host: Host::system(None), output: self.output })
@@ -81,22 +81,22 @@ fn default_config() -> Option<PathBuf> {
 
 /// A connection to a fleet, and who has it.
 #[derive(Clone)]
-pub struct Session {
+pub(in crate::cli) struct Session {
     /// Who asks.
-    pub operator: Operator,
+    pub(in crate::cli) operator: Operator,
     /// The connection.
-    pub bus: Bus,
+    pub(in crate::cli) bus: Bus,
     /// The subjects of the fleet.
-    pub subjects: Subjects,
+    pub(in crate::cli) subjects: Subjects,
     /// Clock and ids.
-    pub host: Host,
+    pub(in crate::cli) host: Host,
     /// How results are written.
-    pub output: OutputFormat,
+    pub(in crate::cli) output: OutputFormat,
 }
 
 impl Session {
     /// The time.
-    pub fn now(&self) -> Timestamp {
+    pub(in crate::cli) fn now(&self) -> Timestamp {
         self.host.now()
     }
 }
@@ -105,7 +105,7 @@ impl Session {
 ///
 /// # Errors
 /// When there are none, or one can't be read.
-pub fn signers(operator: &Operator) -> Result<Vec<Signer>, Failure> {
+pub(in crate::cli) fn signers(operator: &Operator) -> Result<Vec<Signer>, Failure> {
     if operator.keys.is_empty() {
         let hint = "use --key FILE, or set `keys` in operator.toml; `ensign key new FILE` makes one";
         return Err(Failure::usage("there is no key to sign with").hint(hint));
@@ -114,12 +114,12 @@ pub fn signers(operator: &Operator) -> Result<Vec<Signer>, Failure> {
 }
 
 /// The keys in the form that signing takes.
-pub fn borrowed(signers: &[Signer]) -> Vec<(&str, &SigningKey)> {
+pub(in crate::cli) fn borrowed(signers: &[Signer]) -> Vec<(&str, &SigningKey)> {
     signers.iter().map(|signer| (signer.id.as_str(), &signer.key)).collect()
 }
 
 /// What went wrong on the bus, with what to do about it. Nothing was decided: the work is incomplete.
-pub fn failure(error: &TransportError) -> Failure {
+pub(in crate::cli) fn failure(error: &TransportError) -> Failure {
     let diagnostic = Diagnostic::new(chain(error));
     let hint = match error {
         TransportError::Connect { .. } => "is the server running, and may we in? --nats URL or NATS_URL says where it is",

@@ -9,10 +9,13 @@ use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
 use super::report::{ago, nodes as count};
-use super::session::{Context, failure};
+use super::session::{Context, Session, failure};
 
 pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let session = context.open().await?;
+    print_status(&context.open().await?, ui).await
+}
+
+pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let view = view::fleet(&session.operator.fleet, &states, session.now());
     if session.output != OutputFormat::Text {
@@ -37,7 +40,10 @@ fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
 }
 
 pub(super) async fn nodes(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let session = context.open().await?;
+    print_nodes(&context.open().await?, ui).await
+}
+
+pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let now = session.now();
     let rows = view::rows(&states, now);
@@ -50,12 +56,12 @@ pub(super) async fn nodes(context: &Context, ui: &mut Ui) -> Result<Exit, Failur
                 format!("{:<width$}  {:<8} {:<11} {:>6}  {:<16} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, &title));
             for row in rows {
-                let (tone, word) = if row.alive { (Tone::Good, "alive") } else { (Tone::Bad, "offline") };
+                let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
                 ui.line(format_args!(
                     "{:<width$}  {} {:<11} {:>6}  {:<16} {}",
                     row.state.node.as_str(),
-                    ui.paint(tone, &format!("{word:<8}")),
-                    row.last_run,
+                    ui.paint(tone, &format!("{:<8}", row.presence)),
+                    row.outcome,
                     ago(row.state.at, now),
                     row.state.groups.join(","),
                     row.state.troubles.join("; "),

@@ -11,31 +11,31 @@ use super::super::error::Failure;
 
 /// Which nodes, and how.
 #[derive(Debug, Clone, Default, Args)]
-pub(super) struct TargetArgs {
+pub(in crate::cli) struct TargetArgs {
     /// A node. May be repeated, or several with commas.
     #[arg(long, global = true, value_name = "NODE", value_delimiter = ',')]
-    pub(super) node: Vec<String>,
+    pub(in crate::cli) node: Vec<String>,
     /// The nodes of a group. May be repeated, or several with commas.
     #[arg(long, global = true, value_name = "GROUP", value_delimiter = ',')]
-    pub(super) group: Vec<String>,
+    pub(in crate::cli) group: Vec<String>,
     /// Every node.
     #[arg(long, global = true)]
-    pub(super) all: bool,
+    pub(in crate::cli) all: bool,
     /// And of those, the ones where this expression over facts holds.
     #[arg(long = "where", global = true, value_name = "EXPRESSION")]
-    pub(super) only_where: Option<String>,
+    pub(in crate::cli) only_where: Option<String>,
     /// Says what would change, changes nothing.
     #[arg(long, global = true)]
-    pub(super) noop: bool,
+    pub(in crate::cli) noop: bool,
     /// How long it may take on a node, and how long to wait for the nodes.
     #[arg(long, global = true, value_name = "DURATION", default_value = "5m")]
-    pub(super) timeout: Option<Span>,
+    pub(in crate::cli) timeout: Option<Span>,
     /// Why, for the audit trail.
     #[arg(long, global = true, value_name = "TEXT")]
-    pub(super) reason: Option<String>,
+    pub(in crate::cli) reason: Option<String>,
     /// Sends, prints the id of the job and does not wait; `ensign fleet job watch ID` does.
     #[arg(long, global = true)]
-    pub(super) detach: bool,
+    pub(in crate::cli) detach: bool,
 }
 
 impl TargetArgs {
@@ -43,7 +43,7 @@ impl TargetArgs {
     ///
     /// # Errors
     /// When none or several kinds of nodes are chosen, or a name is none.
-    pub(super) fn audience(&self) -> Result<Audience, Failure> {
+    pub(in crate::cli) fn audience(&self) -> Result<Audience, Failure> {
         let mut audience = match (self.node.as_slice(), self.group.as_slice(), self.all) {
             (nodes, [], false) if !nodes.is_empty() => {
                 let mut nodes = nodes
@@ -72,7 +72,7 @@ impl TargetArgs {
     }
 
     /// How long it may take.
-    pub(super) fn timeout(&self) -> Span {
+    pub(in crate::cli) fn timeout(&self) -> Span {
         self.timeout.unwrap_or(Options::default().timeout)
     }
 
@@ -80,7 +80,7 @@ impl TargetArgs {
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].
-    pub(super) fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
+    pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
         Ok(Order {
             action,
             to: self.audience()?,

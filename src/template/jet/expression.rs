@@ -1,0 +1,330 @@
+//! Expressions of Jet, put into those of minijinja.
+
+use super::super::lex::{Kind, Token};
+
+/// The deepest nesting of an expression.
+const MAX_DEPTH: usize = 48;
+
+/// What names mean where an expression stands.
+pub(super) trait Names {
+    /// The variable that a name stands for, as minijinja knows it.
+    fn variable(&self, name: &str) -> Option<String>;
+    /// What `.` is; nothing at the top, where it is everything there is.
+    fn dot(&self) -> Option<String>;
+    /// True when there is such a function.
+    fn is_function(&self, name: &str) -> bool;
+}
+
+/// An expression in the other language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Code {
+    pub(super) code: String,
+    /// Of a path: the path up to each of its steps.
+    chain: Vec<String>,
+    /// Of a path: how it was written, for errors.
+    shown: String,
+    is_nil: bool,
+}
+
+impl Code {
+    fn of(code: impl Into<String>) -> Self {
+        Self { code: code.into(), chain: Vec::new(), shown: "a value".to_owned(), is_nil: false }
+    }
+
+    fn path(code: String, shown: &str) -> Self {
+        Self { chain: vec![code.clone()], code, shown: shown.to_owned(), is_nil: false }
+    }
+
+    /// The step below, with the way to it.
+    fn step(mut self, key: &str, shown: &str) -> Self {
+        self.code = format!("at({}, {key}, {})", self.code, quoted(&self.shown));
+        self.shown = if self.shown == "." { format!(".{shown}") } else { format!("{}.{shown}", self.shown) };
+        if !self.chain.is_empty() {
+            self.chain.push(self.code.clone());
+        }
+        self
+    }
+
+    /// True when every step of the path leads to something.
+    fn is_set(&self) -> String {
+        let steps: Vec<_> = self.chain.iter().map(|step| format!("has({step})")).collect();
+        if steps.is_empty() { format!("has({})", self.code) } else { format!("({})", steps.join(" and ")) }
+    }
+}
+
+/// A text as minijinja writes it.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Reads words as an expression.
+pub(super) struct Reader<'a, 't> {
+    pub(super) tokens: &'a [Token<'t>],
+    pub(super) at: usize,
+    names: &'a dyn Names,
+    depth: usize,
+}
+
+impl<'a, 't> Reader<'a, 't> {
+    pub(super) fn new(tokens: &'a [Token<'t>], names: &'a dyn Names) -> Self {
+        Self { tokens, at: 0, names, depth: 0 }
+    }
+
+    /// The expression that all the words are.
+    pub(super) fn whole(mut self) -> Result<Code, String> {
+        let code = self.pipeline()?;
+        if self.at < self.tokens.len() { Err(self.unexpected()) } else { Ok(code) }
+    }
+
+    fn peek(&self) -> Option<&'a Kind<'t>> {
+        self.tokens.get(self.at).map(|token| &token.kind)
+    }
+
+    fn sign(&self) -> Option<&'t str> {
+        if let Some(Kind::Sign(sign)) = self.peek() { Some(sign) } else { None }
+    }
+
+    fn take(&mut self, sign: &str) -> bool {
+        let found = self.sign() == Some(sign);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn want(&mut self, sign: &str) -> Result<(), String> {
+        if self.take(sign) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    fn unexpected(&self) -> String {
+        match self.peek() {
+            None => "unexpected end".to_owned(),
+            Some(Kind::Name(word) | Kind::Literal(word) | Kind::Sign(word)) => format!("unexpected {word}"),
+            Some(Kind::Text(text)) => format!("unexpected {text:?}"),
+        }
+    }
+
+    fn pipeline(&mut self) -> Result<Code, String> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err("the expression is nested too deep".to_owned());
+        }
+        let mut code = self.ternary()?;
+        while self.take("|") {
+            let Some(Kind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
+            self.at += 1;
+            code = self.call(name, Some(code))?;
+        }
+        self.depth -= 1;
+        Ok(code)
+    }
+
+    fn ternary(&mut self) -> Result<Code, String> {
+        let condition = self.binary(0)?;
+        if !self.take("?") {
+            return Ok(condition);
+        }
+        let yes = self.pipeline()?;
+        self.want(":")?;
+        let no = self.pipeline()?;
+        Ok(Code::of(format!("({} if {} else {})", yes.code, condition.code, no.code)))
+    }
+
+    /// The operators, loosest first.
+    fn binary(&mut self, level: usize) -> Result<Code, String> {
+        const LEVELS: [&[&str]; 5] =
+            [&["||", "or"], &["&&", "and"], &["==", "!=", "<", "<=", ">", ">="], &["+", "-"], &["*", "/", "%"]];
+        let Some(signs) = LEVELS.get(level) else { return self.unary() };
+        let mut left = self.binary(level + 1)?;
+        let mut count = 0;
+        while let Some(sign) = self.operator(signs) {
+            let right = self.binary(level + 1)?;
+            count += 1;
+            if count > MAX_DEPTH {
+                return Err("the expression is too long".to_owned());
+            }
+            left = Self::join(&left, sign, &right);
+        }
+        Ok(left)
+    }
+
+    fn operator(&mut self, signs: &[&'static str]) -> Option<&'static str> {
+        let (Kind::Sign(word) | Kind::Name(word)) = self.peek()? else { return None };
+        let found = signs.iter().find(|sign| *sign == word).copied()?;
+        self.at += 1;
+        Some(found)
+    }
+
+    fn join(left: &Code, sign: &str, right: &Code) -> Code {
+        let one = |sign: &str| format!("({} {sign} {})", left.code, right.code);
+        Code::of(match sign {
+            "==" if right.is_nil => format!("(not {})", left.is_set()),
+            "!=" if right.is_nil => left.is_set(),
+            "==" if left.is_nil => format!("(not {})", right.is_set()),
+            "!=" if left.is_nil => right.is_set(),
+            "||" => one("or"),
+            "&&" => one("and"),
+            "+" => format!("plus({}, {})", left.code, right.code),
+            "/" => format!("div({}, {})", left.code, right.code),
+            other => one(other),
+        })
+    }
+
+    fn unary(&mut self) -> Result<Code, String> {
+        let start = self.at;
+        let mut negations = Vec::new();
+        loop {
+            if self.take("!") || self.operator(&["not"]).is_some() {
+                negations.push("not ");
+            } else if self.take("-") {
+                negations.push("-");
+            } else {
+                break;
+            }
+        }
+        if self.at - start > MAX_DEPTH {
+            return Err("the expression is nested too deep".to_owned());
+        }
+        let inner = self.postfix()?;
+        Ok(negations.into_iter().rev().fold(inner, |inner, sign| Code::of(format!("({sign}{})", inner.code))))
+    }
+
+    fn postfix(&mut self) -> Result<Code, String> {
+        let mut code = self.primary()?;
+        loop {
+            if self.take(".") {
+                let Some(Kind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
+                self.at += 1;
+                code = member(code, name);
+            } else if self.take("[") {
+                code = self.index(code)?;
+            } else {
+                return Ok(code);
+            }
+        }
+    }
+
+    /// What stands in `[…]`: an index, a key, or the bounds of a part.
+    fn index(&mut self, code: Code) -> Result<Code, String> {
+        if let (Some(Kind::Text(key)), Some(Kind::Sign("]"))) = (self.peek(), self.tokens.get(self.at + 1).map(|t| &t.kind)) {
+            self.at += 2;
+            return Ok(member(code, key));
+        }
+        let from = if self.sign() == Some(":") { None } else { Some(self.pipeline()?) };
+        if self.take("]") {
+            return from.map(|index| code.step(&index.code, &index.code)).ok_or_else(|| self.unexpected());
+        }
+        self.want(":")?;
+        let to = if self.sign() == Some("]") { None } else { Some(self.pipeline()?) };
+        self.want("]")?;
+        let bound = |bound: Option<Code>| bound.map_or_else(|| "none".to_owned(), |code| code.code);
+        Ok(Code::of(format!("part({}, {}, {})", code.code, bound(from), bound(to))))
+    }
+
+    fn primary(&mut self) -> Result<Code, String> {
+        let token = self.peek().ok_or_else(|| self.unexpected())?;
+        self.at += 1;
+        match token {
+            Kind::Text(text) => Ok(Code::of(quoted(text))),
+            Kind::Literal(number) if number.starts_with(|c: char| c.is_ascii_digit()) => Ok(Code::of(*number)),
+            Kind::Sign("(") => {
+                let code = self.pipeline()?;
+                self.want(")")?;
+                Ok(Code::of(format!("({})", code.code)))
+            }
+            Kind::Sign(".") => self.dot(),
+            Kind::Name(name) => self.name(name),
+            _ => {
+                self.at -= 1;
+                Err(self.unexpected())
+            }
+        }
+    }
+
+    /// `.` alone, or a field of it.
+    fn dot(&mut self) -> Result<Code, String> {
+        let field = if let Some(Kind::Name(name)) = self.peek() { Some(*name) } else { None };
+        self.at += usize::from(field.is_some());
+        match (self.names.dot(), field) {
+            (Some(dot), Some(field)) => Ok(member(Code::path(dot, "."), field)),
+            (Some(dot), None) => Ok(Code::path(dot, ".")),
+            (None, Some(field)) => root(field).ok_or_else(|| format!("unknown name .{field}")),
+            (None, None) => Err("there is no . here, outside of a range".to_owned()),
+        }
+    }
+
+    fn name(&mut self, name: &str) -> Result<Code, String> {
+        if let Some(variable) = self.names.variable(name) {
+            return Ok(Code::path(variable, name));
+        }
+        match name {
+            "true" | "false" => return Ok(Code::of(name)),
+            "nil" => return Ok(Code { is_nil: true, ..Code::of("none") }),
+            _ => {}
+        }
+        let calls = matches!(self.sign(), Some("(" | ":"));
+        if calls && (name == "isset" || self.names.is_function(name)) {
+            return self.call(name, None);
+        }
+        root(name).ok_or_else(|| format!("unknown name {name}"))
+    }
+
+    /// A call, with what was piped into it; `_` among the arguments is where that goes.
+    fn call(&mut self, name: &str, piped: Option<Code>) -> Result<Code, String> {
+        if name != "isset" && !self.names.is_function(name) {
+            return Err(format!("unknown name {name}"));
+        }
+        let mut args = Vec::new();
+        let mut slot = None;
+        if self.take("(") {
+            if !self.take(")") {
+                self.arguments(&mut args, &mut slot)?;
+                self.want(")")?;
+            }
+        } else if self.take(":") {
+            self.arguments(&mut args, &mut slot)?;
+        }
+        if let Some(piped) = piped {
+            args.insert(slot.unwrap_or(0), piped);
+        } else if slot.is_some() {
+            return Err("_ without something piped in".to_owned());
+        }
+        if name == "isset" {
+            let set: Vec<_> = args.iter().map(Code::is_set).collect();
+            return Ok(Code::of(format!("({})", set.join(" and "))));
+        }
+        let args: Vec<_> = args.into_iter().map(|code| code.code).collect();
+        Ok(Code::of(format!("{name}({})", args.join(", "))))
+    }
+
+    fn arguments(&mut self, args: &mut Vec<Code>, slot: &mut Option<usize>) -> Result<(), String> {
+        loop {
+            if matches!(self.peek(), Some(Kind::Name("_"))) && slot.is_none() {
+                *slot = Some(args.len());
+                self.at += 1;
+            } else {
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err("the expression is nested too deep".to_owned());
+                }
+                args.push(self.ternary()?);
+                self.depth -= 1;
+            }
+            if !self.take(",") {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What is there without being declared.
+fn root(name: &str) -> Option<Code> {
+    let root = name.to_lowercase();
+    let known = matches!(name, "Facts" | "facts" | "Data" | "data" | "Environ" | "environ");
+    known.then(|| Code::path(root, name))
+}
+
+fn member(code: Code, key: &str) -> Code {
+    if code.code == "environ" {
+        return Code::of(format!("environ_of({})", quoted(key)));
+    }
+    code.step(&quoted(key), key)
+}

@@ -1,0 +1,209 @@
+//! A fleet in a directory: a real server with the permissions of the sample, keys, trust, real agents.
+//! Everything is made with the program itself, as its users do.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ensign::fleet::permissions::{Role, User, authorization};
+use ensign::model::Secret;
+use ensign::transport::nkey::UserKey;
+use ensign::transport::{Bus, BusSettings, Credentials};
+use ensign::trust::SigningKey;
+use ensign::wire::Subjects;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::nats::{NatsServer, Options};
+
+pub const FLEET: &str = "test";
+
+/// How a command of the program ended.
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// Its output as one JSON document.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
+    }
+}
+
+/// A fleet that ends with this value.
+pub struct Fleet {
+    agents: Vec<(String, Child)>,
+    pub server: NatsServer,
+    pub subjects: Subjects,
+    dir: TempDir,
+}
+
+impl Fleet {
+    /// A server, its streams, an operator `ops-alice` who may everything, `ops-bob` who may little; no agents yet.
+    pub fn new(binary: &Path, nodes: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let subjects = Subjects::new(FLEET);
+        let path = |name: &str| dir.path().join(name);
+        let nkey = |name: &str| ensign(&["key", "new", "--nats", path(name).to_str().unwrap()]).stdout.trim().to_owned();
+        let mut users = vec![
+            User { role: Role::Operator, nkey: nkey("operator.nk") },
+            User { role: Role::Monitor, nkey: nkey("monitor.nk") },
+        ];
+        for (node, group) in nodes {
+            let role = Role::Node(node.parse().unwrap(), vec![(*group).to_owned()]);
+            users.push(User { role, nkey: nkey(&format!("{node}.nk")) });
+        }
+        let server =
+            NatsServer::start_binary(binary, &Options { jetstream: true, config: authorization(&users, &subjects), port: 0 });
+        for key in ["root", "ops-alice", "ops-bob"] {
+            let made = ensign(&["key", "new", "--no-passphrase", path(&format!("{key}.key")).to_str().unwrap()]);
+            assert_eq!(made.code, 0, "{}", made.stderr);
+        }
+        let operator = format!(
+            "fleet = \"{FLEET}\"\nkeys = [\"ops-alice.key\"]\n[nats]\nservers = [\"{}\"]\nnkey = \"operator.nk\"\n",
+            server.url()
+        );
+        std::fs::write(path("operator.toml"), operator).unwrap();
+        let fleet = Self { agents: Vec::new(), server, subjects, dir };
+        fleet.make_trust();
+        assert_eq!(fleet.run(&["init"]).code, 0);
+        fleet
+    }
+
+    /// The bundle of `trust init`, edited and signed again: `ops-bob` may manage files of one name pattern, on web1.
+    fn make_trust(&self) {
+        let [root, alice, bob, out] =
+            ["root.key", "ops-alice.key.pub", "ops-bob.key.pub", ""].map(|name| self.path(name).display().to_string());
+        let (alice, bob) = (format!("ops-alice={alice}"), format!("ops-bob={bob}"));
+        let made = ensign(&[
+            "trust",
+            "init",
+            "--fleet",
+            FLEET,
+            "--root",
+            &root,
+            "--operator",
+            &alice,
+            "--operator",
+            &bob,
+            "--out",
+            &out,
+        ]);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        assert!(made.stdout.starts_with("[trust]\nroot = [\"ed25519:"), "{}", made.stdout);
+        std::fs::write(self.path("trust.toml"), &made.stdout).unwrap();
+        let plain = self.path("trust.json");
+        let mut bundle: Value = serde_json::from_slice(&std::fs::read(&plain).unwrap()).unwrap();
+        bundle["rules"] = serde_json::json!([
+            {"keys": ["ops-alice"]},
+            {"keys": ["ops-bob"], "actions": ["ensure"], "types": ["file"], "names": [format!("{}/web1/site/bob*", self.dir.path().display())], "nodes": ["web1"]},
+        ]);
+        std::fs::write(&plain, bundle.to_string()).unwrap();
+        let signed = ensign(&["trust", "sign", plain.to_str().unwrap(), "--root", &root]);
+        assert_eq!(signed.code, 0, "{}", signed.stderr);
+    }
+
+    /// A path below the directory of the fleet.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts the agent of a node and waits until it has said that it is there.
+    pub fn start(&mut self, node: &str, group: &str) {
+        let home = self.path(node);
+        std::fs::create_dir_all(home.join("facts")).unwrap();
+        std::fs::create_dir_all(home.join("site")).unwrap();
+        let facts = serde_json::json!({"site": home.join("site"), "role": group});
+        std::fs::write(home.join("facts/facts.json"), facts.to_string()).unwrap();
+        let trust = std::fs::read_to_string(self.path("trust.toml")).unwrap().replace("trust.dsse.json", "../trust.dsse.json");
+        let config = format!(
+            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"1s\"\n\
+             [nats]\nservers = [\"{}\"]\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n",
+            self.server.url(),
+            home.display()
+        );
+        std::fs::write(home.join("agent.toml"), config).unwrap();
+        let log = std::fs::File::create(home.join("agent.log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_ensign"))
+            .args(["agent", "run", "--config"])
+            .arg(home.join("agent.toml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.agents.push((node.to_owned(), child));
+        self.wait_for(&format!("{node} is there"), || {
+            let nodes = self.run(&["nodes", "--output", "json"]).json();
+            nodes.as_array().unwrap().iter().any(|row| row["node"] == node && row["presence"] == "alive")
+        });
+    }
+
+    /// Kills the agent of a node as a power cut would.
+    pub fn kill(&mut self, node: &str) {
+        for (_, child) in self.agents.iter_mut().filter(|(name, _)| name == node) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let until = Instant::now() + Duration::from_secs(15);
+        while !holds() {
+            assert!(Instant::now() < until, "not within 15 s: {what}\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn logs(&self) -> String {
+        let log = |(node, _): &(String, Child)| std::fs::read_to_string(self.path(node).join("agent.log")).unwrap_or_default();
+        self.agents.iter().map(log).collect()
+    }
+
+    /// Runs `ensign fleet` as the operator.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        let config = self.path("operator.toml");
+        ensign(&[&["fleet", "--operator", config.to_str().unwrap()], args].concat())
+    }
+
+    /// A connection as the user of this name.
+    pub async fn connect(&self, user: &str, inbox: Option<&str>) -> Bus {
+        let seed = Secret::new(std::fs::read_to_string(self.path(&format!("{user}.nk"))).unwrap());
+        assert!(UserKey::from_seed(&seed).is_ok());
+        let settings = BusSettings {
+            servers: vec![self.server.url()],
+            credentials: Some(Credentials::NkeySeed(Secret::new(seed.reveal().trim()))),
+            inbox_prefix: inbox.map(str::to_owned),
+            ..BusSettings::default()
+        };
+        Bus::connect(&settings).await.unwrap()
+    }
+
+    /// The private key of this name.
+    pub fn key(&self, name: &str) -> SigningKey {
+        SigningKey::from_openssh(&std::fs::read_to_string(self.path(&format!("{name}.key"))).unwrap(), None).unwrap()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", self.logs());
+        }
+        for (_, child) in &mut self.agents {
+            let _ended = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+/// Runs the program.
+pub fn ensign(args: &[&str]) -> Ran {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).stdin(Stdio::null()).env("NO_COLOR", "1").output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
