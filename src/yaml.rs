@@ -10,6 +10,7 @@ mod find;
 mod lenient;
 mod load;
 mod numbers;
+mod scalar;
 
 use std::sync::OnceLock;
 
