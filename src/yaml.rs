@@ -1,24 +1,33 @@
 //! YAML in and out, with the place of everything that was read.
 //!
 //! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]; a place is
-//! looked up in the text only when somebody asks, which is when something is wrong. Neighbours:
+//! looked up in the text only when somebody asks, which is when something is wrong. `load.rs`
+//! reads, `lenient.rs` what it does not, `find.rs` looks up, `numbers.rs` knows how numbers
+//! were written. Neighbours:
 //! `manifest`, `data` and `facts` read with it, `cli` prints with it.
 
-use std::collections::{HashMap, HashSet};
+mod find;
+mod lenient;
+mod load;
+mod numbers;
+mod scalar;
+
 use std::sync::OnceLock;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
-use serde_json::{Map, Value};
+use saphyr_parser::{Parser, Span};
+use serde_json::Value;
 
 use crate::diag::{Diagnostic, Place};
+
+use find::{Answer, Found, Search};
+use load::Refused;
+use numbers::Numbers;
 
 /// The largest text that is read, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
 
-/// The deepest nesting that is read; the parser below has the same limit, but pays for more.
-const MAX_DEPTH: usize = 128;
-
-/// More unclosed brackets than this make the text suspicious enough to be counted properly.
+/// With more unclosed brackets than this a text that is refused is not looked at again: the time of the lenient
+/// parser grows with the square of the nesting.
 const SUSPICIOUS_BRACKETS: usize = 512;
 
 /// An alias can lead to an alias; no honest document goes further.
@@ -74,10 +83,12 @@ impl Document {
             value: Value::Null,
             numbers: OnceLock::new(),
         };
-        document.check_depth()?;
-        let mut tree: serde_yaml::Value = serde_yaml::from_str(&document.text).map_err(|error| document.syntax_error(&error))?;
-        tree.apply_merge().map_err(|error| document.syntax_error(&error))?;
-        document.value = document.to_json(tree, &mut Vec::new())?;
+        document.value = match load::load(&document.text) {
+            // The rule for indentation inside of quotes and brackets is one that the world does not keep.
+            Err(refused) if refused.syntax && !is_suspicious(&document.text) => lenient::load(&document.text),
+            result => result,
+        }
+        .map_err(|refused| document.refused(refused))?;
         Ok(document)
     }
 
@@ -98,6 +109,15 @@ impl Document {
     /// What the document says.
     pub fn value(&self) -> &Value {
         &self.value
+    }
+
+    /// Takes what is at `path` out of what the document says, and leaves null there. The text, and so every place, stays.
+    pub fn take(&mut self, path: &[Step]) -> Option<Value> {
+        let found = path.iter().try_fold(&mut self.value, |value, step| match step {
+            Step::Key(key) => value.get_mut(key),
+            Step::Index(index) => value.get_mut(index),
+        });
+        found.map(Value::take)
     }
 
     /// What the document says, without the text.
@@ -151,100 +171,16 @@ impl Document {
         Place { file: self.file.clone(), line, column: column.max(1), text: text.to_owned() }
     }
 
-    fn syntax_error(&self, error: &serde_yaml::Error) -> Diagnostic {
-        let shown = error.to_string();
-        let message = shown.split(" at line ").next().unwrap_or(&shown);
-        let message = kinder(message).unwrap_or_else(|| message.to_owned());
-        let Some(location) = error.location() else { return Diagnostic::new(format!("{}: {message}", self.file)) };
-        let place = self.place_of(location.line(), location.column());
-        let tab = place.text.trim_start_matches(' ').starts_with('\t');
-        let diagnostic = Diagnostic::new(message).at(Some(place));
-        if tab { diagnostic.hint("YAML is indented with spaces, never with tabs") } else { diagnostic }
-    }
-
-    /// Refuses deep nesting before the parser below, whose time grows with its square.
-    fn check_depth(&self) -> Result<(), Diagnostic> {
-        // Brackets in texts count here too; that only costs the proper count.
-        let mut open = 0_usize;
-        let suspicious = self.text.bytes().any(|byte| {
-            match byte {
-                b'[' | b'{' => open += 1,
-                b']' | b'}' => open = open.saturating_sub(1),
-                _ => {}
-            }
-            open > SUSPICIOUS_BRACKETS
-        });
-        if !suspicious {
-            return Ok(());
+    fn refused(&self, refused: Refused) -> Diagnostic {
+        let place = refused.at.map(|(line, column)| self.place_of(line, column));
+        let tab = place.as_ref().is_some_and(|place| place.text.trim_start_matches(' ').starts_with('\t'));
+        let hint = if tab { Some("YAML is indented with spaces, never with tabs") } else { refused.hint };
+        let message = if place.is_some() { refused.message } else { format!("{}: {}", self.file, refused.message) };
+        let diagnostic = Diagnostic::new(message).at(place);
+        match hint {
+            Some(hint) => diagnostic.hint(hint),
+            None => diagnostic,
         }
-        let mut depth = 0_usize;
-        let mut events = Parser::new_from_str(&self.text);
-        while let Some(next) = events.next_event() {
-            let (event, span) = next.map_err(|error| {
-                let place = self.place_of(error.marker().line(), error.marker().col() + 1);
-                Diagnostic::new(error.info()).at(Some(place))
-            })?;
-            match event {
-                Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
-                Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            if depth > MAX_DEPTH {
-                let message = format!("nested more than {MAX_DEPTH} deep");
-                return Err(Diagnostic::new(message).at(Some(self.place_at(span))));
-            }
-        }
-        Ok(())
-    }
-
-    fn to_json(&self, tree: serde_yaml::Value, path: &mut Vec<Step>) -> Result<Value, Diagnostic> {
-        use serde_yaml::Value as Yaml;
-        match tree {
-            Yaml::Null => Ok(Value::Null),
-            Yaml::Bool(value) => Ok(Value::Bool(value)),
-            Yaml::String(text) => Ok(Value::String(text)),
-            Yaml::Number(number) => {
-                if let Some(value) = number.as_i64() {
-                    return Ok(value.into());
-                }
-                if let Some(value) = number.as_u64() {
-                    return Ok(value.into());
-                }
-                let value = number.as_f64().and_then(serde_json::Number::from_f64).map(Value::Number);
-                value.ok_or_else(|| self.refused(path, format!("{number} is no number that data can hold")))
-            }
-            Yaml::Sequence(items) => {
-                let mut list = Vec::with_capacity(items.len());
-                for (index, item) in items.into_iter().enumerate() {
-                    path.push(Step::Index(index));
-                    list.push(self.to_json(item, path)?);
-                    path.pop();
-                }
-                Ok(Value::Array(list))
-            }
-            Yaml::Mapping(pairs) => {
-                let mut map = Map::with_capacity(pairs.len());
-                for (key, item) in pairs {
-                    let Some(key) = key_text(key) else {
-                        let refused = self.refused(path, "a key must be a text".to_owned());
-                        return Err(refused.hint("a value that begins with {{ must be in quotes"));
-                    };
-                    path.push(Step::Key(key.clone()));
-                    let item = self.to_json(item, path)?;
-                    path.pop();
-                    if map.contains_key(&key) {
-                        return Err(self.refused(path, format!("the key \"{key}\" is there twice")));
-                    }
-                    map.insert(key, item);
-                }
-                Ok(Value::Object(map))
-            }
-            Yaml::Tagged(tagged) => Err(self.refused(path, format!("the tag {} is not supported", tagged.tag))),
-        }
-    }
-
-    fn refused(&self, path: &[Step], message: String) -> Diagnostic {
-        Diagnostic::new(message).at(self.place(path))
     }
 
     fn find(&self, path: &[Step]) -> Option<Found> {
@@ -267,207 +203,16 @@ impl Document {
     }
 }
 
-/// What the YAML library says in its own terms, in ours.
-fn kinder(message: &str) -> Option<String> {
-    if message.contains("repetition limit exceeded") {
-        return Some("its aliases stand for more than a document may hold".to_owned());
-    }
-    let (_, number) = message.split_once("integer `")?;
-    let (number, _) = number.split_once("` as ")?;
-    Some(format!("the number {number} is too large; in quotes it is a text"))
-}
-
-fn key_text(key: serde_yaml::Value) -> Option<String> {
-    match key {
-        serde_yaml::Value::String(text) => Some(text),
-        serde_yaml::Value::Bool(value) => Some(value.to_string()),
-        serde_yaml::Value::Number(number) => Some(number.to_string()),
-        serde_yaml::Value::Null => Some("null".to_owned()),
-        _ => None,
-    }
-}
-
-/// The numbers of a text as they were written, and where aliases stand. One walk through the text finds all of
-/// them: a walk for each would cost the square of what a long manifest has.
-#[derive(Debug, Clone, Default)]
-struct Numbers {
-    written: HashMap<Vec<Step>, String>,
-    aliases: HashSet<Vec<Step>>,
-}
-
-impl Numbers {
-    fn read(text: &str) -> Self {
-        let mut numbers = Self::default();
-        let (mut path, mut open) = (Vec::new(), Vec::new());
-        let mut events = Parser::new_from_str(text);
-        while let Some(Ok((event, _))) = events.next_event() {
-            // Where in a map a key is due, a scalar is no value.
-            match (open.last_mut(), &event) {
-                (Some(due @ Open::Key), Event::Scalar(..) | Event::Alias(_)) => {
-                    let key = if let Event::Scalar(key, ..) = &event { key.clone().into_owned() } else { String::new() };
-                    path.push(Step::Key(key));
-                    *due = Open::Value;
-                    continue;
-                }
-                (Some(Open::Index(index)), _) => path.push(Step::Index(*index)),
-                _ => {}
-            }
-            match event {
-                Event::Scalar(text, ScalarStyle::Plain, ..)
-                    if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) =>
-                {
-                    numbers.written.insert(path.clone(), text.into_owned());
-                }
-                Event::Alias(_) => {
-                    numbers.aliases.insert(path.clone());
-                }
-                Event::SequenceStart(..) => {
-                    open.push(Open::Index(0));
-                    continue;
-                }
-                Event::MappingStart(..) => {
-                    open.push(Open::Key);
-                    continue;
-                }
-                Event::SequenceEnd => {
-                    // The step to the element that did not come.
-                    path.pop();
-                    open.pop();
-                }
-                Event::MappingEnd => {
-                    open.pop();
-                }
-                Event::Scalar(..) => {}
-                _ => continue,
-            }
-            // A value is over: its step goes, and the next one is due.
-            match open.last_mut() {
-                Some(Open::Index(index)) => *index += 1,
-                Some(due @ Open::Value) => *due = Open::Key,
-                Some(Open::Key) | None => {}
-            }
-            path.pop();
+fn is_suspicious(text: &str) -> bool {
+    let mut open = 0_usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
         }
-        numbers
-    }
-}
-
-/// What is due next in a list or map that is open.
-enum Open {
-    Index(usize),
-    Key,
-    Value,
-}
-
-/// A value in the text.
-struct Found {
-    key: Option<Span>,
-    value: Span,
-    scalar: Option<String>,
-    /// The anchor that stands here instead of a value.
-    alias: Option<usize>,
-}
-
-enum Answer {
-    Found(Found),
-    /// The rest of the path (so many steps) goes on at the node with this anchor.
-    Alias(usize, usize),
-}
-
-/// A walk through the events of a text along a path.
-struct Search<'a> {
-    events: Parser<'a, StrInput<'a>>,
-    key: Option<Span>,
-}
-
-impl<'a> Search<'a> {
-    fn next(&mut self) -> Option<(Event<'a>, Span)> {
-        self.events.next_event()?.ok()
-    }
-
-    /// Starts at the node with `anchor`, else at the root.
-    fn from(&mut self, anchor: Option<usize>, path: &[Step]) -> Option<Answer> {
-        loop {
-            let (event, span) = self.next()?;
-            let found = match (anchor, &event) {
-                (None, Event::StreamStart | Event::DocumentStart(_)) => false,
-                (None, _) => true,
-                (Some(wanted), Event::Scalar(_, _, id, _) | Event::SequenceStart(id, _) | Event::MappingStart(id, _)) => {
-                    *id == wanted
-                }
-                (Some(_), _) => false,
-            };
-            if found {
-                return self.node(event, span, path);
-            }
-        }
-    }
-
-    fn node(&mut self, event: Event<'a>, span: Span, path: &[Step]) -> Option<Answer> {
-        let Some((step, rest)) = path.split_first() else {
-            let (scalar, alias) = match event {
-                Event::Scalar(text, ..) => (Some(text.into_owned()), None),
-                Event::Alias(id) => (None, Some(id)),
-                _ => (None, None),
-            };
-            return Some(Answer::Found(Found { key: self.key, value: span, scalar, alias }));
-        };
-        match (event, step) {
-            (Event::Alias(id), _) => Some(Answer::Alias(id, path.len())),
-            (Event::SequenceStart(..), Step::Index(index)) => {
-                for _ in 0..*index {
-                    let (event, _) = self.next()?;
-                    if event == Event::SequenceEnd {
-                        return None;
-                    }
-                    self.skip(&event)?;
-                }
-                self.key = None;
-                let (event, span) = self.next()?;
-                if event == Event::SequenceEnd { None } else { self.node(event, span, rest) }
-            }
-            (Event::MappingStart(..), Step::Key(wanted)) => self.mapping(wanted, rest),
-            _ => None,
-        }
-    }
-
-    fn mapping(&mut self, wanted: &str, rest: &[Step]) -> Option<Answer> {
-        let mut merge = None;
-        loop {
-            let (event, span) = self.next()?;
-            if event == Event::MappingEnd {
-                // Not written here: then a merge brought it in.
-                return merge.map(|span| Answer::Found(Found { key: Some(span), value: span, scalar: None, alias: None }));
-            }
-            let key = if let Event::Scalar(text, ..) = &event { Some(text.clone()) } else { None };
-            if key.is_none() {
-                self.skip(&event)?;
-            }
-            let (event, value) = self.next()?;
-            match key.as_deref() {
-                Some(key) if key == wanted => {
-                    self.key = Some(span);
-                    return self.node(event, value, rest);
-                }
-                Some("<<") => merge = Some(span),
-                _ => {}
-            }
-            self.skip(&event)?;
-        }
-    }
-
-    /// Goes past the node that `event` begins.
-    fn skip(&mut self, event: &Event<'_>) -> Option<()> {
-        let mut depth = usize::from(matches!(event, Event::SequenceStart(..) | Event::MappingStart(..)));
-        while depth > 0 {
-            match self.next()?.0 {
-                Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
-                Event::SequenceEnd | Event::MappingEnd => depth -= 1,
-                _ => {}
-            }
-        }
-        Some(())
-    }
+        open > SUSPICIOUS_BRACKETS
+    })
 }
 
 /// A value as YAML, with a line end.
@@ -524,12 +269,12 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         let cases = [
             ("a: 1\nb: [1\n", "did not find expected ',' or ']'", Some(3)),
-            ("a: 1\nb: 2\na: 3\n", "duplicate", None),
+            ("a: 1\nb: 2\na: 3\n", "duplicate", Some(3)),
             ("a:\n\tb: 1\n", "", Some(2)),
-            ("a: {{ Data.x }}\n", "a key must be a text", None),
+            ("a: {{ Data.x }}\n", "a key must be a text", Some(1)),
             ("a:\n  b: !secret x\n", "the tag !secret is not supported", Some(2)),
             ("a:\n  b: .inf\n", "is no number", Some(2)),
-            ("a: 1\n---\nb: 2\n", "more than one document", None),
+            ("a: 1\n---\nb: 2\n", "more than one document", Some(3)),
             ("1: a\n\"1\": b\n", "the key \"1\" is there twice", None),
         ];
         for (text, message, line) in cases {
@@ -540,6 +285,20 @@ mod tests {
             }
         }
         assert!(refused("a:\n\tb: 1\n").hint.unwrap().contains("tabs"));
+    }
+
+    #[test]
+    fn what_everybody_else_reads_is_read() {
+        for (text, expected) in [
+            ("a: \"one\ntwo\"\n", json!({"a": "one two"})),
+            ("x:\n  a: 'one\n  two'\n", json!({"x": {"a": "one two"}})),
+            ("a: [\n\"x\",\n\"y\"\n]\nb: 1\n", json!({"a": ["x", "y"], "b": 1})),
+            ("a:\n- b: {\n  d: 0644\n  }\n", json!({"a": [{"b": {"d": "0644"}}]})),
+        ] {
+            assert_eq!(parse(text).value(), &expected, "{text}");
+        }
+        let refused = refused("a: [\n1\n]\nb: !own x\n");
+        assert_eq!(refused.message, "m.yaml: the tag !own is not supported");
     }
 
     #[test]

@@ -129,6 +129,7 @@ pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: 
         health_check_only: false,
         // A diff shows content, and content does not leave the node.
         diff: false,
+        bare: false,
         run_id: job.id(),
         node: Some(node.settings.node.clone()),
         permit: Some(Arc::new(Permitted(node.limits.clone()))),

@@ -150,6 +150,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         noop: args.noop,
         health_check_only: args.health_check_only,
         diff: args.diff,
+        bare: args.output == OutputFormat::Text && args.session.is_none(),
         run_id: host.new_id(),
         node: None,
         permit: None,
@@ -157,8 +158,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     if let (OutputFormat::Text, Some(message), false) = (args.output, &plan.pre_message, args.brief) {
         ui.line(format_args!("{message}\n"));
     }
-    let labels: Vec<String> = plan.resources.iter().map(|planned| planned.reference().to_string()).collect();
-    let width = render::label_width(labels.iter().map(String::as_str));
+    let width = render::label_width(plan.resources.iter().map(engine::plan::Planned::width));
     let mut events = Vec::new();
     let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| match args.output {
         OutputFormat::Text if args.brief && event.outcome() == Outcome::Stable => {}
@@ -192,6 +192,8 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     } else if skipped > 0 {
         ui.say(format_args!("stopped at the first failure (fail_on_error); {skipped} resources were not reached"));
     }
+    // The process ends here: giving its memory back piece by piece would be a twentieth of a converged run.
+    std::mem::forget((plan, session));
     Ok(local::exit(&report, args.detailed_exitcodes))
 }
 

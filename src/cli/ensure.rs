@@ -99,7 +99,15 @@ impl How {
     }
 
     fn settings(&self, host: &Host) -> Settings {
-        Settings { noop: self.noop, health_check_only: false, diff: self.diff, run_id: host.new_id(), node: None, permit: None }
+        Settings {
+            noop: self.noop,
+            health_check_only: false,
+            diff: self.diff,
+            bare: false,
+            run_id: host.new_id(),
+            node: None,
+            permit: None,
+        }
     }
 }
 

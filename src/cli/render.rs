@@ -1,17 +1,21 @@
 //! How events and summaries look to people: one line a resource, one block a run.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::model::{Outcome, Summary, TransactionEvent};
 
 use super::ui::{Tone, Ui};
 
+/// How wide the column is that says what happened.
+const WHAT_WIDTH: usize = 40;
+
 /// The widest label that is padded to; longer ones push their line.
 const MAX_LABEL: usize = 48;
 
-/// A width for the labels of these resources.
-pub fn label_width<'a>(labels: impl Iterator<Item = &'a str>) -> usize {
-    labels.map(|label| label.chars().count()).max().unwrap_or(0).min(MAX_LABEL)
+/// A width for labels that are this wide.
+pub fn label_width(labels: impl Iterator<Item = usize>) -> usize {
+    labels.max().unwrap_or(0).min(MAX_LABEL)
 }
 
 /// The line of an event: mark, outcome, resource, what happened, how long it took.
@@ -29,7 +33,14 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
     let what = what(event);
     // An error may show the line it is about: that goes below, so that columns stay columns.
     let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
-    let mut text = format!("  {head}  {:<width$}  {first:<40} {took:>8}", event.label()).trim_end().to_owned();
+    let mut text = String::with_capacity(head.len() + width + 64);
+    text.extend(["  ", &head, "  "]);
+    pad(&mut text, &event.label(), width);
+    text.push_str("  ");
+    pad(&mut text, first, WHAT_WIDTH);
+    text.push(' ');
+    text.extend(std::iter::repeat_n(' ', 8_usize.saturating_sub(took.chars().count())));
+    text.push_str(&took);
     for line in more.lines() {
         text.push_str("\n      ");
         text.push_str(line);
@@ -37,15 +48,22 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
     text
 }
 
+/// Adds a text and fills up with blanks. `format!` does it too, at ten times the work for a line that is printed for
+/// every resource of every run.
+fn pad(line: &mut String, text: &str, width: usize) {
+    line.push_str(text);
+    line.extend(std::iter::repeat_n(' ', width.saturating_sub(text.chars().count())));
+}
+
 /// What happened, in a few words.
-fn what(event: &TransactionEvent) -> String {
+fn what(event: &TransactionEvent) -> Cow<'_, str> {
     match event.outcome() {
-        Outcome::Failed => event.errors.join("; "),
-        Outcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")),
-        Outcome::Skipped => "control says no".to_owned(),
-        Outcome::Stable if event.health_check_only => checks(event),
-        Outcome::Stable => event.final_ensure.clone(),
-        Outcome::Changed | Outcome::Refreshed => event.changes.join(", "),
+        Outcome::Failed => event.errors.join("; ").into(),
+        Outcome::Unmet => format!("needs {}", event.unmet_requirements.join(", ")).into(),
+        Outcome::Skipped => "control says no".into(),
+        Outcome::Stable if event.health_check_only => checks(event).into(),
+        Outcome::Stable => event.final_ensure.as_str().into(),
+        Outcome::Changed | Outcome::Refreshed => event.changes.join(", ").into(),
     }
 }
 
@@ -58,7 +76,8 @@ fn checks(event: &TransactionEvent) -> String {
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
-        s if s < 0.001 => format!("{:.0}µs", s * 1e6),
+        // Nearly all are short, and a float is slow to print.
+        s if s < 0.001 => format!("{}µs", (duration.as_nanos() + 500) / 1000),
         s if s < 0.1 => format!("{:.1}ms", s * 1e3),
         s if s < 1.0 => format!("{:.0}ms", s * 1e3),
         s if s < 100.0 => format!("{s:.2}s"),
@@ -95,7 +114,9 @@ mod tests {
     #[test]
     fn durations_read_well() {
         for (nanos, text) in [
+            (499, "0µs"),
             (412_000, "412µs"),
+            (999_600, "1000µs"),
             (1_140_000, "1.1ms"),
             (412_000_000, "412ms"),
             (2_500_000_000, "2.50s"),

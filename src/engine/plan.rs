@@ -56,6 +56,11 @@ impl Planned {
     pub fn reference(&self) -> ResourceRef {
         ResourceRef::new(self.kind.name(), self.decoded.name())
     }
+
+    /// How many characters its reference has.
+    pub fn width(&self) -> usize {
+        self.kind.name().len() + 1 + self.decoded.name().chars().count()
+    }
 }
 
 impl Plan {
@@ -63,7 +68,6 @@ impl Plan {
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
             let mut properties = planned.declaration.properties.clone();
-            properties.retain(|key, _| !Common::KEYS.contains(&key.as_str()));
             if let Some(deferred) = &planned.deferred {
                 properties.extend(deferred.clone());
             } else if let Value::Object(shown) = planned.decoded.shown() {
@@ -87,7 +91,7 @@ impl Plan {
     }
 
     /// Reads properties again after their deferred templates were resolved.
-    pub(super) fn decode_late(&self, planned: &Planned, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, Diagnostic> {
+    pub(super) fn decode_late(&self, planned: &Planned, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, Diagnostic> {
         planned.kind.decode(properties).map_err(|error| refused(&planned.declaration, &self.document, error))
     }
 }
@@ -137,8 +141,8 @@ pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Pl
 /// # Errors
 /// With everything that is wrong; then nothing may run.
 pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    let document = Document::of(serde_json::json!([{ kind: properties }]));
-    let declarations = manifest::parse::declarations(&document, &[])?;
+    let mut document = Document::of(serde_json::json!([{ kind: properties }]));
+    let declarations = manifest::parse::declarations(&mut document, &[])?;
     match declarations.len() {
         0 => return Err(vec![Diagnostic::new("no resources found")]),
         1 => {}
@@ -205,10 +209,12 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
         }
         *value = resolve(scope, kind, key, value).map_err(|error| unresolved(&declaration, document, key, &error))?;
     }
-    declaration.properties.clone_from(&own);
     let common: Map<String, Value> =
         Common::KEYS.iter().filter_map(|key| own.shift_remove(*key).map(|value| ((*key).to_owned(), value))).collect();
-    let common: Common = serde_path_to_error::deserialize(Value::Object(common)).map_err(|error| {
+    declaration.properties = own;
+    // Most resources have none of them, and then all are at their defaults.
+    let common = if common.is_empty() { Ok(Common::default()) } else { serde_path_to_error::deserialize(Value::Object(common)) };
+    let common: Common = common.map_err(|error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();
         let property = path.split(['.', '[']).next().unwrap_or_default();
         declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner()))
@@ -222,8 +228,8 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             .diagnose(document, Some("subscribe"), message)
             .hint("use require to order them; exec acts on subscribe"));
     }
-    let late = deferred.then(|| own.clone());
-    let decoded = kind.decode(own).map_err(|error| refused(&declaration, document, error))?;
+    let late = deferred.then(|| declaration.properties.clone());
+    let decoded = kind.decode(&declaration.properties).map_err(|error| refused(&declaration, document, error))?;
     Ok(Planned { kind, common, requires, subscribes, decoded, deferred: late, declaration })
 }
 
@@ -231,9 +237,9 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
 fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, document: &Document, declaration: &Declaration) {
     for (key, value) in properties.iter_mut().filter(|(_, value)| value.is_number()) {
         if !is_typed(kind, key) {
-            let path = [declaration.at.as_slice(), &[Step::Key(key.clone())]].concat();
-            let defaults = declaration.defaults_at.as_ref().map(|at| [at.as_slice(), &[Step::Key(key.clone())]].concat());
-            if let Some(text) = document.number_text(&path).or_else(|| document.number_text(&defaults?)) {
+            let below = |path: &[Step]| document.number_text(&[path, &[Step::Key(key.clone())]].concat());
+            let defaults = || declaration.defaults_at.as_deref().and_then(below);
+            if let Some(text) = below(&declaration.at.path()).or_else(defaults) {
                 *value = Value::String(text);
             }
         }
@@ -337,8 +343,8 @@ fn jet_resources(file: &str, scope: &Scope) -> Result<(Document, Vec<Declaration
     if rendered.trim().is_empty() {
         return Err(vec![Diagnostic::new("resources jet template produced no output, check for syntax errors")]);
     }
-    let document = Document::parse(&rendered, &format!("{file} (rendered)")).map_err(|error| vec![error])?;
-    let declarations = manifest::parse::declarations(&document, &[])?;
+    let mut document = Document::parse(&rendered, &format!("{file} (rendered)")).map_err(|error| vec![error])?;
+    let declarations = manifest::parse::declarations(&mut document, &[])?;
     if declarations.is_empty() {
         return Err(vec![Diagnostic::new("manifest must contain resources: the jet template made none")]);
     }

@@ -31,6 +31,8 @@ pub struct Settings {
     pub health_check_only: bool,
     /// Put a diff of the content into events of changes.
     pub diff: bool,
+    /// Leave `properties` and `status` out of events: for a run whose events nobody keeps.
+    pub bare: bool,
     /// The run, as events name it.
     pub run_id: Uuid,
     /// The node, as events name it.

@@ -44,7 +44,7 @@ enum Stop {
 /// What an action led to.
 struct Reached {
     ensure: String,
-    status: Map<String, Value>,
+    status: Option<Map<String, Value>>,
     steps: Vec<Step>,
     refreshed: bool,
     stable: bool,
@@ -73,7 +73,9 @@ impl Treatment<'_> {
             }
             Err(Stop::Failed(why)) => self.fail(event, why),
         }
-        event.properties = decoded.shown();
+        if !self.settings.bare {
+            event.properties = decoded.shown();
+        }
         if !event.skipped {
             self.check_health(event);
         }
@@ -96,7 +98,7 @@ impl Treatment<'_> {
             return Ok(());
         }
         if let Some(properties) = self.resolve_deferred()? {
-            *decoded = self.plan.decode_late(planned, properties).map_err(|error| Stop::Failed(error.to_string()))?;
+            *decoded = self.plan.decode_late(planned, &properties).map_err(|error| Stop::Failed(error.to_string()))?;
             bound = bind(decoded).map_err(|error| Stop::Failed(chain(&error)))?;
         }
         let refresh = self.refresh_due()?;
@@ -161,18 +163,23 @@ impl Treatment<'_> {
         let (steps, refreshed) = (checked.steps(), checked.is_refresh());
         let diff = (self.settings.diff && !steps.is_empty()).then(|| checked.preview(self.host)).flatten().map(|p| unified(&p));
         if self.settings.noop || steps.is_empty() {
-            return Ok(Reached { stable: steps.is_empty(), ..reached(checked.as_ref(), steps, refreshed, diff) });
+            return Ok(Reached { stable: steps.is_empty(), ..self.reached(checked.as_ref(), steps, refreshed, diff) });
         }
         checked.apply(self.host).map_err(text)?;
         if !bound.converges() {
-            return Ok(Reached { stable: false, ..reached(checked.as_ref(), steps, refreshed, diff) });
+            return Ok(Reached { stable: false, ..self.reached(checked.as_ref(), steps, refreshed, diff) });
         }
         let after = bound.check(self.host, false).map_err(text)?;
         let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
         if !left.is_empty() {
             return Err(format!("failed to reach desired state: {}", left.join(", ")));
         }
-        Ok(reached(after.as_ref(), steps, refreshed, diff))
+        Ok(self.reached(after.as_ref(), steps, refreshed, diff))
+    }
+
+    fn reached(&self, checked: &dyn Checked, steps: Vec<Step>, refreshed: bool, diff: Option<String>) -> Reached {
+        let status = (!self.settings.bare).then(|| checked.status());
+        Reached { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
     }
 
     fn settle(&self, event: &mut TransactionEvent, reached: Reached) {
@@ -182,24 +189,29 @@ impl Treatment<'_> {
         if event.noop {
             event.noop_message = would_have(&reached.steps);
         }
-        event.final_ensure.clone_from(&reached.ensure);
-        event.changes = reached.steps.iter().flat_map(|step| step.details.clone()).collect();
+        event.changes = reached.steps.into_iter().flat_map(|step| step.details).collect();
         event.diff = reached.diff;
-        let mut status = Map::new();
+        event.status = reached.status.map(|own| self.status(event, &reached.ensure, reached.stable, own));
+        event.final_ensure = reached.ensure;
+    }
+
+    /// What every type says of its state, and what this one adds.
+    fn status(&self, event: &TransactionEvent, ensure: &str, stable: bool, own: Map<String, Value>) -> Value {
+        let mut status = Map::with_capacity(10 + own.len());
         status.insert("timestamp".to_owned(), Value::String(self.host.now().to_string()));
         status.insert("protocol".to_owned(), Value::String(state_protocol(&event.kind)));
         status.insert("type".to_owned(), Value::String(event.kind.clone()));
         status.insert("name".to_owned(), Value::String(event.name.clone()));
-        status.insert("ensure".to_owned(), Value::String(reached.ensure));
+        status.insert("ensure".to_owned(), Value::String(ensure.to_owned()));
         status.insert("changed".to_owned(), Value::Bool(event.changed));
         status.insert("refreshed".to_owned(), Value::Bool(event.refreshed));
-        status.insert("stable".to_owned(), Value::Bool(reached.stable));
+        status.insert("stable".to_owned(), Value::Bool(stable));
         status.insert("noop".to_owned(), Value::Bool(event.noop));
         if !event.noop_message.is_empty() {
             status.insert("noop_message".to_owned(), Value::String(event.noop_message.clone()));
         }
-        status.extend(reached.status);
-        event.status = Some(Value::Object(status));
+        status.extend(own);
+        Value::Object(status)
     }
 
     /// All checks run, whatever the earlier ones said; one that is not OK fails the resource.
@@ -258,10 +270,6 @@ impl Treatment<'_> {
 
 fn unknown(property: &str, reference: &ResourceRef) -> Stop {
     Stop::Failed(format!("{property}: no events found for {reference}: no resource of that name ran before this one"))
-}
-
-fn reached(checked: &dyn Checked, steps: Vec<Step>, refreshed: bool, diff: Option<String>) -> Reached {
-    Reached { ensure: checked.ensure(), status: checked.status(), steps, refreshed, stable: true, diff }
 }
 
 fn would_have(steps: &[Step]) -> String {

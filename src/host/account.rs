@@ -1,5 +1,6 @@
 //! Users and groups: names to numbers and back, each looked up once in a run.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
@@ -38,13 +39,18 @@ pub struct Accounts {
     groups: Cache<u32, String>,
 }
 
-fn cached<K: Hash + Eq + Clone, V: Clone>(cache: &Cache<K, V>, key: &K, look_up: impl FnOnce() -> V) -> V {
+fn cached<K, Q, V>(cache: &Cache<K, V>, key: &Q, look_up: impl FnOnce() -> V) -> V
+where
+    K: Hash + Eq + Borrow<Q>,
+    Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    V: Clone,
+{
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = cache.get(key) {
         return known.clone();
     }
     let found = look_up();
-    cache.insert(key.clone(), found.clone());
+    cache.insert(key.to_owned(), found.clone());
     found
 }
 
@@ -62,7 +68,7 @@ impl Accounts {
         if let Some(number) = as_number(name) {
             return Ok(number);
         }
-        cached(&self.uids, &name.to_owned(), || match User::from_name(name) {
+        cached(&self.uids, name, || match User::from_name(name) {
             Ok(Some(user)) => Ok(user.uid.as_raw()),
             Ok(None) => Err(AccountError::NoUser(name.to_owned())),
             Err(errno) => Err(AccountError::Lookup { kind: "user", name: name.to_owned(), errno }),
@@ -77,7 +83,7 @@ impl Accounts {
         if let Some(number) = as_number(name) {
             return Ok(number);
         }
-        cached(&self.gids, &name.to_owned(), || match Group::from_name(name) {
+        cached(&self.gids, name, || match Group::from_name(name) {
             Ok(Some(group)) => Ok(group.gid.as_raw()),
             Ok(None) => Err(AccountError::NoGroup(name.to_owned())),
             Err(errno) => Err(AccountError::Lookup { kind: "group", name: name.to_owned(), errno }),

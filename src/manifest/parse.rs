@@ -1,5 +1,7 @@
 //! Reading a manifest: its sections, and its resources in order, each with its place in the text.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use crate::diag::{Diagnostic, did_you_mean};
@@ -43,21 +45,38 @@ pub struct Declaration {
     pub kind: String,
     /// Its properties, defaults included, `name` too.
     pub properties: Map<String, Value>,
-    /// The path of its properties in the document.
-    pub at: Vec<Step>,
+    /// Where it stands.
+    pub at: At,
     /// The path of the defaults that it took.
-    pub defaults_at: Option<Vec<Step>>,
+    pub defaults_at: Option<Arc<[Step]>>,
+}
+
+/// Where a declaration stands: the list that it is in, which all of a list share, and what leads from there to its
+/// properties. Paths are made when somebody asks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct At {
+    list: Arc<[Step]>,
+    index: usize,
+    key: String,
+}
+
+impl At {
+    /// The path of the properties in the document.
+    pub fn path(&self) -> Vec<Step> {
+        [&self.list, [Step::Index(self.index), Step::Key(self.key.clone())].as_slice()].concat()
+    }
 }
 
 impl Declaration {
     /// A diagnostic about this resource, or about one of its properties.
     pub fn diagnose(&self, document: &Document, property: Option<&str>, message: impl Into<String>) -> Diagnostic {
-        let child = |base: &Vec<Step>| property.map(|key| [base.as_slice(), &[Step::Key(key.to_owned())]].concat());
-        let place = child(&self.at)
+        let at = self.at.path();
+        let child = |base: &[Step]| property.map(|key| [base, &[Step::Key(key.to_owned())]].concat());
+        let place = child(&at)
             .and_then(|path| document.key_place(&path))
-            .or_else(|| self.defaults_at.as_ref().and_then(child).and_then(|path| document.key_place(&path)))
-            .or_else(|| document.key_place(&self.at))
-            .or_else(|| document.place(&self.at));
+            .or_else(|| self.defaults_at.as_deref().and_then(child).and_then(|path| document.key_place(&path)))
+            .or_else(|| document.key_place(&at))
+            .or_else(|| document.place(&at));
         Diagnostic::new(message).at(place)
     }
 }
@@ -67,7 +86,7 @@ impl Declaration {
 /// # Errors
 /// With everything that is wrong with its form.
 pub fn parse(source: &Source) -> Result<Manifest, Vec<Diagnostic>> {
-    let document = Document::parse(&source.text, &source.name).map_err(|error| vec![error])?;
+    let mut document = Document::parse(&source.text, &source.name).map_err(|error| vec![error])?;
     let mut errors = Vec::new();
     let Some(top) = document.value().as_object() else {
         return Err(vec![Diagnostic::new(format!("{}: a manifest is a map with the keys {}", source.name, SECTIONS.join(", ")))]);
@@ -88,153 +107,153 @@ pub fn parse(source: &Source) -> Result<Manifest, Vec<Diagnostic>> {
     unknown_keys(&document, ccm, &["ccm"], CCM_KEYS, "ccm section", &mut errors);
     let fail_on_error = flag(&document, ccm, &mut errors);
     let [pre_message, post_message] = ["pre_message", "post_message"].map(|key| message(&document, ccm, key, &mut errors));
-    let resources = resources(&document, ccm, errors.is_empty(), &mut errors);
+    let form = form(&document, ccm, errors.is_empty(), &mut errors);
+    let resources = form.and_then(|form| match form {
+        Form::JetFile(file) => Some(Resources::JetFile(file)),
+        Form::List => declarations(&mut document, &steps(&["ccm", "resources"]))
+            .map_err(|more| errors.extend(more))
+            .ok()
+            .map(Resources::Inline),
+    });
     match resources {
         Some(resources) if errors.is_empty() => Ok(Manifest { document, resources, fail_on_error, pre_message, post_message }),
         _ => Err(errors),
     }
 }
 
-fn resources(document: &Document, ccm: &Map<String, Value>, complain: bool, errors: &mut Vec<Diagnostic>) -> Option<Resources> {
-    let path = [Step::Key("ccm".to_owned()), Step::Key("resources".to_owned())];
-    match (ccm.get("resources"), ccm.get("resources_jet_file")) {
-        (Some(_), Some(_)) => {
-            errors.push(at(document, &["ccm", "resources_jet_file"], "jet_file and resources cannot be used together"));
-            None
-        }
-        (None, Some(Value::String(file))) => Some(Resources::JetFile(file.clone())),
-        (None, Some(_)) => {
-            errors.push(at(document, &["ccm", "resources_jet_file"], "resources_jet_file must be the name of a file"));
-            None
-        }
-        (Some(Value::Array(_)), None) => match declarations(document, &path) {
-            Ok(list) if list.is_empty() => {
-                errors.push(at(document, &["ccm", "resources"], "manifest must contain resources: the list is empty"));
-                None
-            }
-            Ok(list) => Some(Resources::Inline(list)),
-            Err(more) => {
-                errors.extend(more);
-                None
-            }
-        },
-        (Some(Value::Null) | None, None) => {
-            if complain {
-                errors.push(at(document, &["ccm"], "manifest must contain resources: \"resources\" is missing"));
-            }
-            None
-        }
-        (Some(_), None) => {
-            errors.push(at(document, &["ccm", "resources"], "\"resources\" must be a list"));
-            None
-        }
-    }
+/// How a manifest says what its resources are.
+enum Form {
+    List,
+    JetFile(String),
 }
 
-/// The resources in the list at `path`, blocks flattened in place.
+fn form(document: &Document, ccm: &Map<String, Value>, complain: bool, errors: &mut Vec<Diagnostic>) -> Option<Form> {
+    let (key, message) = match (ccm.get("resources"), ccm.get("resources_jet_file")) {
+        (None, Some(Value::String(file))) => return Some(Form::JetFile(file.clone())),
+        (Some(Value::Array(list)), None) if !list.is_empty() => return Some(Form::List),
+        (Some(Value::Null) | None, None) if !complain => return None,
+        (Some(_), Some(_)) => ("resources_jet_file", "jet_file and resources cannot be used together"),
+        (None, Some(_)) => ("resources_jet_file", "resources_jet_file must be the name of a file"),
+        (Some(Value::Array(_)), None) => ("resources", "manifest must contain resources: the list is empty"),
+        (Some(Value::Null) | None, None) => ("", "manifest must contain resources: \"resources\" is missing"),
+        (Some(_), None) => ("resources", "\"resources\" must be a list"),
+    };
+    let path = if key.is_empty() { vec!["ccm"] } else { vec!["ccm", key] };
+    errors.push(at(document, &path, message));
+    None
+}
+
+/// Takes the resources out of the list at `path`, blocks flattened in place.
 ///
 /// # Errors
 /// With every element that has not the form of a resource.
-pub fn declarations(document: &Document, path: &[Step]) -> Result<Vec<Declaration>, Vec<Diagnostic>> {
-    let list = path.iter().try_fold(document.value(), |value, step| match step {
-        Step::Key(key) => value.get(key),
-        Step::Index(index) => value.get(index),
-    });
-    let Some(Value::Array(list)) = list else {
+pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declaration>, Vec<Diagnostic>> {
+    let Some(Value::Array(list)) = document.take(path) else {
         return Err(vec![Diagnostic::new("resources must be a list").at(document.place(path))]);
     };
-    let (mut found, mut errors) = (Vec::new(), Vec::new());
-    for (index, element) in list.iter().enumerate() {
-        let here = [path, &[Step::Index(index)]].concat();
+    let mut reading = Reading { document, found: Vec::with_capacity(list.len()), errors: Vec::new() };
+    let path: Arc<[Step]> = path.into();
+    for (index, element) in list.into_iter().enumerate() {
+        reading.element(&path, index, element);
+    }
+    if reading.errors.is_empty() { Ok(reading.found) } else { Err(reading.errors) }
+}
+
+/// The path of the defaults of a block, and what they are.
+type Defaults = (Arc<[Step]>, Map<String, Value>);
+
+/// What was found so far in a list of resources.
+struct Reading<'a> {
+    document: &'a Document,
+    found: Vec<Declaration>,
+    errors: Vec<Diagnostic>,
+}
+
+impl Reading<'_> {
+    fn element(&mut self, list: &Arc<[Step]>, index: usize, element: Value) {
+        let here = |document: &Document| document.place(&[list, [Step::Index(index)].as_slice()].concat());
         let Some((kind, value)) = single(element) else {
             let message = "a resource is a map with one key, its type: \"- file:\" and its properties below";
-            errors.push(Diagnostic::new(message).at(document.place(&here)));
-            continue;
+            self.errors.push(Diagnostic::new(message).at(here(self.document)));
+            return;
         };
-        let below = [here.as_slice(), &[Step::Key(kind.clone())]].concat();
+        let at = At { list: Arc::clone(list), index, key: kind.clone() };
         match value {
-            Value::Array(elements) => block(document, kind, elements, &below, &mut found, &mut errors),
-            Value::Object(properties) => found.push(Declaration {
-                number: found.len() + 1,
-                kind: kind.clone(),
-                properties: properties.clone(),
-                at: below,
-                defaults_at: None,
-            }),
+            Value::Array(elements) => self.block(&kind, elements, &at.path()),
+            Value::Object(properties) => self.add(kind, properties, at, None),
             _ => {
                 let message = format!("{kind} must be followed by its properties, or by a list of names with theirs");
-                errors.push(Diagnostic::new(message).at(document.place(&here)));
+                self.errors.push(Diagnostic::new(message).at(here(self.document)));
             }
         }
     }
-    if errors.is_empty() { Ok(found) } else { Err(errors) }
-}
 
-/// The list form: `- NAME: {properties}`, and at most one `- defaults: {properties}` for its siblings.
-fn block(
-    document: &Document,
-    kind: &str,
-    elements: &[Value],
-    path: &[Step],
-    found: &mut Vec<Declaration>,
-    errors: &mut Vec<Diagnostic>,
-) {
-    let step = |index: usize, key: &str| [path, &[Step::Index(index), Step::Key(key.to_owned())]].concat();
-    let mut defaults: Option<(Vec<Step>, &Map<String, Value>)> = None;
-    for (index, element) in elements.iter().enumerate() {
-        if let Some((name, value)) = single(element)
-            && name == "defaults"
-        {
+    fn add(&mut self, kind: String, properties: Map<String, Value>, at: At, defaults_at: Option<Arc<[Step]>>) {
+        self.found.push(Declaration { number: self.found.len() + 1, kind, properties, at, defaults_at });
+    }
+
+    /// The list form: `- NAME: {properties}`, and at most one `- defaults: {properties}` for its siblings.
+    fn block(&mut self, kind: &str, mut elements: Vec<Value>, path: &[Step]) {
+        let list: Arc<[Step]> = path.into();
+        let defaults = self.defaults(kind, &mut elements, &list);
+        for (index, element) in elements.into_iter().enumerate() {
+            let Some((name, value)) = single(element) else {
+                let message = format!(
+                    "multiple resource names found in {kind} resource: each element of the list is \"- NAME:\" with its properties"
+                );
+                let place = self.document.place(&[path, &[Step::Index(index)]].concat());
+                self.errors.push(Diagnostic::new(message).at(place));
+                continue;
+            };
+            let at = At { list: Arc::clone(&list), index, key: name.clone() };
+            let mut properties = match (name.as_str(), value, &defaults) {
+                ("defaults", _, _) => continue,
+                // A name without anything takes nothing from the defaults, as in the Go system; `{}` does.
+                (_, Value::Null, _) => Map::new(),
+                (_, Value::Object(own), Some((_, defaults))) => {
+                    let mut merged = defaults.clone();
+                    merged.extend(own);
+                    merged
+                }
+                (_, Value::Object(own), None) => own,
+                _ => {
+                    let message = format!("the properties of {kind}#{name} must be a map");
+                    self.errors.push(Diagnostic::new(message).at(self.document.key_place(&at.path())));
+                    continue;
+                }
+            };
+            properties.insert("name".to_owned(), Value::String(name));
+            self.add(kind.to_owned(), properties, at, defaults.as_ref().map(|(at, _)| Arc::clone(at)));
+        }
+    }
+
+    /// Takes the defaults out of a block.
+    fn defaults(&mut self, kind: &str, elements: &mut [Value], list: &Arc<[Step]>) -> Option<Defaults> {
+        let mut defaults = None;
+        for (index, element) in elements.iter_mut().enumerate() {
+            let Value::Object(map) = element else { continue };
+            let (1, Some(value)) = (map.len(), map.get_mut("defaults")) else { continue };
+            let at = At { list: Arc::clone(list), index, key: "defaults".to_owned() }.path();
             if defaults.is_some() {
                 let message = format!("multiple defaults found in {kind} resource");
-                errors.push(Diagnostic::new(message).at(document.key_place(&step(index, name))));
+                self.errors.push(Diagnostic::new(message).at(self.document.key_place(&at)));
             }
-            match value {
-                Value::Object(map) => defaults = Some((step(index, name), map)),
-                _ => errors
-                    .push(Diagnostic::new("defaults must be a map of properties").at(document.key_place(&step(index, name)))),
+            match value.take() {
+                Value::Object(map) => defaults = Some((at.into(), map)),
+                _ => {
+                    let message = "defaults must be a map of properties";
+                    self.errors.push(Diagnostic::new(message).at(self.document.key_place(&at)));
+                }
             }
         }
-    }
-    for (index, element) in elements.iter().enumerate() {
-        let Some((name, value)) = single(element) else {
-            let message = format!(
-                "multiple resource names found in {kind} resource: each element of the list is \"- NAME:\" with its properties"
-            );
-            errors.push(Diagnostic::new(message).at(document.place(&[path, &[Step::Index(index)]].concat())));
-            continue;
-        };
-        let mut properties = match (name.as_str(), value, &defaults) {
-            ("defaults", _, _) => continue,
-            // A name without anything takes nothing from the defaults, as in the Go system; `{}` does.
-            (_, Value::Null, _) => Map::new(),
-            (_, Value::Object(own), Some((_, defaults))) => {
-                let mut merged = (*defaults).clone();
-                merged.extend(own.clone());
-                merged
-            }
-            (_, Value::Object(own), None) => own.clone(),
-            _ => {
-                let message = format!("the properties of {kind}#{name} must be a map");
-                errors.push(Diagnostic::new(message).at(document.key_place(&step(index, name))));
-                continue;
-            }
-        };
-        properties.insert("name".to_owned(), Value::String(name.clone()));
-        let defaults_at = defaults.as_ref().map(|(at, _)| at.clone());
-        found.push(Declaration {
-            number: found.len() + 1,
-            kind: kind.to_owned(),
-            properties,
-            at: step(index, name),
-            defaults_at,
-        });
+        defaults
     }
 }
 
-fn single(element: &Value) -> Option<(&String, &Value)> {
-    let map = element.as_object()?;
-    let mut entries = map.iter();
+/// The only entry of a map.
+fn single(element: Value) -> Option<(String, Value)> {
+    let Value::Object(map) = element else { return None };
+    let mut entries = map.into_iter();
     match (entries.next(), entries.next()) {
         (Some(only), None) => Some(only),
         _ => None,

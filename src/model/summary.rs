@@ -1,6 +1,6 @@
 //! Counts over a run, and `ApplyState`, the summary that the fleet view is made of.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -58,7 +58,8 @@ pub struct Summary {
 #[derive(Debug, Default)]
 pub struct Tally {
     summary: Summary,
-    seen: HashSet<(String, String)>,
+    /// The names seen, by type.
+    seen: HashMap<String, HashSet<String>>,
     durations: u64,
 }
 
@@ -72,9 +73,11 @@ impl Tally {
     pub fn add(&mut self, event: &TransactionEvent) {
         let s = &mut self.summary;
         s.total_resources += 1;
-        if self.seen.insert((event.kind.clone(), event.name.clone())) {
-            s.unique_resources += 1;
-        }
+        let names = match self.seen.get_mut(&event.kind) {
+            Some(names) => names,
+            None => self.seen.entry(event.kind.clone()).or_default(),
+        };
+        s.unique_resources += u64::from(names.insert(event.name.clone()));
         if event.failed {
             s.failed_resources += 1;
             s.total_errors += 1;

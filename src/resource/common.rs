@@ -143,6 +143,11 @@ mod tests {
     }
 
     #[test]
+    fn nothing_written_is_the_default() {
+        assert_eq!(serde_json::from_str::<Common>("{}").unwrap(), Common::default());
+    }
+
+    #[test]
     fn checks_are_named_after_their_command() {
         for (command, label) in [
             ("/usr/lib/nagios/plugins/check_disk", "check_disk"),

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use schemars::{Schema, SchemaGenerator};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::diag::did_you_mean;
@@ -103,7 +104,7 @@ pub trait ResourceType: Sync {
     ///
     /// # Errors
     /// With the property at fault.
-    fn decode(&self, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError>;
+    fn decode(&self, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError>;
 }
 
 /// Properties that were read and are valid.
@@ -208,12 +209,15 @@ impl<R: Resource> ResourceType for Kind<R> {
         })
     }
 
-    fn decode(&self, properties: Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError> {
+    fn decode(&self, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError> {
         if !properties.contains_key("name") {
             return Err(Invalid::new("name", "name is required").into());
         }
-        let properties: R::Properties =
-            serde_path_to_error::deserialize(Value::Object(properties)).map_err(|error| explain(&error))?;
+        let properties: R::Properties = match R::Properties::deserialize(properties) {
+            Ok(properties) => properties,
+            // Keeping track of the path costs as much as reading: only now that something is wrong.
+            Err(_) => serde_path_to_error::deserialize(properties).map_err(|error| explain(&error))?,
+        };
         R::validate(&properties)?;
         Ok(Arc::new(Typed::<R>(properties)))
     }

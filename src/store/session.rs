@@ -55,17 +55,22 @@ pub trait Session {
 /// A session that ends with the process.
 #[derive(Debug, Default)]
 pub struct MemorySession {
-    last: HashMap<ResourceRef, Entry>,
+    /// By type and then by name, so that asking and recording take no copy of the type.
+    last: HashMap<String, HashMap<String, Entry>>,
     tally: Tally,
 }
 
 impl MemorySession {
     fn add(&mut self, event: &TransactionEvent) {
         let entry = Entry { changed: event.changed, failed: event.failed, unmet: !event.unmet_requirements.is_empty() };
+        let names = match self.last.get_mut(&event.kind) {
+            Some(names) => names,
+            None => self.last.entry(event.kind.clone()).or_default(),
+        };
         if !event.alias.is_empty() {
-            self.last.insert(ResourceRef::new(&event.kind, &event.alias), entry);
+            names.insert(event.alias.clone(), entry);
         }
-        self.last.insert(ResourceRef::new(&event.kind, &event.name), entry);
+        names.insert(event.name.clone(), entry);
         self.tally.add(event);
     }
 }
@@ -78,7 +83,7 @@ impl Session for MemorySession {
     }
 
     fn last(&self, of: &ResourceRef) -> Option<Entry> {
-        self.last.get(of).copied()
+        self.last.get(&of.kind)?.get(&of.name).copied()
     }
 
     /// Forgets everything that was recorded before.

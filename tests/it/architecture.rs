@@ -28,8 +28,8 @@ const LAYERS: &[(&str, u8)] = &[
 const OWNERS: &[(&str, &[&str])] = &[
     ("async_nats", &["transport/nats.rs", "transport/nats/"]),
     ("ed25519_dalek", &["trust/"]),
-    ("serde_yaml", &["yaml.rs"]),
-    ("saphyr", &["yaml.rs"]),
+    ("serde_yaml", &["yaml.rs", "yaml/"]),
+    ("saphyr", &["yaml.rs", "yaml/"]),
     ("std::fs", &["host/", "store/"]),
     ("std::process::Command", &["host/", "store/"]),
     ("nix::", &["host/", "store/"]),

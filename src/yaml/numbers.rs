@@ -1,0 +1,79 @@
+//! The numbers of a text as they were written.
+
+use std::collections::{HashMap, HashSet};
+
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+use super::Step;
+
+/// The numbers of a text as they were written, and where aliases stand. One walk through the text finds all of
+/// them: a walk for each would cost the square of what a long manifest has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Numbers {
+    pub(super) written: HashMap<Vec<Step>, String>,
+    pub(super) aliases: HashSet<Vec<Step>>,
+}
+
+impl Numbers {
+    pub(super) fn read(text: &str) -> Self {
+        let mut numbers = Self::default();
+        let (mut path, mut open) = (Vec::new(), Vec::new());
+        let mut events = Parser::new_from_str(text);
+        while let Some(Ok((event, _))) = events.next_event() {
+            // Where in a map a key is due, a scalar is no value.
+            match (open.last_mut(), &event) {
+                (Some(due @ Open::Key), Event::Scalar(..) | Event::Alias(_)) => {
+                    let key = if let Event::Scalar(key, ..) = &event { key.clone().into_owned() } else { String::new() };
+                    path.push(Step::Key(key));
+                    *due = Open::Value;
+                    continue;
+                }
+                (Some(Open::Index(index)), _) => path.push(Step::Index(*index)),
+                _ => {}
+            }
+            match event {
+                Event::Scalar(text, ScalarStyle::Plain, ..)
+                    if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) =>
+                {
+                    numbers.written.insert(path.clone(), text.into_owned());
+                }
+                Event::Alias(_) => {
+                    numbers.aliases.insert(path.clone());
+                }
+                Event::SequenceStart(..) => {
+                    open.push(Open::Index(0));
+                    continue;
+                }
+                Event::MappingStart(..) => {
+                    open.push(Open::Key);
+                    continue;
+                }
+                Event::SequenceEnd => {
+                    // The step to the element that did not come.
+                    path.pop();
+                    open.pop();
+                }
+                Event::MappingEnd => {
+                    open.pop();
+                }
+                Event::Scalar(..) => {}
+                _ => continue,
+            }
+            // A value is over: its step goes, and the next one is due.
+            match open.last_mut() {
+                Some(Open::Index(index)) => *index += 1,
+                Some(due @ Open::Value) => *due = Open::Key,
+                Some(Open::Key) | None => {}
+            }
+            path.pop();
+        }
+        numbers
+    }
+}
+
+/// What is due next in a list or map that is open.
+enum Open {
+    Index(usize),
+    Key,
+    Value,
+}
