@@ -226,6 +226,7 @@ mod tests {
     use std::fmt::Write;
     use std::time::{Duration, Instant};
 
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -383,5 +384,96 @@ mod tests {
     fn what_is_written_reads_the_same() {
         let value = json!({"a": ["yes", "0644", "1.10", "", "a\nb\n", null, true, 1, 2.5], "b": {"c": {}}, "~": "- x"});
         assert_eq!(parse(&to_string(&value)).value(), &value);
+    }
+
+    /// Texts of the kinds that manifests are made of, and of the kinds that parsers disagree about.
+    fn texts() -> impl Strategy<Value = String> {
+        let scalars = vec![
+            "",
+            "x",
+            "a b",
+            "0",
+            "-0",
+            "+1",
+            "12",
+            "-3",
+            "0644",
+            "00",
+            "0o17",
+            "0x1F",
+            "0b11",
+            "1_000",
+            "1.10",
+            ".5",
+            "5.",
+            "1e3",
+            "1E-2",
+            "-1.5e+3",
+            ".inf",
+            "-.inf",
+            ".nan",
+            "~",
+            "null",
+            "Null",
+            "NULL",
+            "nul",
+            "true",
+            "True",
+            "TRUE",
+            "yes",
+            "no",
+            "on",
+            "y",
+            "'0644'",
+            "'it''s'",
+            "\"b\\n\\u00e9\"",
+            "\"0644\"",
+            "12:30",
+            "2026-01-01",
+            "2026-01-01T10:00:00Z",
+            "=",
+            "a#b",
+            "a #c",
+            "a: b",
+            "[a, 1, '2']",
+            "[]",
+            "{}",
+            "{a: 1, b: [x]}",
+            "|\n      one\n       two\n",
+            ">-\n      one\n      two\n",
+            "&a x",
+            "*a",
+            "!!str 5",
+            "18446744073709551615",
+            "18446744073709551616",
+            "-9223372036854775809",
+            "0777777777777777777777777",
+            "1e400",
+            "\u{e9}",
+            "@x",
+            "%x",
+            "`x",
+            "- x",
+            "? x",
+        ];
+        let keys = vec!["a", "b", "'c'", "1", "true", "~", "<<", "0644", "d e"];
+        let line = (0_usize..3, prop::sample::select(keys), prop::sample::select(scalars), any::<bool>());
+        prop::collection::vec(line, 0..6).prop_map(|lines| {
+            let line = |(indent, key, scalar, item): (usize, &str, &str, bool)| {
+                format!("{}{}{key}: {scalar}\n", "  ".repeat(indent), if item { "- " } else { "" })
+            };
+            lines.into_iter().map(line).collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_both_parsers_read_they_read_alike(text in texts()) {
+            if let (Ok(strict), Ok(lenient)) = (load::load(&text), lenient::load(&text)) {
+                prop_assert_eq!(strict, lenient);
+            }
+        }
     }
 }

@@ -64,6 +64,21 @@ impl Planned {
 }
 
 impl Plan {
+    fn empty(resources: usize, scope: Scope, document: Document, data: Value) -> Self {
+        Self {
+            resources: Vec::with_capacity(resources),
+            fail_on_error: false,
+            pre_message: None,
+            post_message: None,
+            manifest: None,
+            warnings: Vec::new(),
+            unreadable: Vec::new(),
+            scope,
+            document,
+            data,
+        }
+    }
+
     /// The resolved data with the resources as planned, for people who debug manifests.
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
@@ -118,16 +133,9 @@ pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Pl
         })?,
     };
     let mut plan = Plan {
-        resources: Vec::with_capacity(declarations.len()),
         fail_on_error: manifest.fail_on_error,
-        pre_message: None,
-        post_message: None,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
-        warnings: Vec::new(),
-        unreadable: Vec::new(),
-        scope,
-        document,
-        data,
+        ..Plan::empty(declarations.len(), scope, document, data)
     };
     let mut errors = Vec::new();
     plan.post_message = message(&plan, "post_message", manifest.post_message, &mut errors);
@@ -150,18 +158,7 @@ pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) ->
     }
     let data = inputs.data.clone().unwrap_or_else(|| Value::Object(Map::new()));
     let scope = inputs.scope(data.clone(), host);
-    let mut plan = Plan {
-        resources: Vec::with_capacity(1),
-        fail_on_error: false,
-        pre_message: None,
-        post_message: None,
-        manifest: None,
-        warnings: Vec::new(),
-        unreadable: Vec::new(),
-        scope,
-        document,
-        data,
-    };
+    let mut plan = Plan::empty(1, scope, document, data);
     let mut errors = Vec::new();
     add_resources(&mut plan, declarations, false, &mut errors);
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
