@@ -17,6 +17,7 @@ mod architecture;
 mod conformance;
 mod fleet;
 mod generated;
+mod service;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod transport;
