@@ -20,5 +20,6 @@ mod generated;
 mod service;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
+mod tls;
 mod transport;
 mod vectors;
