@@ -4,7 +4,10 @@
 //! looked up in the text only when somebody asks, which is when something is wrong. Neighbours:
 //! `manifest`, `data` and `facts` read with it, `cli` prints with it.
 
-use saphyr_parser::{Event, Parser, Span, StrInput};
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
 use crate::diag::{Diagnostic, Place};
@@ -22,7 +25,7 @@ const SUSPICIOUS_BRACKETS: usize = 512;
 const MAX_ALIASES: usize = 16;
 
 /// One step of a path into a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The value of this key.
     Key(String),
@@ -48,6 +51,8 @@ pub struct Document {
     file: String,
     text: String,
     value: Value,
+    /// Made when the first number is asked for as it was written.
+    numbers: OnceLock<Numbers>,
 }
 
 impl Document {
@@ -63,8 +68,12 @@ impl Document {
             let message = format!("{file} has {} bytes, at most {MAX_BYTES} are read", text.len());
             return Err(Diagnostic::new(message));
         }
-        let mut document =
-            Self { file: file.to_owned(), text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(), value: Value::Null };
+        let mut document = Self {
+            file: file.to_owned(),
+            text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
+            value: Value::Null,
+            numbers: OnceLock::new(),
+        };
         document.check_depth()?;
         let mut tree: serde_yaml::Value = serde_yaml::from_str(&document.text).map_err(|error| document.syntax_error(&error))?;
         tree.apply_merge().map_err(|error| document.syntax_error(&error))?;
@@ -74,7 +83,7 @@ impl Document {
 
     /// A value that was not read from YAML: it has no places.
     pub fn of(value: Value) -> Self {
-        Self { file: String::new(), text: String::new(), value }
+        Self { file: String::new(), text: String::new(), value, numbers: OnceLock::new() }
     }
 
     /// The first place, from this line on, where `needle` stands in the text.
@@ -111,8 +120,19 @@ impl Document {
         self.find(path).map(|found| self.place_at(found.key.unwrap_or(found.value)))
     }
 
-    /// The scalar at `path` as it was written, without quotes: `1.10`, which as a number is 1.1.
-    pub fn scalar_text(&self, path: &[Step]) -> Option<String> {
+    /// The number at `path` as it was written, without quotes: `1.10`, which as a number is 1.1.
+    pub fn number_text(&self, path: &[Step]) -> Option<String> {
+        let numbers = self.numbers.get_or_init(|| Numbers::read(&self.text));
+        if let Some(text) = numbers.written.get(path) {
+            return Some(text.clone());
+        }
+        let aliased = !numbers.aliases.is_empty()
+            && (1..=path.len()).any(|end| path.get(..end).is_some_and(|head| numbers.aliases.contains(head)));
+        if aliased { self.scalar_text(path) } else { None }
+    }
+
+    /// The scalar at `path`, aliases followed.
+    fn scalar_text(&self, path: &[Step]) -> Option<String> {
         let mut found = self.find(path)?;
         for _ in 0..MAX_ALIASES {
             let Some(anchor) = found.alias else { break };
@@ -133,7 +153,8 @@ impl Document {
 
     fn syntax_error(&self, error: &serde_yaml::Error) -> Diagnostic {
         let shown = error.to_string();
-        let message = shown.split(" at line ").next().unwrap_or(&shown).to_owned();
+        let message = shown.split(" at line ").next().unwrap_or(&shown);
+        let message = kinder(message).unwrap_or_else(|| message.to_owned());
         let Some(location) = error.location() else { return Diagnostic::new(format!("{}: {message}", self.file)) };
         let place = self.place_of(location.line(), location.column());
         let tab = place.text.trim_start_matches(' ').starts_with('\t');
@@ -246,6 +267,16 @@ impl Document {
     }
 }
 
+/// What the YAML library says in its own terms, in ours.
+fn kinder(message: &str) -> Option<String> {
+    if message.contains("repetition limit exceeded") {
+        return Some("its aliases stand for more than a document may hold".to_owned());
+    }
+    let (_, number) = message.split_once("integer `")?;
+    let (number, _) = number.split_once("` as ")?;
+    Some(format!("the number {number} is too large; in quotes it is a text"))
+}
+
 fn key_text(key: serde_yaml::Value) -> Option<String> {
     match key {
         serde_yaml::Value::String(text) => Some(text),
@@ -254,6 +285,78 @@ fn key_text(key: serde_yaml::Value) -> Option<String> {
         serde_yaml::Value::Null => Some("null".to_owned()),
         _ => None,
     }
+}
+
+/// The numbers of a text as they were written, and where aliases stand. One walk through the text finds all of
+/// them: a walk for each would cost the square of what a long manifest has.
+#[derive(Debug, Clone, Default)]
+struct Numbers {
+    written: HashMap<Vec<Step>, String>,
+    aliases: HashSet<Vec<Step>>,
+}
+
+impl Numbers {
+    fn read(text: &str) -> Self {
+        let mut numbers = Self::default();
+        let (mut path, mut open) = (Vec::new(), Vec::new());
+        let mut events = Parser::new_from_str(text);
+        while let Some(Ok((event, _))) = events.next_event() {
+            // Where in a map a key is due, a scalar is no value.
+            match (open.last_mut(), &event) {
+                (Some(due @ Open::Key), Event::Scalar(..) | Event::Alias(_)) => {
+                    let key = if let Event::Scalar(key, ..) = &event { key.clone().into_owned() } else { String::new() };
+                    path.push(Step::Key(key));
+                    *due = Open::Value;
+                    continue;
+                }
+                (Some(Open::Index(index)), _) => path.push(Step::Index(*index)),
+                _ => {}
+            }
+            match event {
+                Event::Scalar(text, ScalarStyle::Plain, ..)
+                    if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) =>
+                {
+                    numbers.written.insert(path.clone(), text.into_owned());
+                }
+                Event::Alias(_) => {
+                    numbers.aliases.insert(path.clone());
+                }
+                Event::SequenceStart(..) => {
+                    open.push(Open::Index(0));
+                    continue;
+                }
+                Event::MappingStart(..) => {
+                    open.push(Open::Key);
+                    continue;
+                }
+                Event::SequenceEnd => {
+                    // The step to the element that did not come.
+                    path.pop();
+                    open.pop();
+                }
+                Event::MappingEnd => {
+                    open.pop();
+                }
+                Event::Scalar(..) => {}
+                _ => continue,
+            }
+            // A value is over: its step goes, and the next one is due.
+            match open.last_mut() {
+                Some(Open::Index(index)) => *index += 1,
+                Some(due @ Open::Value) => *due = Open::Key,
+                Some(Open::Key) | None => {}
+            }
+            path.pop();
+        }
+        numbers
+    }
+}
+
+/// What is due next in a list or map that is open.
+enum Open {
+    Index(usize),
+    Key,
+    Value,
 }
 
 /// A value in the text.
@@ -494,15 +597,27 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_given_back_as_written() {
+    fn a_number_is_given_back_as_written() {
         let document = parse("a:\n  version: 1.10\n  mode: 0x1F\n  text: \"1\\t2\"\n  map: {}\n  v: &v 2.0\nb: *v\nc: [*v]\n");
         assert_eq!(document.value()["a"]["version"], json!(1.1));
-        assert_eq!(document.scalar_text(&steps("a.version")).as_deref(), Some("1.10"));
-        assert_eq!(document.scalar_text(&steps("a.mode")).as_deref(), Some("0x1F"));
-        assert_eq!(document.scalar_text(&steps("a.text")).as_deref(), Some("1\t2"));
-        assert_eq!(document.scalar_text(&steps("a.map")), None);
-        assert_eq!(document.scalar_text(&steps("b")).as_deref(), Some("2.0"));
-        assert_eq!(document.scalar_text(&steps("c.0")).as_deref(), Some("2.0"));
+        assert_eq!(document.number_text(&steps("a.version")).as_deref(), Some("1.10"));
+        assert_eq!(document.number_text(&steps("a.mode")).as_deref(), Some("0x1F"));
+        assert_eq!(document.number_text(&steps("a.text")), None, "it is no number");
+        assert_eq!(document.number_text(&steps("a.map")), None);
+        assert_eq!(document.number_text(&steps("b")).as_deref(), Some("2.0"));
+        assert_eq!(document.number_text(&steps("c.0")).as_deref(), Some("2.0"));
+        let document = parse("- [[1.0, {a: [2.0, []], b: 3.0}], 4.0]\n- {}\n- - x: 5.0\n  - 6.0\n- 7.0\n");
+        for (path, text) in [
+            ("0.0.0", "1.0"),
+            ("0.0.1.a.0", "2.0"),
+            ("0.0.1.b", "3.0"),
+            ("0.1", "4.0"),
+            ("2.0.x", "5.0"),
+            ("2.1", "6.0"),
+            ("3", "7.0"),
+        ] {
+            assert_eq!(document.number_text(&steps(path)).as_deref(), Some(text), "{path}");
+        }
     }
 
     #[test]

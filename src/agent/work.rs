@@ -127,7 +127,8 @@ pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: 
     let settings = engine::Settings {
         noop: job.command.options.noop,
         health_check_only: false,
-        diff: job.command.options.noop,
+        // A diff shows content, and content does not leave the node.
+        diff: false,
         run_id: job.id(),
         node: Some(node.settings.node.clone()),
         permit: Some(Arc::new(Permitted(node.limits.clone()))),

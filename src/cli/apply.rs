@@ -47,6 +47,9 @@ pub struct Apply {
     /// How to print the results.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
+    /// Show only what is not as wanted, without the messages of the manifest: for `plan`.
+    #[arg(skip)]
+    brief: bool,
 }
 
 /// Show what applying a manifest would change.
@@ -86,6 +89,7 @@ impl From<PlanArgs> for Apply {
             no_report: false,
             detailed_exitcodes: args.detailed_exitcodes,
             output: args.output,
+            brief: true,
         }
     }
 }
@@ -93,6 +97,9 @@ impl From<PlanArgs> for Apply {
 /// `ensign check`.
 pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     let (plan, _) = read(&args.manifest, &args.given, &local::host())?;
+    if !plan.unreadable.is_empty() {
+        return Err(Failure { exit: Exit::Usage, diagnostics: plan.unreadable });
+    }
     for warning in &plan.warnings {
         ui.warn(warning);
     }
@@ -129,7 +136,7 @@ fn read(manifest: &std::path::Path, given: &Given, host: &Host) -> Result<(Plan,
 
 fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     let (plan, host) = read(&args.manifest, &args.given, &local::host())?;
-    for warning in &plan.warnings {
+    for warning in plan.warnings.iter().chain(&plan.unreadable) {
         ui.warn(warning);
     }
     if args.render {
@@ -147,13 +154,14 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         node: None,
         permit: None,
     };
-    if let (OutputFormat::Text, Some(message)) = (args.output, &plan.pre_message) {
+    if let (OutputFormat::Text, Some(message), false) = (args.output, &plan.pre_message, args.brief) {
         ui.line(format_args!("{message}\n"));
     }
     let labels: Vec<String> = plan.resources.iter().map(|planned| planned.reference().to_string()).collect();
     let width = render::label_width(labels.iter().map(String::as_str));
     let mut events = Vec::new();
     let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| match args.output {
+        OutputFormat::Text if args.brief && event.outcome() == Outcome::Stable => {}
         OutputFormat::Text => show(ui, event, width),
         OutputFormat::Json => events.push(event.clone()),
         OutputFormat::Jsonl => {
@@ -163,11 +171,13 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     });
     match args.output {
         OutputFormat::Text => {
-            if let (Some(message), 0) = (&plan.post_message, report.summary.total_errors) {
+            if let (Some(message), 0, false) = (&plan.post_message, report.summary.total_errors, args.brief) {
                 ui.line(format_args!("\n{message}"));
             }
             if !args.no_report {
-                ui.line("");
+                if !args.brief || report.summary.stable_resources < report.summary.total_resources {
+                    ui.line("");
+                }
                 ui.line(render::summary_line(ui, &report.summary, args.noop));
             }
         }

@@ -82,9 +82,9 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
                 EnsureResponse::error(errors.join("\n"))
             });
             if yaml {
-                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes())
+                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes());
             } else {
-                ui.json(&response)
+                ui.json(&response);
             }
             Ok(Exit::Done)
         }
@@ -169,6 +169,9 @@ fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> 
         return Err(Failure::usage(format!("the request is larger than {limit} bytes")));
     }
     let document = Document::parse(&text, "request").map_err(|error| Failure::new(Exit::Usage, error))?;
+    if !document.value().is_object() {
+        return Err(Failure::usage("invalid request: a request is a map with protocol, type and properties"));
+    }
     let request: EnsureRequest = serde_path_to_error::deserialize(document.into_value())
         .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
     request.check().map_err(Failure::usage)?;

@@ -26,8 +26,15 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
     };
     let head = ui.paint(tone, &format!("{mark} {word:<7}"));
     let took = duration(Duration::from_nanos(event.duration));
-    let line = format!("  {head}  {:<width$}  {:<40} {took:>8}", event.label(), what(event));
-    line.trim_end().to_owned()
+    let what = what(event);
+    // An error may show the line it is about: that goes below, so that columns stay columns.
+    let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
+    let mut text = format!("  {head}  {:<width$}  {first:<40} {took:>8}", event.label()).trim_end().to_owned();
+    for line in more.lines() {
+        text.push_str("\n      ");
+        text.push_str(line);
+    }
+    text
 }
 
 /// What happened, in a few words.

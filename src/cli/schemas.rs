@@ -44,13 +44,47 @@ fn of<T: schemars::JsonSchema>() -> Value {
 fn properties(kind: &dyn ResourceType, definitions: &mut Map<String, Value>) -> Value {
     let mut own = scoped(kind.schema(&mut generator()).to_value(), kind.name(), definitions);
     let common = scoped(of::<Common>(), "common", definitions);
+    let required = own.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     if let (Some(Value::Object(all)), Value::Object(shared)) =
         (own.get_mut("properties"), common.get("properties").unwrap_or(&Value::Null))
     {
         all.extend(shared.clone());
+        for (name, property) in all.iter_mut().filter(|(name, _)| !Common::LITERAL.contains(&name.as_str())) {
+            as_written(property, required.contains(&json!(name)));
+        }
     }
     own
 }
+
+/// A property as a manifest may have it: a text without quotes is a number to YAML, an optional text may be null,
+/// and what is no text may be a template that gives it.
+fn as_written(property: &mut Value, required: bool) {
+    let Some(map) = property.as_object_mut() else { return };
+    let is_text = match map.get("type") {
+        Some(Value::String(one)) => one == "string",
+        Some(Value::Array(several)) => several.iter().any(|one| one == "string"),
+        _ => false,
+    };
+    let is_list = map.get("type").is_some_and(|kind| kind == "array" || kind == &json!(["array", "null"]));
+    let is_free = is_text && !map.contains_key("pattern") && !map.contains_key("enum");
+    if is_text {
+        let mut types = vec!["string", "number", "boolean"];
+        types.extend((!required).then_some("null"));
+        map.insert("type".to_owned(), json!(types));
+    }
+    if is_free || is_list {
+        return;
+    }
+    // Description and default stay outside, where editors look for them.
+    let kept: Map<String, Value> =
+        ["description", "default"].iter().filter_map(|key| map.remove(*key).map(|value| ((*key).to_owned(), value))).collect();
+    let plain = std::mem::take(map);
+    map.insert("anyOf".to_owned(), json!([plain, {"type": "string", "pattern": TEMPLATE}]));
+    map.extend(kept);
+}
+
+/// A text that holds a template.
+const TEMPLATE: &str = r"\{\{|\$\{";
 
 /// A schema without what only a root has. Types of one name in two resource types are told apart by `scope`.
 fn scoped(schema: Value, scope: &str, definitions: &mut Map<String, Value>) -> Value {

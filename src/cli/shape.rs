@@ -12,7 +12,7 @@ pub enum Shape {
     /// A whole number.
     Integer,
     /// Several of a shape.
-    List(Box<Shape>),
+    List(Box<Self>),
     /// Names with values.
     Map,
     /// Anything.

@@ -1,6 +1,7 @@
 //! Planning: everything that can be known, resolved and refused before anything runs.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
@@ -29,6 +30,8 @@ pub struct Plan {
     pub manifest: Option<ManifestId>,
     /// What is not wrong but should be known.
     pub warnings: Vec<Diagnostic>,
+    /// Expressions in late properties that can't be read: their resources fail when they are reached.
+    pub unreadable: Vec<Diagnostic>,
     pub(super) scope: Scope,
     document: Document,
     data: Value,
@@ -117,6 +120,7 @@ pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Pl
         post_message: None,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
         warnings: Vec::new(),
+        unreadable: Vec::new(),
         scope,
         document,
         data,
@@ -149,6 +153,7 @@ pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) ->
         post_message: None,
         manifest: None,
         warnings: Vec::new(),
+        unreadable: Vec::new(),
         scope,
         document,
         data,
@@ -164,6 +169,8 @@ fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool
         match plan_resource(declaration, &plan.document, &plan.scope) {
             Ok(planned) => {
                 plan.warnings.extend(warnings(&planned, &plan.document));
+                let unreadable = unreadable(&planned, &plan.document, &plan.scope);
+                plan.unreadable.extend(unreadable);
                 plan.resources.push(planned);
             }
             Err(mut error) => {
@@ -196,10 +203,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             deferred = true;
             continue;
         }
-        *value = resolve(scope, kind, key, value).map_err(|error| {
-            let message = format!("resolving {key}: {error}");
-            sharpen(document, declaration.diagnose(document, Some(key), message), &error.expression)
-        })?;
+        *value = resolve(scope, kind, key, value).map_err(|error| unresolved(&declaration, document, key, &error))?;
     }
     declaration.properties.clone_from(&own);
     let common: Map<String, Value> =
@@ -229,21 +233,29 @@ fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, docu
         if !is_typed(kind, key) {
             let path = [declaration.at.as_slice(), &[Step::Key(key.clone())]].concat();
             let defaults = declaration.defaults_at.as_ref().map(|at| [at.as_slice(), &[Step::Key(key.clone())]].concat());
-            if let Some(text) = document.scalar_text(&path).or_else(|| document.scalar_text(&defaults?)) {
+            if let Some(text) = document.number_text(&path).or_else(|| document.number_text(&defaults?)) {
                 *value = Value::String(text);
             }
         }
     }
 }
 
+/// The properties of each type that are no text.
+static TYPED: LazyLock<HashSet<(&'static str, String)>> = LazyLock::new(|| {
+    let of = |kind: &&'static dyn ResourceType| {
+        let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
+        let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        let is_typed =
+            |property: &Value| matches!(property.get("type").and_then(Value::as_str), Some("boolean" | "integer" | "number"));
+        let name = kind.name();
+        properties.into_iter().filter(move |(_, property)| is_typed(property)).map(move |(key, _)| (name, key))
+    };
+    resource::TYPES.iter().flat_map(of).collect()
+});
+
 /// True for properties that are no text: their templates keep the type of what they give.
 fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
-    let schema = kind.schema(&mut schemars::SchemaGenerator::default());
-    let types = schema.as_value().pointer("/properties").and_then(|all| all.get(key)).and_then(|property| property.get("type"));
-    match types {
-        Some(Value::String(one)) => matches!(one.as_str(), "boolean" | "integer" | "number"),
-        _ => false,
-    }
+    TYPED.contains(&(kind.name(), key.to_owned()))
 }
 
 /// True when a text somewhere in the value is a template.
@@ -254,6 +266,31 @@ pub fn holds_template(value: &Value) -> bool {
         Value::Object(map) => map.values().any(holds_template),
         _ => false,
     }
+}
+
+/// What late properties give is known only when the resource runs; whether they can be read at all is known now.
+fn unreadable(planned: &Planned, document: &Document, scope: &Scope) -> Vec<Diagnostic> {
+    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.deferred().contains(&key.as_str()));
+    late.filter_map(|(key, value)| {
+        let error = check_templates(scope, value).err()?;
+        Some(unresolved(&planned.declaration, document, key, &error))
+    })
+    .collect()
+}
+
+/// Compiles the templates of one property.
+fn check_templates(scope: &Scope, value: &Value) -> Result<(), TemplateError> {
+    match value {
+        Value::String(text) => scope.check(text),
+        Value::Array(list) => list.iter().try_for_each(|item| check_templates(scope, item)),
+        Value::Object(map) => map.values().try_for_each(|item| check_templates(scope, item)),
+        _ => Ok(()),
+    }
+}
+
+fn unresolved(declaration: &Declaration, document: &Document, key: &str, error: &TemplateError) -> Diagnostic {
+    let message = format!("resolving {key}: {error}");
+    sharpen(document, declaration.diagnose(document, Some(key), message), &error.expression)
 }
 
 /// Resolves the templates of one property: text stays text, except where the property is no text.

@@ -16,7 +16,8 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let platform = platform(&os_release, &text_or_empty("/etc/debian_version"), &text_or_empty("/etc/redhat-release"));
     let (system, role) = virtualization::detect(&names.release);
     let processes = fs::list(Path::new("/proc"))?.iter().filter(|path| is_process(path)).count();
-    let id = host_id(["/etc/machine-id", "/sys/class/dmi/id/product_uuid", "/proc/sys/kernel/random/boot_id"].map(text_or_empty));
+    let id =
+        host_id(&["/etc/machine-id", "/sys/class/dmi/id/product_uuid", "/proc/sys/kernel/random/boot_id"].map(text_or_empty));
     Ok(json!({"info": {
         "hostname": names.hostname,
         "uptime": uptime(&text("/proc/uptime")?),
@@ -52,7 +53,7 @@ fn boot_time(text: &str) -> u64 {
 /// The first that is a UUID, in its usual form: of the installation, else of the hardware, else of this boot.
 ///
 /// Everybody may read the first and only root the second: so the id is the same for both.
-fn host_id(ids: [String; 3]) -> String {
+fn host_id(ids: &[String; 3]) -> String {
     let found = ids.iter().find_map(|id| uuid::Uuid::try_parse(id).ok());
     found.map(|id| id.to_string()).unwrap_or_default()
 }
@@ -82,7 +83,7 @@ mod tests {
             (["", "", ""], ""),
         ];
         for (ids, expected) in cases {
-            assert_eq!(host_id(ids.map(str::to_owned)), expected, "{ids:?}");
+            assert_eq!(host_id(&ids.map(str::to_owned)), expected, "{ids:?}");
         }
     }
 

@@ -61,9 +61,12 @@ pub enum BindError {
     },
 }
 
+/// Open providers by type and name. Each is an `Arc` of the type's own provider trait.
+type Opened = HashMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>;
+
 /// The providers that a run has opened, shared by all its resources.
 #[derive(Default)]
-pub struct Providers(Mutex<HashMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>>);
+pub struct Providers(Mutex<Opened>);
 
 impl Providers {
     fn open<P: ?Sized + Send + Sync + 'static>(&self, kind: &'static str, entry: &ProviderEntry<P>, host: &Host) -> Arc<P> {
@@ -233,8 +236,17 @@ fn explain(error: &serde_path_to_error::Error<serde_json::Error>) -> DecodeError
         return DecodeError { property: None, message: format!("{field} is required"), hint: None };
     }
     let property = (path != ".").then(|| path.split(['.', '[']).next().unwrap_or(&path).to_owned());
-    let message = if path == "." { message } else { format!("{path}: {message}") };
+    let message = whole_number(&message);
+    // Many messages name their property themselves.
+    let message = if path == "." || message.contains(&path) { message } else { format!("{path}: {message}") };
     DecodeError { property, message, hint: None }
+}
+
+/// Rust's names of numbers, in words.
+fn whole_number(message: &str) -> String {
+    let rust = ["i32", "i64", "u8", "u16", "u32", "u64", "usize"];
+    let found = rust.iter().find_map(|name| message.strip_suffix(&format!("expected {name}")));
+    found.map_or_else(|| message.to_owned(), |head| format!("{head}expected a whole number"))
 }
 
 struct Typed<R: Resource>(R::Properties);

@@ -193,6 +193,22 @@ impl Scope {
         self.inner.text(text, 0)
     }
 
+    /// Whether every expression in the text can be read; nothing is resolved.
+    ///
+    /// # Errors
+    /// With the first that can't.
+    pub fn check(&self, text: &str) -> Result<(), TemplateError> {
+        if !may_be_template(text) {
+            return Ok(());
+        }
+        scan::scan(text).into_iter().try_for_each(|segment| match segment {
+            Segment::Text(_) => Ok(()),
+            Segment::Expr { source, offset } => {
+                self.inner.compile(source).map(|_| ()).map_err(|failure| failure.at(text, source, offset))
+            }
+        })
+    }
+
     /// Like [`Scope::text`], but an expression that is the whole text keeps the type of its value,
     /// and no value is null.
     ///
@@ -278,22 +294,26 @@ impl expr::Sight for Inner {
 }
 
 impl Inner {
+    fn compile(&self, source: &str) -> Result<Arc<Compiled>, Failure> {
+        let lock = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(source).cloned();
+        if let Some(compiled) = known {
+            return Ok(compiled);
+        }
+        let restricted = self.parts.restricted;
+        let functions = if restricted { RESTRICTED_FUNCTIONS } else { FUNCTIONS };
+        let compiled = expr::compile(source, &Names { functions, restricted }).map_err(|(offset, detail)| Failure {
+            detail,
+            compile: true,
+            offset,
+        })?;
+        let compiled = Arc::new(compiled);
+        lock().insert(source.to_owned(), Arc::clone(&compiled));
+        Ok(compiled)
+    }
+
     fn evaluate(&self, source: &str, depth: usize) -> Result<Outcome, Failure> {
-        let known = self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(source).cloned();
-        let compiled =
-            match known {
-                Some(compiled) => compiled,
-                None => {
-                    let restricted = self.parts.restricted;
-                    let functions = if restricted { RESTRICTED_FUNCTIONS } else { FUNCTIONS };
-                    let compiled = expr::compile(source, &Names { functions, restricted })
-                        .map_err(|(offset, detail)| Failure { detail, compile: true, offset })?;
-                    let compiled = Arc::new(compiled);
-                    let mut all = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.insert(source.to_owned(), Arc::clone(&compiled));
-                    compiled
-                }
-            };
+        let compiled = self.compile(source)?;
         let outcome = expr::run(&compiled, &self.environment, self, depth);
         outcome.map_err(|detail| Failure { detail, compile: false, offset: 0 })
     }

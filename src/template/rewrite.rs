@@ -9,6 +9,8 @@
 //!   takes constants only), ranges become a function call (that has a limit), `.Name` in a
 //!   predicate becomes `#.Name`.
 
+use crate::diag::did_you_mean;
+
 use super::lex::{self, Kind, Token};
 
 /// The longest expression, in bytes.
@@ -349,7 +351,8 @@ impl<'t> Rewriter<'_, 't> {
             return Err((offset, format!("the function {name} is not available")));
         }
         if !BUILTINS.contains(&name) && !self.names.functions.contains(&name) {
-            return Err((offset, format!("unknown name {name}")));
+            let functions = BUILTINS.iter().chain(self.names.functions).copied();
+            return Err((offset, unknown(name, functions)));
         }
         self.emit(name, offset);
         self.after_value = false;
@@ -365,7 +368,7 @@ impl<'t> Rewriter<'_, 't> {
             }
             "Data" => Root::Data,
             "Environ" => Root::Environ,
-            _ => return Err((offset, format!("unknown name {name}"))),
+            _ => return Err((offset, unknown(name, ["Facts", "Data", "Environ"]))),
         };
         let mut steps = Vec::new();
         while let Some(step) = self.step() {
@@ -500,6 +503,14 @@ fn raw(text: &str) -> String {
         return format!("({})", pieces.join(" + \"`\" + "));
     }
     format!("`{text}`")
+}
+
+fn unknown<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    let same = known.clone().into_iter().find(|other| other.eq_ignore_ascii_case(name));
+    match same.or_else(|| did_you_mean(name, known)) {
+        Some(near) => format!("unknown name {name}, did you mean {near}?"),
+        None => format!("unknown name {name}"),
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ mod architecture;
 mod conformance;
 mod fleet;
 mod generated;
+mod local;
+mod scenarios;
 mod service;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;

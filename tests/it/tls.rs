@@ -137,13 +137,13 @@ async fn a_creds_file_logs_in_to_an_account_of_an_operator() {
             std::fs::write(&path, content).unwrap();
             BusSettings { servers: vec![server.url()], credentials: Some(Credentials::CredsFile(path)), ..BusSettings::default() }
         };
-        let good = operator.user(json!({}));
+        let good = operator.user(&json!({}));
         works(&with("good.creds", &good)).await;
         works(&with("crlf.creds", &good.replace('\n', "\r\n"))).await;
         // Of an account that this server does not know; of nobody; the token of one user with the seed of another.
-        let mixed = operator.user(json!({}));
+        let mixed = operator.user(&json!({}));
         let mixed = format!("{}{}", &good[..good.find("*****").unwrap()], &mixed[mixed.find("*****").unwrap()..]);
-        for wrong in [stranger.user(json!({})), mixed] {
+        for wrong in [stranger.user(&json!({})), mixed] {
             let why = refused(&with("wrong.creds", &wrong)).await;
             assert!(why.contains("authorization violation"), "{why}");
         }
@@ -161,7 +161,7 @@ async fn a_creds_file_logs_in_to_an_account_of_an_operator() {
         let why = refused(&gone).await;
         assert!(why.contains("none.creds") && why.contains("No such file"), "{why}");
         // What the token does not allow, the server does not do.
-        let mute = operator.user(json!({"pub": {"deny": [">"]}}));
+        let mute = operator.user(&json!({"pub": {"deny": [">"]}}));
         let bus = Bus::connect(&with("mute.creds", &mute)).await.unwrap();
         bus.publish("a.b", &[], vec![]).await.unwrap();
         let start = std::time::Instant::now();
@@ -212,8 +212,8 @@ fn an_agent_says_why_it_is_not_connected() {
         let server = server(binary, tls_block(&certificates, "server", "") + &operator.config);
         let fleet = Fleet::new(binary, "").await;
         let written = std::fs::read_to_string(fleet.path("agent.toml")).unwrap();
-        std::fs::write(fleet.path("node.creds"), operator.user(json!({}))).unwrap();
-        std::fs::write(fleet.path("strange.creds"), Operator::new().user(json!({}))).unwrap();
+        std::fs::write(fleet.path("node.creds"), operator.user(&json!({}))).unwrap();
+        std::fs::write(fleet.path("strange.creds"), Operator::new().user(&json!({}))).unwrap();
         for (authority, creds, said) in [
             (&others, "node.creds", "an authority that is not trusted"),
             (&certificates, "strange.creds", "does not accept the credentials"),

@@ -28,7 +28,7 @@ impl Operator {
     }
 
     /// The content of a `.creds` file for a new user of the account.
-    pub fn user(&self, more: Value) -> String {
+    pub fn user(&self, more: &Value) -> String {
         let user = KeyPair::new_user();
         let mut claims = json!({"pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1});
         claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

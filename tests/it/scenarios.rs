@@ -1,0 +1,302 @@
+//! Scenarios: what the program does with a manifest on a real host, one YAML file each in
+//! `tests/cases/<type>/`. A new file is picked up by itself; a type without scenarios fails the test.
+//!
+//! `@ROOT@` in a scenario is a temporary directory, in which the manifest lies too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenario {
+    /// What it shows, in one sentence.
+    about: String,
+    /// `root`, where another user can't do it.
+    #[serde(default)]
+    needs: Option<String>,
+    /// Shell commands that prepare the directory.
+    #[serde(default)]
+    before: String,
+    manifest: String,
+    runs: Vec<Run>,
+    /// What the paths are in the end; relative ones are in the directory.
+    #[serde(default)]
+    after: BTreeMap<String, After>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    /// Shell commands before this run.
+    #[serde(default)]
+    between: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    exit: i32,
+    /// The outcome of every resource, by reference; all must be named, unless nothing ran.
+    #[serde(default)]
+    outcomes: BTreeMap<String, String>,
+    /// The whole noop message by reference.
+    #[serde(default)]
+    noop: BTreeMap<String, String>,
+    /// The steps of a resource, all of them.
+    #[serde(default)]
+    changes: BTreeMap<String, Vec<String>>,
+    /// What the errors of a resource contain.
+    #[serde(default)]
+    errors: BTreeMap<String, String>,
+    /// What the status of a resource has; other fields do not matter.
+    #[serde(default)]
+    status: BTreeMap<String, BTreeMap<String, Value>>,
+    /// What standard error contains.
+    #[serde(default)]
+    stderr: Vec<String>,
+    /// Texts that neither standard output nor standard error may contain.
+    #[serde(default)]
+    never: Vec<String>,
+    /// Nothing in the directory is touched: not a byte, mode, owner or time.
+    #[serde(default)]
+    untouched: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct After {
+    /// `file`, `directory`, `link` or `absent`.
+    #[serde(rename = "type")]
+    kind: String,
+    /// Permission bits in octal.
+    mode: Option<String>,
+    content: Option<String>,
+    /// Numbers, as `1:2`.
+    owner: Option<String>,
+    /// Where a link leads.
+    target: Option<String>,
+}
+
+fn is_root() -> bool {
+    nix::unistd::Uid::effective().is_root()
+}
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
+/// The scenario files by type, in order.
+pub fn files() -> BTreeMap<String, Vec<PathBuf>> {
+    let entries = |path: &Path| {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+        found.sort();
+        found
+    };
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    entries(&cases()).into_iter().filter(|path| path.is_dir()).map(|path| (name(&path), entries(&path))).collect()
+}
+
+fn shell(script: &str, root: &Path) -> Result<(), String> {
+    if script.is_empty() {
+        return Ok(());
+    }
+    let output = Command::new("/bin/sh").args(["-euc", script]).current_dir(root).output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("the shell script failed: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// The program with an environment that holds nothing of the tester's.
+fn ensign(root: &Path, home: &Path, args: &[String]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ensign"));
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", home).env("TMPDIR", home);
+    command.current_dir(home).arg("apply").arg(root.join("manifest.yaml")).args(["--output", "json"]).args(args);
+    command.output().unwrap()
+}
+
+/// Everything below a directory that a run could touch.
+fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(path) = left.pop() {
+        let meta = path.symlink_metadata().unwrap();
+        let mut about = format!("{:o} {}:{} {}.{}", meta.mode(), meta.uid(), meta.gid(), meta.mtime(), meta.mtime_nsec());
+        if meta.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if meta.is_symlink() {
+            write!(about, " {}", path.read_link().unwrap().display()).unwrap();
+        } else {
+            write!(about, " {:?}", std::fs::read(&path).unwrap()).unwrap();
+        }
+        found.insert(path, about);
+    }
+    found
+}
+
+fn outcome(event: &Value) -> String {
+    let event: ensign::model::TransactionEvent = serde_json::from_value(event.clone()).unwrap();
+    serde_json::to_value(event.outcome()).unwrap().as_str().unwrap().to_owned()
+}
+
+fn label(event: &Value) -> String {
+    let name = event["alias"].as_str().or(event["name"].as_str()).unwrap();
+    format!("{}#{name}", event["type"].as_str().unwrap())
+}
+
+impl Run {
+    fn check(&self, root: &Path, home: &Path) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if let Err(why) = shell(&self.between, root) {
+            return vec![why];
+        }
+        let before = self.untouched.then(|| snapshot(root));
+        let output = ensign(root, home, &self.args);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.code() != Some(self.exit) {
+            wrong.push(format!("exit {:?}, not {}: {err}", output.status.code(), self.exit));
+        }
+        if before.is_some_and(|before| before != snapshot(root)) {
+            wrong.push("something was touched".to_owned());
+        }
+        for text in self.stderr.iter().filter(|text| !err.contains(*text)) {
+            wrong.push(format!("standard error lacks {text:?}: {err}"));
+        }
+        for text in self.never.iter().filter(|text| out.contains(*text) || err.contains(*text)) {
+            wrong.push(format!("{text:?} is in the output: {out}{err}"));
+        }
+        match serde_json::from_str::<Value>(&out) {
+            Ok(document) => wrong.extend(self.check_events(document["events"].as_array().unwrap_or(&Vec::new()))),
+            Err(error) => wrong.push(format!("standard output is no JSON: {error}: {out}")),
+        }
+        wrong
+    }
+
+    fn check_events(&self, events: &[Value]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let found: BTreeMap<String, &Value> = events.iter().map(|event| (label(event), event)).collect();
+        let outcomes: BTreeMap<String, String> = found.iter().map(|(label, event)| (label.clone(), outcome(event))).collect();
+        if outcomes != self.outcomes {
+            let errors: Vec<_> = events.iter().map(|event| &event["error"]).collect();
+            wrong.push(format!("outcomes {outcomes:?}, not {:?}; errors {errors:?}", self.outcomes));
+        }
+        let event = |reference: &str| found.get(reference).copied().unwrap_or(&Value::Null);
+        for (reference, text) in &self.noop {
+            if event(reference)["noop_message"] != text.as_str() {
+                wrong.push(format!("{reference}: noop message {}, not {text:?}", event(reference)["noop_message"]));
+            }
+        }
+        for (reference, steps) in &self.changes {
+            if event(reference)["changes"] != serde_json::json!(steps) {
+                wrong.push(format!("{reference}: changes {}, not {steps:?}", event(reference)["changes"]));
+            }
+        }
+        for (reference, text) in &self.errors {
+            if !event(reference)["error"].as_array().into_iter().flatten().any(|error| error.as_str().unwrap().contains(text)) {
+                wrong.push(format!("{reference}: errors {} lack {text:?}", event(reference)["error"]));
+            }
+        }
+        for (reference, fields) in &self.status {
+            for (name, value) in fields {
+                if event(reference)["status"][name] != *value {
+                    wrong.push(format!("{reference}: status has {name} {}, not {value}", event(reference)["status"][name]));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+impl After {
+    fn check(&self, path: &Path) -> Vec<String> {
+        let meta = path.symlink_metadata();
+        let kind = match &meta {
+            Err(_) => "absent",
+            Ok(meta) if meta.is_symlink() => "link",
+            Ok(meta) if meta.is_dir() => "directory",
+            Ok(_) => "file",
+        };
+        let mut wrong = Vec::new();
+        let mut compare = |what: &str, found: Option<String>, wanted: Option<&String>| {
+            if wanted.is_some() && found.as_ref() != wanted {
+                wrong.push(format!("{}: {what} {found:?}, not {wanted:?}", path.display()));
+            }
+        };
+        compare("type", Some(kind.to_owned()), Some(&self.kind));
+        let meta = meta.ok();
+        compare("mode", meta.as_ref().map(|meta| format!("{:04o}", meta.permissions().mode() & 0o7777)), self.mode.as_ref());
+        compare("owner", meta.as_ref().map(|meta| format!("{}:{}", meta.uid(), meta.gid())), self.owner.as_ref());
+        compare("content", std::fs::read_to_string(path).ok(), self.content.as_ref());
+        compare("target", path.read_link().ok().map(|target| target.display().to_string()), self.target.as_ref());
+        wrong
+    }
+}
+
+fn check(file: &Path) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, home) = (directory.path().join("root"), directory.path().join("home"));
+    [&root, &home].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    let text = std::fs::read_to_string(file).unwrap().replace("@ROOT@", root.to_str().unwrap());
+    let scenario: Scenario = match serde_yaml::from_str(&text) {
+        Ok(scenario) => scenario,
+        Err(error) => return vec![format!("the scenario can't be read: {error}")],
+    };
+    assert!(!scenario.about.is_empty() && !scenario.runs.is_empty(), "{}", file.display());
+    if scenario.needs.as_deref() == Some("root") && !is_root() {
+        eprintln!("skipped: {} needs root", file.display());
+        return vec![];
+    }
+    if let Err(why) = shell(&scenario.before, &root) {
+        return vec![why];
+    }
+    std::fs::write(root.join("manifest.yaml"), &scenario.manifest).unwrap();
+    let runs = scenario.runs.iter().zip(1..);
+    let runs = runs.flat_map(|(run, number)| run.check(&root, &home).into_iter().map(move |why| format!("run {number}: {why}")));
+    let mut wrong: Vec<String> = runs.collect();
+    wrong.extend(scenario.after.iter().flat_map(|(path, after)| after.check(&root.join(path))));
+    wrong
+}
+
+#[test]
+fn every_scenario_goes_as_written() {
+    let mut wrong = String::new();
+    let mut count = 0;
+    for file in files().into_values().flatten() {
+        count += 1;
+        for why in check(&file) {
+            writeln!(wrong, "{}: {why}", file.strip_prefix(cases()).unwrap().display()).unwrap();
+        }
+    }
+    println!("{count} scenarios");
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn every_type_has_scenarios() {
+    let tested: BTreeSet<String> = files().into_iter().filter(|(_, files)| !files.is_empty()).map(|(kind, _)| kind).collect();
+    let known: BTreeSet<String> = ensign::resource::TYPES.iter().map(|kind| kind.name().to_owned()).collect();
+    assert_eq!(tested, known);
+}
+
+/// Manifests that the program takes must be valid to an editor too.
+#[test]
+fn manifests_of_scenarios_are_valid_to_the_schema() {
+    let schema = ensign::cli::schemas::ALL.iter().find(|schema| schema.name == "manifest").unwrap();
+    let validator = jsonschema::validator_for(&(schema.make)()).unwrap();
+    for file in files().into_values().flatten() {
+        let text = std::fs::read_to_string(&file).unwrap().replace("@ROOT@", "/t");
+        let Ok(scenario) = serde_yaml::from_str::<Scenario>(&text) else { continue };
+        // What the program refuses, the schema need not know.
+        if scenario.runs.iter().any(|run| run.exit == 2) {
+            continue;
+        }
+        let manifest = ensign::yaml::Document::parse(&scenario.manifest, "manifest").unwrap();
+        let errors: Vec<String> =
+            validator.iter_errors(manifest.value()).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(errors.is_empty(), "{}: {}", file.display(), errors.join("\n"));
+    }
+}
