@@ -102,7 +102,7 @@ pub enum Login {
 /// TLS to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// Certificates of the authorities to believe, beside the system's.
+    /// Certificates of the authorities to believe, instead of the system's.
     pub ca: Option<PathBuf>,
     /// Own certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,

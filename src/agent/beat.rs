@@ -85,6 +85,12 @@ impl Task {
             self.twin = None;
             node.board.fine(Topic::Identity);
         }
+        if node.board.read(|standing| standing.troubles.contains_key(&Topic::Disk)) {
+            match node.disk.probe() {
+                Ok(()) => node.board.fine(Topic::Disk),
+                Err(error) => node.board.trouble(Topic::Disk, crate::diag::chain(&error)),
+            }
+        }
         let now = node.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.board.set(Topic::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));

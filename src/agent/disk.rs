@@ -3,6 +3,7 @@
 //! Both belong to `store`; here they are shared. Held only for single operations, never across a wait.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::config::Settings;
-use crate::store::{Acceptance, Ledger, Message, Outbox, Queued, StoreError, Unfinished};
+use crate::store::{Acceptance, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
 use crate::trust::{Seen, Verified};
 use crate::wire::Done;
 use crate::wire::command::{Action, Command};
@@ -19,6 +20,7 @@ use crate::wire::report::ChannelState;
 /// The ledger and the outbox of this node.
 #[derive(Debug)]
 pub(super) struct Disk {
+    state_dir: PathBuf,
     ledger: Mutex<Ledger>,
     outbox: Mutex<Outbox>,
     posted: Notify,
@@ -37,7 +39,8 @@ impl Disk {
             tracing::warn!("the end of the ledger was cut off: a record that nobody was told of");
         }
         let outbox = Outbox::open(&settings.state_dir.join("outbox"), settings.outbox_max)?;
-        Ok(Self { ledger: Mutex::new(ledger), outbox: Mutex::new(outbox), posted: Notify::new() })
+        let state_dir = settings.state_dir.clone();
+        Ok(Self { state_dir, ledger: Mutex::new(ledger), outbox: Mutex::new(outbox), posted: Notify::new() })
     }
 
     /// The time, but never before what this node knows has passed, whatever its clock says.
@@ -77,23 +80,26 @@ impl Disk {
         held(&self.ledger).unfinished()
     }
 
-    /// The end of a command: its result in the outbox, then in the ledger.
+    /// Whether the disk takes more: what failed once may still fail.
+    pub(super) fn probe(&self) -> Result<(), StoreError> {
+        dir::probe(&self.state_dir)
+    }
+
+    /// The end of a command: its result in the outbox, then in the ledger. When that failed it can be tried again
+    /// with the same `posted` (false at first), which keeps the result from being posted twice.
     ///
     /// The reporter can't get at the outbox in between. So after a crash the result is in the ledger, or still in
     /// the outbox, where [`Disk::result_on_its_way`] finds it: never nowhere, and never two different ones.
-    pub(super) fn finish(&self, id: Uuid, done: &Done, message: &Message) -> Result<(), StoreError> {
+    pub(super) fn finish(&self, id: Uuid, done: &Done, message: &Message, posted: &mut bool) -> Result<(), StoreError> {
         let mut outbox = held(&self.outbox);
-        let posted = outbox.push(message).and_then(|()| outbox.sync());
+        let pushed = if *posted { Ok(()) } else { outbox.push(message).and_then(|()| outbox.sync()) };
+        *posted = pushed.is_ok();
         // Even when the outbox takes nothing, the ledger can answer whoever asks again.
-        let written = held(&self.ledger).done(id, done);
-        drop(outbox);
+        let mut ledger = held(&self.ledger);
+        let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, done) };
+        drop((outbox, ledger));
         self.posted.notify_one();
-        posted.and(written)
-    }
-
-    /// Only in the ledger: its result is in the outbox already.
-    pub(super) fn note_done(&self, id: Uuid, done: &Done) -> Result<(), StoreError> {
-        held(&self.ledger).done(id, done)
+        pushed.and(written)
     }
 
     /// The result with this message id, when it waits in the outbox.

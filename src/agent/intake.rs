@@ -143,7 +143,6 @@ impl Task {
             self.node.board.trouble(Topic::Disk, why.clone());
             return no(DoneOutcome::Refused, Code::Storage, why);
         }
-        self.node.board.fine(Topic::Disk);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
         place.send(Job { command: verified.get().clone(), digest: digest.clone(), reply: reply.map(str::to_owned) });
         self.node.accepted(verified.get());

@@ -149,8 +149,8 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
     let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
     let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
     let watchdog = tokio::spawn(notify::watchdog());
+    let ready = tokio::spawn(notify::ready(Arc::clone(&node), bus.clone()));
     node.post_life("started");
-    notify::ready(&format!("node {} of fleet {}", node.settings.node, node.settings.fleet));
     tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust.version(), "started");
 
     // Cancel-safe: a signal that came is remembered by its stream.
@@ -159,6 +159,7 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
+    ready.abort();
     notify::stopping();
     stopper.send_replace(true);
     intake.ended().await;
@@ -235,12 +236,10 @@ impl Node {
         self.noted(self.disk.post(message));
     }
 
-    /// Shows on the board whether the disk still takes what must survive.
-    fn noted(&self, written: Result<(), StoreError>) {
-        match written {
-            Ok(()) => self.board.fine(Topic::Disk),
-            Err(error) => self.board.trouble(Topic::Disk, crate::diag::chain(&error)),
-        }
+    /// Shows on the board that the disk does not take what must survive. That it does again is the heartbeat's
+    /// to find out: a small record may still fit where the next one does not.
+    fn noted<T>(&self, written: Result<T, StoreError>) -> Option<T> {
+        written.inspect_err(|error| self.board.trouble(Topic::Disk, crate::diag::chain(error))).ok()
     }
 
     fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
@@ -248,11 +247,13 @@ impl Node {
         Message { subject, msg_id: id.to_string(), payload, class }
     }
 
-    /// The end of a command: on disk, in the outbox.
-    fn finish(&self, done: &Done) {
-        if let Some(id) = done.id {
-            self.noted(self.disk.finish(id, done, &self.result(id, done, self.result_id(id))));
-        }
+    /// The end of a command: on disk, in the outbox. False when it must be tried again; see [`Disk::finish`].
+    fn finish(&self, done: &Done, posted: &mut bool) -> bool {
+        let Some(id) = done.id else { return true };
+        let finished = self.disk.finish(id, done, &self.result(id, done, self.result_id(id)), posted);
+        let again = matches!(finished, Err(StoreError::Fs(_)));
+        self.noted(finished);
+        !again
     }
 
     /// What the server knows the result of a command by: the same, however often it is sent.

@@ -1,8 +1,18 @@
 //! What the service manager is told: ready, alive, stopping. Nothing happens without one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+
+use crate::transport::Bus;
+
+use super::Node;
+
+/// How long the service manager waits for a server with us. It gives a start 90 seconds by default.
+const CONNECTING: Duration = Duration::from_secs(10);
+/// The pause after a connection that was lost at once.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Tells the service manager; without one this does nothing.
 fn tell(states: &[NotifyState<'_>]) {
@@ -11,9 +21,29 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The agent takes commands.
-pub(super) fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+/// Tells that the agent is ready as soon as it takes commands: the server has its subscriptions. A host must boot
+/// without a server as well: after [`CONNECTING`] the agent is ready to wait for one.
+pub(super) async fn ready(node: Arc<Node>, bus: Bus) {
+    let name = format!("node {} of fleet {}", node.settings.node, node.settings.fleet);
+    let mut listening = std::pin::pin!(listening(&bus));
+    if tokio::time::timeout(CONNECTING, &mut listening).await.is_err() {
+        tell(&[NotifyState::Ready, NotifyState::Status(&format!("{name}, waiting for a NATS server"))]);
+        listening.await;
+    }
+    // Being told twice is nothing to the service manager.
+    tell(&[NotifyState::Ready, NotifyState::Status(&name)]);
+}
+
+/// Returns when the server has seen everything that was sent to it so far.
+async fn listening(bus: &Bus) {
+    let mut link = bus.watch();
+    loop {
+        // An error would mean that the connection was closed for good, at the end of this process.
+        if link.wait_for(|link| link.connected).await.is_ok() && bus.flush_roundtrip().await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
 }
 
 /// The agent is about to end.

@@ -6,49 +6,64 @@
 use std::collections::VecDeque;
 
 use crate::store::Unfinished;
-use crate::wire::DoneOutcome;
+use crate::wire::{Done, DoneOutcome};
 
 use super::work::Job;
 use super::{Node, say};
 
-/// Ends what can't go on; gives what shall run, in the order in which it was accepted.
-pub(super) fn recover(node: &Node) -> VecDeque<Job> {
-    let mut again = VecDeque::new();
-    for left in node.disk.unfinished() {
-        if left.started {
-            interrupted(node, &left);
-        } else {
-            again.extend(reopen(node, &left));
-        }
-    }
-    again
+/// What the agent before left to do.
+#[derive(Default)]
+pub(super) struct Left {
+    /// What has ended, and is to be written down.
+    pub(super) ended: Vec<Ended>,
+    /// What shall run, in the order in which it was accepted.
+    pub(super) jobs: VecDeque<Job>,
 }
 
-fn interrupted(node: &Node, left: &Unfinished) {
+/// A command that has ended.
+pub(super) struct Ended {
+    /// How.
+    pub(super) done: Done,
+    /// True when its result is in the outbox already.
+    pub(super) posted: bool,
+}
+
+/// Looks through the ledger for what has no end there.
+pub(super) fn recover(node: &Node) -> Left {
+    let mut found = Left::default();
+    for left in node.disk.unfinished() {
+        if left.started {
+            found.ended.push(interrupted(node, &left));
+        } else {
+            reopen(node, &left, &mut found);
+        }
+    }
+    found
+}
+
+fn interrupted(node: &Node, left: &Unfinished) -> Ended {
     // It may have ended, and only the ledger not have been told.
     if let Some(done) = node.disk.result_on_its_way(&node.result_id(left.id)) {
-        node.noted(node.disk.note_done(left.id, &done));
-        return;
+        return Ended { done, posted: true };
     }
     tracing::warn!(id = %left.id, "was interrupted");
     let mut done = say::done(node, Some(left.id), &left.digest, DoneOutcome::Interrupted);
     done.message = Some("the agent ended while it ran".to_owned());
-    node.finish(&done);
+    Ended { done, posted: false }
 }
 
-fn reopen(node: &Node, left: &Unfinished) -> Option<Job> {
+fn reopen(node: &Node, left: &Unfinished, found: &mut Left) {
     match node.verify(|verifier| verifier.reopen(&left.envelope)) {
         // Its time is looked at when its turn comes, as for every command that waits.
         Ok(verified) => {
             tracing::info!(id = %left.id, "taken up again");
-            Some(Job { command: verified.get().clone(), digest: left.digest.clone(), reply: None })
+            found.jobs.push_back(Job { command: verified.get().clone(), digest: left.digest.clone(), reply: None });
         }
         Err(refusal) => {
             let why = (refusal.code, refusal.message);
             let done = say::not_done(node, Some(left.id), &left.digest, DoneOutcome::Refused, why);
-            node.finish(&done);
             node.post_refusal(&done, left.subject.as_deref().unwrap_or_default(), refusal.keyids);
-            None
+            found.ended.push(Ended { done, posted: false });
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::diag::chain;
-use crate::store::{Queued, StoreError};
+use crate::store::Queued;
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
 
 use super::board::Topic;
@@ -93,11 +93,7 @@ impl Task {
         if batch.is_err() {
             tokio::time::sleep(jitter::backoff(6)).await;
         }
-        self.noted(batch)
-    }
-
-    fn noted<T>(&self, result: Result<T, StoreError>) -> Option<T> {
-        result.inspect_err(|error| self.node.board.trouble(Topic::Disk, chain(error))).ok()
+        self.node.noted(batch)
     }
 
     /// Sends together, and forgets what was stored up to the first that was not.
@@ -122,7 +118,7 @@ impl Task {
             through = Some(seq);
         }
         if let Some(through) = through {
-            self.noted(self.node.disk.stored(through));
+            self.node.noted(self.node.disk.stored(through));
         }
         failed
     }

@@ -16,13 +16,16 @@ use crate::wire::command::Action;
 use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
+use super::recover::{self, Left};
 use super::work::{self, Ended, Job};
-use super::{Node, obtain, say};
+use super::{Node, jitter, obtain, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a cancelled run may take to end.
 const CANCELLED: Duration = Duration::from_secs(3);
+/// The longest pause before a result is tried to be written once more: it only costs this host something.
+const SOON: Duration = Duration::from_secs(5);
 
 /// The running supervisor.
 pub(super) struct Handle {
@@ -32,10 +35,10 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Starts it. `left` are the commands that an earlier agent accepted and did not start.
-    pub(super) fn spawn(node: Arc<Node>, bus: Bus, left: VecDeque<Job>, stop: watch::Receiver<bool>) -> Self {
+    /// Starts it. `left` is what an earlier agent accepted and did not end.
+    pub(super) fn spawn(node: Arc<Node>, bus: Bus, left: Left, stop: watch::Receiver<bool>) -> Self {
         let (queue, jobs) = mpsc::channel(node.settings.queue);
-        let task = tokio::spawn(Task { node, bus, left, jobs, stop }.run());
+        let task = tokio::spawn(Task { node, bus, left: left.jobs, jobs, stop }.run(left.ended));
         Self { queue, task }
     }
 
@@ -56,7 +59,10 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(mut self, ended: Vec<recover::Ended>) {
+        for recover::Ended { done, posted } in ended {
+            self.write_down(&done, posted).await;
+        }
         while let Some(job) = self.next().await {
             let waiting = (self.left.len() + self.jobs.len()) as u64;
             self.node.board.change(|standing| (standing.running, standing.queued) = (Some(job.id()), waiting));
@@ -141,9 +147,24 @@ impl Task {
         }
     }
 
-    async fn finish(&self, job: &Job, done: Done) {
+    /// Returns when the end of a command is written down, or the agent stops. While the disk takes no result nothing
+    /// else is run either: its result would fare no better.
+    async fn write_down(&mut self, done: &Done, mut posted: bool) {
+        let mut attempt = 0;
+        while !self.node.finish(done, &mut posted) {
+            attempt += 1;
+            // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing. The value is looked
+            // at, as the change itself may have been taken before.
+            tokio::select! {
+                _ = self.stop.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(jitter::backoff(attempt).min(SOON)) => {}
+            }
+        }
+    }
+
+    async fn finish(&mut self, job: &Job, done: Done) {
         tracing::info!(id = %job.id(), outcome = ?done.outcome, why = done.message.as_deref(), "done");
-        self.node.finish(&done);
+        self.write_down(&done, false).await;
         if done.outcome == DoneOutcome::Refused {
             let subject = self.node.subjects.command(&job.command).into_iter().next();
             self.node.post_refusal(&done, subject.as_ref().map_or("", Subject::as_str), Vec::new());

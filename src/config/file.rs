@@ -130,7 +130,7 @@ pub struct Nats {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// Certificates of the authorities to believe, beside the system's.
+    /// Certificates of the authorities to believe, instead of the system's.
     #[serde(default)]
     pub ca: Option<PathBuf>,
     /// The certificate of the node.

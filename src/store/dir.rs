@@ -12,6 +12,9 @@ use crate::host::{FsError, fs};
 
 use super::StoreError;
 
+/// How much [`probe`] writes: more than most commands and results have.
+const PROBE: usize = 64 * 1024;
+
 /// Makes a directory that only its owner can look into, with the parents it lacks.
 ///
 /// # Errors
@@ -48,6 +51,16 @@ fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
     written.map_err(|error| FsError::io("write", path, error))?;
     temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))?;
     Ok(())
+}
+
+/// Finds out whether a directory takes as much as a few records.
+///
+/// # Errors
+/// With what would be in their way.
+pub fn probe(path: &Path) -> Result<(), StoreError> {
+    let fail = |error| FsError::io("write to", path, error);
+    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(path).map_err(fail)?;
+    Ok(file.write_all(&[0; PROBE]).and_then(|()| file.as_file().sync_data()).map_err(fail)?)
 }
 
 /// Returns when the names in a directory are on disk.
@@ -89,8 +102,8 @@ pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
         }
         Err(TryLockError::Error(error)) => return Err(fail("lock")(error).into()),
     }
-    file.set_len(0).map_err(fail("write"))?;
-    writeln!(file, "{}", std::process::id()).map_err(fail("write"))?;
+    // For the message to others only: on a full disk it is shorter.
+    let _told = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(Lock { _file: file })
 }
 

@@ -1,8 +1,9 @@
 //! The NATS client behind [`Bus`]: the connection and plain messages. `streams.rs` has JetStream,
-//! `objects.rs` the object store, `link.rs` what happens to the connection itself.
+//! `objects.rs` the object store, `link.rs` what happens to the connection itself, `reason.rs` why there is none.
 
 mod link;
 mod objects;
+mod reason;
 mod streams;
 
 use std::time::{Duration, Instant};
@@ -13,8 +14,10 @@ use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::nkey::UserKey;
 use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
 use link::Watcher;
+use reason::reason;
 
 pub use streams::Feed;
 
@@ -44,7 +47,7 @@ impl Bus {
         let watcher = Watcher::new(servers.len());
         let client = options(settings, &watcher).await?.connect(servers).await.map_err(|error| TransportError::Connect {
             servers: settings.servers.iter().map(|url| hide_password(url)).collect::<Vec<_>>().join(", "),
-            source: error.into(),
+            source: reason(&error.to_string()).into(),
         })?;
         let jetstream = jetstream::ContextBuilder::new().timeout(ANSWER).ack_timeout(ANSWER).build(client.clone());
         let bus = Self { client, jetstream, watcher };
@@ -211,13 +214,19 @@ impl Inbox {
 async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOptions, TransportError> {
     // The one cryptographic library that is compiled in. When somebody installed it before, that is as well.
     let _installed = rustls::crypto::ring::default_provider().install_default().is_ok();
-    let (events, delays) = (watcher.clone(), watcher.clone());
+    let (events, delays, attempts) = (watcher.clone(), watcher.clone(), watcher.clone());
     let mut options = ConnectOptions::new()
         .name(&settings.name)
         .subscription_capacity(settings.backlog)
         .event_callback(move |event| {
             events.take(&event);
             std::future::ready(())
+        })
+        // Its events do not say why an attempt failed; here it shows the servers, with their last error, before each
+        // round. `None` leaves the choice among them to the client.
+        .reconnect_to_server_callback(move |servers, _| {
+            attempts.failed(servers.iter().filter_map(|server| Some((server.to_string(), server.last_error.as_deref()?))));
+            std::future::ready(None)
         })
         .reconnect_delay_callback(move |attempts| delays.delay(attempts));
     if settings.retry_initial {
@@ -240,7 +249,11 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
         Some(Credentials::CredsFile(path)) => {
             options.credentials_file(path).await.map_err(|error| TransportError::Credentials(path.clone(), error.into()))?
         }
-        Some(Credentials::NkeySeed(seed)) => options.nkey(seed.reveal().to_owned()),
+        Some(Credentials::NkeySeed(seed)) => {
+            // The client would only say that it can't sign, and only once a server asks.
+            UserKey::from_seed(seed)?;
+            options.nkey(seed.reveal().trim().to_owned())
+        }
         Some(Credentials::UserPassword { user, password }) => {
             options.user_and_password(user.clone(), password.reveal().to_owned())
         }

@@ -1,592 +1,376 @@
 //! The agent as a process, against a real server: what it runs once, refuses, survives.
 
-use std::collections::BTreeMap;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Process, Stdio};
+use std::path::Path;
+use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
-use ensign::model::{NodeId, Span};
-use ensign::transport::{Bus, BusSettings, Feed, From, StreamSpec};
 use ensign::trust::{SigningKey, seal};
-use ensign::wire::bundle::{OperatorKey, Roots, Rule};
-use ensign::wire::command::{Action, Apply, Audience, Command, Ensure, Options};
+use ensign::wire::command::{Action, Apply, Audience, Command};
 use ensign::wire::report::ChannelState;
-use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, NodeState, Refused, Subjects, TRUST_TYPE, TrustBundle};
-use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, NodeState, Refused};
+use jiff::SignedDuration;
 use uuid::Uuid;
 
-use crate::support::nats::{NatsServer, Options as ServerOptions};
+use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE, apply, node, on_every_server};
 
-const FLEET: &str = "test";
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A fleet of one node: the server, the operator, and the directory of the agent.
-struct Fleet {
-    server: NatsServer,
-    bus: Bus,
-    dir: TempDir,
-    operator: SigningKey,
-    subjects: Subjects,
-}
-
-fn node() -> NodeId {
-    "web1".parse().unwrap()
-}
-
-impl Fleet {
-    async fn new(limits: &str) -> Self {
-        let server = NatsServer::start(&ServerOptions { jetstream: true, ..ServerOptions::default() });
-        let settings = BusSettings { servers: vec![server.url()], retry_initial: true, ..BusSettings::default() };
-        let bus = Bus::connect(&settings).await.unwrap();
-        bus.watch().wait_for(|link| link.connected).await.unwrap();
-        let subjects = Subjects::new(FLEET);
-        for (name, subject) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
-            let spec = StreamSpec {
-                name: subjects.stream(name),
-                subjects: vec![format!("ensign.v1.{FLEET}.{subject}.>")],
-                max_age: None,
-                max_bytes: None,
-                max_per_subject: (name == "STATE").then_some(1),
-                allow_direct: true,
-                dedupe_window: Duration::from_secs(120),
-                replicas: 1,
-            };
-            bus.ensure_stream(&spec).await.unwrap();
-        }
-        let fleet = Self { server, bus, dir: TempDir::new().unwrap(), operator: SigningKey::from_seed(&[2; 32]), subjects };
-        fleet.write_trust();
-        fleet.write_config(limits);
-        fleet
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn write_trust(&self) {
-        let root = SigningKey::from_seed(&[1; 32]);
-        let bundle = TrustBundle {
-            fleet: FLEET.into(),
-            version: 1,
-            expires: Timestamp::now() + SignedDuration::from_hours(24),
-            root: Roots { threshold: 1, keys: vec![root.public().to_string()] },
-            keys: vec![OperatorKey {
-                id: "ops".into(),
-                key: self.operator.public().to_string(),
-                not_before: None,
-                not_after: None,
-            }],
-            revoked: vec![],
-            rules: vec![Rule { keys: vec!["ops".into()], quorum: 1, ..Rule::default() }],
+#[test]
+fn a_signed_ensure_runs_once_however_often_it_is_sent() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let command = fleet.file("motd", "hello\n");
+        let envelope = fleet.sign(&command);
+        let answers = fleet.ask(&command, envelope.clone(), 2).await;
+        let ack: Ack = serde_json::from_value(answers[0].clone()).unwrap();
+        assert_eq!((ack.status, ack.id), (AckStatus::Accepted, command.id));
+        let done: Done = serde_json::from_value(answers[1].clone()).unwrap();
+        assert_eq!(done.outcome, DoneOutcome::Changed);
+        assert_eq!(done.event.as_ref().unwrap().run_id, Some(command.id));
+        assert_eq!(fleet.lines("motd"), ["hello"]);
+        assert_eq!(fleet.only_result(command.id).await, done);
+        // Again: the same answer, and nothing is run.
+        std::fs::remove_file(fleet.path("motd")).unwrap();
+        let again = fleet.ask(&command, envelope, 1).await;
+        assert_eq!(serde_json::from_value::<Done>(again[0].clone()).unwrap(), done);
+        assert!(!fleet.path("motd").exists());
+        assert_eq!(fleet.results(command.id).await.len(), 1);
+        // A new command for the same thing: changed once more, then stable; the stable one is no event.
+        let outcomes = async |command: Command| {
+            fleet.send(&command).await;
+            fleet.only_result(command.id).await.outcome
         };
-        let sealed = seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]);
-        std::fs::write(self.path("trust.json"), sealed.encode()).unwrap();
-    }
+        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, DoneOutcome::Changed);
+        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, DoneOutcome::Stable);
+        let mut events = fleet.events().await;
+        let mut transactions = 0;
+        while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(500), events.next()).await {
+            transactions += usize::from(message.unwrap().subject.ends_with(".transaction"));
+        }
+        assert_eq!(transactions, 2);
+    });
+}
 
-    fn write_config(&self, limits: &str) {
-        let text = format!(
-            "fleet = \"{FLEET}\"\nnode = \"web1\"\ngroups = [\"web\"]\nstate_dir = \"state\"\nfacts_dirs = []\nqueue = 2\nheartbeat = \"1s\"\n\
-             [nats]\nservers = [\"{}\"]\n[trust]\nroot = [\"{}\"]\nbundle = \"trust.json\"\n[limits]\nexec = true\n{limits}\n",
-            self.server.url(),
-            SigningKey::from_seed(&[1; 32]).public()
-        );
-        std::fs::write(self.path("agent.toml"), text).unwrap();
-    }
-
-    /// Starts the agent, and waits until it listens.
-    async fn agent(&self) -> Agent {
-        let mut states = self.bus.subscribe(self.subjects.state(&node()).as_str()).await.unwrap();
-        self.bus.flush_roundtrip().await.unwrap();
-        let agent = Agent::start(&self.path("agent.toml"));
-        let first = async {
-            loop {
-                let message = states.next().await.unwrap();
-                if serde_json::from_slice::<NodeState>(&message.payload).is_ok_and(|state| state.alive) {
-                    return;
+#[test]
+fn what_is_not_right_is_refused_answered_and_published() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "paths = [\"/nonesuch\"]\n").await;
+        let _agent = fleet.agent().await;
+        let good = fleet.slow("unused", 0);
+        let with = |change: &dyn Fn(&mut Command)| {
+            let mut command = Command { id: Uuid::now_v7(), ..good.clone() };
+            change(&mut command);
+            command
+        };
+        let other = SigningKey::from_seed(&[9; 32]);
+        let forged = with(&|_| {});
+        let mut cases = vec![(
+            forged.clone(),
+            seal(COMMAND_TYPE, serde_json::to_vec(&forged).unwrap(), &[("ops", &other)]).encode(),
+            "bad_signature",
+        )];
+        for (command, code) in [
+            (with(&|command| command.fleet = "other".into()), "wrong_fleet"),
+            (with(&|command| command.to = Audience::nodes(vec!["db1".parse().unwrap()])), "not_for_me"),
+            (
+                with(&|command| {
+                    command.issued -= SignedDuration::from_mins(30);
+                    command.expires = command.issued + SignedDuration::from_mins(5);
+                }),
+                "expired",
+            ),
+            (with(&|command| command.action = fleet.file("motd", "x").action), "local_limit"),
+        ] {
+            cases.push((command.clone(), fleet.sign(&command), code));
+        }
+        let mut events = fleet.events().await;
+        for (command, envelope, code) in cases {
+            let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
+            let subject = format!("ensign.v1.{FLEET}.cmd.{}.node.web1", command.action.name());
+            fleet.bus.publish_with_reply(&subject, &format!("{reply}.1"), &[], envelope).await.unwrap();
+            let answer = tokio::time::timeout(Duration::from_secs(1), inbox.next()).await.expect("an answer within a second");
+            let done: Done = serde_json::from_slice(&answer.unwrap().payload).unwrap();
+            assert_eq!(done.code.as_deref(), Some(code), "{done:?}");
+            let refused = loop {
+                let message = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
+                if message.subject.ends_with(".refused") {
+                    break serde_json::from_slice::<Refused>(&message.payload).unwrap();
                 }
-            }
-        };
-        tokio::time::timeout(PATIENCE, first).await.expect("the agent says its state");
-        agent
-    }
-
-    fn command(&self, action: Action) -> Command {
-        let now = Timestamp::now();
-        Command {
-            id: Uuid::now_v7(),
-            fleet: FLEET.into(),
-            to: Audience::nodes(vec![node()]),
-            issued: now,
-            not_before: None,
-            expires: now + SignedDuration::from_mins(5),
-            channel: None,
-            action,
-            options: Options { noop: false, timeout: Span::seconds(60) },
-            reason: None,
+            };
+            assert_eq!((refused.code.as_str(), refused.digest), (code, done.digest));
         }
-    }
+        assert!(!fleet.path("unused").exists() && !fleet.path("motd").exists());
+    });
+}
 
-    fn file(&self, name: &str, content: &str) -> Command {
-        self.command(ensure("file", &json!({"name": self.path(name), "ensure": "present", "content": content, "owner": "root", "group": "root", "mode": "0644"})))
-    }
-
-    /// Appends to a file each time that it runs, after `seconds`.
-    fn slow(&self, name: &str, seconds: u32) -> Command {
-        let script = format!("echo begun >> {0}; sleep {seconds}; echo ended >> {0}", self.path(name).display());
-        self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
-    }
-
-    fn sign(&self, command: &Command) -> Vec<u8> {
-        seal(COMMAND_TYPE, serde_json::to_vec(command).unwrap(), &[("ops", &self.operator)]).encode()
-    }
-
-    async fn publish(&self, command: &Command, envelope: Vec<u8>, reply: &str) {
-        let subjects = self.subjects.command(command);
-        self.bus.publish_with_reply(subjects[0].as_str(), reply, &[], envelope).await.unwrap();
-    }
-
-    async fn send(&self, command: &Command) {
-        self.publish(command, self.sign(command), "_INBOX.nobody").await;
-    }
-
-    /// Sends, and gives the first answers, at most `count`.
-    async fn ask(&self, command: &Command, envelope: Vec<u8>, count: usize) -> Vec<Value> {
-        let (reply, mut inbox) = self.bus.request_inbox().await.unwrap();
-        self.publish(command, envelope, &format!("{reply}.1")).await;
-        let mut answers = Vec::new();
-        while answers.len() < count {
-            let message = tokio::time::timeout(PATIENCE, inbox.next()).await.expect("an answer").unwrap();
-            answers.push(serde_json::from_slice(&message.payload).unwrap());
+#[test]
+fn a_full_queue_is_busy_and_intake_answers_during_a_run() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let slow = fleet.slow("slow", 3);
+        fleet.send(&slow).await;
+        fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
+        let waiting: Vec<Command> = (0..2).map(|number| fleet.slow(&format!("w{number}"), 0)).collect();
+        for command in &waiting {
+            let start = Instant::now();
+            let ack: Ack = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
+            assert!(ack.status == AckStatus::Accepted && start.elapsed() < Duration::from_secs(1));
         }
-        answers
-    }
-
-    async fn events(&self) -> Feed {
-        self.bus.follow(&self.subjects.stream("EVENTS"), self.subjects.events(None).as_str(), From::Beginning).await.unwrap()
-    }
-
-    /// Every result of a job that is in the stream when this is called, and the next one when there is none.
-    async fn results(&self, id: Uuid) -> Vec<Done> {
-        let filter = format!("ensign.v1.{FLEET}.job.{id}.web1.done");
-        let stream = self.subjects.stream("JOBS");
-        let mut feed = self.bus.follow(&stream, &filter, From::Beginning).await.unwrap();
-        let mut results = Vec::new();
-        loop {
-            let wait = if results.is_empty() { PATIENCE } else { Duration::from_millis(500) };
-            match tokio::time::timeout(wait, feed.next()).await {
-                Ok(message) => results.push(serde_json::from_slice(&message.unwrap().unwrap().payload).unwrap()),
-                Err(_) if results.is_empty() => panic!("no result of {id}"),
-                Err(_) => return results,
-            }
+        let over = fleet.slow("over", 0);
+        let done: Done = serde_json::from_value(fleet.ask(&over, fleet.sign(&over), 1).await[0].clone()).unwrap();
+        assert_eq!(done.outcome, DoneOutcome::Busy);
+        for command in &waiting {
+            assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
         }
-    }
+        assert!(fleet.lines("over").is_empty());
+    });
+}
 
-    async fn only_result(&self, id: Uuid) -> Done {
-        let results = self.results(id).await;
-        assert_eq!(results.len(), 1, "{results:?}");
-        results.into_iter().next().unwrap()
-    }
-
-    fn lines(&self, name: &str) -> Vec<String> {
-        let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-
-    async fn until(&self, what: &str, condition: impl Fn() -> bool) {
-        let start = Instant::now();
-        while !condition() {
-            assert!(start.elapsed() < PATIENCE, "waited for: {what}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+#[test]
+fn a_killed_agent_ends_every_command_once() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let agent = fleet.agent().await;
+        let (running, waiting) = (fleet.slow("running", 5), fleet.slow("waiting", 0));
+        let mut expired = fleet.slow("expired", 0);
+        expired.expires = expired.issued + SignedDuration::from_secs(3);
+        fleet.send(&running).await;
+        fleet.until("the run", || !fleet.lines("running").is_empty()).await;
+        for command in [&waiting, &expired] {
+            fleet.ask(command, fleet.sign(command), 1).await;
         }
-    }
+        agent.kill();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let agent = fleet.agent().await;
+        assert_eq!(fleet.only_result(running.id).await.outcome, DoneOutcome::Interrupted);
+        assert_eq!(fleet.only_result(waiting.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(expired.id).await.outcome, DoneOutcome::Expired);
+        assert_eq!(fleet.lines("waiting"), ["begun", "ended"]);
+        assert!(fleet.lines("expired").is_empty());
+        // Sent again, they are answered from the ledger; and another kill changes nothing.
+        agent.kill();
+        let _agent = fleet.agent().await;
+        for (command, outcome) in [(&running, DoneOutcome::Interrupted), (&waiting, DoneOutcome::Changed)] {
+            let done: Done = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
+            assert_eq!(done.outcome, outcome);
+            fleet.only_result(command.id).await;
+        }
+        assert_eq!(fleet.lines("running").first().map(String::as_str), Some("begun"));
+        assert_eq!(fleet.lines("waiting").len(), 2);
+    });
 }
 
-fn ensure(kind: &str, properties: &Value) -> Action {
-    Action::Ensure(Ensure { kind: kind.into(), properties: properties.as_object().unwrap().clone() })
-}
-
-fn apply(path: &Path) -> Apply {
-    let bytes = std::fs::read(path).unwrap();
-    Apply {
-        url: format!("file://{}", path.display()),
-        sha256: ensign::host::fs::sha256(&bytes),
-        size: bytes.len() as u64,
-        data: BTreeMap::new(),
-    }
-}
-
-/// The agent's process; killed when dropped.
-struct Agent(Child);
-
-impl Agent {
-    fn start(config: &Path) -> Self {
-        let child = Process::new(env!("CARGO_BIN_EXE_ensign"))
-            .args(["agent", "run", "--config"])
-            .arg(config)
-            .stdin(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    /// As the kernel does when memory is short.
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    /// As the service manager does; gives the exit code.
-    fn stop(mut self) -> Option<i32> {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        self.0.wait().unwrap().code()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ended = self.0.kill().and_then(|()| self.0.wait());
-    }
-}
-
-#[tokio::test]
-async fn a_signed_ensure_runs_once_however_often_it_is_sent() {
-    let fleet = Fleet::new("").await;
-    let _agent = fleet.agent().await;
-    let command = fleet.file("motd", "hello\n");
-    let envelope = fleet.sign(&command);
-    let answers = fleet.ask(&command, envelope.clone(), 2).await;
-    let ack: Ack = serde_json::from_value(answers[0].clone()).unwrap();
-    assert_eq!((ack.status, ack.id), (AckStatus::Accepted, command.id));
-    let done: Done = serde_json::from_value(answers[1].clone()).unwrap();
-    assert_eq!(done.outcome, DoneOutcome::Changed);
-    assert_eq!(done.event.as_ref().unwrap().run_id, Some(command.id));
-    assert_eq!(fleet.lines("motd"), ["hello"]);
-    assert_eq!(fleet.only_result(command.id).await, done);
-    // Again: the same answer, and nothing is run.
-    std::fs::remove_file(fleet.path("motd")).unwrap();
-    let again = fleet.ask(&command, envelope, 1).await;
-    assert_eq!(serde_json::from_value::<Done>(again[0].clone()).unwrap(), done);
-    assert!(!fleet.path("motd").exists());
-    assert_eq!(fleet.results(command.id).await.len(), 1);
-    // A new command for the same thing: changed once more, then stable; the stable one is no event.
-    let outcomes = async |command: Command| {
+#[test]
+fn a_result_survives_the_server() {
+    on_every_server(async |binary| {
+        let mut fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let command = fleet.slow("slow", 2);
         fleet.send(&command).await;
-        fleet.only_result(command.id).await.outcome
-    };
-    assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, DoneOutcome::Changed);
-    assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, DoneOutcome::Stable);
-    let mut events = fleet.events().await;
-    let mut transactions = 0;
-    while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(500), events.next()).await {
-        transactions += usize::from(message.unwrap().subject.ends_with(".transaction"));
-    }
-    assert_eq!(transactions, 2);
-}
-
-#[tokio::test]
-async fn what_is_not_right_is_refused_answered_and_published() {
-    let fleet = Fleet::new("paths = [\"/nonesuch\"]\n").await;
-    let _agent = fleet.agent().await;
-    let good = fleet.slow("unused", 0);
-    let with = |change: &dyn Fn(&mut Command)| {
-        let mut command = Command { id: Uuid::now_v7(), ..good.clone() };
-        change(&mut command);
-        command
-    };
-    let other = SigningKey::from_seed(&[9; 32]);
-    let forged = with(&|_| {});
-    let mut cases = vec![(
-        forged.clone(),
-        seal(COMMAND_TYPE, serde_json::to_vec(&forged).unwrap(), &[("ops", &other)]).encode(),
-        "bad_signature",
-    )];
-    for (command, code) in [
-        (with(&|command| command.fleet = "other".into()), "wrong_fleet"),
-        (with(&|command| command.to = Audience::nodes(vec!["db1".parse().unwrap()])), "not_for_me"),
-        (
-            with(&|command| {
-                command.issued -= SignedDuration::from_mins(30);
-                command.expires = command.issued + SignedDuration::from_mins(5);
-            }),
-            "expired",
-        ),
-        (with(&|command| command.action = fleet.file("motd", "x").action), "local_limit"),
-    ] {
-        cases.push((command.clone(), fleet.sign(&command), code));
-    }
-    let mut events = fleet.events().await;
-    for (command, envelope, code) in cases {
-        let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
-        let subject = format!("ensign.v1.{FLEET}.cmd.{}.node.web1", command.action.name());
-        fleet.bus.publish_with_reply(&subject, &format!("{reply}.1"), &[], envelope).await.unwrap();
-        let answer = tokio::time::timeout(Duration::from_secs(1), inbox.next()).await.expect("an answer within a second");
-        let done: Done = serde_json::from_slice(&answer.unwrap().payload).unwrap();
-        assert_eq!(done.code.as_deref(), Some(code), "{done:?}");
-        let refused = loop {
-            let message = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
-            if message.subject.ends_with(".refused") {
-                break serde_json::from_slice::<Refused>(&message.payload).unwrap();
-            }
-        };
-        assert_eq!((refused.code.as_str(), refused.digest), (code, done.digest));
-    }
-    assert!(!fleet.path("unused").exists() && !fleet.path("motd").exists());
-}
-
-#[tokio::test]
-async fn a_full_queue_is_busy_and_intake_answers_during_a_run() {
-    let fleet = Fleet::new("").await;
-    let _agent = fleet.agent().await;
-    let slow = fleet.slow("slow", 3);
-    fleet.send(&slow).await;
-    fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
-    let waiting: Vec<Command> = (0..2).map(|number| fleet.slow(&format!("w{number}"), 0)).collect();
-    for command in &waiting {
-        let start = Instant::now();
-        let ack: Ack = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
-        assert!(ack.status == AckStatus::Accepted && start.elapsed() < Duration::from_secs(1));
-    }
-    let over = fleet.slow("over", 0);
-    let done: Done = serde_json::from_value(fleet.ask(&over, fleet.sign(&over), 1).await[0].clone()).unwrap();
-    assert_eq!(done.outcome, DoneOutcome::Busy);
-    for command in &waiting {
+        fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
+        fleet.server.kill();
+        fleet.until("the end of the run", || fleet.lines("slow").len() == 2).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        fleet.server.up();
+        fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
         assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
-    }
-    assert!(fleet.lines("over").is_empty());
+        // And it takes commands again.
+        let start = Instant::now();
+        let next = loop {
+            let command = fleet.file("motd", "back\n");
+            fleet.send(&command).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if fleet.path("motd").exists() {
+                break command;
+            }
+            assert!(start.elapsed() < Duration::from_secs(40), "the agent did not come back");
+        };
+        assert_eq!(fleet.only_result(next.id).await.outcome, DoneOutcome::Changed);
+    });
 }
 
-#[tokio::test]
-async fn a_killed_agent_ends_every_command_once() {
-    let fleet = Fleet::new("").await;
-    let agent = fleet.agent().await;
-    let (running, waiting) = (fleet.slow("running", 5), fleet.slow("waiting", 0));
-    let mut expired = fleet.slow("expired", 0);
-    expired.expires = expired.issued + SignedDuration::from_secs(3);
-    fleet.send(&running).await;
-    fleet.until("the run", || !fleet.lines("running").is_empty()).await;
-    for command in [&waiting, &expired] {
-        fleet.ask(command, fleet.sign(command), 1).await;
-    }
-    agent.kill();
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let agent = fleet.agent().await;
-    assert_eq!(fleet.only_result(running.id).await.outcome, DoneOutcome::Interrupted);
-    assert_eq!(fleet.only_result(waiting.id).await.outcome, DoneOutcome::Changed);
-    assert_eq!(fleet.only_result(expired.id).await.outcome, DoneOutcome::Expired);
-    assert_eq!(fleet.lines("waiting"), ["begun", "ended"]);
-    assert!(fleet.lines("expired").is_empty());
-    // Sent again, they are answered from the ledger; and another kill changes nothing.
-    agent.kill();
-    let _agent = fleet.agent().await;
-    for (command, outcome) in [(&running, DoneOutcome::Interrupted), (&waiting, DoneOutcome::Changed)] {
-        let done: Done = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
-        assert_eq!(done.outcome, outcome);
-        fleet.only_result(command.id).await;
-    }
-    assert_eq!(fleet.lines("running").first().map(String::as_str), Some("begun"));
-    assert_eq!(fleet.lines("waiting").len(), 2);
-}
-
-#[tokio::test]
-async fn a_result_survives_the_server() {
-    let mut fleet = Fleet::new("").await;
-    let _agent = fleet.agent().await;
-    let command = fleet.slow("slow", 2);
-    fleet.send(&command).await;
-    fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
-    fleet.server.kill();
-    fleet.until("the end of the run", || fleet.lines("slow").len() == 2).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    fleet.server.up();
-    fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
-    assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
-    // And it takes commands again.
-    let start = Instant::now();
-    let next = loop {
-        let command = fleet.file("motd", "back\n");
-        fleet.send(&command).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        if fleet.path("motd").exists() {
-            break command;
-        }
-        assert!(start.elapsed() < Duration::from_secs(40), "the agent did not come back");
-    };
-    assert_eq!(fleet.only_result(next.id).await.outcome, DoneOutcome::Changed);
-}
-
-#[tokio::test]
-async fn a_stopped_agent_says_so_and_gives_a_run_time_to_end() {
-    let fleet = Fleet::new("").await;
-    let agent = fleet.agent().await;
-    let (short, long) = (fleet.slow("short", 1), fleet.slow("long", 30));
-    fleet.send(&short).await;
-    fleet.until("the run", || !fleet.lines("short").is_empty()).await;
-    assert_eq!(agent.stop(), Some(0));
-    assert_eq!(fleet.only_result(short.id).await.outcome, DoneOutcome::Changed);
-    let states = fleet.subjects.stream("STATE");
-    let last = fleet.bus.last_per_subject(&states, fleet.subjects.states().as_str()).await.unwrap();
-    let state: NodeState = serde_json::from_slice(&last[0].payload).unwrap();
-    assert!(!state.alive && state.troubles.is_empty(), "{state:?}");
-    let agent = fleet.agent().await;
-    fleet.send(&long).await;
-    fleet.until("the run", || !fleet.lines("long").is_empty()).await;
-    let start = Instant::now();
-    assert_eq!(agent.stop(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(12));
-    let done = fleet.only_result(long.id).await;
-    assert_eq!((done.outcome, fleet.lines("long")), (DoneOutcome::Interrupted, vec!["begun".to_owned()]));
-}
-
-#[tokio::test]
-async fn bundles_are_applied_by_digest() {
-    let fleet = Fleet::new("").await;
-    let _agent = fleet.agent().await;
-    let source = fleet.path("source");
-    std::fs::create_dir_all(source.join("files")).unwrap();
-    std::fs::write(source.join("files/motd"), "from the bundle\n").unwrap();
-    let manifest = format!(
-        "ccm:\n  resources:\n    - file:\n        - {}:\n            ensure: present\n            source: files/motd\n            owner: root\n            group: root\n            mode: \"0644\"\n",
-        fleet.path("applied").display()
-    );
-    std::fs::write(source.join("manifest.yaml"), manifest).unwrap();
-    let packed = fleet.path("bundle.tgz");
-    std::fs::write(&packed, ensign::manifest::bundle::pack(&source).unwrap()).unwrap();
-    let mut command = fleet.command(Action::Apply(apply(&packed)));
-    command.channel = Some(ensign::wire::command::Channel { name: "base".into(), epoch: 1, serial: 7 });
-    fleet.send(&command).await;
-    let done = fleet.only_result(command.id).await;
-    assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
-    let state = done.apply.unwrap();
-    assert_eq!((state.summary.changed_resources, state.manifest.unwrap().digest), (1, Some(apply(&packed).sha256)));
-    assert_eq!(fleet.lines("applied"), ["from the bundle"]);
-    assert!(std::fs::read_dir(fleet.path("state/work")).unwrap().next().is_none());
-    let states = fleet.subjects.stream("STATE");
-    let channel = async || {
+#[test]
+fn a_stopped_agent_says_so_and_gives_a_run_time_to_end() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let agent = fleet.agent().await;
+        let (short, long) = (fleet.slow("short", 1), fleet.slow("long", 30));
+        fleet.send(&short).await;
+        fleet.until("the run", || !fleet.lines("short").is_empty()).await;
+        assert_eq!(agent.stop(), Some(0));
+        assert_eq!(fleet.only_result(short.id).await.outcome, DoneOutcome::Changed);
+        let states = fleet.subjects.stream("STATE");
         let last = fleet.bus.last_per_subject(&states, fleet.subjects.states().as_str()).await.unwrap();
-        serde_json::from_slice::<NodeState>(&last[0].payload).unwrap().channels.remove("base")
-    };
-    let wanted = ChannelState { epoch: 1, serial: 7, digest: apply(&packed).sha256 };
-    let start = Instant::now();
-    while channel().await.as_ref() != Some(&wanted) {
-        assert!(start.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    // Another artifact under the same URL is refused, and nothing of it is used.
-    let swapped = fleet.command(Action::Apply(apply(&packed)));
-    std::fs::write(
-        &packed,
-        ensign::manifest::bundle::pack(&source)
-            .map(|mut bytes| {
-                bytes[20] ^= 1;
-                bytes
-            })
-            .unwrap(),
-    )
-    .unwrap();
-    fleet.send(&swapped).await;
-    let done = fleet.only_result(swapped.id).await;
-    assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("bad_artifact")));
-    // From the object store of the server.
-    std::fs::remove_file(fleet.path("applied")).unwrap();
-    let bytes = ensign::manifest::bundle::pack(&source).unwrap();
-    fleet.bus.ensure_bucket(&fleet.subjects.bucket(), 1).await.unwrap();
-    fleet.bus.object_put(&fleet.subjects.bucket(), "m", &bytes).await.unwrap();
-    std::fs::write(&packed, &bytes).unwrap();
-    let stored = Apply { url: format!("obj://{}/m", fleet.subjects.bucket()), ..apply(&packed) };
-    let command = fleet.command(Action::Apply(stored));
-    fleet.send(&command).await;
-    let done = fleet.only_result(command.id).await;
-    assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
-    assert_eq!(fleet.lines("applied"), ["from the bundle"]);
+        let state: NodeState = serde_json::from_slice(&last[0].payload).unwrap();
+        assert!(!state.alive && state.troubles.is_empty(), "{state:?}");
+        let agent = fleet.agent().await;
+        fleet.send(&long).await;
+        fleet.until("the run", || !fleet.lines("long").is_empty()).await;
+        let start = Instant::now();
+        assert_eq!(agent.stop(), Some(0));
+        assert!(start.elapsed() < Duration::from_secs(12));
+        let done = fleet.only_result(long.id).await;
+        assert_eq!((done.outcome, fleet.lines("long")), (DoneOutcome::Interrupted, vec!["begun".to_owned()]));
+    });
 }
 
-#[tokio::test]
-async fn an_agent_without_a_server_waits_for_one() {
-    let mut fleet = Fleet::new("").await;
-    fleet.server.kill();
-    let mut agent = Agent::start(&fleet.path("agent.toml"));
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(agent.0.try_wait().unwrap(), None);
-    fleet.server.up();
-    fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
-    let start = Instant::now();
-    while !fleet.path("motd").exists() {
-        fleet.send(&fleet.file("motd", "here\n")).await;
-        assert!(start.elapsed() < Duration::from_secs(40), "the agent did not connect");
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-    assert_eq!(agent.stop(), Some(0));
-}
-
-#[tokio::test]
-async fn two_agents_of_one_id_are_noticed() {
-    let fleet = Fleet::new("").await;
-    let _agent = fleet.agent().await;
-    let subject = fleet.subjects.state(&node());
-    let mut states = fleet.bus.subscribe(subject.as_str()).await.unwrap();
-    let mut next = async || {
-        let message = tokio::time::timeout(PATIENCE, states.next()).await.expect("a state").unwrap();
-        serde_json::from_slice::<NodeState>(&message.payload).unwrap()
-    };
-    let own = next().await;
-    let twin = NodeState { boot: Uuid::now_v7(), hostname: "clone".into(), ..own.clone() };
-    fleet.bus.publish(subject.as_str(), &[], serde_json::to_vec(&twin).unwrap()).await.unwrap();
-    let start = Instant::now();
-    loop {
-        let state = next().await;
-        if state.boot == own.boot && state.troubles == ["another agent says it is node web1: on host \"clone\""] {
-            break;
+#[test]
+fn bundles_are_applied_by_digest() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let source = fleet.path("source");
+        std::fs::create_dir_all(source.join("files")).unwrap();
+        std::fs::write(source.join("files/motd"), "from the bundle\n").unwrap();
+        let manifest = format!(
+            "ccm:\n  resources:\n    - file:\n        - {}:\n            ensure: present\n            source: files/motd\n            owner: root\n            group: root\n            mode: \"0644\"\n",
+            fleet.path("applied").display()
+        );
+        std::fs::write(source.join("manifest.yaml"), manifest).unwrap();
+        let packed = fleet.path("bundle.tgz");
+        std::fs::write(&packed, ensign::manifest::bundle::pack(&source).unwrap()).unwrap();
+        let mut command = fleet.command(Action::Apply(apply(&packed)));
+        command.channel = Some(ensign::wire::command::Channel { name: "base".into(), epoch: 1, serial: 7 });
+        fleet.send(&command).await;
+        let done = fleet.only_result(command.id).await;
+        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        let state = done.apply.unwrap();
+        assert_eq!((state.summary.changed_resources, state.manifest.unwrap().digest), (1, Some(apply(&packed).sha256)));
+        assert_eq!(fleet.lines("applied"), ["from the bundle"]);
+        assert!(std::fs::read_dir(fleet.path("state/work")).unwrap().next().is_none());
+        let states = fleet.subjects.stream("STATE");
+        let channel = async || {
+            let last = fleet.bus.last_per_subject(&states, fleet.subjects.states().as_str()).await.unwrap();
+            serde_json::from_slice::<NodeState>(&last[0].payload).unwrap().channels.remove("base")
+        };
+        let wanted = ChannelState { epoch: 1, serial: 7, digest: apply(&packed).sha256 };
+        let start = Instant::now();
+        while channel().await.as_ref() != Some(&wanted) {
+            assert!(start.elapsed() < PATIENCE);
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert!(start.elapsed() < PATIENCE, "{state:?}");
-    }
+        // Another artifact under the same URL is refused, and nothing of it is used.
+        let swapped = fleet.command(Action::Apply(apply(&packed)));
+        std::fs::write(
+            &packed,
+            ensign::manifest::bundle::pack(&source)
+                .map(|mut bytes| {
+                    bytes[20] ^= 1;
+                    bytes
+                })
+                .unwrap(),
+        )
+        .unwrap();
+        fleet.send(&swapped).await;
+        let done = fleet.only_result(swapped.id).await;
+        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("bad_artifact")));
+        // From the object store of the server.
+        std::fs::remove_file(fleet.path("applied")).unwrap();
+        let bytes = ensign::manifest::bundle::pack(&source).unwrap();
+        fleet.bus.ensure_bucket(&fleet.subjects.bucket(), 1).await.unwrap();
+        fleet.bus.object_put(&fleet.subjects.bucket(), "m", &bytes).await.unwrap();
+        std::fs::write(&packed, &bytes).unwrap();
+        let stored = Apply { url: format!("obj://{}/m", fleet.subjects.bucket()), ..apply(&packed) };
+        let command = fleet.command(Action::Apply(stored));
+        fleet.send(&command).await;
+        let done = fleet.only_result(command.id).await;
+        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        assert_eq!(fleet.lines("applied"), ["from the bundle"]);
+    });
 }
 
-#[tokio::test]
-async fn one_state_directory_is_for_one_agent() {
-    let fleet = Fleet::new("").await;
-    let _agent = fleet.agent().await;
-    let mut second = Agent::start(&fleet.path("agent.toml"));
-    assert_eq!(second.0.wait().unwrap().code(), Some(1));
+#[test]
+fn an_agent_without_a_server_waits_for_one() {
+    on_every_server(async |binary| {
+        let mut fleet = Fleet::new(binary, "").await;
+        fleet.server.kill();
+        let mut agent = Agent::start(&mut fleet.process());
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(agent.0.try_wait().unwrap(), None);
+        fleet.server.up();
+        fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
+        let start = Instant::now();
+        while !fleet.path("motd").exists() {
+            fleet.send(&fleet.file("motd", "here\n")).await;
+            assert!(start.elapsed() < Duration::from_secs(40), "the agent did not connect");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        assert_eq!(agent.stop(), Some(0));
+    });
 }
 
-#[tokio::test]
-async fn where_looks_at_facts() {
-    let fleet = Fleet::new("").await;
-    let _agent = fleet.agent().await;
-    for (expression, status) in
-        [("Facts.host.info.os == 'linux'", AckStatus::Accepted), ("Facts.host.info.os == 'plan9'", AckStatus::NotSelected)]
-    {
-        let mut command = fleet.file("motd", "x");
-        command.to.only_where = Some(expression.into());
-        let ack: Ack = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
-        assert_eq!(ack.status, status, "{expression}");
-    }
+#[test]
+fn two_agents_of_one_id_are_noticed() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let subject = fleet.subjects.state(&node());
+        let mut states = fleet.bus.subscribe(subject.as_str()).await.unwrap();
+        let mut next = async || {
+            let message = tokio::time::timeout(PATIENCE, states.next()).await.expect("a state").unwrap();
+            serde_json::from_slice::<NodeState>(&message.payload).unwrap()
+        };
+        let own = next().await;
+        let twin = NodeState { boot: Uuid::now_v7(), hostname: "clone".into(), ..own.clone() };
+        fleet.bus.publish(subject.as_str(), &[], serde_json::to_vec(&twin).unwrap()).await.unwrap();
+        let start = Instant::now();
+        loop {
+            let state = next().await;
+            if state.boot == own.boot && state.troubles == ["another agent says it is node web1: on host \"clone\""] {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "{state:?}");
+        }
+    });
 }
 
-#[tokio::test]
-async fn the_check_says_who_the_node_is() {
-    let fleet = Fleet::new("").await;
-    let check = |config: &Path| {
-        let output =
-            Process::new(env!("CARGO_BIN_EXE_ensign")).args(["agent", "check", "--config"]).arg(config).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        (output.status.code(), text)
-    };
-    let (code, text) = check(&fleet.path("agent.toml"));
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("node     web1") && text.contains("version 1"), "{text}");
-    let config = std::fs::read_to_string(fleet.path("agent.toml")).unwrap();
-    std::fs::write(fleet.path("bad.toml"), config.replace("queue = 2", "queu = 2")).unwrap();
-    let (code, text) = check(&fleet.path("bad.toml"));
-    assert!(code == Some(2) && text.contains("bad.toml:6:1: unknown key `queu`") && text.contains("did you mean"), "{text}");
-    let other = SigningKey::from_seed(&[7; 32]).public().to_string();
-    let pinned = SigningKey::from_seed(&[1; 32]).public().to_string();
-    std::fs::write(fleet.path("other.toml"), config.replace(&pinned, &other)).unwrap();
-    let (code, text) = check(&fleet.path("other.toml"));
-    assert!(code == Some(2) && text.contains("signed by 0 of the pinned roots"), "{text}");
+#[test]
+fn one_state_directory_is_for_one_agent() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let mut second = Agent::start(&mut fleet.process());
+        assert_eq!(second.0.wait().unwrap().code(), Some(1));
+    });
+}
+
+#[test]
+fn where_looks_at_facts() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        for (expression, status) in
+            [("Facts.host.info.os == 'linux'", AckStatus::Accepted), ("Facts.host.info.os == 'plan9'", AckStatus::NotSelected)]
+        {
+            let mut command = fleet.file("motd", "x");
+            command.to.only_where = Some(expression.into());
+            let ack: Ack = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
+            assert_eq!(ack.status, status, "{expression}");
+        }
+    });
+}
+
+#[test]
+fn the_check_says_who_the_node_is() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let check = |config: &Path| {
+            let output =
+                Process::new(env!("CARGO_BIN_EXE_ensign")).args(["agent", "check", "--config"]).arg(config).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+            (output.status.code(), text)
+        };
+        let (code, text) = check(&fleet.path("agent.toml"));
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("node     web1") && text.contains("version 1"), "{text}");
+        let config = std::fs::read_to_string(fleet.path("agent.toml")).unwrap();
+        std::fs::write(fleet.path("bad.toml"), config.replace("queue = 2", "queu = 2")).unwrap();
+        let (code, text) = check(&fleet.path("bad.toml"));
+        assert!(code == Some(2) && text.contains("bad.toml:6:1: unknown key `queu`") && text.contains("did you mean"), "{text}");
+        let other = SigningKey::from_seed(&[7; 32]).public().to_string();
+        let pinned = SigningKey::from_seed(&[1; 32]).public().to_string();
+        std::fs::write(fleet.path("other.toml"), config.replace(&pinned, &other)).unwrap();
+        let (code, text) = check(&fleet.path("other.toml"));
+        assert!(code == Some(2) && text.contains("signed by 0 of the pinned roots"), "{text}");
+    });
 }

@@ -19,7 +19,9 @@ mod fleet;
 mod generated;
 mod local;
 mod scenarios;
+mod service;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
+mod tls;
 mod transport;
 mod vectors;

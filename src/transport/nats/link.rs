@@ -8,6 +8,8 @@ use async_nats::{ClientError, Event, ServerError};
 use tokio::sync::watch;
 
 use super::super::{Counters, Link};
+use super::hide_password;
+use super::reason::reason;
 
 /// The longest pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -91,7 +93,16 @@ impl Watcher {
             // The client has no other form for it while it connects.
             Event::ClientError(ClientError::Other(error)) if error.contains("authorization violation") => self.refused(error),
             Event::ServerError(error) => tracing::warn!(%error, "NATS server"),
-            Event::ClientError(error) => tracing::warn!(%error, "NATS client"),
+            // Not why: that is told by [`Watcher::failed`].
+            Event::ClientError(error) => tracing::debug!(%error, "NATS client"),
+        }
+    }
+
+    /// Tells of the servers that could not be connected to, and why.
+    pub(super) fn failed<'a>(&self, attempts: impl Iterator<Item = (String, &'a str)>) {
+        // That credentials are not accepted is told already.
+        for (server, error) in attempts.filter(|(_, error)| !error.contains("authorization violation")) {
+            tracing::warn!(server = hide_password(&server), error = reason(error), "could not connect to NATS");
         }
     }
 

@@ -125,7 +125,7 @@ impl Fleet {
             home.display()
         );
         std::fs::write(home.join("agent.toml"), config).unwrap();
-        let log = std::fs::File::create(home.join("agent.log")).unwrap();
+        let log = std::fs::File::options().create(true).append(true).open(home.join("agent.log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_ensign"))
             .args(["agent", "run", "--config"])
             .arg(home.join("agent.toml"))

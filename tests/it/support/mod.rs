@@ -1,4 +1,7 @@
 //! What several tests need.
 
+pub mod certificates;
 pub mod fleet;
+pub mod jwt;
 pub mod nats;
+pub mod solo;

@@ -50,6 +50,11 @@ impl NatsServer {
         server
     }
 
+    /// The program.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Where it listens.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)

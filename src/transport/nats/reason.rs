@@ -1,0 +1,40 @@
+//! Why there is no connection, in words: the client and its TLS speak of what they saw, not of what it means.
+
+/// What a part of the client's text means.
+const MEANINGS: &[(&str, &str)] = &[
+    ("InvalidContentType", "the server does not speak TLS, and TLS is required"),
+    ("CertificateRequired", "the server asks for a client certificate, and there is none"),
+    ("UnknownIssuer", "the certificate of the server is of an authority that is not trusted"),
+    ("BadSignature", "the certificate of the server is not of the authority that it names"),
+    ("not valid for name", "the certificate of the server is for another name"),
+    ("alert: UnknownCA", "the server does not trust the authority of our certificate"),
+    ("alert: BadCertificate", "the server does not accept our certificate"),
+];
+
+/// The text of the client, behind what it means when that is known.
+pub(super) fn reason(text: &str) -> String {
+    let plain = text.strip_prefix("IO error: ").unwrap_or(text);
+    match MEANINGS.iter().find(|(part, _)| plain.contains(part)) {
+        Some((_, meaning)) => format!("{meaning} ({plain})"),
+        None => plain.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meanings_stand_before_the_text() {
+        for (text, wanted) in [
+            ("IO error: Connection refused (os error 111)", "Connection refused (os error 111)"),
+            ("authorization violation: nats: authorization violation", "authorization violation: nats: authorization violation"),
+            (
+                "IO error: received fatal alert: CertificateRequired",
+                "the server asks for a client certificate, and there is none (received fatal alert: CertificateRequired)",
+            ),
+        ] {
+            assert_eq!(reason(text), wanted);
+        }
+    }
+}

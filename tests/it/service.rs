@@ -1,0 +1,241 @@
+//! The agent and its surroundings: the service manager that watches it, the disk that is full.
+
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::time::{Duration, Instant};
+
+use ensign::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState};
+use serde_json::json;
+use tokio::net::UnixDatagram;
+
+use crate::support::solo::{Agent, Fleet, PATIENCE, ensure, node, on_every_server};
+
+/// The end of the service manager: what it is told, line by line.
+struct Manager {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Manager {
+    fn new(path: PathBuf) -> Self {
+        Self { socket: UnixDatagram::bind(&path).unwrap(), path }
+    }
+
+    /// The agent as the manager starts it, with a watchdog that bites after a second.
+    fn process(&self, fleet: &Fleet) -> Process {
+        let mut process = fleet.process();
+        process.env("NOTIFY_SOCKET", &self.path).env("WATCHDOG_USEC", "1000000");
+        process
+    }
+
+    /// What comes within this time.
+    async fn next(&self, within: Duration) -> Option<String> {
+        let mut buffer = [0; 4096];
+        let size = tokio::time::timeout(within, self.socket.recv(&mut buffer)).await.ok()?.unwrap();
+        Some(String::from_utf8(buffer[..size].to_vec()).unwrap())
+    }
+
+    /// What comes for so long.
+    async fn all(&self, during: Duration) -> Vec<String> {
+        let end = Instant::now() + during;
+        let mut told = Vec::new();
+        while let Some(message) = self.next(end.saturating_duration_since(Instant::now())).await {
+            told.push(message);
+        }
+        told
+    }
+
+    /// Waits for a message with this line.
+    async fn wait_for(&self, line: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let message = self.next(end.saturating_duration_since(Instant::now())).await;
+            let message = message.unwrap_or_else(|| panic!("never told: {line}"));
+            if message.lines().any(|told| told == line) {
+                return message;
+            }
+        }
+    }
+}
+
+/// The results of a command that is sent once, now.
+async fn answered(fleet: &Fleet) -> (AckStatus, DoneOutcome) {
+    let command = fleet.file("motd", "hello\n");
+    let answers = fleet.ask(&command, fleet.sign(&command), 2).await;
+    let ack: Ack = serde_json::from_value(answers[0].clone()).unwrap();
+    let done: Done = serde_json::from_value(answers[1].clone()).unwrap();
+    (ack.status, done.outcome)
+}
+
+#[test]
+fn the_service_manager_is_told_when_the_agent_listens_lives_and_stops() {
+    on_every_server(async |binary| {
+        let mut fleet = Fleet::new(binary, "").await;
+        let manager = Manager::new(fleet.path("notify"));
+        fleet.server.kill();
+        let agent = Agent::start(&mut manager.process(&fleet));
+        // Nobody to listen to: alive, not ready.
+        let told = manager.all(Duration::from_millis(1800)).await;
+        assert!(told.iter().filter(|told| told.contains("WATCHDOG=1")).count() >= 2, "{told:?}");
+        assert!(!told.iter().any(|told| told.contains("READY=1")), "{told:?}");
+        fleet.server.up();
+        fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
+        let ready = manager.wait_for("STATUS=node web1 of fleet test").await;
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Changed));
+        assert!(ready.contains("READY=1"), "{ready}");
+        // Within the limit of the watchdog, also while a run goes on.
+        let slow = fleet.slow("slow", 2);
+        fleet.send(&slow).await;
+        let told = manager.all(Duration::from_secs(2)).await;
+        let ticks = told.iter().filter(|told| told.contains("WATCHDOG=1")).count();
+        assert!(ticks >= 2, "{told:?}");
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.0.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        manager.wait_for("STOPPING=1").await;
+        assert_eq!(agent.stop(), Some(0));
+        assert!(!manager.all(Duration::from_millis(100)).await.iter().any(|told| told.contains("READY=1")));
+    });
+}
+
+#[test]
+fn a_host_without_a_server_boots() {
+    on_every_server(async |binary| {
+        let mut fleet = Fleet::new(binary, "").await;
+        let manager = Manager::new(fleet.path("notify"));
+        fleet.server.kill();
+        let agent = Agent::start(&mut manager.process(&fleet));
+        let ready = manager.wait_for("READY=1").await;
+        assert!(ready.contains("waiting for a NATS server"), "{ready}");
+        // A start that has not come to its end can be stopped as well.
+        assert_eq!(agent.stop(), Some(0));
+    });
+}
+
+/// A file system of its own, small, gone with this value.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// None when this process may not mount.
+    fn mount(path: &Path) -> Option<Self> {
+        std::fs::create_dir_all(path).unwrap();
+        let mounted = Process::new("mount").args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"]).arg(path).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(path.to_owned()));
+        }
+        eprintln!("skipped: a small disk needs the right to mount");
+        None
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) {
+        let error = std::fs::write(self.0.join("filler"), vec![0; 2 << 20]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _gone = Process::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A command whose record is larger than what is left of the last page of a file.
+fn large(fleet: &Fleet, script: &str) -> ensign::wire::Command {
+    let command = format!("{script} # {}", "x".repeat(9000));
+    fleet.command(ensure("exec", &json!({"name": "large", "command": command, "provider": "shell"})))
+}
+
+async fn ask(fleet: &Fleet, command: &ensign::wire::Command, count: usize) -> Vec<Done> {
+    let answers = fleet.ask(command, fleet.sign(command), count).await;
+    answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect()
+}
+
+/// Waits for a state that holds.
+async fn state(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) {
+    let start = Instant::now();
+    let states = fleet.subjects.stream("STATE");
+    loop {
+        let last = fleet.bus.last_per_subject(&states, fleet.subjects.state(&node()).as_str()).await.unwrap();
+        let state: NodeState = serde_json::from_slice(&last[0].payload).unwrap();
+        if holds(&state) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}: {state:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn full(state: &NodeState) -> bool {
+    state.alive && state.troubles.iter().any(|trouble| trouble.contains("No space left on device"))
+}
+
+#[test]
+fn a_full_disk_refuses_is_shown_and_is_over_when_there_is_room() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let Some(disk) = SmallDisk::mount(&fleet.path("state")) else { return };
+        let mut agent = fleet.agent().await;
+        disk.fill();
+        for _ in 0..2 {
+            let script = format!("touch {}", fleet.path("ran").display());
+            let done = ask(&fleet, &large(&fleet, &script), 1).await.pop().expect("no acknowledgement");
+            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{done:?}");
+            let why = done.message.unwrap();
+            assert!(why.contains("could not write") && why.contains("No space left on device"), "{why}");
+            // It stays shown, also over heartbeats, as long as it is so.
+            state(&fleet, "the trouble", full).await;
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            state(&fleet, "the trouble", full).await;
+        }
+        assert!(!fleet.path("ran").exists() && agent.0.try_wait().unwrap().is_none());
+        disk.make_room();
+        // Nobody has to ask for it.
+        state(&fleet, "no trouble", |state| state.alive && state.troubles.is_empty()).await;
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Changed));
+        // What was written before and after is whole.
+        agent.kill();
+        let _agent = fleet.agent().await;
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Stable));
+    });
+}
+
+#[test]
+fn a_disk_that_fills_during_a_run_does_not_lose_its_result() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let Some(disk) = SmallDisk::mount(&fleet.path("state")) else { return };
+        let agent = fleet.agent().await;
+        let command = large(&fleet, &format!("touch {}; sleep 1", fleet.path("ran").display()));
+        fleet.send(&command).await;
+        fleet.until("the run", || fleet.path("ran").exists()).await;
+        disk.fill();
+        state(&fleet, "the trouble", full).await;
+        disk.make_room();
+        let done = fleet.only_result(command.id).await;
+        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        // And it is known for good.
+        agent.kill();
+        let _agent = fleet.agent().await;
+        assert_eq!(ask(&fleet, &command, 1).await, [done]);
+    });
+}
+
+#[test]
+fn an_agent_starts_on_a_full_disk() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let Some(disk) = SmallDisk::mount(&fleet.path("state")) else { return };
+        fleet.agent().await.kill();
+        disk.fill();
+        let _agent = fleet.agent().await;
+        let done = ask(&fleet, &large(&fleet, "true"), 1).await.pop().expect("no acknowledgement");
+        assert_eq!(done.code.as_deref(), Some("storage"), "{done:?}");
+        disk.make_room();
+        state(&fleet, "no trouble", |state| state.alive && state.troubles.is_empty()).await;
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Changed));
+    });
+}

@@ -1,0 +1,289 @@
+//! A fleet of one node, made by hand: the server, the operator, and agents as processes whose logs go to a file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use ensign::model::{NodeId, Span};
+use ensign::transport::{Bus, BusSettings, Feed, From, StreamSpec};
+use ensign::trust::{SigningKey, seal};
+use ensign::wire::bundle::{OperatorKey, Roots, Rule};
+use ensign::wire::command::{Action, Apply, Audience, Command, Ensure, Options};
+use ensign::wire::{COMMAND_TYPE, Done, NodeState, Subjects, TRUST_TYPE, TrustBundle};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::nats::{NatsServer, Options as ServerOptions, binaries};
+
+pub const FLEET: &str = "test";
+pub const PATIENCE: Duration = Duration::from_secs(20);
+const LOG: &str = "agent.log";
+
+/// Runs a test on every server, on all of them at once.
+pub fn on_every_server(test: impl AsyncFn(&Path) + Sync) {
+    let run = |binary: &Path| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test(binary));
+    };
+    std::thread::scope(|scope| {
+        for binary in binaries() {
+            scope.spawn(move || run(&binary));
+        }
+    });
+}
+
+/// A fleet of one node: the server, the operator, and the directory of the agent.
+pub struct Fleet {
+    pub server: NatsServer,
+    pub bus: Bus,
+    pub dir: TempDir,
+    pub operator: SigningKey,
+    pub subjects: Subjects,
+}
+
+pub fn node() -> NodeId {
+    "web1".parse().unwrap()
+}
+
+impl Fleet {
+    /// A server, its streams, and the configuration of a node with these `[limits]`; no agent yet.
+    pub async fn new(binary: &Path, limits: &str) -> Self {
+        let server = NatsServer::start_binary(binary, &ServerOptions { jetstream: true, ..ServerOptions::default() });
+        let settings = BusSettings { servers: vec![server.url()], retry_initial: true, ..BusSettings::default() };
+        let bus = Bus::connect(&settings).await.unwrap();
+        bus.watch().wait_for(|link| link.connected).await.unwrap();
+        let subjects = Subjects::new(FLEET);
+        for (name, subject) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
+            let spec = StreamSpec {
+                name: subjects.stream(name),
+                subjects: vec![format!("ensign.v1.{FLEET}.{subject}.>")],
+                max_age: None,
+                max_bytes: None,
+                max_per_subject: (name == "STATE").then_some(1),
+                allow_direct: true,
+                dedupe_window: Duration::from_secs(120),
+                replicas: 1,
+            };
+            bus.ensure_stream(&spec).await.unwrap();
+        }
+        let fleet = Self { server, bus, dir: TempDir::new().unwrap(), operator: SigningKey::from_seed(&[2; 32]), subjects };
+        fleet.write_trust();
+        fleet.write_config(limits);
+        fleet
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write_trust(&self) {
+        let root = SigningKey::from_seed(&[1; 32]);
+        let bundle = TrustBundle {
+            fleet: FLEET.into(),
+            version: 1,
+            expires: Timestamp::now() + SignedDuration::from_hours(24),
+            root: Roots { threshold: 1, keys: vec![root.public().to_string()] },
+            keys: vec![OperatorKey {
+                id: "ops".into(),
+                key: self.operator.public().to_string(),
+                not_before: None,
+                not_after: None,
+            }],
+            revoked: vec![],
+            rules: vec![Rule { keys: vec!["ops".into()], quorum: 1, ..Rule::default() }],
+        };
+        let sealed = seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]);
+        std::fs::write(self.path("trust.json"), sealed.encode()).unwrap();
+    }
+
+    pub fn write_config(&self, limits: &str) {
+        let text = format!(
+            "fleet = \"{FLEET}\"\nnode = \"web1\"\ngroups = [\"web\"]\nstate_dir = \"state\"\nfacts_dirs = []\nqueue = 2\nheartbeat = \"1s\"\n\
+             [nats]\nservers = [\"{}\"]\n[trust]\nroot = [\"{}\"]\nbundle = \"trust.json\"\n[limits]\nexec = true\n{limits}\n",
+            self.server.url(),
+            SigningKey::from_seed(&[1; 32]).public()
+        );
+        std::fs::write(self.path("agent.toml"), text).unwrap();
+    }
+
+    /// Starts the agent, and waits until it listens.
+    pub async fn agent(&self) -> Agent {
+        self.agent_as(&mut self.process()).await
+    }
+
+    /// The agent as it is about to be started; its log goes to a file, after what is there.
+    pub fn process(&self) -> Process {
+        let log = File::options().create(true).append(true).open(self.path(LOG)).unwrap();
+        let mut process = Process::new(env!("CARGO_BIN_EXE_ensign"));
+        process.args(["agent", "run", "--config"]).arg(self.path("agent.toml"));
+        process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
+        process
+    }
+
+    /// The log of all agents so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path(LOG)).unwrap_or_default()
+    }
+
+    /// Starts this process, and waits until it listens.
+    pub async fn agent_as(&self, process: &mut Process) -> Agent {
+        let mut states = self.bus.subscribe(self.subjects.state(&node()).as_str()).await.unwrap();
+        self.bus.flush_roundtrip().await.unwrap();
+        let agent = Agent::start(process);
+        let first = async {
+            loop {
+                let message = states.next().await.unwrap();
+                if serde_json::from_slice::<NodeState>(&message.payload).is_ok_and(|state| state.alive) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, first).await.expect("the agent says its state");
+        agent
+    }
+
+    pub fn command(&self, action: Action) -> Command {
+        let now = Timestamp::now();
+        Command {
+            id: Uuid::now_v7(),
+            fleet: FLEET.into(),
+            to: Audience::nodes(vec![node()]),
+            issued: now,
+            not_before: None,
+            expires: now + SignedDuration::from_mins(5),
+            channel: None,
+            action,
+            options: Options { noop: false, timeout: Span::seconds(60) },
+            reason: None,
+        }
+    }
+
+    pub fn file(&self, name: &str, content: &str) -> Command {
+        self.command(ensure("file", &json!({"name": self.path(name), "ensure": "present", "content": content, "owner": "root", "group": "root", "mode": "0644"})))
+    }
+
+    /// Appends to a file each time that it runs, after `seconds`.
+    pub fn slow(&self, name: &str, seconds: u32) -> Command {
+        let script = format!("echo begun >> {0}; sleep {seconds}; echo ended >> {0}", self.path(name).display());
+        self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
+    }
+
+    pub fn sign(&self, command: &Command) -> Vec<u8> {
+        seal(COMMAND_TYPE, serde_json::to_vec(command).unwrap(), &[("ops", &self.operator)]).encode()
+    }
+
+    pub async fn publish(&self, command: &Command, envelope: Vec<u8>, reply: &str) {
+        let subjects = self.subjects.command(command);
+        self.bus.publish_with_reply(subjects[0].as_str(), reply, &[], envelope).await.unwrap();
+    }
+
+    pub async fn send(&self, command: &Command) {
+        self.publish(command, self.sign(command), "_INBOX.nobody").await;
+    }
+
+    /// Sends, and gives the first answers, at most `count`.
+    pub async fn ask(&self, command: &Command, envelope: Vec<u8>, count: usize) -> Vec<Value> {
+        let (reply, mut inbox) = self.bus.request_inbox().await.unwrap();
+        self.publish(command, envelope, &format!("{reply}.1")).await;
+        let mut answers = Vec::new();
+        while answers.len() < count {
+            let message = tokio::time::timeout(PATIENCE, inbox.next()).await.expect("an answer").unwrap();
+            answers.push(serde_json::from_slice(&message.payload).unwrap());
+        }
+        answers
+    }
+
+    pub async fn events(&self) -> Feed {
+        self.bus.follow(&self.subjects.stream("EVENTS"), self.subjects.events(None).as_str(), From::Beginning).await.unwrap()
+    }
+
+    /// Every result of a job that is in the stream when this is called, and the next one when there is none.
+    pub async fn results(&self, id: Uuid) -> Vec<Done> {
+        let filter = format!("ensign.v1.{FLEET}.job.{id}.web1.done");
+        let stream = self.subjects.stream("JOBS");
+        let mut feed = self.bus.follow(&stream, &filter, From::Beginning).await.unwrap();
+        let mut results = Vec::new();
+        loop {
+            let wait = if results.is_empty() { PATIENCE } else { Duration::from_millis(500) };
+            match tokio::time::timeout(wait, feed.next()).await {
+                Ok(message) => results.push(serde_json::from_slice(&message.unwrap().unwrap().payload).unwrap()),
+                Err(_) if results.is_empty() => panic!("no result of {id}"),
+                Err(_) => return results,
+            }
+        }
+    }
+
+    pub async fn only_result(&self, id: Uuid) -> Done {
+        let results = self.results(id).await;
+        assert_eq!(results.len(), 1, "{results:?}");
+        results.into_iter().next().unwrap()
+    }
+
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    pub async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < PATIENCE, "waited for: {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the log of the agent, with {}:\n{}", self.server.binary().display(), self.log());
+        }
+    }
+}
+
+pub fn ensure(kind: &str, properties: &Value) -> Action {
+    Action::Ensure(Ensure { kind: kind.into(), properties: properties.as_object().unwrap().clone() })
+}
+
+pub fn apply(path: &Path) -> Apply {
+    let bytes = std::fs::read(path).unwrap();
+    Apply {
+        url: format!("file://{}", path.display()),
+        sha256: ensign::host::fs::sha256(&bytes),
+        size: bytes.len() as u64,
+        data: BTreeMap::new(),
+    }
+}
+
+/// The agent's process; killed when dropped.
+pub struct Agent(pub Child);
+
+impl Agent {
+    pub fn start(process: &mut Process) -> Self {
+        Self(process.spawn().unwrap())
+    }
+
+    /// As the kernel does when memory is short.
+    pub fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// As the service manager does; gives the exit code.
+    pub fn stop(mut self) -> Option<i32> {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ended = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
