@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diag::Diagnostic;
 use crate::engine::{Inputs, Report};
@@ -145,26 +145,14 @@ pub fn session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>
 /// A flag that is set when the user or the system asks the program to end.
 ///
 /// The commands that it runs are in process groups of their own, so that a Ctrl-C reaches them through this flag only.
+/// No thread waits for the signal: one would make every call of a run a little dearer, as the kernel and the allocator
+/// then have to expect company.
 pub fn cancel_on_signals() -> Cancel {
     let cancel = Cancel::default();
-    let shared = cancel.clone();
-    // Without a thread for it the program still runs, and a signal ends it at once.
-    let _started = thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
-        runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-            else {
-                return;
-            };
-            // Cancel-safe: both only wait for a signal, and the first one ends the select.
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            shared.cancel();
-        });
-    });
+    for signal in [SIGINT, SIGTERM] {
+        // Where it can't be caught the program still runs, and the signal ends it at once.
+        let _caught = signal_hook::flag::register(signal, cancel.flag());
+    }
     cancel
 }
 

@@ -7,6 +7,9 @@ use crate::model::{Outcome, Summary, TransactionEvent};
 
 use super::ui::{Tone, Ui};
 
+/// How wide the column is that says how long it took.
+const TOOK_WIDTH: usize = 8;
+
 /// How wide the column is that says what happened.
 const WHAT_WIDTH: usize = 40;
 
@@ -39,7 +42,7 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
     text.push_str("  ");
     pad(&mut text, first, WHAT_WIDTH);
     text.push(' ');
-    text.extend(std::iter::repeat_n(' ', 8_usize.saturating_sub(took.chars().count())));
+    blanks(&mut text, TOOK_WIDTH.saturating_sub(took.chars().count()));
     text.push_str(&took);
     for line in more.lines() {
         text.push_str("\n      ");
@@ -52,7 +55,16 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
 /// every resource of every run.
 fn pad(line: &mut String, text: &str, width: usize) {
     line.push_str(text);
-    line.extend(std::iter::repeat_n(' ', width.saturating_sub(text.chars().count())));
+    blanks(line, width.saturating_sub(text.chars().count()));
+}
+
+fn blanks(line: &mut String, mut count: usize) {
+    const BLANKS: &str = "                                ";
+    while count > 0 {
+        let some = count.min(BLANKS.len());
+        line.push_str(BLANKS.get(..some).unwrap_or_default());
+        count -= some;
+    }
 }
 
 /// What happened, in a few words.

@@ -1,8 +1,7 @@
 //! Users and groups: names to numbers and back, each looked up once in a run.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::hash::Hash;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use nix::unistd::{Gid, Group, Uid, User};
@@ -28,7 +27,8 @@ pub enum AccountError {
     },
 }
 
-type Cache<K, V> = Mutex<HashMap<K, V>>;
+/// A host has few accounts that matter: comparing is quicker than hashing.
+type Cache<K, V> = Mutex<BTreeMap<K, V>>;
 
 /// The account database, remembered for the length of a run.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ pub struct Accounts {
 
 fn cached<K, Q, V>(cache: &Cache<K, V>, key: &Q, look_up: impl FnOnce() -> V) -> V
 where
-    K: Hash + Eq + Borrow<Q>,
-    Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    K: Ord + Borrow<Q>,
+    Q: Ord + ToOwned<Owned = K> + ?Sized,
     V: Clone,
 {
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);

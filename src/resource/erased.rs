@@ -2,7 +2,7 @@
 //! work on the table without knowing any type.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,7 +63,7 @@ pub enum BindError {
 }
 
 /// Open providers by type and name. Each is an `Arc` of the type's own provider trait.
-type Opened = HashMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>;
+type Opened = BTreeMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>;
 
 /// The providers that a run has opened, shared by all its resources.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! What the kernel and the hash alone cost: the same files looked at, or written, by a program that does nothing else.
 //!
-//! usage: floor nothing | floor read LIST | floor write DIR COUNT BYTES
+//! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES
 
 #![allow(
     clippy::unwrap_used,
