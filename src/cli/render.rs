@@ -7,6 +7,9 @@ use crate::model::{Outcome, Summary, TransactionEvent};
 
 use super::ui::{Tone, Ui};
 
+/// How wide the column is that says how it ended.
+const WORD_WIDTH: usize = 7;
+
 /// How wide the column is that says how long it took.
 const TOOK_WIDTH: usize = 8;
 
@@ -31,11 +34,16 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
         Outcome::Skipped => ("-", "skipped", Tone::Dim),
         Outcome::Unmet => ("-", "unmet", Tone::Bad),
     };
-    let head = ui.paint(tone, &format!("{mark} {word:<7}"));
+    let mut head = String::with_capacity(16);
+    head.extend([mark, " "]);
+    pad(&mut head, word, WORD_WIDTH);
+    let head = ui.paint(tone, &head);
     let took = duration(Duration::from_nanos(event.duration));
     let what = what(event);
     // An error may show the line it is about: that goes below, so that columns stay columns.
     let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
+    // Put together by hand: `format!` with widths is three times the work, and this line is written for every resource of
+    // every run.
     let mut text = String::with_capacity(head.len() + width + 64);
     text.extend(["  ", &head, "  "]);
     pad(&mut text, &event.label(), width);
@@ -51,8 +59,7 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
     text
 }
 
-/// Adds a text and fills up with blanks. `format!` does it too, at ten times the work for a line that is printed for
-/// every resource of every run.
+/// Adds a text and fills up with blanks.
 fn pad(line: &mut String, text: &str, width: usize) {
     line.push_str(text);
     blanks(line, width.saturating_sub(text.chars().count()));

@@ -206,12 +206,9 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
         }
         *value = resolve(scope, kind, key, value).map_err(|error| unresolved(&declaration, document, key, &error))?;
     }
-    let common: Map<String, Value> =
-        Common::KEYS.iter().filter_map(|key| own.shift_remove(*key).map(|value| ((*key).to_owned(), value))).collect();
+    let common = take_common(&mut own);
     declaration.properties = own;
-    // Most resources have none of them, and then all are at their defaults.
-    let common = if common.is_empty() { Ok(Common::default()) } else { serde_path_to_error::deserialize(Value::Object(common)) };
-    let common: Common = common.map_err(|error: serde_path_to_error::Error<serde_json::Error>| {
+    let common = common.map_err(|error| {
         let path = error.path().to_string();
         let property = path.split(['.', '[']).next().unwrap_or_default();
         declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner()))
@@ -228,6 +225,15 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
     let late = deferred.then(|| declaration.properties.clone());
     let decoded = kind.decode(&declaration.properties).map_err(|error| refused(&declaration, document, error))?;
     Ok(Planned { kind, common, requires, subscribes, decoded, deferred: late, declaration })
+}
+
+/// Takes what every resource may have out of the properties. Most have nothing of it: then all is at its default.
+fn take_common(properties: &mut Map<String, Value>) -> Result<Common, serde_path_to_error::Error<serde_json::Error>> {
+    if !properties.keys().any(|key| Common::KEYS.contains(&key.as_str())) {
+        return Ok(Common::default());
+    }
+    let taken = Common::KEYS.iter().filter_map(|key| properties.shift_remove(*key).map(|value| ((*key).to_owned(), value)));
+    serde_path_to_error::deserialize(Value::Object(taken.collect()))
 }
 
 /// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.

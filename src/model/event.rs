@@ -227,7 +227,7 @@ impl TransactionEvent {
     /// `type#name`, or `type#alias` where there is one.
     pub fn label(&self) -> String {
         let name = if self.alias.is_empty() { &self.name } else { &self.alias };
-        format!("{}#{name}", self.kind)
+        [&self.kind, "#", name].concat()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the kernel and the hash alone cost: the same files looked at, or written, by a program that does nothing else.
 //!
-//! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES
+//! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES | peak PROGRAM ...
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::process::{Command, Stdio};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use sha2::{Digest, Sha256};
 
 /// Opens, looks at, reads and hashes every file of a list.
@@ -43,11 +45,20 @@ fn write(dir: &str, count: usize, bytes: usize) {
     }
 }
 
+/// The most memory that another program has resident, in KiB. Asked from here because a process inherits the peak of
+/// the one that it was started by.
+fn peak(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success());
+    println!("{}", getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss());
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["read", list] => read(list),
         ["write", dir, count, bytes] => write(dir, count.parse().unwrap(), bytes.parse().unwrap()),
+        ["peak", program, arguments @ ..] => peak(program, arguments),
         // `nothing`, and what test runners call every target with.
         _ => {}
     }
