@@ -39,6 +39,10 @@ impl Permit for Permitted {
         }
         Ok(())
     }
+
+    fn permit_plan(&self, rendered: &Value) -> Result<(), String> {
+        check_rendered(&self.0, rendered)
+    }
 }
 
 /// Checks what resources of a planned manifest do beside what their names say.

@@ -184,7 +184,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         OutputFormat::Json => ui.json(&json!({"events": events, "summary": report.summary})),
         OutputFormat::Jsonl => ui.jsonl(&report.summary),
     }
-    let skipped = plan.resources.len() as u64 - report.summary.total_resources;
+    let skipped = report.unreached;
     if let Some(error) = &report.error {
         ui.error(Diagnostic::new(format!("the run stopped because its session could not be written: {error}")));
     } else if local::exit(&report, false) == Exit::Incomplete {

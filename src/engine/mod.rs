@@ -2,10 +2,12 @@
 //!
 //! `plan.rs` reads everything before anything runs; `run.rs` goes through the resources in order;
 //! `treat.rs` is the whole treatment of one resource: noop, verification, refresh are written
-//! there, once, for every type; `health.rs` runs health checks.
+//! there, once, for every type; `batch.rs` treats several together; `nested.rs` runs manifests within manifests; `health.rs` runs health checks.
 
+mod batch;
 pub mod health;
 pub mod inputs;
+mod nested;
 pub mod plan;
 pub mod run;
 mod treat;

@@ -33,8 +33,10 @@ pub struct Plan {
     /// Expressions in late properties that can't be read: their resources fail when they are reached.
     pub unreadable: Vec<Diagnostic>,
     pub(super) scope: Scope,
+    /// What the manifest was planned with, for manifests within it.
+    pub(super) inputs: Inputs,
+    pub(super) data: Value,
     document: Document,
-    data: Value,
 }
 
 /// A resource whose properties were read and are valid.
@@ -64,7 +66,7 @@ impl Planned {
 }
 
 impl Plan {
-    fn empty(resources: usize, scope: Scope, document: Document, data: Value) -> Self {
+    fn empty(resources: usize, scope: Scope, inputs: &Inputs, document: Document, data: Value) -> Self {
         Self {
             resources: Vec::with_capacity(resources),
             fail_on_error: false,
@@ -74,8 +76,9 @@ impl Plan {
             warnings: Vec::new(),
             unreadable: Vec::new(),
             scope,
-            document,
+            inputs: inputs.clone(),
             data,
+            document,
         }
     }
 
@@ -135,7 +138,7 @@ pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Pl
     let mut plan = Plan {
         fail_on_error: manifest.fail_on_error,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
-        ..Plan::empty(declarations.len(), scope, document, data)
+        ..Plan::empty(declarations.len(), scope, inputs, document, data)
     };
     let mut errors = Vec::new();
     plan.post_message = message(&plan, "post_message", manifest.post_message, &mut errors);
@@ -158,7 +161,7 @@ pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) ->
     }
     let data = inputs.data.clone().unwrap_or_else(|| Value::Object(Map::new()));
     let scope = inputs.scope(data.clone(), host);
-    let mut plan = Plan::empty(1, scope, document, data);
+    let mut plan = Plan::empty(1, scope, inputs, document, data);
     let mut errors = Vec::new();
     add_resources(&mut plan, declarations, false, &mut errors);
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
@@ -254,13 +257,20 @@ static TYPED: LazyLock<HashSet<(&'static str, String)>> = LazyLock::new(|| {
     let of = |kind: &&'static dyn ResourceType| {
         let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
         let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-        let is_typed =
-            |property: &Value| matches!(property.get("type").and_then(Value::as_str), Some("boolean" | "integer" | "number"));
+        let is_typed = |property: &Value| match property.get("type") {
+            Some(Value::String(one)) => matches!(one.as_str(), "boolean" | "integer" | "number") || is_free(property),
+            _ => is_free(property),
+        };
         let name = kind.name();
         properties.into_iter().filter(move |(_, property)| is_typed(property)).map(move |(key, _)| (name, key))
     };
     resource::TYPES.iter().flat_map(of).collect()
 });
+
+/// True for a map in which anything may stand.
+fn is_free(property: &Value) -> bool {
+    property.get("additionalProperties").is_some_and(|rest| rest.as_bool() == Some(true))
+}
 
 /// True for properties that are no text: their templates keep the type of what they give.
 fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
@@ -304,8 +314,10 @@ fn unresolved(declaration: &Declaration, document: &Document, key: &str, error: 
 
 /// Resolves the templates of one property: text stays text, except where the property is no text.
 pub(super) fn resolve(scope: &Scope, kind: &dyn ResourceType, key: &str, value: &Value) -> Result<Value, TemplateError> {
+    if is_typed(kind, key) {
+        return scope.tree(value);
+    }
     match value {
-        Value::String(text) if is_typed(kind, key) => scope.value(text),
         Value::String(text) => scope.text(text).map(|text| Value::String(text.into_owned())),
         Value::Array(list) => list.iter().map(|item| resolve(scope, kind, "", item)).collect(),
         Value::Object(map) => {

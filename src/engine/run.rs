@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::host::Host;
+use crate::model::summary::Tally;
 use crate::model::{NodeId, RunOutcome, Summary, TransactionEvent};
 use crate::resource::Providers;
 use crate::store::Session;
 
-use super::plan::Plan;
+use super::batch;
+use super::plan::{Plan, Planned};
 use super::treat::Treatment;
 
 /// What a host lets be done, whoever asks. Consulted for every resource before it is looked at.
@@ -20,6 +23,12 @@ pub trait Permit: Send + Sync {
     /// # Errors
     /// With the reason, for people.
     fn permit(&self, kind: &str, name: &str) -> Result<(), String>;
+
+    /// Whether a manifest within a manifest may be run, as [`Plan::rendered`] shows it.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    fn permit_plan(&self, rendered: &Value) -> Result<(), String>;
 }
 
 /// How to run.
@@ -48,6 +57,8 @@ pub struct Report {
     pub summary: Summary,
     /// How it ended.
     pub outcome: RunOutcome,
+    /// How many resources of the manifest were not reached.
+    pub unreached: usize,
     /// Why it ended early, when the session could not be written.
     pub error: Option<String>,
 }
@@ -60,28 +71,102 @@ pub fn run(
     session: &mut dyn Session,
     sink: &mut dyn FnMut(&TransactionEvent),
 ) -> Report {
-    let providers = Providers::default();
-    let mut tally = crate::model::summary::Tally::default();
+    let mut tally = Tally::default();
     tally.start(host.now());
-    let (mut interrupted, mut error) = (false, None);
-    for (planned, seq) in plan.resources.iter().zip(1..) {
-        if host.is_over() {
-            interrupted = true;
-            break;
+    let mut run =
+        Run { providers: Providers::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
+    let counts = run.go(plan, settings, host);
+    let summary = run.tally.summary();
+    let interrupted = run.interrupted || host.is_over();
+    let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::of(&summary) };
+    Report { summary, outcome, unreached: plan.resources.len().saturating_sub(counts.reached), error: run.error }
+}
+
+/// A run, with the manifests within its manifest.
+pub(super) struct Run<'a> {
+    providers: Providers,
+    session: &'a mut dyn Session,
+    sink: &'a mut dyn FnMut(&TransactionEvent),
+    tally: Tally,
+    seq: u64,
+    /// How many manifests stand around the one that is running.
+    pub(super) depth: usize,
+    interrupted: bool,
+    error: Option<String>,
+}
+
+/// What the resources of one manifest came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub(super) reached: usize,
+    pub(super) changed: u64,
+    pub(super) failed: u64,
+}
+
+impl Run<'_> {
+    /// Goes through the resources of one plan.
+    pub(super) fn go(&mut self, plan: &Plan, settings: &Settings, host: &Host) -> Counts {
+        let mut counts = Counts::default();
+        let mut left = plan.resources.as_slice();
+        while !left.is_empty() && self.error.is_none() {
+            if host.is_over() {
+                self.interrupted = true;
+                break;
+            }
+            let together = batch::length(left, settings, plan.fail_on_error).clamp(1, left.len());
+            let (now, later) = left.split_at(together);
+            left = later;
+            counts.reached += now.len();
+            let mut failed = false;
+            for event in self.treat(plan, now, settings, host) {
+                counts.changed += u64::from(event.changed);
+                counts.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());
+                failed |= event.failed;
+                self.record(&event);
+            }
+            if plan.fail_on_error && failed && !settings.health_check_only {
+                break;
+            }
         }
-        let event = Treatment { plan, planned, settings, host, providers: &providers, session, seq }.event();
-        tally.add(&event);
-        if let Err(cause) = session.record(&event) {
-            sink(&event);
-            error = Some(chain(&cause));
-            break;
-        }
-        sink(&event);
-        if plan.fail_on_error && event.failed && !settings.health_check_only {
-            break;
-        }
+        counts
     }
-    let summary = tally.summary();
-    let outcome = if interrupted || host.is_over() { RunOutcome::Interrupted } else { RunOutcome::of(&summary) };
-    Report { summary, outcome, error }
+
+    fn treat(&mut self, plan: &Plan, now: &[Planned], settings: &Settings, host: &Host) -> Vec<TransactionEvent> {
+        if let [planned] = now
+            && let Some(nested) = planned.decoded.nested()
+        {
+            return vec![self.nested(plan, planned, &nested, settings, host)];
+        }
+        let treatments: Vec<_> = now.iter().map(|planned| self.treatment(plan, planned, settings, host)).collect();
+        let events = match treatments.as_slice() {
+            [one] => vec![one.event()],
+            several => batch::events(several),
+        };
+        events.into_iter().map(|event| self.numbered(event)).collect()
+    }
+
+    pub(super) fn treatment<'b>(
+        &'b self,
+        plan: &'b Plan,
+        planned: &'b Planned,
+        settings: &'b Settings,
+        host: &'b Host,
+    ) -> Treatment<'b> {
+        Treatment { plan, planned, settings, host, providers: &self.providers, session: &*self.session }
+    }
+
+    /// Gives an event its place in the run.
+    pub(super) fn numbered(&mut self, mut event: TransactionEvent) -> TransactionEvent {
+        self.seq += 1;
+        event.seq = self.seq;
+        event
+    }
+
+    fn record(&mut self, event: &TransactionEvent) {
+        self.tally.add(event);
+        if let Err(cause) = self.session.record(event) {
+            self.error = Some(chain(&cause));
+        }
+        (self.sink)(event);
+    }
 }

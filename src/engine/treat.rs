@@ -28,11 +28,10 @@ pub(super) struct Treatment<'a> {
     pub(super) host: &'a Host,
     pub(super) providers: &'a Providers,
     pub(super) session: &'a dyn Session,
-    pub(super) seq: u64,
 }
 
 /// Why a resource was not brought to its state.
-enum Stop {
+pub(super) enum Stop {
     /// Its control said no.
     Skipped,
     /// These requirements failed.
@@ -42,7 +41,7 @@ enum Stop {
 }
 
 /// What an action led to.
-struct Reached {
+pub(super) struct Reached {
     ensure: String,
     status: Option<Map<String, Value>>,
     steps: Vec<Step>,
@@ -51,37 +50,69 @@ struct Reached {
     diff: Option<String>,
 }
 
+/// What is to be done to a resource.
+pub(super) struct Due {
+    pub(super) steps: Vec<Step>,
+    refreshed: bool,
+    diff: Option<String>,
+}
+
+impl Reached {
+    /// What a manifest within a manifest came to.
+    pub(super) fn counted(steps: Vec<Step>, status: Map<String, Value>) -> Self {
+        Self { ensure: "present".to_owned(), status: Some(status), steps, refreshed: false, stable: true, diff: None }
+    }
+}
+
 impl Treatment<'_> {
     pub(super) fn event(&self) -> TransactionEvent {
         let started = Instant::now();
         let mut event = self.blank();
-        if catch_unwind(AssertUnwindSafe(|| self.treat(&mut event))).is_err() {
-            self.fail(&mut event, "the resource type panicked; this is a bug in Ensign".to_owned());
-        }
-        event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        event
+        let mut decoded = Arc::clone(&self.planned.decoded);
+        let ended = guarded(|| self.converge(&mut event, &mut decoded));
+        self.end(event, decoded.as_ref(), ended, started)
     }
 
-    fn treat(&self, event: &mut TransactionEvent) {
-        let mut decoded = Arc::clone(&self.planned.decoded);
-        match self.converge(event, &mut decoded) {
+    /// What became of a resource, and its health checks, as an event.
+    pub(super) fn end(
+        &self,
+        mut event: TransactionEvent,
+        decoded: &dyn Decoded,
+        ended: Result<(), Stop>,
+        started: Instant,
+    ) -> TransactionEvent {
+        match ended {
             Ok(()) => {}
             Err(Stop::Skipped) => event.skipped = true,
             Err(Stop::Unmet(failed)) => {
                 event.skipped = true;
                 event.unmet_requirements = failed.iter().map(ToString::to_string).collect();
             }
-            Err(Stop::Failed(why)) => self.fail(event, why),
+            Err(Stop::Failed(why)) => self.fail(&mut event, why),
         }
         if !self.settings.bare {
             event.properties = decoded.shown();
         }
         if !event.skipped {
-            self.check_health(event);
+            self.check_health(&mut event);
         }
+        event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        event
     }
 
     fn converge(&self, event: &mut TransactionEvent, decoded: &mut Arc<dyn Decoded>) -> Result<(), Stop> {
+        let bound = self.prepare(event, decoded)?;
+        if self.settings.health_check_only {
+            return Ok(());
+        }
+        let refresh = self.refresh_due()?;
+        let reached = self.act(bound.as_ref(), refresh).map_err(Stop::Failed)?;
+        self.settle(event, reached);
+        Ok(())
+    }
+
+    /// Everything before the host is looked at: permit, provider, control, requirements, late templates.
+    pub(super) fn prepare(&self, event: &mut TransactionEvent, decoded: &mut Arc<dyn Decoded>) -> Result<Box<dyn Bound>, Stop> {
         let planned = self.planned;
         if let Some(permit) = &self.settings.permit {
             permit.permit(planned.kind.name(), decoded.name()).map_err(Stop::Failed)?;
@@ -93,18 +124,13 @@ impl Treatment<'_> {
         }
         self.control()?;
         self.require()?;
-        let mut bound = bound.map_err(|error| Stop::Failed(chain(&error)))?;
+        let bound = bound.map_err(|error| Stop::Failed(chain(&error)))?;
         if self.settings.health_check_only {
-            return Ok(());
+            return Ok(bound);
         }
-        if let Some(properties) = self.resolve_deferred()? {
-            *decoded = self.plan.decode_late(planned, &properties).map_err(|error| Stop::Failed(error.to_string()))?;
-            bound = bind(decoded).map_err(|error| Stop::Failed(chain(&error)))?;
-        }
-        let refresh = self.refresh_due()?;
-        let reached = self.act(bound.as_ref(), refresh).map_err(Stop::Failed)?;
-        self.settle(event, reached);
-        Ok(())
+        let Some(properties) = self.resolve_deferred()? else { return Ok(bound) };
+        *decoded = self.plan.decode_late(planned, &properties).map_err(|error| Stop::Failed(error.to_string()))?;
+        bind(decoded).map_err(|error| Stop::Failed(chain(&error)))
     }
 
     fn control(&self) -> Result<(), Stop> {
@@ -160,29 +186,46 @@ impl Treatment<'_> {
     fn act(&self, bound: &dyn Bound, refresh: bool) -> Result<Reached, String> {
         let text = |error: crate::resource::ResourceError| chain(&error);
         let mut checked = bound.check(self.host, refresh).map_err(text)?;
-        let (steps, refreshed) = (checked.steps(), checked.is_refresh());
-        let diff = (self.settings.diff && !steps.is_empty()).then(|| checked.preview(self.host)).flatten().map(|p| unified(&p));
-        if self.settings.noop || steps.is_empty() {
-            return Ok(Reached { stable: steps.is_empty(), ..self.reached(checked.as_ref(), steps, refreshed, diff) });
+        let due = self.due(checked.as_ref());
+        if self.settings.noop || due.steps.is_empty() {
+            return Ok(self.left_alone(checked.as_ref(), due));
         }
         checked.apply(self.host).map_err(text)?;
         if !bound.converges() {
-            return Ok(Reached { stable: false, ..self.reached(checked.as_ref(), steps, refreshed, diff) });
+            return Ok(Reached { stable: false, ..self.reached(checked.as_ref(), due) });
         }
-        let after = bound.check(self.host, false).map_err(text)?;
+        drop(checked);
+        self.verify(bound, due)
+    }
+
+    pub(super) fn due(&self, checked: &dyn Checked) -> Due {
+        let (steps, refreshed) = (checked.steps(), checked.is_refresh());
+        let diff = (self.settings.diff && !steps.is_empty()).then(|| checked.preview(self.host)).flatten().map(|p| unified(&p));
+        Due { steps, refreshed, diff }
+    }
+
+    /// Nothing was done, because nothing needed to be or because the run is a dry one.
+    pub(super) fn left_alone(&self, checked: &dyn Checked, due: Due) -> Reached {
+        Reached { stable: due.steps.is_empty(), ..self.reached(checked, due) }
+    }
+
+    /// Looks again after the steps were taken: nothing may be left to do.
+    pub(super) fn verify(&self, bound: &dyn Bound, due: Due) -> Result<Reached, String> {
+        let after = bound.check(self.host, false).map_err(|error| chain(&error))?;
         let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
         if !left.is_empty() {
             return Err(format!("failed to reach desired state: {}", left.join(", ")));
         }
-        Ok(self.reached(after.as_ref(), steps, refreshed, diff))
+        Ok(self.reached(after.as_ref(), due))
     }
 
-    fn reached(&self, checked: &dyn Checked, steps: Vec<Step>, refreshed: bool, diff: Option<String>) -> Reached {
+    fn reached(&self, checked: &dyn Checked, due: Due) -> Reached {
         let status = (!self.settings.bare).then(|| checked.status());
+        let Due { steps, refreshed, diff } = due;
         Reached { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
     }
 
-    fn settle(&self, event: &mut TransactionEvent, reached: Reached) {
+    pub(super) fn settle(&self, event: &mut TransactionEvent, reached: Reached) {
         event.changed = !reached.steps.is_empty();
         event.refreshed = reached.refreshed;
         event.noop = self.settings.noop;
@@ -233,7 +276,7 @@ impl Treatment<'_> {
         event.errors.push(why);
     }
 
-    fn blank(&self) -> TransactionEvent {
+    pub(super) fn blank(&self) -> TransactionEvent {
         let timestamp: Timestamp = self.host.now();
         TransactionEvent {
             protocol: TRANSACTION.to_owned(),
@@ -260,12 +303,18 @@ impl Treatment<'_> {
             unmet_requirements: Vec::new(),
             node: self.settings.node.as_ref().map(ToString::to_string),
             run_id: Some(self.settings.run_id),
-            seq: self.seq,
+            seq: 0,
             manifest: self.plan.manifest.clone(),
             changes: Vec::new(),
             diff: None,
         }
     }
+}
+
+/// A panic in a resource type is the failure of that resource, not the end of the run.
+pub(super) fn guarded<T>(treat: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+    catch_unwind(AssertUnwindSafe(treat))
+        .unwrap_or_else(|_| Err(Stop::Failed("the resource type panicked; this is a bug in Ensign".to_owned())))
 }
 
 fn unknown(property: &str, reference: &ResourceRef) -> Stop {

@@ -10,10 +10,10 @@ use schemars::{Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::diag::did_you_mean;
+use crate::diag::{chain, did_you_mean};
 use crate::host::Host;
 
-use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
+use super::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, State};
 
 /// Properties that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +93,10 @@ pub trait ResourceType: Sync {
     fn deferred(&self) -> &'static [&'static str];
     /// See [`Resource::REFRESHES`].
     fn refreshes(&self) -> bool;
+    /// See [`Resource::BATCHES`].
+    fn batches(&self) -> bool;
+    /// Observes several resources of this type and takes the steps that they need, together; for each its result.
+    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>>;
     /// The names of its providers, best first.
     fn providers(&self) -> Vec<&'static str>;
     /// Something that tells the state of the resource of this name, where the type has such.
@@ -115,6 +119,10 @@ pub trait Decoded: Send + Sync {
     fn ensure(&self) -> &str;
     /// The properties as events show them.
     fn shown(&self) -> Value;
+    /// See [`Resource::nested`].
+    fn nested(&self) -> Option<Nested>;
+    /// The properties themselves, for the type that made them.
+    fn as_any(&self) -> &dyn Any;
     /// Chooses the provider.
     ///
     /// # Errors
@@ -197,6 +205,35 @@ impl<R: Resource> ResourceType for Kind<R> {
         R::REFRESHES
     }
 
+    fn batches(&self) -> bool {
+        R::BATCHES
+    }
+
+    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>> {
+        let provider = match choose::<R>(wanted, providers, host) {
+            Ok((_, provider)) => provider,
+            Err(error) => return batch.iter().map(|_| Err(chain(&error))).collect(),
+        };
+        let mut results: Vec<Result<(), String>> = Vec::with_capacity(batch.len());
+        let mut together = Vec::new();
+        for decoded in batch {
+            results.push(match pending::<R>(decoded.as_ref(), &provider, host) {
+                Ok(one) => {
+                    together.push((results.len(), one));
+                    Ok(())
+                }
+                Err(error) => Err(chain(&error)),
+            });
+        }
+        let (places, mut waiting): (Vec<usize>, Vec<Pending<'_, R>>) = together.into_iter().unzip();
+        for (place, result) in places.into_iter().zip(R::apply_all(&mut waiting, &provider, host)) {
+            if let Some(slot) = results.get_mut(place) {
+                *slot = result.map_err(|error| chain(&error));
+            }
+        }
+        results
+    }
+
     fn providers(&self) -> Vec<&'static str> {
         R::PROVIDERS.iter().map(|entry| entry.name).collect()
     }
@@ -268,22 +305,48 @@ impl<R: Resource> Decoded for Typed<R> {
         R::shown(&self.0)
     }
 
-    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn Bound>, BindError> {
-        let kind = R::TYPE;
-        let entry = if wanted.is_empty() {
-            R::PROVIDERS.iter().find(|entry| !entry.explicit && (entry.suits)(host)).ok_or(BindError::None { kind })?
-        } else {
-            let known = || R::PROVIDERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
-            let entry = R::PROVIDERS.iter().find(|entry| entry.name == wanted);
-            let entry = entry.ok_or_else(|| BindError::Unknown { kind, wanted: wanted.to_owned(), known: known() })?;
-            if !(entry.suits)(host) {
-                return Err(BindError::Unsuitable { kind, wanted: wanted.to_owned() });
-            }
-            entry
-        };
-        let provider = providers.open(kind, entry, host);
-        Ok(Box::new(BoundTo::<R> { decoded: self, name: entry.name, provider }))
+    fn nested(&self) -> Option<Nested> {
+        R::nested(&self.0)
     }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn Bound>, BindError> {
+        let (name, provider) = choose::<R>(wanted, providers, host)?;
+        Ok(Box::new(BoundTo::<R> { decoded: self, name, provider }))
+    }
+}
+
+/// A resource of this type as it is now, with the steps that it needs.
+fn pending<'a, R: Resource>(
+    decoded: &'a dyn Decoded,
+    provider: &R::Provider,
+    host: &Host,
+) -> Result<Pending<'a, R>, ResourceError> {
+    let typed = decoded.as_any().downcast_ref::<Typed<R>>();
+    let properties = &typed.ok_or_else(|| ResourceError::State("a resource of another type".to_owned()))?.0;
+    let state = R::observe(properties, provider, host)?;
+    let changes = R::diff(properties, &state)?;
+    Ok(Pending { properties, state, changes })
+}
+
+/// The provider that was asked for, or the best one for this host.
+fn choose<R: Resource>(wanted: &str, providers: &Providers, host: &Host) -> Result<(&'static str, Arc<R::Provider>), BindError> {
+    let kind = R::TYPE;
+    let entry = if wanted.is_empty() {
+        R::PROVIDERS.iter().find(|entry| !entry.explicit && (entry.suits)(host)).ok_or(BindError::None { kind })?
+    } else {
+        let known = || R::PROVIDERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+        let entry = R::PROVIDERS.iter().find(|entry| entry.name == wanted);
+        let entry = entry.ok_or_else(|| BindError::Unknown { kind, wanted: wanted.to_owned(), known: known() })?;
+        if !(entry.suits)(host) {
+            return Err(BindError::Unsuitable { kind, wanted: wanted.to_owned() });
+        }
+        entry
+    };
+    Ok((entry.name, providers.open(kind, entry, host)))
 }
 
 struct BoundTo<R: Resource> {

@@ -181,8 +181,24 @@ impl Lawful for super::exec::Exec {
     }
 }
 
+impl Lawful for super::apply::Apply {
+    fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
+        let data = prop::option::of(prop::sample::select(vec![json!({}), json!({"a": [1, "x"]})]));
+        (prop::sample::select(vec!["m.yaml", "sub/m.yaml"]), any::<bool>(), any::<bool>(), data)
+            .prop_map(|(name, noop, allow, data)| {
+                serde_json::from_value(json!({"name": name, "noop": noop, "allow_apply": allow, "data": data})).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        Just(Vec::new()).boxed()
+    }
+}
+
 /// Every type of the table, with the test of its laws.
-const LAWS: &[(&str, fn())] = &[("file", hold::<super::file::File>), ("exec", hold::<super::exec::Exec>)];
+const LAWS: &[(&str, fn())] =
+    &[("file", hold::<super::file::File>), ("exec", hold::<super::exec::Exec>), ("apply", hold::<super::apply::Apply>)];
 
 #[test]
 fn no_type_is_above_the_laws() {

@@ -6,6 +6,7 @@
 //! documentation, command-line flags, in `erased.rs` and `cli`. `common.rs` has the properties
 //! that every resource has.
 
+pub mod apply;
 pub mod common;
 mod erased;
 pub mod exec;
@@ -27,7 +28,7 @@ pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW];
+pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -111,6 +112,41 @@ pub struct ProviderEntry<P: ?Sized> {
     pub open: fn(&Host) -> Box<P>,
 }
 
+/// A manifest within a manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Nested {
+    /// Its file, relative to the manifest that holds it.
+    pub file: String,
+    /// Data over its own; when none is given, all data of the manifest that holds it.
+    pub data: Option<Value>,
+    /// A dry run, whatever the outer run is.
+    pub noop: bool,
+    /// Only health checks, whatever the outer run does.
+    pub health_check_only: bool,
+    /// Whether it may hold manifests itself.
+    pub allow_apply: bool,
+}
+
+/// A resource with the steps that it needs.
+pub struct Pending<'a, R: Resource> {
+    /// What is wanted.
+    pub properties: &'a R::Properties,
+    /// What was observed.
+    pub state: R::State,
+    /// The steps, in order.
+    pub changes: Vec<R::Change>,
+}
+
+impl<R: Resource> Pending<'_, R> {
+    /// Takes the steps of this resource alone.
+    ///
+    /// # Errors
+    /// With the first step that fails.
+    pub fn apply(&mut self, provider: &R::Provider, host: &Host) -> Result<(), ResourceError> {
+        self.changes.iter().try_for_each(|change| R::apply(change, self.properties, &mut self.state, provider, host))
+    }
+}
+
 /// A kind of thing that can be brought to a desired state.
 pub trait Resource: Send + Sync + 'static {
     /// The name of the type, as `file`.
@@ -122,6 +158,8 @@ pub trait Resource: Send + Sync + 'static {
     const DEFERRED: &'static [&'static str] = &[];
     /// False where the host can't tell afterwards whether it worked, so that `apply` itself must.
     const CONVERGES: bool = true;
+    /// True where [`Resource::apply_all`] does better than one by one.
+    const BATCHES: bool = false;
     /// True where it can act on `subscribe`.
     const REFRESHES: bool = false;
     /// The ways to do it, best first.
@@ -178,9 +216,22 @@ pub trait Resource: Send + Sync + 'static {
         host: &Host,
     ) -> Result<(), ResourceError>;
 
+    /// Takes the steps of several resources, for each its result; by default one by one.
+    fn apply_all(batch: &mut [Pending<'_, Self>], provider: &Self::Provider, host: &Host) -> Vec<Result<(), ResourceError>>
+    where
+        Self: Sized,
+    {
+        batch.iter_mut().map(|one| one.apply(provider, host)).collect()
+    }
+
     /// The steps to take because a resource that this one subscribes to has changed.
     fn on_refresh(_: &Self::Properties, _: &Self::State) -> Vec<Self::Change> {
         Vec::new()
+    }
+
+    /// A manifest that the engine runs in the place of this resource, where the type stands for one.
+    fn nested(_: &Self::Properties) -> Option<Nested> {
+        None
     }
 
     /// The text before and after, where the type manages one.

@@ -1,0 +1,104 @@
+//! A manifest within a manifest: planned when its resource is reached, run in the same session, counted into one event.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Map, json};
+
+use crate::diag::chain;
+use crate::host::Host;
+use crate::manifest::Source;
+use crate::model::TransactionEvent;
+use crate::model::merge::deep_merge;
+use crate::resource::{Nested, Step};
+
+use super::plan::{Plan, Planned, plan_manifest};
+use super::run::{Run, Settings};
+use super::treat::{Reached, Stop, guarded};
+
+/// How deep manifests may stand within manifests: a manifest that holds itself must end.
+const MAX_DEPTH: usize = 10;
+
+impl Run<'_> {
+    /// Runs the manifest that a resource stands for; gives the event of that resource, after those of the manifest's own.
+    pub(super) fn nested(
+        &mut self,
+        plan: &Plan,
+        planned: &Planned,
+        nested: &Nested,
+        settings: &Settings,
+        host: &Host,
+    ) -> TransactionEvent {
+        let started = Instant::now();
+        // Dry runs and runs of checks only are never made more than that by what is within.
+        let settings = Settings {
+            noop: settings.noop || (nested.noop && !settings.health_check_only),
+            health_check_only: settings.health_check_only || (nested.health_check_only && !settings.noop),
+            ..settings.clone()
+        };
+        let mut decoded = Arc::clone(&planned.decoded);
+        let treatment = self.treatment(plan, planned, &settings, host);
+        let mut event = treatment.blank();
+        let prepared = guarded(|| treatment.prepare(&mut event, &mut decoded).map(drop));
+        let ended = prepared.and_then(|()| self.apply(plan, nested, &settings, host).map_err(Stop::Failed));
+        let treatment = self.treatment(plan, planned, &settings, host);
+        let ended = ended.map(|reached| treatment.settle(&mut event, reached));
+        let event = treatment.end(event, decoded.as_ref(), ended, started);
+        self.numbered(event)
+    }
+
+    fn apply(&mut self, plan: &Plan, nested: &Nested, settings: &Settings, host: &Host) -> Result<Reached, String> {
+        if self.depth + 1 >= MAX_DEPTH {
+            return Err(format!("maximum apply depth of {MAX_DEPTH} exceeded"));
+        }
+        let (child, host) = read(plan, nested, host)?;
+        if !nested.allow_apply && child.resources.iter().any(|planned| planned.decoded.nested().is_some()) {
+            return Err("apply resources are denied in this manifest by allow_apply".to_owned());
+        }
+        if let Some(permit) = &settings.permit {
+            permit.permit_plan(&child.rendered())?;
+        }
+        self.depth += 1;
+        let counts = self.go(&child, settings, &host);
+        self.depth -= 1;
+        if counts.failed > 0 {
+            return Err(format!("child manifest had {} failed resources", counts.failed));
+        }
+        let resources = child.resources.len();
+        let steps = (counts.changed > 0).then(|| Step {
+            done: format!("changed {} of {resources} resources", counts.changed),
+            details: vec![format!("{} of {resources} resources", counts.changed)],
+        });
+        let mut status = Map::new();
+        for (name, count) in
+            [("resource_count", resources as u64), ("changed_count", counts.changed), ("failed_count", counts.failed)]
+        {
+            status.insert(name.to_owned(), json!(count));
+        }
+        Ok(Reached::counted(steps.into_iter().collect(), status))
+    }
+}
+
+/// Plans the other manifest, with the data that it is given, and the host as it sees it.
+fn read(plan: &Plan, nested: &Nested, host: &Host) -> Result<(Plan, Host), String> {
+    let source = Source::file(&host.resolve(nested.file.as_ref())).map_err(|error| chain(&error))?;
+    let host = match &source.directory {
+        Some(directory) => host.clone().in_directory(directory),
+        None => host.clone(),
+    };
+    let data = match &nested.data {
+        Some(data) => data.clone(),
+        None => plan.data.clone(),
+    };
+    // What came from outside holds at every depth.
+    let data = match &plan.inputs.data {
+        Some(outside) if nested.data.is_some() => deep_merge(data, outside.clone()),
+        _ => data,
+    };
+    let mut inputs = plan.inputs.clone();
+    inputs.data = Some(data);
+    match plan_manifest(&source, &inputs, &host) {
+        Ok(child) => Ok((child, host)),
+        Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
+    }
+}
