@@ -9,6 +9,7 @@ use std::process::Command;
 
 /// The groups that are expected to pass.
 const GROUPS: &[&str] = &[
+    "apply/",
     "control/",
     "defaults/",
     "exec/",
