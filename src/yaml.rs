@@ -23,8 +23,8 @@ use find::{Answer, Found, Search};
 use load::Refused;
 use numbers::Numbers;
 
-/// The largest text that is read, in bytes.
-pub const MAX_BYTES: usize = 4 << 20;
+/// The largest text that is read, in bytes: room for a manifest of 100 000 resources.
+pub const MAX_BYTES: usize = 32 << 20;
 
 /// With more unclosed brackets than this a text that is refused is not looked at again: the time of the lenient
 /// parser grows with the square of the nesting.

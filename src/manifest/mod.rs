@@ -10,11 +10,12 @@ pub mod parse;
 use std::path::{Path, PathBuf};
 
 use crate::host::{FsError, fs};
+use crate::yaml;
 
 pub use parse::{Declaration, Manifest, Resources};
 
 /// The largest manifest, in bytes.
-pub const MAX_MANIFEST: u64 = 4 << 20;
+pub const MAX_MANIFEST: u64 = yaml::MAX_BYTES as u64;
 
 /// The text of a manifest, and where it is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
