@@ -53,6 +53,8 @@ pub struct Settings {
     pub max_bundle: u64,
     /// How much is logged.
     pub log: Level,
+    /// Service registrations.
+    pub registration: file::Registration,
     /// The connection.
     pub nats: Nats,
     /// Whom the node obeys.
@@ -195,6 +197,7 @@ impl Check<'_> {
                 queue,
                 max_bundle,
                 log: file.log,
+                registration: file.registration,
                 nats,
                 trust,
                 limits,

@@ -16,7 +16,7 @@
 //! | L0 | [`model`], [`diag`] |
 //! | L1 | [`host`], [`wire`], [`template`], [`yaml`], [`config`] |
 //! | L2 | [`trust`], [`facts`], [`data`], [`resource`], [`manifest`], [`store`], [`transport`] |
-//! | L3 | [`engine`] |
+//! | L3 | [`engine`], [`registry`] |
 //! | L4 | [`agent`], [`fleet`] |
 //! | L5 | [`cli`] |
 //!
@@ -33,6 +33,7 @@ pub mod fleet;
 pub mod host;
 pub mod manifest;
 pub mod model;
+pub mod registry;
 pub mod resource;
 pub mod store;
 pub mod template;

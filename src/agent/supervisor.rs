@@ -6,10 +6,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::config::file::PublishRegistrations;
 use crate::host::Cancel;
+use crate::model::Exchange;
+use crate::registry::{Publish as How, Registry};
 use crate::transport::Bus;
 use crate::trust::Code;
 use crate::wire::command::Action;
@@ -124,8 +128,19 @@ impl Task {
         };
         let cancel = Cancel::default();
         let (node, owned, flag) = (Arc::clone(&self.node), job.clone(), cancel.clone());
-        let run = tokio::task::spawn_blocking(move || work::run(&node, &owned, source.as_ref(), flag, until));
+        let exchange = self.exchange();
+        let run = tokio::task::spawn_blocking(move || work::run(&node, &owned, source.as_ref(), &exchange, flag, until));
         self.watch(run, &cancel).await
+    }
+
+    /// The bus for a run, which asks on a thread of its own while this one drives the connection.
+    fn exchange(&self) -> Arc<dyn Exchange> {
+        let wanted = &self.node.settings.registration;
+        let publish = match wanted.publish {
+            PublishRegistrations::Nats => How::Announced,
+            PublishRegistrations::Jetstream | PublishRegistrations::Off => How::Stored,
+        };
+        Arc::new(Registry::over(runtime::Handle::current(), self.bus.clone(), wanted.stream.clone(), publish))
     }
 
     /// Waits for a run; a stop gives it some time, then cancels it.

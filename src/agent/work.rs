@@ -13,7 +13,7 @@ use crate::engine::{self, Inputs, Plan};
 use crate::host::{Cancel, Host};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
-use crate::model::{ApplyState, ManifestId, Outcome, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, Exchange, ManifestId, Outcome, RunOutcome, TransactionEvent};
 use crate::store::{Class, MemorySession};
 use crate::trust::Code;
 use crate::wire::command::{Action, Command};
@@ -112,12 +112,19 @@ fn within_size(mut event: TransactionEvent) -> TransactionEvent {
 }
 
 /// Plans and runs, on the thread that it is called on, until done, `cancel` or `until`.
-pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: Cancel, until: Instant) -> Ended {
+pub(super) fn run(
+    node: &Arc<Node>,
+    job: &Job,
+    source: Option<&Source>,
+    exchange: &Arc<dyn Exchange>,
+    cancel: Cancel,
+    until: Instant,
+) -> Ended {
     let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until));
     if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
         host = host.in_directory(directory);
     }
-    let plan = match plan(node, job, source, &host) {
+    let plan = match plan(node, job, source, exchange, &host) {
         Ok(plan) => plan,
         Err(wrong) => return not_planned(node, job, source, &wrong),
     };
@@ -133,6 +140,7 @@ pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: 
         run_id: job.id(),
         node: Some(node.settings.node.clone()),
         permit: Some(Arc::new(Permitted(node.limits.clone()))),
+        registrar: node.settings.registration.is_published().then(|| Arc::clone(exchange)),
     };
     let mut heard = Heard { node, last: None, failures: BTreeMap::new() };
     let mut session = MemorySession::default();
@@ -153,9 +161,16 @@ pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: 
     Ended { outcome, why, code: None, event: heard.last, apply: Some(state), failures: heard.failures }
 }
 
-fn plan(node: &Node, job: &Job, source: Option<&Source>, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+fn plan(
+    node: &Node,
+    job: &Job,
+    source: Option<&Source>,
+    exchange: &Arc<dyn Exchange>,
+    host: &Host,
+) -> Result<Plan, Vec<Diagnostic>> {
     let gather = Arc::clone(&node.facts);
     let mut inputs = Inputs::new(move || gather(), node.environ.clone(), None);
+    inputs.exchange = Some(Arc::clone(exchange));
     match (&job.command.action, source) {
         (Action::Ensure(ensure), _) => engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host),
         (Action::Apply(apply), Some(source)) => {

@@ -1,6 +1,7 @@
 //! `ensign apply`, `ensign plan` and `ensign check`: a manifest on this host.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -9,7 +10,7 @@ use crate::diag::Diagnostic;
 use crate::engine::{self, Plan, Settings};
 use crate::host::Host;
 use crate::manifest::Source;
-use crate::model::{Outcome, TransactionEvent};
+use crate::model::{Exchange, Outcome, TransactionEvent};
 
 use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
@@ -35,6 +36,9 @@ pub struct Apply {
     render: bool,
     #[command(flatten)]
     given: Given,
+    /// Publish the registrations of `register_when_stable`, as an agent does.
+    #[arg(long)]
+    register: bool,
     /// Record the run in this directory.
     #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE")]
     session: Option<PathBuf>,
@@ -85,6 +89,7 @@ impl From<PlanArgs> for Apply {
             health_check_only: false,
             render: false,
             given: args.given,
+            register: false,
             session: None,
             no_report: false,
             detailed_exitcodes: args.detailed_exitcodes,
@@ -96,12 +101,9 @@ impl From<PlanArgs> for Apply {
 
 /// `ensign check`.
 pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
-    let (plan, _) = read(&args.manifest, &args.given, &local::host())?;
+    let Read { plan, .. } = read(&args.manifest, &args.given, &local::host())?;
     if !plan.unreadable.is_empty() {
         return Err(Failure { exit: Exit::Usage, diagnostics: plan.unreadable });
-    }
-    for warning in &plan.warnings {
-        ui.warn(warning);
     }
     let count = plan.resources.len();
     ui.line(format_args!("{}: {count} resource{}, no errors", args.manifest.display(), if count == 1 { "" } else { "s" }));
@@ -116,13 +118,19 @@ pub fn apply(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     }
     let result = apply_inner(args, ui);
     if let (Err(failure), OutputFormat::Json | OutputFormat::Jsonl) = (&result, args.output) {
-        let errors: Vec<String> = failure.diagnostics.iter().map(ToString::to_string).collect();
-        ui.json(&json!({"events": [], "error": errors.join("\n")}));
+        ui.json(&json!({"events": [], "error": failure.why()}));
     }
     result
 }
 
-fn read(manifest: &std::path::Path, given: &Given, host: &Host) -> Result<(Plan, Host), Failure> {
+/// A manifest that was read, and what it is run with.
+struct Read {
+    plan: Plan,
+    host: Host,
+    exchange: Option<Arc<dyn Exchange>>,
+}
+
+fn read(manifest: &std::path::Path, given: &Given, host: &Host) -> Result<Read, Failure> {
     let source = Source::file(manifest).map_err(|error| {
         let failure = Failure::from_error(Exit::Usage, &error);
         if error.is_not_found() { failure.hint("check the path, relative to the directory you are in") } else { failure }
@@ -131,12 +139,12 @@ fn read(manifest: &std::path::Path, given: &Given, host: &Host) -> Result<(Plan,
     let inputs = given.inputs(&host)?;
     let plan =
         engine::plan_manifest(&source, &inputs, &host).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
-    Ok((plan, host))
+    Ok(Read { plan, host, exchange: inputs.exchange })
 }
 
 fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
-    let (plan, host) = read(&args.manifest, &args.given, &local::host())?;
-    for warning in plan.warnings.iter().chain(&plan.unreadable) {
+    let Read { plan, host, exchange } = read(&args.manifest, &args.given, &local::host())?;
+    for warning in &plan.unreadable {
         ui.warn(warning);
     }
     if args.render {
@@ -154,6 +162,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         run_id: host.new_id(),
         node: None,
         permit: None,
+        registrar: exchange.filter(|_| args.register),
     };
     if let (OutputFormat::Text, Some(message), false) = (args.output, &plan.pre_message, args.brief) {
         ui.line(format_args!("{message}\n"));
@@ -169,6 +178,10 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
             ui.flush();
         }
     });
+    let unpublished: usize = plan.resources.iter().map(|planned| planned.common.register_when_stable.len()).sum();
+    if unpublished > 0 && !args.register && !args.noop && !args.brief {
+        ui.say(format_args!("{unpublished} registrations were not published; --register does, and so does an agent"));
+    }
     match args.output {
         OutputFormat::Text => {
             if let (Some(message), 0, false) = (&plan.post_message, report.summary.total_errors, args.brief) {

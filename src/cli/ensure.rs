@@ -107,6 +107,7 @@ impl How {
             run_id: host.new_id(),
             node: None,
             permit: None,
+            registrar: None,
         }
     }
 }

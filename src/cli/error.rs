@@ -71,6 +71,11 @@ impl Failure {
         self
     }
 
+    /// Everything that is wrong, as one text.
+    pub fn why(&self) -> String {
+        self.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
     /// Prints it and gives the exit.
     pub fn report(&self, ui: &mut Ui) -> Exit {
         for diagnostic in &self.diagnostics {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
@@ -11,12 +12,15 @@ use crate::diag::Diagnostic;
 use crate::engine::{Inputs, Report};
 use crate::host::{Cancel, Host, fs};
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{RunOutcome, merge};
+use crate::model::{Exchange, RunOutcome, merge};
+use crate::registry::Registry;
 use crate::store::{DirectorySession, MemorySession, Session};
 use crate::template::Scope;
+use crate::wire::registration;
 use crate::yaml::Document;
 use crate::{data, facts};
 
+use super::connection::Connection;
 use super::error::{Exit, Failure};
 use super::ui::Ui;
 
@@ -45,6 +49,12 @@ pub struct Given {
     /// in this directory when there is one.
     #[arg(long = "data", alias = "hiera", value_name = "FILE", env = "CCM_HIERA_DATA", global = true)]
     pub data: Option<PathBuf>,
+    /// The server that templates may ask.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// The stream of registrations.
+    #[arg(short = 'R', long = "registration", value_name = "STREAM", default_value = registration::STREAM, global = true)]
+    pub registration: String,
 }
 
 /// The machine, as commands on it see it.
@@ -86,6 +96,13 @@ impl Given {
         Ok(Value::Object(added))
     }
 
+    /// The bus, connected when something first asks for it.
+    fn exchange(&self) -> Arc<dyn Exchange> {
+        let connection = self.connection.clone();
+        let settings = move || connection.settings().map_err(|failure| failure.why());
+        Arc::new(Registry::to(settings, self.registration.clone()))
+    }
+
     /// What templates may use: the facts of the host, gathered when first asked for, the environment, the data.
     ///
     /// # Errors
@@ -101,6 +118,7 @@ impl Given {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect::<BTreeMap<_, _>>();
         let mut inputs = Inputs::new(gather, environ, None);
+        inputs.exchange = Some(self.exchange());
         if let Some(file) = &self.data {
             inputs.data = Some(resolve_data(file, &inputs.restricted())?);
         }

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod apply;
+pub mod connection;
 pub mod demo;
 pub mod doc;
 pub mod ensure;
@@ -13,6 +14,7 @@ pub mod fleet;
 pub mod key;
 pub mod local;
 pub mod properties;
+pub mod registration;
 pub mod render;
 pub mod schemas;
 pub mod session;
@@ -47,6 +49,8 @@ enum Command {
     Facts(facts::Facts),
     #[command(subcommand)]
     Session(session::Sessions),
+    #[command(alias = "reg")]
+    Registration(registration::RegistrationArgs),
     Doc(doc::Doc),
     Schema(doc::Schema),
     Demo(demo::DemoArgs),
@@ -83,6 +87,7 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Status(args) => status::status(&args, ui),
         Command::Facts(args) => facts::facts(&args, ui),
         Command::Session(command) => session::session(&command, ui),
+        Command::Registration(args) => registration::run(args, ui),
         Command::Doc(args) => doc::doc(&args, ui),
         Command::Schema(args) => doc::schema(&args, ui),
         Command::Agent(command) => agent::agent(&command, ui),

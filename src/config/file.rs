@@ -46,6 +46,9 @@ pub struct AgentFile {
     /// How much is logged.
     #[serde(default)]
     pub log: Level,
+    /// Service registrations.
+    #[serde(default)]
+    pub registration: Registration,
     /// The connection.
     pub nats: Nats,
     /// Whom the node obeys.
@@ -75,6 +78,42 @@ pub enum Publish {
     Changes,
     /// Every one, also of resources that are as wanted.
     All,
+}
+
+/// What becomes of the service registrations of resources (`register_when_stable`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Registration {
+    /// Whether and how they are published.
+    pub publish: PublishRegistrations,
+    /// The stream that keeps them, for publishing and for `registrations()`.
+    pub stream: String,
+}
+
+impl Default for Registration {
+    fn default() -> Self {
+        Self { publish: PublishRegistrations::Off, stream: "REGISTRATION".to_owned() }
+    }
+}
+
+impl Registration {
+    /// True when they are published in some way.
+    pub fn is_published(&self) -> bool {
+        self.publish != PublishRegistrations::Off
+    }
+}
+
+/// Whether and how service registrations are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PublishRegistrations {
+    /// Not at all.
+    #[default]
+    Off,
+    /// Into the stream, acknowledged; one that is not taken fails its resource.
+    Jetstream,
+    /// To whoever listens at that moment.
+    Nats,
 }
 
 /// How much is logged.

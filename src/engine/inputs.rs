@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::host::{Host, fs};
 use crate::manifest::MAX_MANIFEST;
+use crate::model::Exchange;
 use crate::template::{Reader, Scope};
 
 /// Gives the facts of the host.
@@ -21,6 +22,8 @@ pub struct Inputs {
     pub environ: BTreeMap<String, String>,
     /// Data merged over the manifest's own.
     pub data: Option<Value>,
+    /// What `kvGet` and `registrations` ask; they fail when none.
+    pub exchange: Option<Arc<dyn Exchange>>,
 }
 
 impl Inputs {
@@ -31,7 +34,7 @@ impl Inputs {
         data: Option<Value>,
     ) -> Self {
         let known = OnceLock::new();
-        Self { facts: Arc::new(move || known.get_or_init(&gather).clone()), environ, data }
+        Self { facts: Arc::new(move || known.get_or_init(&gather).clone()), environ, data, exchange: None }
     }
 
     /// The scope in which data is resolved: facts only.
@@ -41,7 +44,11 @@ impl Inputs {
 
     /// The scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
-        Scope::new(Arc::clone(&self.facts), data, self.environ.clone()).with_reader(reader(host))
+        let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone()).with_reader(reader(host));
+        match &self.exchange {
+            Some(exchange) => scope.with_exchange(Arc::clone(exchange)),
+            None => scope,
+        }
     }
 }
 

@@ -28,8 +28,6 @@ pub struct Plan {
     pub post_message: Option<String>,
     /// Which manifest it is of; none for a single resource.
     pub manifest: Option<ManifestId>,
-    /// What is not wrong but should be known.
-    pub warnings: Vec<Diagnostic>,
     /// Expressions in late properties that can't be read: their resources fail when they are reached.
     pub unreadable: Vec<Diagnostic>,
     pub(super) scope: Scope,
@@ -73,7 +71,6 @@ impl Plan {
             pre_message: None,
             post_message: None,
             manifest: None,
-            warnings: Vec::new(),
             unreadable: Vec::new(),
             scope,
             inputs: inputs.clone(),
@@ -172,7 +169,6 @@ fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool
         let number = declaration.number;
         match plan_resource(declaration, &plan.document, &plan.scope) {
             Ok(planned) => {
-                plan.warnings.extend(warnings(&planned, &plan.document));
                 let unreadable = unreadable(&planned, &plan.document, &plan.scope);
                 plan.unreadable.extend(unreadable);
                 plan.resources.push(planned);
@@ -331,12 +327,6 @@ fn refused(declaration: &Declaration, document: &Document, error: DecodeError) -
     let mut diagnostic = declaration.diagnose(document, error.property.as_deref(), error.message);
     diagnostic.hint = error.hint;
     diagnostic
-}
-
-fn warnings(planned: &Planned, document: &Document) -> Option<Diagnostic> {
-    planned.common.register_when_stable.as_ref()?;
-    let message = format!("{}: register_when_stable has no effect: this version publishes no registrations", planned.reference());
-    Some(planned.declaration.diagnose(document, Some("register_when_stable"), message))
 }
 
 fn message(plan: &Plan, key: &str, text: Option<String>, errors: &mut Vec<Diagnostic>) -> Option<String> {

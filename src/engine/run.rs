@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::diag::chain;
 use crate::host::Host;
 use crate::model::summary::Tally;
-use crate::model::{NodeId, RunOutcome, Summary, TransactionEvent};
+use crate::model::{Exchange, NodeId, RunOutcome, Summary, TransactionEvent};
 use crate::resource::Providers;
 use crate::store::Session;
 
@@ -48,6 +48,8 @@ pub struct Settings {
     pub node: Option<NodeId>,
     /// What the host lets be done; everything when none.
     pub permit: Option<Arc<dyn Permit>>,
+    /// Publishes registrations; nobody does when none.
+    pub registrar: Option<Arc<dyn Exchange>>,
 }
 
 /// How a run went.

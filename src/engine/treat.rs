@@ -95,6 +95,7 @@ impl Treatment<'_> {
         }
         if !event.skipped {
             self.check_health(&mut event);
+            self.register(&mut event);
         }
         event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         event
@@ -269,6 +270,16 @@ impl Treatment<'_> {
             event.health_check.push(result);
         }
         event.health_check_only = self.settings.health_check_only;
+    }
+
+    /// Tells others where the service is, once it is as wanted and well; also in runs of checks only, to keep it alive.
+    fn register(&self, event: &mut TransactionEvent) {
+        let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
+        for entry in &self.planned.common.register_when_stable {
+            if let Err(why) = registrar.register(entry) {
+                self.fail(event, format!("could not register {} of {}: {why}", entry.service, entry.cluster));
+            }
+        }
     }
 
     fn fail(&self, event: &mut TransactionEvent, why: String) {

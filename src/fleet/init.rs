@@ -40,6 +40,7 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
         allow_direct: true,
         dedupe_window: DEDUPE,
         replicas: retention.replicas,
+        ..StreamSpec::default()
     };
     vec![
         spec("JOBS", subjects.all_jobs().to_string(), Some(retention.jobs), Some(retention.max_bytes), None),

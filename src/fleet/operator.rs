@@ -56,13 +56,7 @@ impl Operator {
     /// # Errors
     /// Everything that is wrong or missing.
     pub fn new(given: Given, written: Option<(&str, &Path)>) -> Result<Self, Vec<Diagnostic>> {
-        let (file, directory) = match written {
-            Some((text, path)) => {
-                let name = path.display().to_string();
-                (Document::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned())
-            }
-            None => (OperatorFile::default(), PathBuf::new()),
-        };
+        let (file, directory) = read(written)?;
         let one = |diagnostic| vec![diagnostic];
         let fleet = given.fleet.or(file.fleet).ok_or_else(|| {
             one(Diagnostic::new("which fleet is not said").hint("use --fleet NAME, or set `fleet` in operator.toml"))
@@ -72,23 +66,43 @@ impl Operator {
             return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
         }
         let keys = if given.keys.is_empty() { file.keys.iter().map(|key| directory.join(key)).collect() } else { given.keys };
-        let mut bus =
-            BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
-        if let Some(nats) = file.nats {
-            bus.servers.clone_from(&nats.servers);
-            bus.credentials = credentials(&nats, &directory).map_err(one)?;
-            bus.tls = nats.tls.map(|tls| Tls {
-                ca: tls.ca.map(|path| directory.join(path)),
-                cert: tls.cert.map(|path| directory.join(path)),
-                key: tls.key.map(|path| directory.join(path)),
-                required: tls.required,
-            });
-        }
-        if let Some(server) = given.server {
-            bus.servers = server.split(',').map(|url| url.trim().to_owned()).collect();
-        }
+        let bus = bus(given.server.as_deref(), file.nats, &directory).map_err(one)?;
         Ok(Self { fleet, keys, bus })
     }
+}
+
+/// How to reach the bus, for who asks no fleet. What is given wins over what `written` says, as for [`Operator::new`].
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn connection(server: Option<&str>, written: Option<(&str, &Path)>) -> Result<BusSettings, Vec<Diagnostic>> {
+    let (file, directory) = read(written)?;
+    bus(server, file.nats, &directory).map_err(|wrong| vec![wrong])
+}
+
+fn read(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), Vec<Diagnostic>> {
+    let Some((text, path)) = written else { return Ok((OperatorFile::default(), PathBuf::new())) };
+    let name = path.display().to_string();
+    Ok((Document::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned()))
+}
+
+fn bus(server: Option<&str>, nats: Option<file::Nats>, directory: &Path) -> Result<BusSettings, Diagnostic> {
+    let mut bus =
+        BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
+    if let Some(nats) = nats {
+        bus.servers.clone_from(&nats.servers);
+        bus.credentials = credentials(&nats, directory)?;
+        bus.tls = nats.tls.map(|tls| Tls {
+            ca: tls.ca.map(|path| directory.join(path)),
+            cert: tls.cert.map(|path| directory.join(path)),
+            key: tls.key.map(|path| directory.join(path)),
+            required: tls.required,
+        });
+    }
+    if let Some(server) = server {
+        bus.servers = server.split(',').map(|url| url.trim().to_owned()).collect();
+    }
+    Ok(bus)
 }
 
 fn credentials(nats: &file::Nats, directory: &Path) -> Result<Option<Credentials>, Diagnostic> {

@@ -8,6 +8,7 @@ pub mod ensure;
 pub mod event;
 pub mod id;
 pub mod merge;
+pub mod registration;
 pub mod secret;
 pub mod summary;
 
@@ -16,5 +17,6 @@ pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
 pub use merge::{deep_merge, shallow_merge};
+pub use registration::{Exchange, Registration};
 pub use secret::Secret;
 pub use summary::{ApplyState, RunOutcome, Summary};

@@ -2,9 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use crate::model::{ResourceRef, Span};
+use crate::model::{Registration, ResourceRef, Span};
 
 use super::Invalid;
 use super::text;
@@ -31,9 +30,9 @@ pub struct Common {
     /// Checks that run after the resource; one that is not OK fails it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health_checks: Vec<HealthCheck>,
-    /// Service registrations to publish once the resource is as wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub register_when_stable: Option<Vec<Map<String, Value>>>,
+    /// Service registrations to publish once the resource is as wanted and its health checks are OK.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub register_when_stable: Vec<Registration>,
 }
 
 /// Expressions that decide whether a resource is managed: `if` and not `unless`.
@@ -103,7 +102,7 @@ impl Common {
         &["alias", "provider", "require", "subscribe", "control", "health_checks", "register_when_stable"];
 
     /// Those of the keys whose text is no template: references and expressions.
-    pub const LITERAL: &'static [&'static str] = &["require", "control", "register_when_stable"];
+    pub const LITERAL: &'static [&'static str] = &["require", "control"];
 
     /// What is required, as references.
     ///

@@ -2,7 +2,7 @@
 //!
 //! Pure: facts come from a function that is called at most once, files through a [`Reader`].
 //! A text is resolved once; what a value brings in is never evaluated. `scan` finds the
-//! expressions, `expr` runs them, `lookup` walks paths, `text` prints values, `jet` renders the
+//! expressions, `expr` runs them, `lookup` walks paths, `text` prints values, `remote` asks the bus, `jet` renders the
 //! other template language that manifests use. Neighbours: `data` resolves with a restricted
 //! [`Scope`], `manifest` and `engine` with a full one.
 
@@ -10,6 +10,7 @@ mod expr;
 mod jet;
 mod lex;
 mod lookup;
+mod remote;
 mod rewrite;
 mod scan;
 mod text;
@@ -20,6 +21,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::{Map, Value};
+
+use crate::model::Exchange;
 
 use self::expr::{Compiled, Function, Outcome};
 use self::rewrite::{Names, Root};
@@ -37,7 +40,7 @@ pub type Gather = Arc<dyn Fn() -> Value + Send + Sync>;
 const MAX_DEPTH: usize = 16;
 
 /// Functions of a full scope, besides those of the language.
-const FUNCTIONS: &[&str] = &["lookup", "readFile", "file", "template", "jet"];
+const FUNCTIONS: &[&str] = &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations", remote::PROMETHEUS];
 /// Functions of a restricted scope.
 const RESTRICTED_FUNCTIONS: &[&str] = &["lookup"];
 
@@ -133,6 +136,7 @@ struct Parts {
     data: Arc<Value>,
     environ: Arc<Value>,
     reader: Option<Reader>,
+    exchange: Option<Arc<dyn Exchange>>,
     restricted: bool,
 }
 
@@ -154,6 +158,7 @@ impl Scope {
             data: Arc::new(data),
             environ: Arc::new(Value::Object(environ)),
             reader: None,
+            exchange: None,
             restricted: false,
         })
     }
@@ -166,6 +171,7 @@ impl Scope {
             data: Arc::new(Value::Null),
             environ: Arc::new(Value::Null),
             reader: None,
+            exchange: None,
             restricted: true,
         })
     }
@@ -174,6 +180,12 @@ impl Scope {
     #[must_use]
     pub fn with_reader(self, reader: Reader) -> Self {
         Self::of(Parts { reader: Some(reader), ..self.inner.parts.clone() })
+    }
+
+    /// The same scope, with the bus.
+    #[must_use]
+    pub fn with_exchange(self, exchange: Arc<dyn Exchange>) -> Self {
+        Self::of(Parts { exchange: Some(exchange), ..self.inner.parts.clone() })
     }
 
     fn of(parts: Parts) -> Self {
@@ -396,6 +408,11 @@ impl Inner {
         reader(path).map_err(|why| format!("failed to read file \"{path}\": {why}"))
     }
 
+    fn remote(&self, function: &str) -> Result<&dyn Exchange, String> {
+        let missing = || format!("{function} function not available: no NATS server is given");
+        self.parts.exchange.as_deref().ok_or_else(missing)
+    }
+
     fn read_file(&self, args: &[Value]) -> Result<Value, String> {
         let [Value::String(path)] = args else { return Err("readFile requires a string argument".to_owned()) };
         self.read(path).map(Value::String)
@@ -437,12 +454,17 @@ fn deeper(depth: usize) -> Result<usize, String> {
 /// The functions of a scope. They hold it weakly: it holds them.
 fn functions(scope: &Weak<Inner>) -> Vec<(&'static str, Function)> {
     type Call = fn(&Arc<Inner>, &[Value], usize) -> Result<Value, String>;
-    let calls: [(&'static str, Call); 5] = [
+    let calls: [(&'static str, Call); 8] = [
         ("lookup", |inner, args, _| inner.lookup(args)),
         ("readFile", |inner, args, _| inner.read_file(args)),
         ("file", |inner, args, _| inner.read_file(args)),
         ("template", Inner::template),
         ("jet", Inner::jet),
+        ("kvGet", |inner, args, _| inner.remote("kvGet").and_then(|exchange| remote::value(exchange, args))),
+        ("registrations", |inner, args, _| {
+            inner.remote("registrations").and_then(|exchange| remote::registrations(exchange, args))
+        }),
+        (remote::PROMETHEUS, |_, args, _| remote::prometheus(args)),
     ];
     let bind = |(name, call): (&'static str, Call)| {
         let scope = scope.clone();

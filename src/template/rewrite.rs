@@ -12,6 +12,7 @@
 use crate::diag::did_you_mean;
 
 use super::lex::{self, Kind, Token};
+use super::remote::PROMETHEUS;
 
 /// The longest expression, in bytes.
 const MAX_SOURCE: usize = 16 << 10;
@@ -104,7 +105,7 @@ const BUILTINS: &[&str] = &[
     "values",
 ];
 
-/// Functions that manifests elsewhere call, and that nothing here answers.
+/// Functions that are not there in every scope.
 const UNAVAILABLE: &[&str] = &["kvGet", "registrations", "secret"];
 
 /// Words between two values.
@@ -424,6 +425,11 @@ impl<'t> Rewriter<'_, 't> {
             "{" => self.open(Bracket::Block, "{".to_owned(), offset)?,
             ")" | "]" | "}" => self.close(sign, offset)?,
             "." if !self.after_value => self.emit("#.", offset),
+            // The one method that manifests call: a function of what stands before it.
+            "." if matches!(self.peek(0), Some(Kind::Name(PROMETHEUS))) => {
+                self.operators += 1;
+                self.emit("|", offset);
+            }
             "." | "?." => {
                 self.operators += 1;
                 self.emit(sign, offset);

@@ -148,7 +148,7 @@ fn errors_show_the_expression_and_its_place() {
         ("{{ upper( }}", "expr compile error for 'upper(': a bracket is not closed"),
         ("{{ 1 2 }}", "unexpected '2'"),
         ("{{ }}", "expr compile error for '': the expression is empty"),
-        ("{{ kvGet('a', 'b') }}", "the function kvGet is not available"),
+        ("{{ kvGet('a', 'b') }}", "kvGet function not available"),
         ("{{ Data.name + 1 }}", "in 'Data.name + 1'"),
         ("{{ 1..99999999999 }}", "longer than"),
     ]);

@@ -121,9 +121,11 @@ impl Message {
 
 /// Header that makes a stored publish idempotent within the stream's window.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+/// Header that says how long the server keeps a message (NATS ADR-43).
+pub const MESSAGE_TTL: &str = "Nats-TTL";
 
 /// A stream as it should be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamSpec {
     /// Its name.
     pub name: String,
@@ -141,6 +143,10 @@ pub struct StreamSpec {
     pub dedupe_window: Duration,
     /// On how many servers of a cluster.
     pub replicas: usize,
+    /// A message may replace all others of its subject, and none can be deleted one by one.
+    pub latest_only: bool,
+    /// Messages may have a life of their own (servers from 2.11 on); for how long a marker says that one has ended.
+    pub markers: Option<Duration>,
 }
 
 /// What making something exist came to.
@@ -163,6 +169,8 @@ pub enum From {
     New,
     /// With the first one stored at or after this time.
     Since(Timestamp),
+    /// With the last one of each subject.
+    Latest,
 }
 
 /// The state of the connection, for whoever must act when it comes back.
@@ -257,9 +265,13 @@ impl TransportError {
 
 /// Whether a server of this version is new enough. A version that can't be read is not.
 fn is_supported(version: &str) -> bool {
+    is_at_least(version, OLDEST_SERVER)
+}
+
+fn is_at_least(version: &str, oldest: (u64, u64)) -> bool {
     let mut numbers = version.split(['.', '-']).map(str::parse::<u64>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= OLDEST_SERVER,
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= oldest,
         _ => false,
     }
 }

@@ -1,10 +1,11 @@
 //! The NATS client behind [`Bus`]: the connection and plain messages. `streams.rs` has JetStream,
-//! `objects.rs` the object store, `link.rs` what happens to the connection itself, `reason.rs` why there is none.
+//! `objects.rs` the object store, `values.rs` single messages by their subject, `link.rs` what happens to the connection itself, `reason.rs` why there is none.
 
 mod link;
 mod objects;
 mod reason;
 mod streams;
+mod values;
 
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,14 @@
 //! Message formats and subjects: pure functions over bytes.
 //!
 //! `command.rs` is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
-//! answer and publish, `bundle.rs` the trust bundle, `subject.rs` every subject there is, `json.rs`
-//! the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
+//! answer and publish, `bundle.rs` the trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of
+//! service registrations, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
 
 pub mod bundle;
 pub mod command;
 pub mod envelope;
 pub mod json;
+pub mod registration;
 pub mod report;
 pub mod subject;
 

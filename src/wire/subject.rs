@@ -1,4 +1,4 @@
-//! Every subject there is. No other module puts one together.
+//! Every subject of a fleet. No other module puts one together; `registration.rs` has those that the Go system defined.
 
 use std::fmt;
 
@@ -16,6 +16,10 @@ pub const PREFIX: &str = "ensign.v1";
 pub struct Subject(String);
 
 impl Subject {
+    pub(super) fn of(text: String) -> Self {
+        Self(text)
+    }
+
     /// The subject as NATS has it.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -19,6 +19,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("store", 2),
     ("transport", 2),
     ("engine", 3),
+    ("registry", 3),
     ("agent", 4),
     ("fleet", 4),
     ("cli", 5),

@@ -21,6 +21,7 @@ fn spec(name: &str, subject: &str) -> StreamSpec {
         allow_direct: true,
         dedupe_window: Duration::from_secs(60),
         replicas: 1,
+        ..StreamSpec::default()
     }
 }
 

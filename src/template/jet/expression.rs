@@ -1,6 +1,7 @@
 //! Expressions of Jet, put into those of minijinja.
 
 use super::super::lex::{Kind, Token};
+use super::super::remote::PROMETHEUS;
 
 /// The deepest nesting of an expression.
 const MAX_DEPTH: usize = 48;
@@ -193,6 +194,12 @@ impl<'a, 't> Reader<'a, 't> {
             if self.take(".") {
                 let Some(Kind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
                 self.at += 1;
+                // The one method that templates call.
+                if *name == PROMETHEUS && self.take("(") {
+                    self.want(")")?;
+                    code = Code::of(format!("{PROMETHEUS}({})", code.code));
+                    continue;
+                }
                 code = member(code, name);
             } else if self.take("[") {
                 code = self.index(code)?;

@@ -16,13 +16,13 @@ use serde_json::Value;
 
 use super::expr::Sight;
 use super::rewrite::Root;
-use super::{Inner, text};
+use super::{Inner, remote, text};
 
 /// What rendering may cost; a step of a loop over a list costs about ten.
 const FUEL: u64 = 5_000_000;
 
 /// The functions that look at the scope.
-const SCOPED: &[&str] = &["lookup", "readFile", "file", "template"];
+const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "kvGet", "registrations"];
 
 /// Renders a template; the error says what went wrong.
 pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), depth: usize) -> Result<String, String> {
@@ -37,6 +37,7 @@ pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), d
     for (name, function) in functions::TABLE.iter().chain(functions::INTERNAL) {
         environment.add_function(*name, move |args: Rest<Item>| answer(function(&values(&args)?)));
     }
+    environment.add_function(remote::PROMETHEUS, |list: Item| answer(remote::prometheus(&[value(&list)?])));
     // The name of what is shown comes along, for the error when there is nothing.
     environment.add_function("show", |item: Item, name: String| match value(&item)? {
         Value::Null => Err(failure(format!("missing key '{name}' in environment"))),
@@ -62,6 +63,8 @@ pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), d
             answer(match *name {
                 "lookup" => scope.lookup(&args),
                 "template" => scope.template(&args, depth),
+                "kvGet" => scope.remote(name).and_then(|exchange| remote::value(exchange, &args)),
+                "registrations" => scope.remote(name).and_then(|exchange| remote::registrations(exchange, &args)),
                 _ => scope.read_file(&args),
             })
         });
@@ -176,7 +179,7 @@ mod tests {
             ("[[ range data.port ]][[ end ]]", "nothing to range over"),
             ("a\n[[ nosuch ]]", "line 2: unknown name nosuch"),
             ("[[ nosuch(1) ]]", "line 1: unknown name nosuch"),
-            ("[[ kvGet(\"a\", \"b\") ]]", "unknown name kvGet"),
+            ("[[ kvGet(\"a\", \"b\") ]]", "kvGet function not available"),
             ("[[ if data.on ]]x", "line 1: if without end"),
             ("x[[ end ]]", "line 1: end without a beginning"),
             ("[[ else ]]", "else without if or range"),

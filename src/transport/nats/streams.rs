@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::super::{Cause, Ensured, From, Message, StreamSpec, TransportError};
+use super::super::{Cause, Ensured, From, Message, StreamSpec, TransportError, is_at_least};
 use super::{ANSWER, Bus, header_map, message};
 
 impl Bus {
@@ -42,7 +42,12 @@ impl Bus {
         Ok(ack.await.map_err(failed)?.sequence)
     }
 
-    fn has_jetstream(&self) -> bool {
+    /// Whether the server lets messages have a life of their own (`Nats-TTL`, NATS ADR-43).
+    pub fn has_message_ttl(&self) -> bool {
+        self.server_version().is_some_and(|version| is_at_least(&version, (2, 11)))
+    }
+
+    pub(super) fn has_jetstream(&self) -> bool {
         self.client.try_server_info().is_some_and(|info| info.jetstream)
     }
 
@@ -75,6 +80,8 @@ impl Bus {
     /// # Errors
     /// When JetStream is not available or refuses.
     pub async fn ensure_stream(&self, spec: &StreamSpec) -> Result<Ensured, TransportError> {
+        // Older servers take what they do not know, and forget it.
+        let spec = &StreamSpec { markers: spec.markers.filter(|_| self.has_message_ttl()), ..spec.clone() };
         let existing = match self.jetstream.get_stream(&spec.name).await {
             Ok(stream) => Some(stream.cached_info().config.clone()),
             Err(error) => {
@@ -97,7 +104,7 @@ impl Bus {
         Ok(Ensured::Updated(changes))
     }
 
-    async fn stream(&self, name: &str) -> Result<jetstream::stream::Stream, TransportError> {
+    pub(super) async fn stream(&self, name: &str) -> Result<jetstream::stream::Stream, TransportError> {
         match self.jetstream.get_stream(name).await {
             Ok(stream) => Ok(stream),
             Err(error) => {
@@ -141,6 +148,7 @@ impl Bus {
     pub async fn follow(&self, stream: &str, filter: &str, from: From) -> Result<Feed, TransportError> {
         let (policy, first) = match from {
             From::Beginning => (DeliverPolicy::All, 0),
+            From::Latest => (DeliverPolicy::LastPerSubject, 0),
             From::New => {
                 let first = self.stream(stream).await?.cached_info().state.last_sequence + 1;
                 (DeliverPolicy::ByStartSequence { start_sequence: first }, first)
@@ -265,6 +273,10 @@ fn bring_to(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
     config.allow_direct = spec.allow_direct;
     set("dedupe_window", format!("{:?}", config.duplicate_window), format!("{:?}", spec.dedupe_window));
     config.duplicate_window = spec.dedupe_window;
+    set("latest_only", config.allow_rollup.to_string(), spec.latest_only.to_string());
+    (config.allow_rollup, config.deny_delete) = (spec.latest_only, spec.latest_only);
+    set("markers", format!("{:?}", config.subject_delete_marker_ttl), format!("{:?}", spec.markers));
+    (config.allow_message_ttl, config.subject_delete_marker_ttl) = (spec.markers.is_some(), spec.markers);
     set("replicas", config.num_replicas.to_string(), spec.replicas.to_string());
     config.num_replicas = spec.replicas;
     changes
@@ -287,6 +299,7 @@ mod tests {
             allow_direct: true,
             dedupe_window: Duration::from_secs(60),
             replicas: 1,
+            ..StreamSpec::default()
         };
         let mut config = Config::default();
         bring_to(&mut config, &spec);

@@ -68,6 +68,7 @@ impl Fleet {
                 allow_direct: true,
                 dedupe_window: Duration::from_secs(120),
                 replicas: 1,
+                ..StreamSpec::default()
             };
             bus.ensure_stream(&spec).await.unwrap();
         }

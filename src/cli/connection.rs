@@ -1,0 +1,75 @@
+//! The way to a NATS server, for every command that asks one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::diag::{Diagnostic, chain};
+use crate::fleet::operator;
+use crate::host::fs;
+use crate::transport::{BusSettings, TransportError};
+
+use super::error::{Exit, Failure};
+
+/// The longest operator.toml.
+const CONFIG_MAX: u64 = 1 << 20;
+
+/// Which server, and how to log in there.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Connection {
+    /// The NATS server; several with commas.
+    #[arg(long, global = true, env = "NATS_URL", value_name = "URL")]
+    pub nats: Option<String>,
+    /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
+    #[arg(long, global = true, env = "ENSIGN_OPERATOR", value_name = "FILE")]
+    pub operator: Option<PathBuf>,
+}
+
+impl Connection {
+    /// The text of `operator.toml` and where it is, when there is one.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn written(&self) -> Result<Option<(String, PathBuf)>, Failure> {
+        let path = match &self.operator {
+            Some(path) => Some(path.clone()),
+            None => default_config().filter(|path| path.is_file()),
+        };
+        let Some(path) = path else { return Ok(None) };
+        let text = fs::read_text(&path, CONFIG_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        Ok(Some((text, path)))
+    }
+
+    /// How to reach the bus.
+    ///
+    /// # Errors
+    /// When `operator.toml` can't be read, or is wrong.
+    pub fn settings(&self) -> Result<BusSettings, Failure> {
+        let written = self.written()?;
+        let written = written.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
+        operator::connection(self.nats.as_deref(), written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+    }
+}
+
+fn default_config() -> Option<PathBuf> {
+    let home = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = home("XDG_CONFIG_HOME").or_else(|| home("HOME").map(|home| home.join(".config")))?;
+    Some(config.join("ensign/operator.toml"))
+}
+
+/// What went wrong on the bus, with what to do about it. Nothing was decided: the work is incomplete.
+pub fn failure(error: &TransportError) -> Failure {
+    let diagnostic = Diagnostic::new(chain(error));
+    let hint = match error {
+        TransportError::Connect { .. } => "is the server running, and may we in? --nats URL or NATS_URL says where it is",
+        TransportError::NoStream(_) => {
+            "`ensign fleet init` makes the streams of a fleet, `ensign registration init` that of registrations"
+        }
+        TransportError::NoJetStream => "the server needs `jetstream {}` in its configuration",
+        TransportError::Url(..) => "write nats://host:4222 or tls://host:4222",
+        _ => return Failure::new(Exit::Incomplete, diagnostic),
+    };
+    let exit =
+        if matches!(error, TransportError::Url(..) | TransportError::Credentials(..)) { Exit::Usage } else { Exit::Incomplete };
+    Failure::new(exit, diagnostic.hint(hint))
+}

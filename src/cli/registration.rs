@@ -1,0 +1,300 @@
+//! `ensign registration`: services that hosts have told each other of.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::model::Span;
+use crate::model::registration::{Filter, Registration};
+use crate::registry::{self, Happened, RegistryError};
+use crate::transport::{Bus, Ensured, TransportError};
+use crate::wire::registration::STREAM;
+
+use super::connection::{self, Connection};
+use super::error::{Exit, Failure};
+use super::local::OutputFormat;
+use super::ui::{Tone, Ui};
+
+/// Where services are: what `register_when_stable` publishes.
+#[derive(Debug, Args)]
+pub struct RegistrationArgs {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+    /// The stream that keeps registrations.
+    #[arg(short = 'R', long, value_name = "STREAM", default_value = STREAM, global = true)]
+    registration: String,
+    /// How results are written to standard output.
+    #[arg(long, global = true, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make the stream that keeps registrations.
+    Init {
+        /// On how many servers of a cluster.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+        replicas: u8,
+        /// How long a registration without a life of its own is kept.
+        #[arg(long, value_name = "DURATION", default_value = "1m")]
+        max_age: Span,
+    },
+    /// Show what is registered.
+    #[command(alias = "q")]
+    Query(Which),
+    /// Show what is registered, and then what comes and goes.
+    Watch(Which),
+    /// Register a service.
+    #[command(alias = "c")]
+    Create {
+        #[command(flatten)]
+        identity: Identity,
+        /// Its priority, from 1 to 255.
+        #[arg(long, default_value_t = 100)]
+        priority: u8,
+        /// After how long it is gone: a duration or `never`.
+        #[arg(long, value_name = "DURATION", default_value = "30s")]
+        ttl: String,
+        /// Anything else about it. May be repeated.
+        #[arg(short = 'A', long = "annotation", value_name = "NAME=VALUE")]
+        annotations: Vec<String>,
+    },
+    /// Remove a registration.
+    #[command(alias = "delete")]
+    Rm {
+        #[command(flatten)]
+        identity: Identity,
+        /// Do not ask.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// Which registrations; `*` is all.
+#[derive(Debug, Args)]
+struct Which {
+    /// Of this cluster.
+    #[arg(default_value = "*")]
+    cluster: String,
+    /// With this protocol.
+    #[arg(default_value = "*")]
+    protocol: String,
+    /// Of this service.
+    #[arg(default_value = "*")]
+    service: String,
+    /// At this address.
+    #[arg(default_value = "*")]
+    address: String,
+}
+
+impl Which {
+    fn filter(&self) -> Result<Filter, Failure> {
+        Filter::of(&self.cluster, &self.protocol, &self.service, &self.address).map_err(Failure::usage)
+    }
+}
+
+/// One registration.
+#[derive(Debug, Args)]
+struct Identity {
+    /// Its cluster.
+    #[arg(long)]
+    cluster: String,
+    /// Its service.
+    #[arg(long)]
+    service: String,
+    /// Its protocol.
+    #[arg(long)]
+    protocol: String,
+    /// Its address.
+    #[arg(long)]
+    address: String,
+    /// Its port.
+    #[arg(long)]
+    port: u16,
+}
+
+impl Identity {
+    fn entry(&self, more: Value) -> Result<Registration, Failure> {
+        let Self { cluster, service, protocol, address, port } = self;
+        let mut entry = json!({
+            "cluster": cluster, "service": service, "protocol": protocol, "address": address, "port": port, "priority": 100
+        });
+        if let (Value::Object(entry), Value::Object(more)) = (&mut entry, more) {
+            entry.extend(more);
+        }
+        serde_json::from_value(entry).map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+/// `ensign registration`.
+///
+/// # Errors
+/// When what is given is wrong, or the server does not answer.
+pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+    // What can be wrong without a server is said without one.
+    let wanted = Wanted::of(args.command)?;
+    let settings = args.connection.settings()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    runtime.block_on(async {
+        let bus = Bus::connect(&settings).await.map_err(|error| connection::failure(&error))?;
+        let (stream, output) = (args.registration.as_str(), args.output);
+        let done = match wanted {
+            Wanted::Init(replicas, max_age) => init(&bus, stream, replicas, max_age, output, ui).await,
+            Wanted::Query(filter) => query(&bus, stream, &filter, output, ui).await,
+            Wanted::Watch(filter) => watch(&bus, stream, &filter, output, ui).await,
+            Wanted::Create(entry) => registry::publish(&bus, stream, &entry).await,
+            Wanted::Remove(entry) => remove(&bus, stream, &entry, ui).await,
+        };
+        done.map(|()| Exit::Done).map_err(|error| failure(&error, stream))
+    })
+}
+
+/// A command whose arguments are right.
+enum Wanted {
+    Init(usize, Span),
+    Query(Filter),
+    Watch(Filter),
+    Create(Registration),
+    Remove(Registration),
+}
+
+impl Wanted {
+    fn of(command: Command) -> Result<Self, Failure> {
+        Ok(match command {
+            Command::Init { replicas, max_age } => Self::Init(replicas.into(), max_age),
+            Command::Query(which) => Self::Query(which.filter()?),
+            Command::Watch(which) => Self::Watch(which.filter()?),
+            Command::Create { identity, priority, ttl, annotations } => {
+                let annotations = annotations.iter().map(|text| annotation(text)).collect::<Result<BTreeMap<_, _>, _>>()?;
+                Self::Create(identity.entry(json!({"priority": priority, "ttl": ttl, "annotations": annotations}))?)
+            }
+            Command::Rm { identity, force } => {
+                let entry = identity.entry(json!({}))?;
+                if !force && !confirmed(&entry)? {
+                    return Err(Failure::usage("nothing was removed"));
+                }
+                Self::Remove(entry)
+            }
+        })
+    }
+}
+
+fn annotation(text: &str) -> Result<(&str, &str), Failure> {
+    let parts = text.split_once(['=', ':']);
+    parts.ok_or_else(|| Failure::usage(format!("--annotation \"{text}\" has no value")).hint("write --annotation name=value"))
+}
+
+fn confirmed(entry: &Registration) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage("there is nobody to ask whether to remove it").hint("use --force"));
+    }
+    let Registration { cluster, service, protocol, address, port, .. } = entry;
+    let port = port.unwrap_or_default();
+    let mut asked = Ui::new();
+    asked.say(format_args!("Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}? [y/N]"));
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn failure(error: &RegistryError, stream: &str) -> Failure {
+    match error {
+        RegistryError::Bus(TransportError::NoStream(_)) => {
+            Failure::from_error(Exit::Incomplete, error).hint(format!("`ensign registration init` makes the stream {stream}"))
+        }
+        RegistryError::Bus(error) => connection::failure(error),
+        RegistryError::Entry { .. } => Failure::from_error(Exit::Failed, error),
+    }
+}
+
+async fn init(
+    bus: &Bus,
+    stream: &str,
+    replicas: usize,
+    max_age: Span,
+    output: OutputFormat,
+    ui: &mut Ui,
+) -> Result<(), RegistryError> {
+    let (word, changes) = match registry::init(bus, stream, replicas, max_age.get()).await? {
+        Ensured::Created => ("created", Vec::new()),
+        Ensured::Unchanged => ("unchanged", Vec::new()),
+        Ensured::Updated(changes) => ("updated", changes),
+    };
+    match output {
+        OutputFormat::Text if changes.is_empty() => ui.line(format_args!("{word:<10} {stream}")),
+        OutputFormat::Text => ui.line(format_args!("{word:<10} {stream}: {}", changes.join(", "))),
+        _ => ui.jsonl(&json!({"name": stream, "result": word, "changes": changes})),
+    }
+    if !bus.has_message_ttl() {
+        ui.say("this server is older than 2.11: a ttl of a single registration has no effect, the age of the stream has");
+    }
+    Ok(())
+}
+
+async fn query(bus: &Bus, stream: &str, filter: &Filter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
+    let mut found = registry::query(bus, stream, filter).await?;
+    // Stable: within a service by address and port.
+    found.sort_by(|a, b| (&a.cluster, &a.protocol, &a.service).cmp(&(&b.cluster, &b.protocol, &b.service)));
+    match output {
+        OutputFormat::Json => ui.json(&found),
+        OutputFormat::Jsonl => found.iter().for_each(|entry| ui.jsonl(entry)),
+        OutputFormat::Text if found.is_empty() => ui.say("no registrations match"),
+        OutputFormat::Text => found.iter().for_each(|entry| ui.line(shown(entry))),
+    }
+    Ok(())
+}
+
+/// `prod  http  web  10.0.0.1:80  priority 10  a=b`
+fn shown(entry: &Registration) -> String {
+    let Registration { cluster, protocol, service, address, port, priority, annotations, .. } = entry;
+    let place = match port {
+        Some(port) if address.contains(':') => format!("[{address}]:{port}"),
+        Some(port) => format!("{address}:{port}"),
+        None => address.clone(),
+    };
+    let more: Vec<String> = annotations.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let line = format!("{cluster:<12} {protocol:<8} {service:<16} {place:<24} priority {priority:<4} {}", more.join(" "));
+    line.trim_end().to_owned()
+}
+
+async fn watch(bus: &Bus, stream: &str, filter: &Filter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
+    let mut watch = registry::watch(bus, stream, filter).await?;
+    loop {
+        let next = tokio::select! {
+            // Safe to cancel: a feed loses no message.
+            next = watch.next() => next,
+            // Safe to cancel: a signal that did not come.
+            _ = tokio::signal::ctrl_c() => None,
+        };
+        let Some(happened) = next else { return Ok(()) };
+        match (happened?, output) {
+            (Happened::Registered(entry), OutputFormat::Text) => {
+                let sign = ui.paint(Tone::Good, "+");
+                ui.line(format_args!("{sign} {}", shown(&entry)));
+            }
+            (Happened::Removed([cluster, protocol, service, address]), OutputFormat::Text) => {
+                let sign = ui.paint(Tone::Bad, "-");
+                ui.line(format_args!("{sign} {cluster:<12} {protocol:<8} {service:<16} {address}"));
+            }
+            (Happened::Registered(entry), _) => ui.jsonl(&json!({"action": "register", "entry": entry})),
+            (Happened::Removed([cluster, protocol, service, address]), _) => {
+                let entry = json!({"cluster": cluster, "protocol": protocol, "service": service, "address": address});
+                ui.jsonl(&json!({"action": "remove", "entry": entry}));
+            }
+        }
+        ui.flush();
+    }
+}
+
+async fn remove(bus: &Bus, stream: &str, entry: &Registration, ui: &mut Ui) -> Result<(), RegistryError> {
+    if !registry::remove(bus, stream, entry).await? {
+        ui.say("there was no such registration");
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Answers for a run, which waits for them on its own thread.
+
+use std::sync::OnceLock;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::diag::chain;
+use crate::model::registration::Filter;
+use crate::model::{Exchange, Registration};
+use crate::transport::{Bus, BusSettings};
+
+/// How registrations are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Publish {
+    /// Into the stream, acknowledged.
+    Stored,
+    /// To whoever listens.
+    Announced,
+}
+
+/// The bus, for a run. A connection of its own is made when something first asks for it.
+pub struct Registry {
+    way: Way,
+    stream: String,
+    publish: Publish,
+}
+
+/// How to reach the bus; asked for once, when something first needs it.
+type Settings = Box<dyn Fn() -> Result<BusSettings, String> + Send + Sync>;
+
+enum Way {
+    /// Somebody else keeps the connection alive.
+    Shared(Handle, Bus),
+    Own {
+        settings: Settings,
+        opened: OnceLock<Result<(Runtime, Bus), String>>,
+    },
+}
+
+impl Registry {
+    /// Over a connection that `handle` drives. Must not be asked on a thread of that runtime that drives others.
+    pub fn over(handle: Handle, bus: Bus, stream: impl Into<String>, publish: Publish) -> Self {
+        Self { way: Way::Shared(handle, bus), stream: stream.into(), publish }
+    }
+
+    /// Over a connection of its own.
+    pub fn to(settings: impl Fn() -> Result<BusSettings, String> + Send + Sync + 'static, stream: impl Into<String>) -> Self {
+        let way = Way::Own { settings: Box::new(settings), opened: OnceLock::new() };
+        Self { way, stream: stream.into(), publish: Publish::Stored }
+    }
+
+    fn ask<T, E: std::error::Error + 'static>(&self, question: impl AsyncFnOnce(&Bus) -> Result<T, E>) -> Result<T, String> {
+        let (handle, bus) = match &self.way {
+            Way::Shared(handle, bus) => (handle, bus),
+            Way::Own { settings, opened } => {
+                let (runtime, bus) = opened.get_or_init(|| open(settings)).as_ref().map_err(Clone::clone)?;
+                (runtime.handle(), bus)
+            }
+        };
+        handle.block_on(question(bus)).map_err(|error| chain(&error))
+    }
+}
+
+fn open(settings: &Settings) -> Result<(Runtime, Bus), String> {
+    let settings = settings()?;
+    // A thread of its own answers the server while the run does something else.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| format!("could not start a thread for the connection: {error}"))?;
+    let bus = runtime.block_on(Bus::connect(&settings)).map_err(|error| chain(&error))?;
+    Ok((runtime, bus))
+}
+
+impl Exchange for Registry {
+    fn value(&self, bucket: &str, key: &str) -> Result<String, String> {
+        let bytes = self.ask(async |bus: &Bus| bus.value(bucket, key).await)?;
+        String::from_utf8(bytes).map_err(|_| format!("kv://{bucket}/{key} is no text"))
+    }
+
+    fn registrations(&self, filter: &Filter) -> Result<Vec<Registration>, String> {
+        self.ask(async |bus: &Bus| super::query(bus, &self.stream, filter).await)
+    }
+
+    fn register(&self, entry: &Registration) -> Result<(), String> {
+        self.ask(async |bus: &Bus| match self.publish {
+            Publish::Stored => super::publish(bus, &self.stream, entry).await,
+            Publish::Announced => super::announce(bus, entry).await,
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! What hosts tell each other over the bus: service registrations, and values of key-value buckets.
+//!
+//! Nothing here is signed: whoever may publish on the subjects can say anything. A registration is a hint where a service
+//! is, never a command. `exchange.rs` answers a run, which waits, from the bus, which does not. Neighbours:
+//! `wire::registration` has the subjects, `model::registration` the form, `transport` the bus.
+
+mod exchange;
+
+use std::time::Duration;
+
+use crate::model::Registration;
+use crate::model::registration::Filter;
+use crate::transport::{Bus, Ensured, Feed, From, MESSAGE_TTL, Message, StreamSpec, TransportError};
+use crate::wire::registration;
+
+pub use exchange::{Publish, Registry};
+
+/// Header of a marker: why the last message of its subject is gone.
+const MARKER: &str = "Nats-Marker-Reason";
+/// Header that makes a message replace all others of its subject.
+const ROLLUP: &str = "Nats-Rollup";
+/// Header that names the stream that is to store a message.
+const EXPECTED: &str = "Nats-Expected-Stream";
+
+/// A registration that can't be read, or that the bus does not take.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The bus.
+    #[error(transparent)]
+    Bus(#[from] TransportError),
+    /// What is stored is no registration.
+    #[error("the message on {subject} is no registration")]
+    Entry {
+        /// Where it was published.
+        subject: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Makes the stream exist that keeps registrations: the last of each subject, for `max_age`.
+///
+/// # Errors
+/// When JetStream is not available or refuses.
+pub async fn init(bus: &Bus, stream: &str, replicas: usize, max_age: Duration) -> Result<Ensured, RegistryError> {
+    let spec = StreamSpec {
+        name: stream.to_owned(),
+        subjects: vec![registration::all().to_string()],
+        max_age: Some(max_age),
+        max_bytes: None,
+        max_per_subject: Some(1),
+        allow_direct: true,
+        dedupe_window: max_age.min(Duration::from_secs(120)),
+        replicas,
+        latest_only: true,
+        markers: Some(max_age),
+    };
+    Ok(bus.ensure_stream(&spec).await?)
+}
+
+/// Publishes a registration into the stream, and waits until it is stored.
+///
+/// Its life (`ttl`) is left to the stream where the server knows no lives of single messages.
+///
+/// # Errors
+/// When it is not stored.
+pub async fn publish(bus: &Bus, stream: &str, entry: &Registration) -> Result<(), RegistryError> {
+    let ttl = entry.ttl.filter(|_| bus.has_message_ttl()).map(crate::model::registration::Ttl::header);
+    let mut headers = vec![(ROLLUP, "sub"), (EXPECTED, stream)];
+    headers.extend(ttl.as_deref().map(|ttl| (MESSAGE_TTL, ttl)));
+    bus.publish_stored(registration::subject(entry).as_str(), &headers, json(entry)?).await?;
+    Ok(())
+}
+
+/// Publishes a registration to whoever listens at this moment.
+///
+/// # Errors
+/// When there is no connection.
+pub async fn announce(bus: &Bus, entry: &Registration) -> Result<(), RegistryError> {
+    bus.publish(registration::subject(entry).as_str(), &[], json(entry)?).await?;
+    Ok(bus.flush_roundtrip().await?)
+}
+
+fn json(entry: &Registration) -> Result<Vec<u8>, RegistryError> {
+    serde_json::to_vec(entry).map_err(|source| RegistryError::Entry { subject: registration::subject(entry).to_string(), source })
+}
+
+/// The registrations that a filter lets through, by address and port.
+///
+/// # Errors
+/// When the stream is not there, or holds something else.
+pub async fn query(bus: &Bus, stream: &str, filter: &Filter) -> Result<Vec<Registration>, RegistryError> {
+    let messages = bus.last_per_subject(stream, registration::matching(filter).as_str()).await?;
+    let alive = messages.into_iter().filter(|message| message.header(MARKER).is_none());
+    let mut entries = alive.map(entry).collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
+    Ok(entries)
+}
+
+fn entry(message: Message) -> Result<Registration, RegistryError> {
+    Registration::from_json(&message.payload).map_err(|source| RegistryError::Entry { subject: message.subject, source })
+}
+
+/// Removes a registration; false when there was none.
+///
+/// # Errors
+/// When the stream is not there or refuses.
+pub async fn remove(bus: &Bus, stream: &str, entry: &Registration) -> Result<bool, RegistryError> {
+    Ok(bus.purge(stream, registration::subject(entry).as_str()).await? > 0)
+}
+
+/// Registrations as they come and go.
+#[derive(Debug)]
+pub struct Watch {
+    feed: Feed,
+}
+
+/// What became of a registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    /// It was published.
+    Registered(Registration),
+    /// It is gone: what its subject still says of it, cluster, protocol, service and address.
+    Removed([String; 4]),
+}
+
+/// Follows the registrations that a filter lets through, beginning with those that there are.
+///
+/// # Errors
+/// When the stream is not there.
+pub async fn watch(bus: &Bus, stream: &str, filter: &Filter) -> Result<Watch, RegistryError> {
+    Ok(Watch { feed: bus.follow(stream, registration::matching(filter).as_str(), From::Latest).await? })
+}
+
+impl Watch {
+    /// What happens next; none when the connection was closed. Messages that are no registrations are passed over.
+    ///
+    /// # Errors
+    /// When the stream is gone.
+    pub async fn next(&mut self) -> Option<Result<Happened, RegistryError>> {
+        loop {
+            let message = match self.feed.next().await? {
+                Ok(message) => message,
+                Err(error) => return Some(Err(error.into())),
+            };
+            let happened = if message.header(MARKER).is_some() {
+                registration::named(&message.subject).map(Happened::Removed)
+            } else {
+                Registration::from_json(&message.payload).ok().map(Happened::Registered)
+            };
+            if let Some(happened) = happened {
+                return Some(Ok(happened));
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What templates ask of the bus: values of buckets, registrations.
+
+use serde_json::Value;
+
+use crate::model::Exchange;
+use crate::model::registration::{Filter, Registration, prometheus_file_sd};
+
+/// The method of a list of registrations that gives Prometheus' service discovery.
+pub(super) const PROMETHEUS: &str = "PrometheusFileSD";
+
+fn texts<'a, const N: usize>(function: &str, names: &str, args: &'a [Value]) -> Result<[&'a str; N], String> {
+    if args.len() != N {
+        return Err(format!("{function} requires {N} string arguments: {names}"));
+    }
+    let mut texts = [""; N];
+    for (at, (text, value)) in texts.iter_mut().zip(args).enumerate() {
+        *text = value.as_str().ok_or_else(|| format!("{function} argument {} must be a string", at + 1))?;
+    }
+    Ok(texts)
+}
+
+/// `kvGet(bucket, key)`.
+pub(super) fn value(exchange: &dyn Exchange, args: &[Value]) -> Result<Value, String> {
+    let [bucket, key] = texts("kvGet", "bucket, key", args)?;
+    exchange
+        .value(bucket, key)
+        .map(Value::String)
+        .map_err(|why| format!("could not get key \"{key}\" from bucket \"{bucket}\": {why}"))
+}
+
+/// `registrations(cluster, protocol, service, address)`.
+pub(super) fn registrations(exchange: &dyn Exchange, args: &[Value]) -> Result<Value, String> {
+    let [cluster, protocol, service, address] = texts("registrations", "cluster, protocol, service, ip", args)?;
+    let found = Filter::of(cluster, protocol, service, address).and_then(|filter| exchange.registrations(&filter));
+    let found = found.map_err(|why| format!("could not query registrations: {why}"))?;
+    Ok(found.iter().map(shown).collect())
+}
+
+/// A registration with the names of its JSON, and with those that templates of the Go system use.
+fn shown(entry: &Registration) -> Value {
+    let mut value = serde_json::to_value(entry).unwrap_or_default();
+    if let Value::Object(map) = &mut value {
+        let capital = |key: &str| match key {
+            "ttl" => "TTL".to_owned(),
+            _ => key.chars().take(1).flat_map(char::to_uppercase).chain(key.chars().skip(1)).collect(),
+        };
+        let named: Vec<(String, Value)> = map.iter().map(|(key, value)| (capital(key), value.clone())).collect();
+        map.extend(named);
+    }
+    value
+}
+
+/// The registrations in a list that `registrations` gave, for Prometheus.
+pub(super) fn prometheus(args: &[Value]) -> Result<Value, String> {
+    let wrong = || format!("{PROMETHEUS} is for what registrations() gives");
+    let [Value::Array(list)] = args else { return Err(wrong()) };
+    let entries = list.iter().map(|item| Registration::from_json(item.to_string().as_bytes()));
+    let entries = entries.collect::<Result<Vec<_>, _>>().map_err(|_| wrong())?;
+    Ok(Value::String(prometheus_file_sd(&entries)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::super::Scope;
+    use super::*;
+
+    /// A bus with one value and two registrations.
+    struct Known;
+
+    impl Exchange for Known {
+        fn value(&self, bucket: &str, key: &str) -> Result<String, String> {
+            if (bucket, key) == ("conf", "motd") { Ok("hello {{ Data.x }}".into()) } else { Err("kv://x does not exist".into()) }
+        }
+
+        fn registrations(&self, filter: &Filter) -> Result<Vec<Registration>, String> {
+            let entry = |service: &str, port: u16| {
+                let value = json!({
+                    "cluster": "prod", "service": service, "protocol": "prometheus", "address": "10.0.0.1", "port": port, "priority": 1
+                });
+                serde_json::from_value::<Registration>(value).unwrap()
+            };
+            let all = [entry("web", 80), entry("db", 5432)];
+            Ok(all.into_iter().filter(|entry| filter.service.as_ref().is_none_or(|service| *service == entry.service)).collect())
+        }
+
+        fn register(&self, _: &Registration) -> Result<(), String> {
+            Err("not here".into())
+        }
+    }
+
+    fn scope() -> Scope {
+        let environ = BTreeMap::new();
+        Scope::new(Arc::new(|| json!({})), json!({}), environ).with_exchange(Arc::new(Known))
+    }
+
+    #[test]
+    fn templates_see_the_bus() {
+        let sd = prometheus_file_sd(&Known.registrations(&Filter::default()).unwrap());
+        for (text, expected) in [
+            // What a value brings in is not evaluated.
+            ("{{ kvGet('conf', 'motd') }}", "hello {{ Data.x }}"),
+            ("{{ len(registrations('prod', '*', '', '*')) }}", "2"),
+            ("{{ registrations('', '', 'db', '')[0].Port }}", "5432"),
+            ("{{ registrations('', '', 'db', '')[0].address }}", "10.0.0.1"),
+            ("{{ registrations('*', '*', '*', '*').PrometheusFileSD() }}", sd.as_str()),
+            ("{{ jet('[[ range registrations(\"\", \"\", \"\", \"\") ]][[ .Service ]] [[ end ]]') }}", "web db "),
+            ("{{ jet('[[ registrations(\"\", \"\", \"\", \"\").PrometheusFileSD() ]]') }}", sd.as_str()),
+        ] {
+            assert_eq!(scope().text(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_had_is_said() {
+        for (text, why) in [
+            ("{{ kvGet('conf') }}", "kvGet requires 2 string arguments: bucket, key"),
+            ("{{ kvGet('conf', 1) }}", "kvGet argument 2 must be a string"),
+            ("{{ kvGet('conf', 'nope') }}", "could not get key \"nope\" from bucket \"conf\": kv://x does not exist"),
+            ("{{ registrations('a') }}", "registrations requires 4 string arguments: cluster, protocol, service, ip"),
+            ("{{ registrations('a.b', '', '', '') }}", "\"a.b\" is not a valid name"),
+            ("{{ [1].PrometheusFileSD() }}", "is for what registrations() gives"),
+        ] {
+            let error = scope().text(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        let alone = Scope::new(Arc::new(|| json!({})), json!({}), BTreeMap::new());
+        let error = alone.text("{{ kvGet('a', 'b') }}").unwrap_err().to_string();
+        assert!(error.contains("no NATS server is given"), "{error}");
+    }
+}
