@@ -8,13 +8,14 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::config::Publish;
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, chain};
 use crate::engine::{self, Inputs, Plan};
 use crate::host::{Cancel, Host};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, Exchange, ManifestId, Outcome, RunOutcome, TransactionEvent};
-use crate::store::{Class, MemorySession};
+use crate::store::history::{End, Recording, Start};
+use crate::store::{Class, History, MemorySession};
 use crate::trust::Code;
 use crate::wire::command::{Action, Command};
 use crate::wire::subject::EventKind;
@@ -144,7 +145,15 @@ pub(super) fn run(
     };
     let mut heard = Heard { node, last: None, failures: BTreeMap::new() };
     let mut session = MemorySession::default();
-    let report = engine::run(&plan, &settings, &host, &mut session, &mut |event| heard.hear(event));
+    let mut recording = recording(node, job, &plan);
+    let report = engine::run(&plan, &settings, &host, &mut session, &mut |event| {
+        recording.event(event);
+        heard.hear(event);
+    });
+    let end = End { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() };
+    if let Err(error) = recording.end(&end) {
+        tracing::warn!("the run is not in the history: {}", chain(&error));
+    }
     let (outcome, why) = match report.outcome {
         RunOutcome::Stable => (DoneOutcome::Stable, report.error),
         RunOutcome::Changed => (DoneOutcome::Changed, report.error),
@@ -159,6 +168,18 @@ pub(super) fn run(
     let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
     publish_state(node, &state);
     Ended { outcome, why, code: None, event: heard.last, apply: Some(state), failures: heard.failures }
+}
+
+/// The record of a run in the history of the host; dry runs leave none.
+fn recording(node: &Node, job: &Job, plan: &Plan) -> Recording {
+    let history = History::of(node.settings.state_dir.join("runs"));
+    let what = match &job.command.action {
+        Action::Ensure(_) => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
+        Action::Apply(apply) => apply.url.clone(),
+    };
+    let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
+    let start = Start { run_id: job.id(), started: node.now(), what, digest };
+    Recording::begin(Some(&history).filter(|_| !job.command.options.noop), &start)
 }
 
 fn plan(

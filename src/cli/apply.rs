@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::diag::Diagnostic;
 use crate::engine::{self, Plan, Settings};
 use crate::host::Host;
 use crate::manifest::Source;
 use crate::model::{Exchange, Outcome, TransactionEvent};
+use crate::store::history::{Recording, Start};
 
 use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
@@ -99,6 +101,16 @@ impl From<PlanArgs> for Apply {
     }
 }
 
+impl Apply {
+    /// The record of this run in the history of the host; dry runs leave none.
+    fn recording(&self, plan: &Plan, run_id: Uuid, host: &Host) -> Recording {
+        let history = local::history().filter(|_| !self.noop);
+        let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
+        let what = self.manifest.display().to_string();
+        Recording::begin(history.as_ref(), &Start { run_id, started: host.now(), what, digest })
+    }
+}
+
 /// `ensign check`.
 pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     let Read { plan, .. } = read(&args.manifest, &args.given, &local::host())?;
@@ -169,15 +181,20 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     }
     let width = render::label_width(plan.resources.iter().map(engine::plan::Planned::width));
     let mut events = Vec::new();
-    let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| match args.output {
-        OutputFormat::Text if args.brief && event.outcome() == Outcome::Stable => {}
-        OutputFormat::Text => show(ui, event, width),
-        OutputFormat::Json => events.push(event.clone()),
-        OutputFormat::Jsonl => {
-            ui.jsonl(event);
-            ui.flush();
+    let mut recording = args.recording(&plan, settings.run_id, &host);
+    let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| {
+        recording.event(event);
+        match args.output {
+            OutputFormat::Text if args.brief && event.outcome() == Outcome::Stable => {}
+            OutputFormat::Text => show(ui, event, width),
+            OutputFormat::Json => events.push(event.clone()),
+            OutputFormat::Jsonl => {
+                ui.jsonl(event);
+                ui.flush();
+            }
         }
     });
+    local::remember(recording, &report, &host, ui);
     let unpublished: usize = plan.resources.iter().map(|planned| planned.common.register_when_stable.len()).sum();
     if unpublished > 0 && !args.register && !args.noop && !args.brief {
         ui.say(format_args!("{unpublished} registrations were not published; --register does, and so does an agent"));

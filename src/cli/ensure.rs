@@ -12,6 +12,7 @@ use crate::host::{Host, account};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
+use crate::store::history::{Recording, Start};
 use crate::yaml::Document;
 
 use super::error::{Exit, Failure};
@@ -123,7 +124,7 @@ fn resource(described: Described<Here>, how: &How, host: &Host, ui: &mut Ui) -> 
     complete(described.kind, &mut properties, host);
     let plan = plan(described.kind, &Value::Object(properties), how, host)?;
     let mut session = local::session(how.session.as_deref(), ui)?;
-    let (report, events) = run(&plan, how, host, session.as_mut());
+    let (report, events) = run(&plan, how, host, session.as_mut(), ui);
     for event in &events {
         match how.output {
             OutputFormat::Json => ui.json(&json!({"events": [event], "summary": report.summary})),
@@ -146,9 +147,18 @@ fn plan(kind: &str, properties: &Value, how: &How, host: &Host) -> Result<Plan, 
     engine::plan_one(kind, properties, &inputs, host).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
 }
 
-fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session) -> (engine::Report, Vec<TransactionEvent>) {
+fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut Ui) -> (engine::Report, Vec<TransactionEvent>) {
     let mut events = Vec::new();
-    let report = engine::run(plan, &how.settings(host), host, session, &mut |event| events.push(event.clone()));
+    let settings = how.settings(host);
+    let history = local::history().filter(|_| !how.noop);
+    let what = plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default();
+    let start = Start { run_id: settings.run_id, started: host.now(), what, digest: None };
+    let mut recording = Recording::begin(history.as_ref(), &start);
+    let report = engine::run(plan, &settings, host, session, &mut |event| {
+        recording.event(event);
+        events.push(event.clone());
+    });
+    local::remember(recording, &report, host, ui);
     (report, events)
 }
 
@@ -186,7 +196,7 @@ fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> 
     request.check().map_err(Failure::usage)?;
     let plan = plan(&request.kind, &request.properties, how, host)?;
     let mut session = local::session(how.session.as_deref(), ui)?;
-    let (report, mut events) = run(&plan, how, host, session.as_mut());
+    let (report, mut events) = run(&plan, how, host, session.as_mut(), ui);
     match (events.pop(), report.error) {
         (_, Some(error)) => Err(Failure::usage(error)),
         (Some(event), None) => Ok(EnsureResponse::state(event)),

@@ -10,11 +10,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diag::Diagnostic;
 use crate::engine::{Inputs, Report};
-use crate::host::{Cancel, Host, fs};
+use crate::host::{Cancel, Host, account, fs};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{Exchange, RunOutcome, merge};
 use crate::registry::Registry;
-use crate::store::{DirectorySession, MemorySession, Session};
+use crate::store::history::{End, Recording};
+use crate::store::{DirectorySession, History, MemorySession, Session};
 use crate::template::Scope;
 use crate::wire::registration;
 use crate::yaml::Document;
@@ -61,6 +62,29 @@ pub struct Given {
 pub fn host() -> Host {
     let path = std::env::var("PATH").ok();
     Host::system(path.as_deref())
+}
+
+/// Where the runs of this host (for root), or of this user, are remembered; none where nobody wants it.
+pub fn history() -> Option<History> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match variable("ENSIGN_HISTORY") {
+        Some(off) if off.as_os_str() == "off" => None,
+        Some(directory) => Some(History::of(directory)),
+        None if account::effective_uid() == 0 => Some(History::of("/var/lib/ensign/runs")),
+        None => {
+            let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+            state.filter(|path| path.is_absolute()).map(|state| History::of(state.join("ensign/runs")))
+        }
+    }
+}
+
+/// Ends the record of a run.
+pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui) {
+    let end = End { ended: host.now(), outcome: report.outcome, summary: report.summary.clone() };
+    if let Err(error) = recording.end(&end) {
+        let diagnostic = Diagnostic::new(format!("the run is not in the history: {}", crate::diag::chain(&error)));
+        ui.warn(diagnostic.hint("set ENSIGN_HISTORY to another directory, or to off"));
+    }
 }
 
 /// The directories in which an administrator puts facts of their own; later ones win.

@@ -19,6 +19,7 @@ pub mod render;
 pub mod schemas;
 pub mod session;
 pub mod shape;
+pub mod shell;
 pub mod status;
 pub mod trust;
 pub mod ui;
@@ -26,7 +27,7 @@ pub mod ui;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use error::{Exit, Failure};
 use ui::Ui;
@@ -53,6 +54,10 @@ enum Command {
     Registration(registration::RegistrationArgs),
     Doc(doc::Doc),
     Schema(doc::Schema),
+    Completions(shell::Completions),
+    Man(shell::Man),
+    /// Print the version.
+    Version,
     Demo(demo::DemoArgs),
     Fleet(fleet::FleetArgs),
     Key(key::KeyArgs),
@@ -90,6 +95,12 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Registration(args) => registration::run(args, ui),
         Command::Doc(args) => doc::doc(&args, ui),
         Command::Schema(args) => doc::schema(&args, ui),
+        Command::Completions(args) => Ok(shell::completions(&args, Cli::command(), ui)),
+        Command::Man(args) => shell::man(&args, Cli::command(), ui),
+        Command::Version => {
+            ui.line(format_args!("ensign {}", env!("CARGO_PKG_VERSION")));
+            Ok(Exit::Done)
+        }
         Command::Agent(command) => agent::agent(&command, ui),
         Command::Demo(args) => demo::run(&args, ui),
         Command::Fleet(args) => fleet::run(args, ui),
@@ -100,8 +111,6 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

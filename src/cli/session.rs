@@ -1,17 +1,20 @@
-//! `ensign session`: sessions of shell scripts, shared by several `ensign ensure` commands.
+//! `ensign session`: sessions of shell scripts, shared by several `ensign ensure` commands, and the history of runs.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use crate::diag::Diagnostic;
+use crate::model::RunOutcome;
+use crate::store::history::Remembered;
+use crate::store::{History, StoreError};
 
 use super::error::{Exit, Failure};
 use super::local::{self, OutputFormat};
 use super::render;
-use super::ui::Ui;
+use super::ui::{Tone, Ui};
 
-/// Sessions of shell scripts.
+/// Sessions of shell scripts, and the runs on this host.
 #[derive(Debug, Subcommand)]
 pub enum Sessions {
     /// Make a session and print the line that a shell evaluates to use it.
@@ -23,6 +26,31 @@ pub enum Sessions {
     },
     /// Print the counts of a session.
     Report(Report),
+    /// List the runs on this host, newest first.
+    List(List),
+    /// Show a run on this host: how it ended, and every resource that was not as wanted.
+    Show(Show),
+}
+
+/// How to list runs.
+#[derive(Debug, Args)]
+pub struct List {
+    /// How many at most.
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    /// How to print them.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// Which run to show, and how.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// The id of the run, or the beginning of it; the newest when left out.
+    id: Option<String>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
 }
 
 /// Which session to report on, and how.
@@ -44,6 +72,8 @@ pub fn session(command: &Sessions, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Sessions::New { directory } => new(directory.clone(), ui),
         Sessions::Report(args) => report(args, ui),
+        Sessions::List(args) => list(args, ui),
+        Sessions::Show(args) => show(args, ui),
     }
 }
 
@@ -84,6 +114,83 @@ fn report(args: &Report, ui: &mut Ui) -> Result<Exit, Failure> {
             return Err(Failure::new(Exit::Failed, Diagnostic::new(message)));
         }
         crate::host::fs::remove_all(directory).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn history() -> Result<History, Failure> {
+    let none = || Failure::usage("no history is kept here").hint("ENSIGN_HISTORY is off, or there is no home directory");
+    local::history().ok_or_else(none)
+}
+
+fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (mut runs, unread) = history()?.list().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    unread.iter().for_each(|why| ui.warn(why));
+    runs.truncate(args.limit);
+    match args.output {
+        OutputFormat::Json => ui.json(&runs),
+        OutputFormat::Jsonl => runs.iter().for_each(|run| ui.jsonl(run)),
+        OutputFormat::Text if runs.is_empty() => ui.say("no runs are remembered"),
+        OutputFormat::Text => runs.iter().for_each(|run| {
+            let line = run_line(run, ui);
+            ui.line(line);
+        }),
+    }
+    Ok(Exit::Done)
+}
+
+/// `01a1…  2026-11-21T15:20:00Z  changed      3 resources, 1 changed     site.yaml`
+fn run_line(run: &Remembered, ui: &Ui) -> String {
+    let (word, tone) = outcome(run);
+    let counts = run.end.as_ref().map_or_else(String::new, |end| {
+        let summary = &end.summary;
+        let of = [(summary.changed_resources, "changed"), (summary.failed_resources, "failed")];
+        let notable: String =
+            of.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
+        format!("{} resource{}{notable}", summary.total_resources, if summary.total_resources == 1 { "" } else { "s" })
+    });
+    let word = ui.paint(tone, &format!("{word:<11}"));
+    let started = run.start.started.strftime("%Y-%m-%dT%H:%M:%SZ");
+    format!("{}  {started}  {word}  {counts:<34}  {}", run.start.run_id, run.start.what)
+}
+
+fn outcome(run: &Remembered) -> (&'static str, Tone) {
+    match run.end.as_ref().map(|end| end.outcome) {
+        Some(RunOutcome::Stable) => ("stable", Tone::Good),
+        Some(RunOutcome::Changed) => ("changed", Tone::Notable),
+        Some(RunOutcome::Failed) => ("failed", Tone::Bad),
+        Some(RunOutcome::Interrupted) => ("interrupted", Tone::Bad),
+        None if run.running => ("running", Tone::Notable),
+        None => ("killed", Tone::Bad),
+    }
+}
+
+fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
+    let run = history()?.find(args.id.as_deref()).map_err(|error| {
+        let failure = Failure::from_error(Exit::Usage, &error);
+        if matches!(error, StoreError::NoRun(_) | StoreError::ManyRuns(_)) {
+            failure.hint("ensign session list shows the ids")
+        } else {
+            failure
+        }
+    })?;
+    match args.output {
+        OutputFormat::Json => ui.json(&run),
+        OutputFormat::Jsonl => ui.jsonl(&run),
+        OutputFormat::Text => {
+            let line = run_line(&run, ui);
+            ui.line(line);
+            let width = render::label_width(run.events.iter().map(|event| event.label().chars().count()));
+            for event in &run.events {
+                let line = render::event_line(ui, event, width);
+                ui.line(line);
+            }
+            if let Some(end) = &run.end {
+                ui.line("");
+                let line = render::summary_line(ui, &end.summary, false);
+                ui.line(line);
+            }
+        }
     }
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! What must outlive the process: sessions, the ledger of accepted commands, messages on their way out.
+//! What must outlive the process: sessions, the history of runs, the ledger of accepted commands, messages on their way out.
 //!
 //! Everything here survives `kill -9` at any point: files are appended to and a torn end is cut
 //! off, or they are replaced in one step. `host` knows files in general; this module owns the
@@ -6,6 +6,7 @@
 
 mod append;
 pub mod dir;
+pub mod history;
 pub mod ledger;
 pub mod outbox;
 pub mod session;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 
 use crate::host::FsError;
 
+pub use history::History;
 pub use ledger::{Acceptance, Ledger, Unfinished};
 pub use outbox::{Class, Message, Outbox, Queued};
 pub use session::{DirectorySession, Entry, MemorySession, Session};
@@ -51,6 +53,12 @@ pub enum StoreError {
     /// An event without the type or name that it is found by.
     #[error("an event must have a type and a name")]
     NamelessEvent,
+    /// No run with this id is remembered.
+    #[error("no run {0} is remembered")]
+    NoRun(String),
+    /// Several runs have an id that begins so.
+    #[error("several runs have an id that begins with {0}")]
+    ManyRuns(String),
     /// The directory of a session is not there.
     #[error("the session store {} does not exist", .0.display())]
     NoSession(PathBuf),

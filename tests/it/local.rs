@@ -49,7 +49,12 @@ impl Desk {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(ENSIGN);
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.path("home")).env("TMPDIR", self.path("tmp"));
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.path("home"))
+            .env("TMPDIR", self.path("tmp"))
+            .env("ENSIGN_HISTORY", self.path("runs"));
         command.current_dir(self.0.path()).args(args.iter().map(|arg| self.fill(arg)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -327,7 +332,7 @@ fn hostile_manifests_are_refused_quickly() {
     let level = |n: usize| format!("a{n}: &a{n} [{}]\n", format!("*a{}, ", n - 1).repeat(10));
     let bomb = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}", (1..10).map(level).collect::<String>());
     desk.write("bomb.yaml", &bomb);
-    desk.write("large.yaml", &format!("# {}\n", "x".repeat(5 << 20)));
+    desk.write("large.yaml", &format!("# {}\n", "x".repeat(33 << 20)));
     for (name, expected) in [
         ("bytes.yaml", "bytes.yaml is not UTF-8 text"),
         ("directory.yaml", "Is a directory"),
@@ -417,6 +422,30 @@ fn a_session_links_commands_of_a_script() {
 }
 
 #[test]
+fn runs_are_remembered() {
+    let desk = mixed();
+    desk.run(&["session", "list"]).ends(0).says(&["no runs are remembered"]);
+    desk.run(&["apply", "--noop", "m.yaml"]);
+    // A dry run is no run.
+    desk.run(&["session", "list"]).ends(0).says(&["no runs are remembered"]);
+    desk.run(&["apply", "m.yaml"]);
+    let shown = desk.run(&["session", "show", "--output", "json"]).ends(0).json();
+    assert_eq!((&shown["what"], &shown["running"]), (&json!("m.yaml"), &json!(false)), "{shown}");
+    let (all, notable) = (shown["summary"]["total_resources"].as_u64().unwrap(), shown["events"].as_array().unwrap().len());
+    assert!(notable > 0 && notable as u64 <= all, "{shown}");
+    // Killed: it says so.
+    let script = ["ensure", "exec", "touch begun; sleep 60", "--provider", "shell", "--cwd", "@D@"];
+    let mut child = start(&mut desk.command(&script), &desk.path("begun"));
+    desk.run(&["session", "list", "--limit", "1"]).ends(0).prints(&["running"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let list = desk.run(&["session", "list"]).ends(0).out.clone();
+    let lines: Vec<&str> = list.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("killed") && lines[1].contains("m.yaml"), "{list}");
+    desk.run(&["session", "show", "nope"]).ends(2).says(&["no run nope is remembered", "ensign session list"]);
+}
+
+#[test]
 fn requests_and_responses_on_a_pipe() {
     let desk = Desk::new();
     let request = |properties: Value| json!({"protocol": REQUEST, "type": "exec", "properties": properties}).to_string();
@@ -446,7 +475,7 @@ fn requests_and_responses_on_a_pipe() {
         (request(json!([{"a": {}}, {"b": {}}])).into_bytes(), "multiple resources"),
         (request(json!({})).into_bytes(), "name is required"),
         ([b'['; 20_000].to_vec(), "request:1:"),
-        (vec![b'x'; 5 << 20], "the request is larger than"),
+        (vec![b'x'; 33 << 20], "the request is larger than"),
     ];
     for (input, expected) in wrong {
         let ran = desk.pipe(&["ensure", "api", "pipe"], &input);

@@ -1,0 +1,96 @@
+//! `ensign completions`, `ensign man` and `ensign version`: what shells and readers of manuals are given, from the same definition as
+//! the parser.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+use crate::host::fs;
+
+use super::error::{Exit, Failure};
+use super::ui::Ui;
+
+/// Print the completions for a shell.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Write the manual pages, one for each command, or print that of one command.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The command whose page is printed, as `apply` or `fleet status`; that of `ensign` itself when left out.
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Write all pages into this directory instead, as `ensign-fleet-status.1`.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    directory: Option<PathBuf>,
+}
+
+/// `ensign completions`.
+pub fn completions(args: &Completions, mut command: Command, ui: &mut Ui) -> Exit {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "ensign", &mut script);
+    ui.raw(&script);
+    Exit::Done
+}
+
+/// `ensign man`.
+pub fn man(args: &Man, mut command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
+    // Gives every command its full name and the options of those above it.
+    command.build();
+    if let Some(directory) = &args.directory {
+        let pages = write(&command, "ensign", directory)?;
+        ui.line(format_args!("wrote {pages} pages to {}", directory.display()));
+        return Ok(Exit::Done);
+    }
+    let mut wanted = &command;
+    let mut name = "ensign".to_owned();
+    for word in &args.command {
+        wanted = wanted.find_subcommand(word).ok_or_else(|| {
+            Failure::usage(format!("there is no command `{name} {word}`")).hint(format!("{name} --help lists the commands"))
+        })?;
+        name = format!("{name} {}", wanted.get_name());
+    }
+    ui.raw(&page(wanted, &name.replace(' ', "-"))?);
+    Ok(Exit::Done)
+}
+
+fn write(command: &Command, name: &str, directory: &Path) -> Result<usize, Failure> {
+    let failed = |error: crate::host::FsError| Failure::from_error(Exit::Failed, &error);
+    let page = page(command, name)?;
+    let spec = fs::WriteSpec { uid: None, gid: None, mode: 0o644 };
+    fs::write_atomic(&directory.join(format!("{name}.1")), &mut page.as_slice(), spec).map_err(failed)?;
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+    below.map(|below| write(below, &format!("{name}-{}", below.get_name()), directory)).try_fold(1, |sum, pages| Ok(sum + pages?))
+}
+
+fn page(command: &Command, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(command.clone().name(name.to_owned()).display_name(name.to_owned()));
+    man.render(&mut page).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Arg;
+
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("ensign")
+            .subcommand(Command::new("fleet").subcommand(Command::new("status").arg(Arg::new("x").long("deep"))));
+        command.build();
+        // `help` is a command too.
+        let pages = write(&command, "ensign", directory.path()).unwrap();
+        let page = std::fs::read_to_string(directory.path().join("ensign-fleet-status.1")).unwrap();
+        assert!(page.contains(".TH ensign-fleet-status 1") && page.contains("deep"), "{page}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), pages);
+    }
+}

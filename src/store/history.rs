@@ -1,0 +1,335 @@
+//! The history of runs on this host: a file a run, its lines written as things happen.
+//!
+//! The first line says what runs, then comes an event for every resource that was not as wanted, the last line says how
+//! it ended. A run that was killed has no last line. The file is locked while its run lives. Nothing is synced: the
+//! history of a host that loses power may lack its last moments, its resources do not.
+
+use std::borrow::Cow;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::host::{FsError, fs};
+use crate::model::{Outcome, RunOutcome, Summary, TransactionEvent};
+
+use super::{StoreError, dir};
+
+/// How many runs are kept; the oldest go first.
+const KEPT: usize = 100;
+/// The largest file that is read.
+const MAX_FILE: u64 = 64 << 20;
+/// What the names of its files end in.
+const SUFFIX: &str = "run";
+
+/// What runs: the first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The run, as its events name it.
+    pub run_id: Uuid,
+    /// When it began.
+    pub started: Timestamp,
+    /// The manifest, or the resource, as it was given.
+    pub what: String,
+    /// SHA-256 of the manifest, in hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// How it ended: the last line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When.
+    pub ended: Timestamp,
+    /// How.
+    pub outcome: RunOutcome,
+    /// The counts of all its resources.
+    pub summary: Summary,
+}
+
+/// A line of a file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line<'a> {
+    Start(Cow<'a, Start>),
+    Event(Box<Cow<'a, TransactionEvent>>),
+    End(Cow<'a, End>),
+}
+
+/// A run, as it is remembered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Remembered {
+    /// What ran.
+    #[serde(flatten)]
+    pub start: Start,
+    /// How it ended; none when it has not.
+    #[serde(flatten)]
+    pub end: Option<End>,
+    /// True while it runs. One that neither ended nor runs was killed.
+    pub running: bool,
+    /// What was not as wanted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<TransactionEvent>,
+}
+
+/// Where the history is.
+#[derive(Debug, Clone)]
+pub struct History {
+    directory: PathBuf,
+}
+
+impl History {
+    /// The history in a directory, which is made when the first run is recorded.
+    pub fn of(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// Begins to record a run, and forgets the oldest.
+    ///
+    /// # Errors
+    /// When the directory can't be written.
+    pub fn begin(&self, start: &Start) -> Result<Recorder, StoreError> {
+        let path = self.path(start.run_id);
+        let open = || OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path);
+        let file = match open() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                dir::create(&self.directory)?;
+                open()
+            }
+            other => other,
+        };
+        let file = file.map_err(|error| FsError::io("create", &path, error))?;
+        // Nobody else has the file yet: this can't wait.
+        file.lock().map_err(|error| FsError::io("lock", &path, error))?;
+        let mut recorder = Recorder { file, path };
+        recorder.write(&Line::Start(Cow::Borrowed(start)))?;
+        self.forget();
+        Ok(recorder)
+    }
+
+    /// Removes what is more than is kept. What can't be removed is tried again after the next run.
+    fn forget(&self) {
+        let Ok(files) = self.files() else { return };
+        for path in files.iter().rev().skip(KEPT) {
+            let _kept = fs::remove(path);
+        }
+    }
+
+    fn path(&self, id: Uuid) -> PathBuf {
+        self.directory.join(format!("{id}.{SUFFIX}"))
+    }
+
+    /// The files of runs, oldest first: UUIDv7 sort by time.
+    fn files(&self) -> Result<Vec<PathBuf>, FsError> {
+        let mut files = match fs::list(&self.directory) {
+            Err(error) if error.is_not_found() => return Ok(Vec::new()),
+            listed => listed?,
+        };
+        files.retain(|path| path.extension().is_some_and(|extension| extension == SUFFIX));
+        files.sort();
+        Ok(files)
+    }
+
+    /// The runs, newest first, without their events; and what could not be read, in words.
+    ///
+    /// # Errors
+    /// When the directory can't be listed.
+    pub fn list(&self) -> Result<(Vec<Remembered>, Vec<String>), StoreError> {
+        let (mut runs, mut unread) = (Vec::new(), Vec::new());
+        for path in self.files()?.iter().rev() {
+            match read(path) {
+                Ok(run) => runs.push(Remembered { events: Vec::new(), ..run }),
+                Err(error) => unread.push(crate::diag::chain(&error)),
+            }
+        }
+        Ok((runs, unread))
+    }
+
+    /// The run whose id begins with this text, or the newest for none.
+    ///
+    /// # Errors
+    /// When there is none, several, or it can't be read.
+    pub fn find(&self, id: Option<&str>) -> Result<Remembered, StoreError> {
+        let files = self.files()?;
+        let named =
+            |path: &&PathBuf, id: &str| path.file_stem().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(id));
+        let mut found = files.iter().rev().filter(|path| id.is_none_or(|id| named(path, id)));
+        let missing = || StoreError::NoRun(id.unwrap_or("any").to_owned());
+        let path = found.next().ok_or_else(missing)?;
+        if let Some(id) = id
+            && found.next().is_some()
+        {
+            return Err(StoreError::ManyRuns(id.to_owned()));
+        }
+        read(path)
+    }
+}
+
+fn read(path: &Path) -> Result<Remembered, StoreError> {
+    let text = fs::read_text(path, MAX_FILE)?;
+    let damaged = |line: usize| move |source| StoreError::Damaged { path: path.to_owned(), line, source };
+    let mut start = None;
+    let (mut end, mut events) = (None, Vec::new());
+    let count = text.lines().count();
+    for (at, line) in text.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(Line::Start(line)) => start = Some(line.into_owned()),
+            Ok(Line::Event(event)) => events.push(event.into_owned()),
+            Ok(Line::End(line)) => end = Some(line.into_owned()),
+            // What a killed process did not finish to write.
+            Err(_) if at + 1 == count && !text.ends_with('\n') && start.is_some() => {}
+            Err(source) => return Err(damaged(at + 1)(source)),
+        }
+    }
+    let start = start.ok_or_else(|| damaged(1)(serde::de::Error::custom("it does not say what ran")))?;
+    // The lock of a process that is gone is gone.
+    let running = end.is_none() && File::open(path).is_ok_and(|file| file.try_lock_shared().is_err());
+    Ok(Remembered { start, end, running, events })
+}
+
+/// Records a run as far as it can: no run fails because nobody can remember it.
+#[derive(Debug, Default)]
+pub struct Recording {
+    recorder: Option<Recorder>,
+    problem: Option<StoreError>,
+}
+
+impl Recording {
+    /// Begins; without a history nothing is recorded.
+    pub fn begin(history: Option<&History>, start: &Start) -> Self {
+        match history.map(|history| history.begin(start)).transpose() {
+            Ok(recorder) => Self { recorder, problem: None },
+            Err(problem) => Self { recorder: None, problem: Some(problem) },
+        }
+    }
+
+    /// Records an event, unless its resource was as wanted.
+    pub fn event(&mut self, event: &TransactionEvent) {
+        if let Some(Err(problem)) = self.recorder.as_mut().map(|recorder| recorder.event(event)) {
+            *self = Self { recorder: None, problem: Some(problem) };
+        }
+    }
+
+    /// Records the end.
+    ///
+    /// # Errors
+    /// When something of the run could not be recorded.
+    pub fn end(self, end: &End) -> Result<(), StoreError> {
+        self.problem.map_or(Ok(()), Err)?;
+        self.recorder.map_or(Ok(()), |recorder| recorder.end(end))
+    }
+}
+
+/// Records one run.
+#[derive(Debug)]
+pub struct Recorder {
+    file: File,
+    path: PathBuf,
+}
+
+impl Recorder {
+    /// Records an event, unless its resource was as wanted.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn event(&mut self, event: &TransactionEvent) -> Result<(), StoreError> {
+        if event.outcome() == Outcome::Stable && event.errors.is_empty() {
+            return Ok(());
+        }
+        self.write(&Line::Event(Box::new(Cow::Borrowed(event))))
+    }
+
+    /// Records the end.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn end(mut self, end: &End) -> Result<(), StoreError> {
+        self.write(&Line::End(Cow::Borrowed(end)))
+    }
+
+    fn write(&mut self, line: &Line<'_>) -> Result<(), StoreError> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        Ok(self.file.write_all(&bytes).map_err(|error| FsError::io("write", &self.path, error))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(at: i64) -> Start {
+        let started = Timestamp::from_second(at).unwrap();
+        let time = uuid::Timestamp::from_unix(uuid::NoContext, u64::try_from(at).unwrap(), 0);
+        Start { run_id: Uuid::new_v7(time), started, what: "m.yaml".into(), digest: None }
+    }
+
+    fn end(outcome: RunOutcome) -> End {
+        End { ended: Timestamp::from_second(100).unwrap(), outcome, summary: Summary::default() }
+    }
+
+    fn event(failed: bool) -> TransactionEvent {
+        let value = serde_json::json!({
+            "protocol": crate::model::event::TRANSACTION, "event_id": Uuid::now_v7(), "timestamp": "2026-01-01T00:00:00Z",
+            "type": "file", "provider": "posix", "name": "/x", "requested_ensure": "present", "final_ensure": "present",
+            "duration": 1, "properties": {}, "status": null, "error": [], "changed": false, "refreshed": false,
+            "failed": failed, "skipped": false, "noop": false, "unmet_requirements": [],
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn runs_are_remembered_newest_first_with_what_was_not_as_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        let history = History::of(directory.path().join("runs"));
+        assert_eq!(history.list().unwrap().0, []);
+        assert!(matches!(history.find(None), Err(StoreError::NoRun(_))));
+        let (first, second) = (start(1), start(2));
+        let mut recorder = history.begin(&first).unwrap();
+        recorder.event(&event(false)).unwrap();
+        recorder.event(&event(true)).unwrap();
+        recorder.end(&end(RunOutcome::Failed)).unwrap();
+        let recorder = history.begin(&second).unwrap();
+        let (runs, unread) = history.list().unwrap();
+        assert_eq!((runs.len(), unread.len()), (2, 0));
+        assert_eq!((&runs[0].start, runs[0].running, &runs[0].end), (&second, true, &None));
+        drop(recorder);
+        assert!(!history.find(None).unwrap().running, "it was killed");
+        let run = history.find(Some(&first.run_id.to_string())).unwrap();
+        assert_eq!((run.events.len(), run.end.unwrap().outcome), (1, RunOutcome::Failed));
+        assert!(matches!(history.find(Some("0")), Err(StoreError::ManyRuns(_))));
+        assert!(matches!(history.find(Some("x")), Err(StoreError::NoRun(_))));
+    }
+
+    #[test]
+    fn a_torn_last_line_is_no_damage_and_any_other_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let history = History::of(directory.path());
+        let first = start(1);
+        let mut recorder = history.begin(&first).unwrap();
+        recorder.event(&event(true)).unwrap();
+        let path = recorder.path.clone();
+        let whole = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+        assert_eq!(history.find(None).unwrap().events, []);
+        std::fs::write(&path, format!("{whole}nonsense\n")).unwrap();
+        assert!(matches!(history.find(None), Err(StoreError::Damaged { line: 3, .. })));
+        assert_eq!(history.list().unwrap().1.len(), 1);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let history = History::of(directory.path());
+        let all: Vec<Start> = (1..=i64::try_from(KEPT).unwrap() + 5).map(start).collect();
+        for start in &all {
+            history.begin(start).unwrap();
+        }
+        let (runs, _) = history.list().unwrap();
+        assert_eq!((runs.len(), &runs[0].start, &runs[KEPT - 1].start), (KEPT, &all[KEPT + 4], &all[5]));
+    }
+}
