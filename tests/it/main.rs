@@ -18,6 +18,7 @@ mod conformance;
 mod fleet;
 mod generated;
 mod local;
+mod nodes;
 mod scenarios;
 mod service;
 #[allow(dead_code, reason = "not every helper is used all the time")]
