@@ -50,7 +50,7 @@ pub struct Given {
 /// The machine, as commands on it see it.
 pub fn host() -> Host {
     let path = std::env::var("PATH").ok();
-    Host::system(path.as_deref())
+    Host::system(path.as_deref()).heard_by(super::ui::talk)
 }
 
 /// The directories in which an administrator puts facts of their own; later ones win.

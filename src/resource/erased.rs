@@ -95,6 +95,8 @@ pub trait ResourceType: Sync {
     fn refreshes(&self) -> bool;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
+    /// See [`Resource::foretell`]. What has no provider here is left out: it fails when its turn comes.
+    fn foretell(&self, all: &[(&dyn Decoded, &str)], providers: &Providers, host: &Host);
     /// Observes several resources of this type and takes the steps that they need, together; for each its result.
     fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>>;
     /// The names of its providers, best first.
@@ -136,6 +138,11 @@ pub trait Bound: Send + Sync {
     fn provider(&self) -> &'static str;
     /// See [`Resource::CONVERGES`].
     fn converges(&self) -> bool;
+    /// See [`Resource::freshen`].
+    ///
+    /// # Errors
+    /// When it fails.
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError>;
     /// Looks only.
     ///
     /// # Errors
@@ -207,6 +214,18 @@ impl<R: Resource> ResourceType for Kind<R> {
 
     fn batches(&self) -> bool {
         R::BATCHES
+    }
+
+    fn foretell(&self, all: &[(&dyn Decoded, &str)], providers: &Providers, host: &Host) {
+        let mut wanted: Vec<&str> = all.iter().map(|(_, wanted)| *wanted).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for wanted in wanted {
+            let Ok((_, provider)) = choose::<R>(wanted, providers, host) else { continue };
+            let of = all.iter().filter(|(_, other)| *other == wanted);
+            let typed: Vec<_> = of.filter_map(|(one, _)| one.as_any().downcast_ref::<Typed<R>>()).map(|typed| &typed.0).collect();
+            R::foretell(&typed, &provider);
+        }
     }
 
     fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>> {
@@ -362,6 +381,10 @@ impl<R: Resource> Bound for BoundTo<R> {
 
     fn converges(&self) -> bool {
         R::CONVERGES
+    }
+
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError> {
+        R::freshen(&self.decoded.0, &self.provider, host)
     }
 
     fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {

@@ -13,6 +13,7 @@ pub mod exec;
 pub mod file;
 #[cfg(test)]
 mod laws;
+pub mod package;
 pub mod text;
 
 use std::fmt::Display;
@@ -28,7 +29,8 @@ pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
+pub static TYPES: &[&dyn ResourceType] =
+    &[&Kind::<file::File>::NEW, &Kind::<package::Package>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -190,6 +192,18 @@ pub trait Resource: Send + Sync + 'static {
     /// is; none where a name alone has no state.
     fn query(_name: &str) -> Option<Self::Properties> {
         None
+    }
+
+    /// Tells the provider which resources of the type a manifest holds, before the first of them is looked at: so that one
+    /// question to the host can be for all of them. Asks nothing yet.
+    fn foretell(_: &[&Self::Properties], _: &Self::Provider) {}
+
+    /// Brings up to date what [`Resource::observe`] looks into, where the properties ask for that. Not called in dry runs.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn freshen(_: &Self::Properties, _: &Self::Provider, _: &Host) -> Result<(), ResourceError> {
+        Ok(())
     }
 
     /// Looks at the host and never writes.
