@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::host::Host;
 use crate::model::{ResourceRef, TransactionEvent};
-use crate::resource::{Bound, Decoded, Providers};
+use crate::resource::{Bound, Decoded, Done, Providers};
 
 use super::plan::Planned;
 use super::run::Settings;
@@ -121,10 +121,10 @@ fn look(treatment: &Treatment<'_>, at: usize) -> Result<Waiting, Box<Transaction
     }
 }
 
-fn finish(treatment: &Treatment<'_>, one: Waiting, result: Result<(), String>) -> TransactionEvent {
-    let Waiting { mut event, decoded, bound, due, started, .. } = one;
+fn finish(treatment: &Treatment<'_>, one: Waiting, result: Done) -> TransactionEvent {
+    let Waiting { mut event, decoded, bound, mut due, started, .. } = one;
     let ended = guarded(|| {
-        result.map_err(Stop::Failed)?;
+        due.steps = result.map_err(Stop::Failed)?;
         let reached = treatment.verify(bound.as_ref(), due).map_err(Stop::Failed)?;
         treatment.settle(&mut event, reached);
         Ok(())

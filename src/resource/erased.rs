@@ -97,8 +97,9 @@ pub trait ResourceType: Sync {
     fn batches(&self) -> bool;
     /// See [`Resource::foretell`]. What has no provider here is left out: it fails when its turn comes.
     fn foretell(&self, all: &[(&dyn Decoded, &str)], providers: &Providers, host: &Host);
-    /// Observes several resources of this type and takes the steps that they need, together; for each its result.
-    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>>;
+    /// Observes several resources of this type and takes the steps that they need, together; for each the steps that were
+    /// its own, or what went wrong.
+    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done>;
     /// The names of its providers, best first.
     fn providers(&self) -> Vec<&'static str>;
     /// Something that tells the state of the resource of this name, where the type has such.
@@ -153,6 +154,13 @@ pub trait Bound: Send + Sync {
     /// # Errors
     /// When the host can't be looked at, or no step leads to the desired state.
     fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn Checked + '_>, ResourceError>;
+}
+
+/// The steps that a resource of several took, or what went wrong.
+pub type Done = Result<Vec<Step>, String>;
+
+fn steps(changes: &[impl Change]) -> Vec<Step> {
+    changes.iter().map(|change| Step { done: change.to_string(), details: change.details() }).collect()
 }
 
 /// One step, in words.
@@ -228,26 +236,27 @@ impl<R: Resource> ResourceType for Kind<R> {
         }
     }
 
-    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>> {
+    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done> {
         let provider = match choose::<R>(wanted, providers, host) {
             Ok((_, provider)) => provider,
             Err(error) => return batch.iter().map(|_| Err(chain(&error))).collect(),
         };
-        let mut results: Vec<Result<(), String>> = Vec::with_capacity(batch.len());
+        let mut results: Vec<Done> = Vec::with_capacity(batch.len());
         let mut together = Vec::new();
         for decoded in batch {
             results.push(match pending::<R>(decoded.as_ref(), &provider, host) {
                 Ok(one) => {
                     together.push((results.len(), one));
-                    Ok(())
+                    Ok(Vec::new())
                 }
                 Err(error) => Err(chain(&error)),
             });
         }
         let (places, mut waiting): (Vec<usize>, Vec<Pending<'_, R>>) = together.into_iter().unzip();
-        for (place, result) in places.into_iter().zip(R::apply_all(&mut waiting, &provider, host)) {
+        let ended = R::apply_all(&mut waiting, &provider, host);
+        for (place, (result, one)) in places.into_iter().zip(ended.into_iter().zip(waiting)) {
             if let Some(slot) = results.get_mut(place) {
-                *slot = result.map_err(|error| chain(&error));
+                *slot = result.map(|()| steps(&one.changes)).map_err(|error| chain(&error));
             }
         }
         results
@@ -425,7 +434,7 @@ impl<R: Resource> Checked for CheckedNow<'_, R> {
     }
 
     fn steps(&self) -> Vec<Step> {
-        self.changes.iter().map(|change| Step { done: change.to_string(), details: change.details() }).collect()
+        steps(&self.changes)
     }
 
     fn is_refresh(&self) -> bool {

@@ -26,7 +26,7 @@ use serde_json::Value;
 use crate::host::{AccountError, CommandError, FsError, Host};
 
 pub use common::{Common, Control, HealthCheck};
-pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
+pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Done, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
 pub static TYPES: &[&dyn ResourceType] =
@@ -230,7 +230,8 @@ pub trait Resource: Send + Sync + 'static {
         host: &Host,
     ) -> Result<(), ResourceError>;
 
-    /// Takes the steps of several resources, for each its result; by default one by one.
+    /// Takes the steps of several resources, for each its result; by default one by one. May take away the steps of a
+    /// resource for which nothing was left to do, because those of an earlier one did it.
     fn apply_all(batch: &mut [Pending<'_, Self>], provider: &Self::Provider, host: &Host) -> Vec<Result<(), ResourceError>>
     where
         Self: Sized,

@@ -18,6 +18,7 @@ mod tests;
 mod together;
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -251,6 +252,8 @@ pub enum PackageChange {
         to: String,
         /// True for an older one.
         down: bool,
+        /// False where the index has no such version, at least not yet.
+        offered: bool,
     },
     /// What was begun and not brought to its end is.
     Finish {
@@ -273,14 +276,20 @@ impl fmt::Display for PackageChange {
                     "latest" => f.write_str("installed latest")?,
                     version => write!(f, "installed version {version}")?,
                 }
-                if *offered { Ok(()) } else { f.write_str(", which no package index has now") }
+                unoffered(f, *offered)
             }
-            Self::Replace { ensure, down: false, .. } => write!(f, "upgraded to {ensure}"),
-            Self::Replace { ensure, down: true, .. } => write!(f, "downgraded to {ensure}"),
+            Self::Replace { ensure, down, offered, .. } => {
+                write!(f, "{} to {ensure}", if *down { "downgraded" } else { "upgraded" })?;
+                unoffered(f, *offered)
+            }
             Self::Finish { .. } => f.write_str("finished the installation"),
             Self::Remove { .. } => f.write_str("uninstalled"),
         }
     }
+}
+
+fn unoffered(f: &mut fmt::Formatter<'_>, offered: bool) -> fmt::Result {
+    if offered { Ok(()) } else { f.write_str(", which no package index has now") }
 }
 
 impl Change for PackageChange {
@@ -407,6 +416,12 @@ pub trait Manager: Send + Sync {
     /// When that fails; some of them may have been changed.
     fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure>;
 
+    /// What these packages, which are installed, need: names of packages, by name. May tell of more packages.
+    ///
+    /// # Errors
+    /// When that can't be found out.
+    fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError>;
+
     /// Whether the database tells that a script of a package has failed, so that it can be believed more than an exit code.
     fn knows_failures(&self) -> bool;
 }
@@ -467,9 +482,9 @@ impl Resource for Package {
         let change = difference(p, state);
         match change {
             Some(_) if state.held => Err(ResourceError::State(format!(
-                "{} is held as it is ({}); let go of it first, or ask for what is there",
-                p.name,
-                state.unfinished.as_deref().unwrap_or_else(|| state.ensure())
+                "{name} is held as it is ({}): release it with `apt-mark unhold {name}`, or ask for what is there",
+                state.unfinished.as_deref().unwrap_or_else(|| state.ensure()),
+                name = p.name
             ))),
             change => Ok(change.into_iter().collect()),
         }
@@ -523,10 +538,7 @@ fn difference(p: &Properties, state: &PackageState) -> Option<PackageChange> {
         (Wanted::Version(asked), Some(newest)) => {
             let to = state.offered(asked).unwrap_or(asked);
             // Where several versions may be installed beside each other, the one that was asked for may be none of them.
-            replacement(p, state, to).or_else(|| {
-                let (from, to) = (newest.version.clone(), to.to_owned());
-                Some(PackageChange::Replace { ensure: p.ensure.clone(), from, to, down: false })
-            })
+            replacement(p, state, to).or_else(|| Some(exchange(p, state, newest, to)))
         }
     }
 }
@@ -544,6 +556,14 @@ fn arrival(p: &Properties, wanted: Wanted<'_>, state: &PackageState) -> PackageC
 fn replacement(p: &Properties, state: &PackageState, to: &str) -> Option<PackageChange> {
     let others = state.by_architecture().into_iter().filter(|one| state.versions.compare(&one.version, to).is_ne());
     let oldest = others.min_by(|a, b| state.versions.compare(&a.version, &b.version))?;
-    let down = state.versions.compare(&oldest.version, to).is_gt();
-    Some(PackageChange::Replace { ensure: p.ensure.clone(), from: oldest.version.clone(), to: to.to_owned(), down })
+    Some(exchange(p, state, oldest, to))
+}
+
+fn exchange(p: &Properties, state: &PackageState, old: &Installed, to: &str) -> PackageChange {
+    let down = state.versions.compare(&old.version, to).is_gt();
+    let offered = match p.wanted() {
+        Wanted::Version(asked) => state.offer == Offer::NotAsked || state.offered(asked).is_some(),
+        _ => true,
+    };
+    PackageChange::Replace { ensure: p.ensure.clone(), from: old.version.clone(), to: to.to_owned(), down, offered }
 }

@@ -304,6 +304,10 @@ impl Manager for Apt {
         self.change("install", &options, &packages, wait, host)
     }
 
+    fn needs(&self, _: &[&str], _: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
+        Ok(self.dpkg.needs()?)
+    }
+
     fn knows_failures(&self) -> bool {
         true
     }

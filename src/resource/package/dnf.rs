@@ -53,6 +53,8 @@ const FIELDS: usize = 5;
 const INSTALLED_FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}\\t%{RELEASE}\\t%{ARCH}\\n";
 const AVAILABLE_FORMAT: &str = "%{name}\\t%{epoch}\\t%{version}\\t%{release}\\t%{arch}\\n";
 
+const REQUIRED_FORMAT: &str = "[%{=NAME}\\t%{REQUIRENAME}\\n]";
+
 /// True where dnf and rpm are.
 pub(super) fn suits() -> bool {
     [DNF, RPM].iter().all(|program| is_executable(Path::new(program)))
@@ -358,6 +360,16 @@ impl Manager for Dnf {
             Verb::Remove => "remove",
         };
         self.run(verb, &specs, wait, host)
+    }
+
+    /// What they require of each other by name; capabilities that are no names of packages are left out of account.
+    fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
+        let output = host.run(&command(RPM, ["-q", "--qf", REQUIRED_FORMAT].into_iter().chain(names.iter().copied())))?;
+        let mut needs: HashMap<String, Vec<String>> = HashMap::new();
+        for (name, needed) in String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.split_once('\t')) {
+            needs.entry(name.to_owned()).or_default().push(needed.to_owned());
+        }
+        Ok(needs)
     }
 
     fn knows_failures(&self) -> bool {

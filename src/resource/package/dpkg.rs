@@ -80,6 +80,13 @@ fn record(paragraph: &str) -> Option<(&str, Record)> {
     Some((name?, record))
 }
 
+fn needs(paragraph: &str) -> Option<(String, Vec<String>)> {
+    let field = |name: &str| paragraph.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let names = ["Pre-Depends", "Depends"].into_iter().filter_map(field).flat_map(|list| list.split(','));
+    let first = |one: &str| one.split(['|', '(', ':']).next().map(|name| name.trim().to_owned());
+    Some((field("Package")?.to_owned(), names.filter_map(first).collect()))
+}
+
 /// Time and size of the files of the database, by which a change is seen.
 pub(super) type Stamp = Vec<fs::Stamp>;
 
@@ -115,6 +122,12 @@ impl Dpkg {
         let database = Arc::new(database);
         *read = Some((stamp.clone(), Arc::clone(&database)));
         Ok((stamp, database))
+    }
+
+    /// What every installed package depends on, by name: of alternatives the first, which is what apt takes.
+    pub(super) fn needs(&self) -> Result<HashMap<String, Vec<String>>, FsError> {
+        let bytes = fs::read(&self.directory.join("status"), MAX)?;
+        Ok(String::from_utf8_lossy(&bytes).split("\n\n").filter_map(needs).collect())
     }
 
     /// True when dpkg was interrupted, so that it refuses all work until it has been told to go on.
@@ -157,6 +170,14 @@ mod tests {
         assert_eq!((multi[1].held, multi[1].status.as_str(), multi[1].version.as_str()), (true, "half-configured", "1:1.0-1"));
         assert_eq!(database.records("gone")[0].status, "config-files");
         assert!(database.records("not this").is_empty() && database.records("b\u{e4}d").is_empty());
+    }
+
+    #[test]
+    fn dependencies_are_names() {
+        let paragraph = "Package: a\nDepends: libc6 (>= 2.3), b:any | c, d\nPre-Depends: e (= 1)\nDescription: x\n Depends: no\n";
+        let wanted = ["e", "libc6", "b", "d"].map(str::to_owned).to_vec();
+        assert_eq!(needs(paragraph), Some(("a".to_owned(), wanted)));
+        assert_eq!(needs("Package: b\n"), Some(("b".to_owned(), Vec::new())));
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn decisions() {
         ("absent", Debian, "held", "", ""),
         ("absent", Debian, "1.0-1", "uninstalled", "1.0-1 → absent"),
         ("absent", Debian, "1.0-1 ?unpacked", "uninstalled", "unpacked → absent"),
-        ("absent", Debian, "1.0-1 held", "!is held as it is (1.0-1)", ""),
+        ("absent", Debian, "1.0-1 held", "!is held as it is (1.0-1): release it with `apt-mark unhold x`", ""),
         ("latest", Debian, "<2.0-1", "installed latest", "absent → 2.0-1"),
         ("latest", Debian, "1.0-1 <2.0-1", "upgraded to latest", "1.0-1 → 2.0-1"),
         ("latest", Debian, "2.0-1 <2.0-1", "", ""),
@@ -93,6 +93,7 @@ fn decisions() {
         ("1.0-1", Debian, "1.0-1", "", ""),
         ("1.0", Debian, "1.0-0", "", ""),
         ("1.0-1", Debian, "1.0-1 1.0-1@i386", "", ""),
+        ("2.0-1", Debian, "1.0-1 <1.0-1", "upgraded to 2.0-1, which no package index has now", "1.0-1 → 2.0-1"),
         ("2.0-1", Debian, "1.0-1 2.0-1@i386", "upgraded to 2.0-1", "1.0-1 → 2.0-1"),
         ("1.0-1", Debian, "1.0~rc1-1", "upgraded to 1.0-1", "1.0~rc1-1 → 1.0-1"),
         ("1.0A.9-1", Debian, "1.0a.5-1", "downgraded to 1.0A.9-1", "1.0a.5-1 → 1.0A.9-1"),
@@ -189,6 +190,12 @@ impl Manager for Fake {
         Ok(())
     }
 
+    /// `n1` needs `between`, which needs `n0`.
+    fn needs(&self, _: &[&str], _: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
+        let needs = |one: &str, other: &str| (one.to_owned(), vec![other.to_owned()]);
+        Ok(HashMap::from([needs("n1", "between"), needs("between", "n0"), needs("n0", "n1")]))
+    }
+
     fn knows_failures(&self) -> bool {
         true
     }
@@ -196,6 +203,12 @@ impl Manager for Fake {
 
 /// Runs a batch, written as `name` or `-name`; gives the transactions and the errors by name.
 fn run(batch: &str) -> (Vec<String>, Vec<String>) {
+    let (transactions, errors, _) = run_all(batch);
+    (transactions, errors)
+}
+
+/// The same, and the names of those that were changed for their own sake.
+fn run_all(batch: &str) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (fake, host) = (Fake::default(), host(FakeRunner::exiting(&[])));
     let wanted: Vec<Properties> = batch
         .split(' ')
@@ -212,7 +225,8 @@ fn run(batch: &str) -> (Vec<String>, Vec<String>) {
     let results = Package::apply_all(&mut pending, &fake, &host);
     assert_eq!(results.len(), wanted.len());
     let errors = wanted.iter().zip(results).filter_map(|(p, result)| Some(format!("{}: {}", p.name, result.err()?))).collect();
-    (fake.transactions.into_inner().unwrap(), errors)
+    let changed = pending.iter().filter(|one| !one.changes.is_empty()).map(|one| one.properties.name.clone()).collect();
+    (fake.transactions.into_inner().unwrap(), errors, changed)
 }
 
 #[test]
@@ -228,6 +242,19 @@ fn a_culprit_is_found_and_the_rest_succeeds() {
     let (transactions, errors) = run("a early bad b");
     assert_eq!(transactions, ["install a early bad b", "install a", "install bad", "install b"]);
     assert_eq!(errors, ["bad: failed to install package \"bad\": bad is bad"]);
+}
+
+#[test]
+fn what_an_earlier_package_needs_comes_with_that() {
+    for (batch, changed) in [
+        ("n1 a n0", vec!["n1", "a"]),
+        ("n0 n1", vec!["n0"]),
+        ("a n0", vec!["a", "n0"]),
+        ("n1", vec!["n1"]),
+        ("-n1 -n0", vec!["n1", "n0"]),
+    ] {
+        assert_eq!(run_all(batch).2, changed, "{batch}");
+    }
 }
 
 #[test]
