@@ -19,6 +19,7 @@ mod fleet;
 mod generated;
 mod local;
 mod nodes;
+mod package;
 mod scenarios;
 mod service;
 #[allow(dead_code, reason = "not every helper is used all the time")]

@@ -327,15 +327,17 @@ impl Manager for Dnf {
         Ok(offer)
     }
 
-    fn refresh(&self, _: &Properties, age: Span, host: &Host) -> Result<(), ResourceError> {
+    fn refresh(&self, p: &Properties, age: Span, host: &Host) -> Result<(), ResourceError> {
         let mut refreshed = locked(&self.refreshed);
         if refreshed.is_some_and(|known| known <= age) {
             return Ok(());
         }
-        let expire = format!("--setopt=*.metadata_expire={}", age.get().as_secs());
-        let output = host.run(&command(DNF, ["-q", &expire, "makecache"]))?;
+        let seconds = age.get().as_secs();
+        let expire = if seconds == 0 { "--refresh".to_owned() } else { format!("--setopt=*.metadata_expire={seconds}") };
+        // Any question makes dnf read what has expired; `makecache` would read all of it, however new.
+        let output = host.run(&command(DNF, ["-q", &expire, "repoquery", "--available", &p.name]))?;
         if output.code != 0 {
-            let said = describe("dnf makecache", &output);
+            let said = describe("dnf repoquery", &output);
             return Err(ResourceError::State(format!("could not read the package index again: {said}")));
         }
         *refreshed = Some(age);
