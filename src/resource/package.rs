@@ -294,13 +294,14 @@ fn unoffered(f: &mut fmt::Formatter<'_>, offered: bool) -> fmt::Result {
 
 impl Change for PackageChange {
     fn details(&self) -> Vec<String> {
-        let (from, to) = match self {
-            Self::Install { ensure, version, .. } => ("absent", version.as_deref().unwrap_or(ensure)),
-            Self::Replace { from, to, .. } => (from.as_str(), to.as_str()),
-            Self::Finish { from } => (from.as_str(), "installed"),
-            Self::Remove { from } => (from.as_str(), "absent"),
+        let (from, to, offered) = match self {
+            Self::Install { ensure, version, offered } => ("absent", version.as_deref().unwrap_or(ensure), *offered),
+            Self::Replace { from, to, offered, .. } => (from.as_str(), to.as_str(), *offered),
+            Self::Finish { from } => (from.as_str(), "installed", true),
+            Self::Remove { from } => (from.as_str(), "absent", true),
         };
-        vec![format!("{from} → {to}")]
+        let missing = if offered { "" } else { ", which no package index has now" };
+        vec![format!("{from} → {to}{missing}")]
     }
 }
 

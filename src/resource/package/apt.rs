@@ -208,7 +208,11 @@ fn offers(answer: &str) -> HashMap<String, Offer> {
 /// A package as `apt-cache` finds it by exactly this name: where the name could be read as a pattern, as one that says so.
 fn exactly(name: &str) -> String {
     let (plain, architecture) = split(name);
-    if architecture.is_none() && plain.contains(['.', '+', '~', '_']) { format!("?exact-name({plain})") } else { name.to_owned() }
+    match architecture {
+        _ if !plain.contains(['.', '+', '~', '_']) => name.to_owned(),
+        None => format!("?exact-name({plain})"),
+        Some(architecture) => format!("?and(?exact-name({plain}),?architecture({architecture}))"),
+    }
 }
 
 impl Manager for Apt {
