@@ -121,7 +121,8 @@ pub(super) fn run(
     cancel: Cancel,
     until: Instant,
 ) -> Ended {
-    let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until));
+    let mut host =
+        Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).heard_by(|what| tracing::info!("{what}"));
     if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
         host = host.in_directory(directory);
     }

@@ -61,7 +61,7 @@ pub struct Given {
 /// The machine, as commands on it see it.
 pub fn host() -> Host {
     let path = std::env::var("PATH").ok();
-    Host::system(path.as_deref())
+    Host::system(path.as_deref()).heard_by(super::ui::talk)
 }
 
 /// Where the runs of this host (for root), or of this user, are remembered; none where nobody wants it.

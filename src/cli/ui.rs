@@ -111,6 +111,11 @@ impl Ui {
     }
 }
 
+/// A line of talk from the middle of a run, where nothing else is being printed.
+pub fn talk(text: &str) {
+    let _gone = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 fn paint(color: bool, tone: Tone, text: &str) -> String {
     if !color {
         return text.to_owned();

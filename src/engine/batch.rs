@@ -2,11 +2,13 @@
 //!
 //! Each still gets its own event, in the order of the manifest, with the same treatment around it as any other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::host::Host;
 use crate::model::{ResourceRef, TransactionEvent};
-use crate::resource::{Bound, Decoded};
+use crate::resource::{Bound, Decoded, Done, Providers};
 
 use super::plan::Planned;
 use super::run::Settings;
@@ -28,6 +30,20 @@ pub(super) fn length(resources: &[Planned], settings: &Settings, fail_on_error: 
         together.push(next);
     }
     together.len()
+}
+
+/// Tells the types that can act on several resources at once which ones a manifest holds.
+pub(super) fn foretell(resources: &[Planned], providers: &Providers, host: &Host) {
+    let mut by_kind: BTreeMap<&str, Vec<&Planned>> = BTreeMap::new();
+    for planned in resources.iter().filter(|planned| planned.kind.batches()) {
+        by_kind.entry(planned.kind.name()).or_default().push(planned);
+    }
+    for all in by_kind.values() {
+        let decoded: Vec<_> = all.iter().map(|one| (one.decoded.as_ref(), one.common.provider.as_str())).collect();
+        if let Some(first) = all.first() {
+            first.kind.foretell(&decoded, providers, host);
+        }
+    }
 }
 
 /// Late templates and subscriptions may depend on what comes right before.
@@ -86,7 +102,9 @@ fn look(treatment: &Treatment<'_>, at: usize) -> Result<Waiting, Box<Transaction
     let mut decoded = Arc::clone(&treatment.planned.decoded);
     let looked = guarded(|| {
         let bound = treatment.prepare(&mut event, &mut decoded)?;
-        let checked = bound.check(treatment.host, false).map_err(|error| Stop::Failed(crate::diag::chain(&error)))?;
+        let failed = |error| Stop::Failed(crate::diag::chain(&error));
+        bound.freshen(treatment.host).map_err(failed)?;
+        let checked = bound.check(treatment.host, false).map_err(failed)?;
         let due = treatment.due(checked.as_ref());
         if due.steps.is_empty() {
             let reached = treatment.left_alone(checked.as_ref(), due);
@@ -103,10 +121,10 @@ fn look(treatment: &Treatment<'_>, at: usize) -> Result<Waiting, Box<Transaction
     }
 }
 
-fn finish(treatment: &Treatment<'_>, one: Waiting, result: Result<(), String>) -> TransactionEvent {
-    let Waiting { mut event, decoded, bound, due, started, .. } = one;
+fn finish(treatment: &Treatment<'_>, one: Waiting, result: Done) -> TransactionEvent {
+    let Waiting { mut event, decoded, bound, mut due, started, .. } = one;
     let ended = guarded(|| {
-        result.map_err(Stop::Failed)?;
+        due.steps = result.map_err(Stop::Failed)?;
         let reached = treatment.verify(bound.as_ref(), due).map_err(Stop::Failed)?;
         treatment.settle(&mut event, reached);
         Ok(())

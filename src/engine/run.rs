@@ -109,6 +109,9 @@ impl Run<'_> {
     /// Goes through the resources of one plan.
     pub(super) fn go(&mut self, plan: &Plan, settings: &Settings, host: &Host) -> Counts {
         let mut counts = Counts::default();
+        if !settings.health_check_only {
+            batch::foretell(&plan.resources, &self.providers, host);
+        }
         let mut left = plan.resources.as_slice();
         while !left.is_empty() && self.error.is_none() {
             if host.is_over() {

@@ -138,6 +138,27 @@ pub fn look(path: &Path, hash: bool) -> Result<Option<Look>, FsError> {
     Ok(Some(look))
 }
 
+/// Time and size of a file, by which a change of its content is seen; of a directory, of its entries. Nothing where there
+/// is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stamp(Option<(Timestamp, u64)>);
+
+impl Stamp {
+    /// The same, where an empty file counts as none.
+    #[must_use]
+    pub fn or_empty(self) -> Self {
+        Self(self.0.filter(|(_, size)| *size > 0))
+    }
+}
+
+/// The stamp of what a path names, links followed.
+///
+/// # Errors
+/// When it can't be looked at.
+pub fn stamp(path: &Path) -> Result<Stamp, FsError> {
+    Ok(Stamp(look(path, false)?.map(|look| (look.mtime, look.size))))
+}
+
 /// Not there, or below something that is no directory.
 fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)

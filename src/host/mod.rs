@@ -11,6 +11,7 @@ pub mod command;
 pub mod fake;
 pub mod fs;
 pub mod kernel;
+pub mod lock;
 pub mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -78,6 +79,7 @@ pub struct Host {
     cancel: Cancel,
     deadline: Option<Instant>,
     directory: Option<PathBuf>,
+    listener: fn(&str),
 }
 
 impl Host {
@@ -96,6 +98,7 @@ impl Host {
             cancel: Cancel::default(),
             deadline: None,
             directory: None,
+            listener: |_| {},
         }
     }
 
@@ -104,6 +107,18 @@ impl Host {
     pub fn in_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
+    }
+
+    /// The same machine, with somebody who hears what [`Self::tell`] says.
+    #[must_use]
+    pub fn heard_by(mut self, listener: fn(&str)) -> Self {
+        self.listener = listener;
+        self
+    }
+
+    /// Says what a person should know while it lasts, as that something is waited for.
+    pub fn tell(&self, what: &str) {
+        (self.listener)(what);
     }
 
     /// The same machine, for work that ends when `cancel` says so or `deadline` has passed.

@@ -95,8 +95,11 @@ pub trait ResourceType: Sync {
     fn refreshes(&self) -> bool;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
-    /// Observes several resources of this type and takes the steps that they need, together; for each its result.
-    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>>;
+    /// See [`Resource::foretell`]. What has no provider here is left out: it fails when its turn comes.
+    fn foretell(&self, all: &[(&dyn Decoded, &str)], providers: &Providers, host: &Host);
+    /// Observes several resources of this type and takes the steps that they need, together; for each the steps that were
+    /// its own, or what went wrong.
+    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done>;
     /// The names of its providers, best first.
     fn providers(&self) -> Vec<&'static str>;
     /// Something that tells the state of the resource of this name, where the type has such.
@@ -136,6 +139,11 @@ pub trait Bound: Send + Sync {
     fn provider(&self) -> &'static str;
     /// See [`Resource::CONVERGES`].
     fn converges(&self) -> bool;
+    /// See [`Resource::freshen`].
+    ///
+    /// # Errors
+    /// When it fails.
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError>;
     /// Looks only.
     ///
     /// # Errors
@@ -146,6 +154,13 @@ pub trait Bound: Send + Sync {
     /// # Errors
     /// When the host can't be looked at, or no step leads to the desired state.
     fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn Checked + '_>, ResourceError>;
+}
+
+/// The steps that a resource of several took, or what went wrong.
+pub type Done = Result<Vec<Step>, String>;
+
+fn steps(changes: &[impl Change]) -> Vec<Step> {
+    changes.iter().map(|change| Step { done: change.to_string(), details: change.details() }).collect()
 }
 
 /// One step, in words.
@@ -209,26 +224,39 @@ impl<R: Resource> ResourceType for Kind<R> {
         R::BATCHES
     }
 
-    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Result<(), String>> {
+    fn foretell(&self, all: &[(&dyn Decoded, &str)], providers: &Providers, host: &Host) {
+        let mut wanted: Vec<&str> = all.iter().map(|(_, wanted)| *wanted).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for wanted in wanted {
+            let Ok((_, provider)) = choose::<R>(wanted, providers, host) else { continue };
+            let of = all.iter().filter(|(_, other)| *other == wanted);
+            let typed: Vec<_> = of.filter_map(|(one, _)| one.as_any().downcast_ref::<Typed<R>>()).map(|typed| &typed.0).collect();
+            R::foretell(&typed, &provider);
+        }
+    }
+
+    fn apply_all(&self, batch: &[Arc<dyn Decoded>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done> {
         let provider = match choose::<R>(wanted, providers, host) {
             Ok((_, provider)) => provider,
             Err(error) => return batch.iter().map(|_| Err(chain(&error))).collect(),
         };
-        let mut results: Vec<Result<(), String>> = Vec::with_capacity(batch.len());
+        let mut results: Vec<Done> = Vec::with_capacity(batch.len());
         let mut together = Vec::new();
         for decoded in batch {
             results.push(match pending::<R>(decoded.as_ref(), &provider, host) {
                 Ok(one) => {
                     together.push((results.len(), one));
-                    Ok(())
+                    Ok(Vec::new())
                 }
                 Err(error) => Err(chain(&error)),
             });
         }
         let (places, mut waiting): (Vec<usize>, Vec<Pending<'_, R>>) = together.into_iter().unzip();
-        for (place, result) in places.into_iter().zip(R::apply_all(&mut waiting, &provider, host)) {
+        let ended = R::apply_all(&mut waiting, &provider, host);
+        for (place, (result, one)) in places.into_iter().zip(ended.into_iter().zip(waiting)) {
             if let Some(slot) = results.get_mut(place) {
-                *slot = result.map_err(|error| chain(&error));
+                *slot = result.map(|()| steps(&one.changes)).map_err(|error| chain(&error));
             }
         }
         results
@@ -364,6 +392,10 @@ impl<R: Resource> Bound for BoundTo<R> {
         R::CONVERGES
     }
 
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError> {
+        R::freshen(&self.decoded.0, &self.provider, host)
+    }
+
     fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
         let state = R::observe(&self.decoded.0, &self.provider, host)?;
         Ok((state.ensure().to_owned(), fields(&state)))
@@ -402,7 +434,7 @@ impl<R: Resource> Checked for CheckedNow<'_, R> {
     }
 
     fn steps(&self) -> Vec<Step> {
-        self.changes.iter().map(|change| Step { done: change.to_string(), details: change.details() }).collect()
+        steps(&self.changes)
     }
 
     fn is_refresh(&self) -> bool {

@@ -159,6 +159,23 @@ impl Lawful for super::file::File {
     }
 }
 
+/// Only what is so on every Debian host: packages are changed in containers, by `tests/it/package.rs`.
+impl Lawful for super::package::Package {
+    fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
+        let here = prop::sample::select(vec!["dpkg", "base-files"]).prop_map(|name| (name, "present"));
+        let absent = prop::sample::select(vec!["ensign-no-such", "no.such", "no+such:i386"]).prop_map(|name| (name, "absent"));
+        (prop_oneof![here, absent], prop::option::of(prop::sample::select(vec!["1h", "0s"])))
+            .prop_map(|((name, ensure), age)| {
+                serde_json::from_value(json!({"name": name, "ensure": ensure, "cache_valid": age})).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        Just(Vec::new()).boxed()
+    }
+}
+
 impl Lawful for super::exec::Exec {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
@@ -197,8 +214,12 @@ impl Lawful for super::apply::Apply {
 }
 
 /// Every type of the table, with the test of its laws.
-const LAWS: &[(&str, fn())] =
-    &[("file", hold::<super::file::File>), ("exec", hold::<super::exec::Exec>), ("apply", hold::<super::apply::Apply>)];
+const LAWS: &[(&str, fn())] = &[
+    ("file", hold::<super::file::File>),
+    ("package", hold::<super::package::Package>),
+    ("exec", hold::<super::exec::Exec>),
+    ("apply", hold::<super::apply::Apply>),
+];
 
 #[test]
 fn no_type_is_above_the_laws() {

@@ -13,6 +13,7 @@ pub mod exec;
 pub mod file;
 #[cfg(test)]
 mod laws;
+pub mod package;
 pub mod text;
 
 use std::fmt::Display;
@@ -25,10 +26,11 @@ use serde_json::Value;
 use crate::host::{AccountError, CommandError, FsError, Host};
 
 pub use common::{Common, Control, HealthCheck};
-pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
+pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Done, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
+pub static TYPES: &[&dyn ResourceType] =
+    &[&Kind::<file::File>::NEW, &Kind::<package::Package>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -192,6 +194,18 @@ pub trait Resource: Send + Sync + 'static {
         None
     }
 
+    /// Tells the provider which resources of the type a manifest holds, before the first of them is looked at: so that one
+    /// question to the host can be for all of them. Asks nothing yet.
+    fn foretell(_: &[&Self::Properties], _: &Self::Provider) {}
+
+    /// Brings up to date what [`Resource::observe`] looks into, where the properties ask for that. Not called in dry runs.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn freshen(_: &Self::Properties, _: &Self::Provider, _: &Host) -> Result<(), ResourceError> {
+        Ok(())
+    }
+
     /// Looks at the host and never writes.
     ///
     /// # Errors
@@ -216,7 +230,8 @@ pub trait Resource: Send + Sync + 'static {
         host: &Host,
     ) -> Result<(), ResourceError>;
 
-    /// Takes the steps of several resources, for each its result; by default one by one.
+    /// Takes the steps of several resources, for each its result; by default one by one. May take away the steps of a
+    /// resource for which nothing was left to do, because those of an earlier one did it.
     fn apply_all(batch: &mut [Pending<'_, Self>], provider: &Self::Provider, host: &Host) -> Vec<Result<(), ResourceError>>
     where
         Self: Sized,

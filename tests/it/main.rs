@@ -18,6 +18,8 @@ mod conformance;
 mod fleet;
 mod generated;
 mod local;
+mod nodes;
+mod package;
 mod registration;
 mod scenarios;
 mod service;

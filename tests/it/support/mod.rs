@@ -4,4 +4,5 @@ pub mod certificates;
 pub mod fleet;
 pub mod jwt;
 pub mod nats;
+pub mod node;
 pub mod solo;

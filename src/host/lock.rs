@@ -1,0 +1,190 @@
+//! Locks of other programs on files: who holds one, and waiting until nobody does.
+//!
+//! Nothing here takes a lock: the programs that are run afterwards take their own.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
+use super::Host;
+use super::fs::{self, FsError};
+
+/// How often a lock that is held is looked at.
+const POLL: Duration = Duration::from_millis(200);
+
+/// How much of a file with the number of a process is read.
+const PID_FILE: u64 = 64;
+
+/// A process that holds a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number; `None` when it is outside of what this process can see, as on the host of a container.
+    pub pid: Option<i32>,
+    /// The name of its program, where that can be read.
+    pub name: Option<String>,
+}
+
+impl Holder {
+    fn of(pid: i32) -> Self {
+        let pid = Some(pid).filter(|pid| *pid > 0);
+        let comm = pid.and_then(|pid| fs::read_text(Path::new(&format!("/proc/{pid}/comm")), PID_FILE).ok());
+        Self { pid, name: comm.map(|name| name.trim().to_owned()) }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.name, self.pid) {
+            (Some(name), Some(pid)) => write!(f, "{name} (process {pid})"),
+            (None, Some(pid)) => write!(f, "process {pid}"),
+            (_, None) => f.write_str("a process that can't be seen from here"),
+        }
+    }
+}
+
+/// A lock that did not become free.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// The file can't be looked at.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// Somebody held it for too long.
+    #[error("{holder} still holds {}; giving up after waiting", path.display())]
+    Busy {
+        /// The lock.
+        path: PathBuf,
+        /// Who.
+        holder: Holder,
+    },
+    /// The run ended while waiting.
+    #[error("the run was over before {holder} let go of {}", path.display())]
+    Over {
+        /// The lock.
+        path: PathBuf,
+        /// Who held it.
+        holder: Holder,
+    },
+}
+
+/// Who holds a lock of fcntl(2) on a whole file; nobody when there is no such file.
+///
+/// # Errors
+/// When the file can't be opened or asked about.
+pub fn holder(path: &Path) -> Result<Option<Holder>, FsError> {
+    let file = match fs::open(path) {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "constants of one digit")]
+    let (kind, whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+    let mut question = libc::flock { l_type: kind, l_whence: whence, l_start: 0, l_len: 0, l_pid: 0 };
+    fcntl(&file, FcntlArg::F_GETLK(&mut question))
+        .map_err(|errno| FsError::io("ask who has locked", path, io::Error::from(errno)))?;
+    Ok((i32::from(question.l_type) != libc::F_UNLCK).then(|| Holder::of(question.l_pid)))
+}
+
+/// Whose number is in a file, as long as that process is alive.
+///
+/// # Errors
+/// When the file is there and can't be read.
+pub fn named(path: &Path) -> Result<Option<Holder>, FsError> {
+    match fs::read_text(path, PID_FILE) {
+        Ok(text) => {
+            let alive = |pid: &i32| *pid > 0 && Path::new(&format!("/proc/{pid}")).exists();
+            Ok(text.trim().parse().ok().filter(alive).map(Holder::of))
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A way to find out who holds a lock.
+pub type Who = fn(&Path) -> Result<Option<Holder>, FsError>;
+
+/// Waits until `who` finds nobody at `path`; `waiting` hears once of everybody who is waited for.
+///
+/// # Errors
+/// When somebody is there after `deadline`, the run is over, or the file can't be looked at.
+pub fn wait(path: &Path, deadline: Instant, host: &Host, who: Who, waiting: &dyn Fn(&Holder)) -> Result<(), LockError> {
+    let mut told = None;
+    while let Some(holder) = who(path)? {
+        if host.is_over() {
+            return Err(LockError::Over { path: path.to_owned(), holder });
+        }
+        if Instant::now() >= deadline {
+            return Err(LockError::Busy { path: path.to_owned(), holder });
+        }
+        if told.as_ref() != Some(&holder) {
+            waiting(&holder);
+            told = Some(holder);
+        }
+        host.sleep(POLL.min(deadline.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A process that holds the lock until its input ends.
+    fn locker(path: &Path) -> std::process::Child {
+        let script = "import fcntl,sys\nf=open(sys.argv[1],'w')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('locked',flush=True)\nsys.stdin.read()";
+        let mut child =
+            Command::new("python3").args(["-c", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
+        child
+    }
+
+    #[test]
+    fn the_holder_is_named_and_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let host = Host::system(None);
+        assert_eq!(holder(&path).unwrap(), None);
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(holder(&path).unwrap(), None);
+
+        let mut child = locker(&path);
+        let found = holder(&path).unwrap().unwrap();
+        assert_eq!(found.pid, i32::try_from(child.id()).ok());
+        assert!(found.to_string().starts_with("python3"), "{found}");
+        let error = wait(&path, Instant::now(), &host, holder, &|_| {}).unwrap_err();
+        assert!(error.to_string().contains("python3"), "{error}");
+
+        let input = Mutex::new(child.stdin.take());
+        let told = Mutex::new(0);
+        wait(&path, Instant::now() + Duration::from_secs(60), &host, holder, &|_| {
+            *told.lock().unwrap() += 1;
+            drop(input.lock().unwrap().take());
+        })
+        .unwrap();
+        assert_eq!(*told.lock().unwrap(), 1);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_number_counts_while_its_process_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid");
+        assert_eq!(named(&path).unwrap(), None);
+        std::fs::write(&path, format!("{}\n", std::process::id())).unwrap();
+        assert_eq!(named(&path).unwrap().unwrap().pid, i32::try_from(std::process::id()).ok());
+        let mut child = Command::new("true").spawn().unwrap();
+        let number = child.id();
+        child.wait().unwrap();
+        for text in [number.to_string(), "0".to_owned(), "x".to_owned(), String::new()] {
+            std::fs::write(&path, &text).unwrap();
+            assert_eq!(named(&path).unwrap(), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! apt and dpkg. What is installed is read from the database of dpkg (`dpkg.rs`), what the index offers is asked of
+//! `apt-cache policy` for all packages of a run at once, transactions are `apt-get`'s.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::diag::chain;
+use crate::host::command::is_executable;
+use crate::host::{Command, Host, Output, fs, lock};
+use crate::model::Span;
+use crate::resource::ResourceError;
+
+use super::dpkg::{Database, Dpkg, Record, Stamp};
+use super::output::describe;
+use super::{Failure, Installed, Job, Manager, Offer, PackageChange, PackageState, Properties, Verb, Versions, Wanted};
+
+const APT_GET: &str = "/usr/bin/apt-get";
+const APT_CACHE: &str = "/usr/bin/apt-cache";
+const DPKG: &str = "/usr/bin/dpkg";
+const DATABASE: &str = "/var/lib/dpkg";
+
+/// What apt and dpkg lock, in the order in which they do.
+const LOCKS: [&str; 2] = ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"];
+const LISTS_LOCK: &str = "/var/lib/apt/lists/lock";
+
+/// Touched after the index was read: by the hook of Ubuntu's apt, and by our own reading.
+const UPDATED: &str = "/var/lib/apt/periodic/update-success-stamp";
+/// Where the index lies. Its time says when it was read, where nothing better does.
+const LISTS: &str = "/var/lib/apt/lists";
+/// What else decides what is offered.
+const SOURCES: [&str; 5] =
+    ["/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/preferences", "/etc/apt/preferences.d", "/etc/apt/apt.conf.d"];
+
+/// How many packages one `apt-cache policy` is asked about: what it answers must fit into the output that is kept.
+const ASK_AT_ONCE: usize = 1000;
+
+/// True where apt is and dpkg has packages.
+pub(super) fn suits() -> bool {
+    let has_packages = || fs::look(&Path::new(DATABASE).join("status"), false).is_ok_and(|look| look.is_some_and(|l| l.size > 0));
+    [APT_GET, APT_CACHE, DPKG].iter().all(|program| is_executable(Path::new(program))) && has_packages()
+}
+
+/// What was asked about, and when: the database, the index and its configuration as they were.
+type Asked = (Stamp, HashMap<String, Offer>);
+
+/// apt.
+pub(super) struct Apt {
+    dpkg: Dpkg,
+    /// Packages that the run may want to install, and whether any version of them would do.
+    foretold: Mutex<BTreeMap<String, bool>>,
+    offers: Mutex<Asked>,
+}
+
+impl Default for Apt {
+    fn default() -> Self {
+        Self::with_database(DATABASE)
+    }
+}
+
+impl Apt {
+    /// apt with the database of dpkg in a directory.
+    pub(super) fn with_database(directory: impl Into<std::path::PathBuf>) -> Self {
+        Self { dpkg: Dpkg::new(directory), foretold: Mutex::default(), offers: Mutex::default() }
+    }
+
+    /// What else to ask about when one package is asked about.
+    fn interesting(&self, name: &str, known: &HashMap<String, Offer>, database: &Database) -> Vec<String> {
+        let foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
+        let settled = |name: &str, any: bool| any && state(database, name).is_some_and(|state| state.newest().is_some());
+        let mut names: Vec<String> = foretold
+            .iter()
+            .filter(|(other, any)| *other != name && !known.contains_key(*other) && !settled(other, **any))
+            .map(|(other, _)| other.clone())
+            .collect();
+        names.push(name.to_owned());
+        names
+    }
+
+    /// Runs a transaction of apt-get.
+    fn change(&self, verb: &str, options: &[&str], packages: &[String], wait: Span, host: &Host) -> Result<(), Failure> {
+        let deadline = Instant::now() + wait.get();
+        for path in LOCKS {
+            wait_for(path, wait, deadline, host)?;
+        }
+        if self.dpkg.is_interrupted().map_err(|error| hopeless(chain(&error)))? {
+            host.tell("dpkg was interrupted: finishing what it had begun");
+            let go_on = command(DPKG, &["--force-confdef", "--force-confold", "--configure", "-a"]);
+            // What can't be finished is in the way of what follows only where the two have to do with each other.
+            host.run(&go_on).map_err(|error| hopeless(chain(&error)))?;
+        }
+        // Between the look at the lock and the start of apt-get another program may come first.
+        let left = deadline.saturating_duration_since(Instant::now()).as_secs();
+        let timeout = format!("DPkg::Lock::Timeout={left}");
+        let mut args = vec!["-y", "-q", "-o", "Dpkg::Use-Pty=0", "-o", &timeout];
+        args.extend(["-o", "DPkg::Options::=--force-confdef", "-o", "DPkg::Options::=--force-confold"]);
+        args.extend(options);
+        args.extend([verb, "--"]);
+        args.extend(packages.iter().map(String::as_str));
+        let output = host.run(&command(APT_GET, &args)).map_err(|error| hopeless(chain(&error)))?;
+        if output.code == 0 {
+            return Ok(());
+        }
+        let hopeless = String::from_utf8_lossy(&output.stderr).contains("Could not get lock");
+        Err(Failure { message: describe("apt-get", &output), hopeless })
+    }
+}
+
+/// A command with the environment in which nothing asks questions.
+fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program, args.iter().copied());
+    let env = [
+        ("HOME", "/root"),
+        ("DEBIAN_FRONTEND", "noninteractive"),
+        ("APT_LISTBUGS_FRONTEND", "none"),
+        ("APT_LISTCHANGES_FRONTEND", "none"),
+    ];
+    command.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    command
+}
+
+fn hopeless(message: String) -> Failure {
+    Failure { message, hopeless: true }
+}
+
+/// Waits until nobody holds a lock, and says for whom.
+fn wait_for(path: &str, wait: Span, deadline: Instant, host: &Host) -> Result<(), Failure> {
+    lock::wait(Path::new(path), deadline, host, lock::holder, &|holder| {
+        host.tell(&format!("waiting up to {wait} for {holder}, which holds {path}"));
+    })
+    .map_err(|error| hopeless(chain(&error)))
+}
+
+/// A name without its architecture, and the architecture.
+fn split(name: &str) -> (&str, Option<&str>) {
+    name.split_once(':').map_or((name, None), |(name, architecture)| (name, Some(architecture)))
+}
+
+/// What dpkg knows of a package; `None` when nothing.
+fn state(database: &Database, name: &str) -> Option<PackageState> {
+    let (plain, architecture) = split(name);
+    let native = database.native();
+    let fits = |record: &&Record| match architecture {
+        None => true,
+        Some(wanted) => record.architecture == wanted || (record.architecture == "all" && wanted == native),
+    };
+    let mut state = nothing(name);
+    let mut known = false;
+    for record in database.records(plain).iter().filter(fits) {
+        known = true;
+        state.held |= record.held;
+        match record.status.as_str() {
+            "not-installed" | "config-files" => continue,
+            // A package whose triggers are still to run satisfies dependencies: deb-triggers(5).
+            "installed" | "triggers-pending" if !record.reinstall => {}
+            status => {
+                state.unfinished = Some(status.to_owned());
+                state.broken |= record.reinstall || status == "half-installed";
+            }
+        }
+        if !record.version.is_empty() {
+            state.installed.push(Installed { version: record.version.clone(), architecture: record.architecture.clone() });
+        }
+    }
+    known.then_some(state)
+}
+
+fn nothing(name: &str) -> PackageState {
+    PackageState {
+        versions: Versions::Debian,
+        manager: "apt",
+        name: name.to_owned(),
+        installed: Vec::new(),
+        unfinished: None,
+        broken: false,
+        held: false,
+        offer: Offer::NotAsked,
+    }
+}
+
+/// Reads the answer of `apt-cache policy`: blocks that begin with a name, `Candidate:` and a table of versions.
+fn offers(answer: &str) -> HashMap<String, Offer> {
+    let mut found = HashMap::new();
+    let mut block: Option<(String, Option<String>, Vec<String>)> = None;
+    let mut close = |block: Option<(String, Option<String>, Vec<String>)>| {
+        if let Some((name, candidate, versions)) = block {
+            found.insert(name, Offer::Known { candidate, versions });
+        }
+    };
+    for line in answer.lines() {
+        if let Some(name) = line.strip_suffix(':').filter(|name| !name.starts_with(' ')) {
+            close(block.replace((name.to_owned(), None, Vec::new())));
+        } else if let Some((_, candidate, versions)) = &mut block {
+            if let Some(version) = line.strip_prefix("  Candidate: ") {
+                *candidate = Some(version.to_owned()).filter(|version| version != "(none)");
+            } else if let Some(entry) = line.strip_prefix(" *** ").or_else(|| line.strip_prefix("     "))
+                && !entry.starts_with(' ')
+            {
+                versions.extend(entry.split(' ').next().map(str::to_owned));
+            }
+        }
+    }
+    close(block);
+    found
+}
+
+/// A package as `apt-cache` finds it by exactly this name: where the name could be read as a pattern, as one that says so.
+fn exactly(name: &str) -> String {
+    let (plain, architecture) = split(name);
+    match architecture {
+        _ if !plain.contains(['.', '+', '~', '_']) => name.to_owned(),
+        None => format!("?exact-name({plain})"),
+        Some(architecture) => format!("?and(?exact-name({plain}),?architecture({architecture}))"),
+    }
+}
+
+impl Manager for Apt {
+    fn foretell(&self, all: &[&Properties]) {
+        let mut foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
+        for p in all.iter().filter(|p| p.wanted() != Wanted::Absent) {
+            let any = p.wanted() == Wanted::Present;
+            foretold.entry(p.name.clone()).and_modify(|all| *all &= any).or_insert(any);
+        }
+    }
+
+    fn look(&self, name: &str, _: &Host) -> Result<PackageState, ResourceError> {
+        Ok(state(&self.dpkg.database()?.1, name).unwrap_or_else(|| nothing(name)))
+    }
+
+    fn offer(&self, p: &Properties, host: &Host) -> Result<Offer, ResourceError> {
+        let name = p.name.as_str();
+        let (mut stamp, database) = self.dpkg.database()?;
+        for path in SOURCES.iter().chain([&LISTS, &UPDATED]) {
+            stamp.push(fs::stamp(Path::new(path))?);
+        }
+        let mut asked = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.0 != stamp {
+            *asked = (stamp, HashMap::new());
+        }
+        if !asked.1.contains_key(name) {
+            let names = self.interesting(name, &asked.1, &database);
+            for some in names.chunks(ASK_AT_ONCE) {
+                let patterns: Vec<String> = some.iter().map(|name| exactly(name)).collect();
+                let mut args = vec!["policy", "--"];
+                args.extend(patterns.iter().map(String::as_str));
+                let output = host.run(&command(APT_CACHE, &args))?;
+                // Its exit code says nothing when some name is unknown.
+                let answer = offers(&String::from_utf8_lossy(&output.stdout));
+                if answer.is_empty() && output.code != 0 && !says_unknown(&output) {
+                    return Err(ResourceError::State(describe("apt-cache policy", &output)));
+                }
+                for name in some {
+                    let (plain, architecture) = split(name);
+                    // What is of this host's architecture is shown without it.
+                    let shown = if architecture == Some(database.native()) { plain } else { name };
+                    let offer = answer.get(shown).cloned().unwrap_or(Offer::Unknown);
+                    // A name that others refer to and nobody has.
+                    let known = !matches!(&offer, Offer::Known { candidate: None, versions } if versions.is_empty());
+                    asked.1.insert(name.clone(), if known { offer } else { Offer::Unknown });
+                }
+            }
+        }
+        Ok(asked.1.get(name).cloned().unwrap_or(Offer::Unknown))
+    }
+
+    fn refresh(&self, p: &Properties, age: Span, host: &Host) -> Result<(), ResourceError> {
+        let read = match fs::look(Path::new(UPDATED), false)? {
+            Some(look) => Some(look.mtime),
+            None => fs::look(Path::new(LISTS), false)?.map(|look| look.mtime),
+        };
+        let limit = jiff::SignedDuration::try_from(age.get()).unwrap_or(jiff::SignedDuration::MAX);
+        if read.is_some_and(|read| host.now().duration_since(read).abs() <= limit) {
+            return Ok(());
+        }
+        let deadline = Instant::now() + p.lock_timeout.get();
+        let failed = |message: String| ResourceError::State(format!("could not read the package index again: {message}"));
+        wait_for(LISTS_LOCK, p.lock_timeout, deadline, host).map_err(|failure| failed(failure.message))?;
+        // Without the first, apt takes an index that can't be reached for a warning; the second leaves a mark of success.
+        let mark = format!("APT::Update::Post-Invoke-Success::=touch {UPDATED}");
+        let args = ["-q", "-o", "APT::Update::Error-Mode=any", "-o", &mark, "update"];
+        let output = host.run(&command(APT_GET, &args))?;
+        if output.code == 0 { Ok(()) } else { Err(failed(describe("apt-get update", &output))) }
+    }
+
+    fn together(&self, one: Verb, other: Verb) -> bool {
+        (one == Verb::Remove) == (other == Verb::Remove)
+    }
+
+    fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure> {
+        let Some(first) = jobs.first() else { return Ok(()) };
+        let wait = jobs.iter().map(|job| job.properties.lock_timeout).max().unwrap_or_default();
+        let mut packages = Vec::new();
+        for job in jobs {
+            packages.extend(arguments(job).map_err(|error| hopeless(chain(&error)))?);
+        }
+        let verbs = |wanted: Verb| jobs.iter().any(|job| Verb::of(job.change) == wanted);
+        if Verb::of(first.change) == Verb::Remove {
+            return self.change("remove", &[], &packages, wait, host);
+        }
+        let mut options = Vec::new();
+        if verbs(Verb::Downgrade) {
+            options.push("--allow-downgrades");
+        }
+        if jobs.iter().any(|job| job.state.broken) {
+            options.push("--reinstall");
+        }
+        self.change("install", &options, &packages, wait, host)
+    }
+
+    fn needs(&self, _: &[&str], _: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
+        Ok(self.dpkg.needs()?)
+    }
+
+    fn knows_failures(&self) -> bool {
+        true
+    }
+}
+
+fn says_unknown(output: &Output) -> bool {
+    String::from_utf8_lossy(&output.stderr).contains("No packages found")
+}
+
+/// The words that name a package to apt-get: one for every architecture that is installed, when several are.
+fn arguments(job: &Job<'_>) -> Result<Vec<String>, ResourceError> {
+    let name = &job.properties.name;
+    let installed = &job.state.installed;
+    let names: Vec<String> = match installed.as_slice() {
+        [_, _, ..] if !name.contains(':') => installed.iter().map(|one| format!("{name}:{}", one.architecture)).collect(),
+        [one] if !name.contains(':') && matches!(job.change, PackageChange::Remove { .. }) && one.architecture != "all" => {
+            vec![format!("{name}:{}", one.architecture)]
+        }
+        _ => vec![name.clone()],
+    };
+    if let PackageChange::Remove { .. } = job.change {
+        return Ok(names);
+    }
+    let version = job.version()?.map_or_else(String::new, |version| format!("={version}"));
+    Ok(names.into_iter().map(|name| format!("{name}{version}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = "demo-plain:
+  Installed: 1.0-1
+  Candidate: 2.0-1
+  Version table:
+     2.0-1 500
+        500 copy:/srv/apt ./ Packages
+ *** 1.0-1 100
+        100 /var/lib/dpkg/status
+demo-multi:i386:
+  Installed: (none)
+  Candidate: 1:1.0-1
+  Version table:
+     1:1.0-1 -1
+        500 copy:/srv/apt ./ Packages
+mail-transport-agent:
+  Installed: (none)
+  Candidate: (none)
+  Version table:
+";
+
+    #[test]
+    fn policies_are_read() {
+        let found = offers(POLICY);
+        let known = |candidate: Option<&str>, versions: &[&str]| Offer::Known {
+            candidate: candidate.map(str::to_owned),
+            versions: versions.iter().map(|one| (*one).to_owned()).collect(),
+        };
+        assert_eq!(found["demo-plain"], known(Some("2.0-1"), &["2.0-1", "1.0-1"]));
+        assert_eq!(found["demo-multi:i386"], known(Some("1:1.0-1"), &["1:1.0-1"]));
+        assert_eq!(found["mail-transport-agent"], known(None, &[]));
+        assert_eq!(found.len(), 3);
+        assert!(offers("").is_empty());
+    }
+}

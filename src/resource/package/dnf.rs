@@ -1,0 +1,435 @@
+//! dnf and rpm. What is installed is asked of one `rpm -qa`, again only when the database has changed; what the index offers
+//! of one `dnf repoquery` and one `dnf check-update` for all packages of a run; transactions are dnf's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::diag::chain;
+use crate::host::command::is_executable;
+use crate::host::{Command, FsError, Host, Output, fs, lock};
+use crate::model::Span;
+use crate::resource::ResourceError;
+
+use super::output::describe;
+use super::{Failure, Installed, Job, Manager, Offer, PackageChange, PackageState, Properties, Verb, Versions, Wanted};
+
+const DNF: &str = "/usr/bin/dnf";
+const RPM: &str = "/usr/bin/rpm";
+
+/// The files of an rpm database, of all its formats.
+const DATABASE_FILES: [&str; 4] = ["rpmdb.sqlite", "rpmdb.sqlite-wal", "Packages.db", "Packages"];
+
+/// What decides what is offered, beside the database. The last is where dnf keeps the index.
+const SOURCES: [&str; 4] = ["/etc/dnf/dnf.conf", "/etc/yum.repos.d", "/etc/dnf/vars", "/var/cache/dnf"];
+
+/// Files with the number of the dnf that is at work.
+const LOCKS: [&str; 3] = ["/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid", "/var/lib/dnf/rpmdb_lock.pid"];
+
+/// What may follow the last dot of a name: the architectures of rpm.
+const ARCHITECTURES: &[&str] = &[
+    "noarch",
+    "x86_64",
+    "i386",
+    "i486",
+    "i586",
+    "i686",
+    "aarch64",
+    "armv7hl",
+    "ppc64le",
+    "ppc64",
+    "ppc",
+    "s390x",
+    "s390",
+    "riscv64",
+    "loongarch64",
+];
+
+/// How many packages one question is about: the answer must fit into the output that is kept.
+const ASK_AT_ONCE: usize = 500;
+
+const FIELDS: usize = 5;
+const INSTALLED_FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}\\t%{RELEASE}\\t%{ARCH}\\n";
+const AVAILABLE_FORMAT: &str = "%{name}\\t%{epoch}\\t%{version}\\t%{release}\\t%{arch}\\n";
+
+const REQUIRED_FORMAT: &str = "[%{=NAME}\\t%{REQUIRENAME}\\n]";
+
+/// True where dnf and rpm are.
+pub(super) fn suits() -> bool {
+    [DNF, RPM].iter().all(|program| is_executable(Path::new(program)))
+}
+
+/// What is installed, by name.
+type Database = HashMap<String, Vec<Installed>>;
+type Stamp = Vec<fs::Stamp>;
+
+/// dnf.
+#[derive(Default)]
+pub(super) struct Dnf {
+    /// Where rpm has its database.
+    directory: Mutex<Option<PathBuf>>,
+    installed: Mutex<Option<(Stamp, Arc<Database>)>>,
+    foretold: Mutex<BTreeMap<String, Interest>>,
+    index: Mutex<Index>,
+    /// The shortest age for which the index was read again in this run.
+    refreshed: Mutex<Option<Span>>,
+}
+
+/// What the run may want to know of a package.
+#[derive(Debug, Clone, Copy, Default)]
+struct Interest {
+    /// Some resource wants a version of its own.
+    version: bool,
+    /// Some resource wants the latest.
+    latest: bool,
+}
+
+/// What was asked about, and the host as it was then.
+#[derive(Default)]
+struct Index {
+    stamp: Stamp,
+    /// All versions of what is not installed, or wanted in another version.
+    available: HashMap<String, Offer>,
+    /// The newer version of what is installed; `None` when there is none.
+    upgrades: HashMap<String, Option<String>>,
+}
+
+fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(program, args);
+    command.env = vec![("HOME".to_owned(), "/root".to_owned())];
+    command
+}
+
+fn hopeless(message: String) -> Failure {
+    Failure { message, hopeless: true }
+}
+
+/// A name without the architecture that follows its last dot, and that.
+fn split(name: &str) -> (&str, Option<&str>) {
+    match name.rsplit_once('.') {
+        Some((plain, architecture)) if ARCHITECTURES.contains(&architecture) => (plain, Some(architecture)),
+        _ => (name, None),
+    }
+}
+
+/// `E:V-R`, without an epoch of 0.
+fn evr(epoch: &str, version: &str, release: &str) -> String {
+    if matches!(epoch, "" | "0" | "(none)") { format!("{version}-{release}") } else { format!("{epoch}:{version}-{release}") }
+}
+
+/// Reads lines of name, epoch, version, release and architecture.
+fn rows(text: &str) -> impl Iterator<Item = (&str, Installed)> {
+    text.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [name, epoch, version, release, architecture] = <[&str; FIELDS]>::try_from(fields).ok()?;
+        Some((name, Installed { version: evr(epoch, version, release), architecture: architecture.to_owned() }))
+    })
+}
+
+/// What is installed under a name, which may end in an architecture.
+fn found(database: &Database, name: &str) -> Vec<Installed> {
+    let under = |name: &str| database.get(name).map_or(&[][..], Vec::as_slice);
+    match (under(name), split(name)) {
+        (installed @ [_, ..], _) | (installed, (_, None)) => installed.to_vec(),
+        ([], (plain, Some(architecture))) => {
+            under(plain).iter().filter(|one| one.architecture == architecture).cloned().collect()
+        }
+    }
+}
+
+/// The new versions that `dnf check-update` lists: triples of name with architecture, version and repository, which may
+/// stand on several lines when they are long.
+fn upgrades(answer: &str) -> Vec<(&str, &str)> {
+    let listed = answer.split("Obsoleting Packages").next().unwrap_or_default();
+    let words: Vec<&str> = listed.split_whitespace().collect();
+    words.chunks_exact(3).filter_map(|triple| Some((*triple.first()?, *triple.get(1)?))).collect()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Dnf {
+    fn directory(&self, host: &Host) -> Result<PathBuf, ResourceError> {
+        let mut known = locked(&self.directory);
+        if let Some(directory) = known.as_ref() {
+            return Ok(directory.clone());
+        }
+        let output = host.run(&command(RPM, ["--eval", "%{_dbpath}"]))?;
+        let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        Ok(known.insert(directory).clone())
+    }
+
+    fn stamp(&self, host: &Host) -> Result<Stamp, ResourceError> {
+        let directory = self.directory(host)?;
+        let of = |name: &&str| fs::stamp(&directory.join(name));
+        // An empty journal is as good as none, and comes and goes as the database is read.
+        Ok(DATABASE_FILES.iter().map(of).collect::<Result<Vec<_>, FsError>>()?.into_iter().map(fs::Stamp::or_empty).collect())
+    }
+
+    fn database(&self, host: &Host) -> Result<Arc<Database>, ResourceError> {
+        let stamp = self.stamp(host)?;
+        let mut installed = locked(&self.installed);
+        if let Some((of, database)) = installed.as_ref()
+            && *of == stamp
+        {
+            return Ok(Arc::clone(database));
+        }
+        let output = host.run(&command(RPM, ["-qa", "--qf", INSTALLED_FORMAT]))?;
+        if output.code != 0 {
+            return Err(ResourceError::State(describe("rpm -qa", &output)));
+        }
+        let mut database = Database::new();
+        for (name, one) in rows(&String::from_utf8_lossy(&output.stdout)) {
+            database.entry(name.to_owned()).or_default().push(one);
+        }
+        let database = Arc::new(database);
+        *installed = Some((stamp, Arc::clone(&database)));
+        Ok(database)
+    }
+
+    /// The database and what else decides what is offered.
+    fn surroundings(&self, host: &Host) -> Result<Stamp, ResourceError> {
+        let mut stamp = self.stamp(host)?;
+        for path in SOURCES {
+            stamp.push(fs::stamp(Path::new(path))?);
+        }
+        Ok(stamp)
+    }
+
+    /// The packages that a question about `name` should be about too.
+    fn interesting(&self, name: &str, wanted: impl Fn(&str, Interest) -> bool) -> Vec<String> {
+        let foretold = locked(&self.foretold);
+        let others = foretold.iter().filter(|(other, interest)| *other != name && wanted(other, **interest));
+        others.map(|(other, _)| other.clone()).chain([name.to_owned()]).collect()
+    }
+
+    fn ask_available(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
+        let database = self.database(host)?;
+        let names = self.interesting(name, |other, interest| {
+            !index.available.contains_key(other) && (interest.version || found(&database, other).is_empty())
+        });
+        for some in names.chunks(ASK_AT_ONCE) {
+            let args = ["-q", "repoquery", "--available", "--qf", AVAILABLE_FORMAT];
+            let output = host.run(&command(DNF, args.into_iter().chain(some.iter().map(String::as_str))))?;
+            if output.code != 0 {
+                return Err(ResourceError::State(describe("dnf repoquery", &output)));
+            }
+            let answer = String::from_utf8_lossy(&output.stdout);
+            let mut offered = Database::new();
+            for (name, one) in rows(&answer).filter(|(_, one)| !one.architecture.ends_with("src")) {
+                offered.entry(name.to_owned()).or_default().push(one);
+            }
+            index.available.extend(some.iter().map(|name| (name.clone(), offer_of(found(&offered, name)))));
+        }
+        Ok(())
+    }
+
+    fn ask_upgrades(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
+        let database = self.database(host)?;
+        let names = self.interesting(name, |other, interest| {
+            interest.latest && !index.upgrades.contains_key(other) && !found(&database, other).is_empty()
+        });
+        for some in names.chunks(ASK_AT_ONCE) {
+            let output = host.run(&command(DNF, ["-q", "check-update"].into_iter().chain(some.iter().map(String::as_str))))?;
+            // 100: there are upgrades; 0: there are none.
+            if !matches!(output.code, 0 | 100) {
+                return Err(ResourceError::State(describe("dnf check-update", &output)));
+            }
+            let answer = String::from_utf8_lossy(&output.stdout);
+            let listed = upgrades(&answer);
+            let newer = |name: &String| {
+                let of = |full: &str| full == name.as_str() || full.rsplit_once('.').is_some_and(|(plain, _)| plain == name);
+                let versions = listed.iter().filter(|(full, _)| of(full)).map(|(_, version)| *version);
+                versions.max_by(|a, b| Versions::Rpm.compare(a, b)).map(str::to_owned)
+            };
+            index.upgrades.extend(some.iter().map(|name| (name.clone(), newer(name))));
+        }
+        Ok(())
+    }
+
+    fn run(&self, verb: &str, specs: &[String], wait: Span, host: &Host) -> Result<(), Failure> {
+        let failed = |message: String| hopeless(message);
+        let deadline = Instant::now() + wait.get();
+        let wait_for = |path: &Path, who: lock::Who| {
+            lock::wait(path, deadline, host, who, &|holder| {
+                host.tell(&format!("waiting up to {wait} for {holder}, which holds {}", path.display()));
+            })
+            .map_err(|error| failed(chain(&error)))
+        };
+        for path in LOCKS {
+            wait_for(Path::new(path), lock::named)?;
+        }
+        let directory = self.directory(host).map_err(|error| failed(chain(&error)))?;
+        wait_for(&directory.join(".rpm.lock"), lock::holder)?;
+        let args = ["-y", verb].into_iter().chain(specs.iter().map(String::as_str));
+        let output: Output = host.run(&command(DNF, args)).map_err(|error| failed(chain(&error)))?;
+        if output.code == 0 { Ok(()) } else { Err(Failure { message: describe("dnf", &output), hopeless: false }) }
+    }
+}
+
+/// All versions of a package in the index.
+fn offer_of(found: Vec<Installed>) -> Offer {
+    let mut versions: Vec<String> = found.into_iter().map(|one| one.version).collect();
+    versions.sort_by(|a, b| Versions::Rpm.compare(b, a));
+    versions.dedup();
+    if versions.is_empty() { Offer::Unknown } else { Offer::Known { candidate: versions.first().cloned(), versions } }
+}
+
+impl Manager for Dnf {
+    fn foretell(&self, all: &[&Properties]) {
+        let mut foretold = locked(&self.foretold);
+        for p in all {
+            let interest = foretold.entry(p.name.clone()).or_default();
+            match p.wanted() {
+                Wanted::Version(_) => interest.version = true,
+                Wanted::Latest => interest.latest = true,
+                Wanted::Present | Wanted::Absent => {}
+            }
+        }
+    }
+
+    fn look(&self, name: &str, host: &Host) -> Result<PackageState, ResourceError> {
+        Ok(PackageState {
+            versions: Versions::Rpm,
+            manager: "dnf",
+            name: name.to_owned(),
+            installed: found(self.database(host)?.as_ref(), name),
+            unfinished: None,
+            broken: false,
+            held: false,
+            offer: Offer::NotAsked,
+        })
+    }
+
+    fn offer(&self, p: &Properties, host: &Host) -> Result<Offer, ResourceError> {
+        let state = self.look(&p.name, host)?;
+        let mut index = locked(&self.index);
+        if index.stamp != self.surroundings(host)? {
+            *index = Index::default();
+        }
+        let newest = state.newest().filter(|_| p.wanted() == Wanted::Latest);
+        let offer = if let Some(newest) = newest {
+            if !index.upgrades.contains_key(&p.name) {
+                self.ask_upgrades(&p.name, &mut index, host)?;
+            }
+            let newer = index.upgrades.get(&p.name).cloned().flatten();
+            Offer::Known { candidate: newer.or_else(|| Some(newest.version.clone())), versions: Vec::new() }
+        } else {
+            if !index.available.contains_key(&p.name) {
+                self.ask_available(&p.name, &mut index, host)?;
+            }
+            index.available.get(&p.name).cloned().unwrap_or(Offer::Unknown)
+        };
+        // After the questions: dnf touches its own files while it answers.
+        index.stamp = self.surroundings(host)?;
+        Ok(offer)
+    }
+
+    fn refresh(&self, p: &Properties, age: Span, host: &Host) -> Result<(), ResourceError> {
+        let mut refreshed = locked(&self.refreshed);
+        if refreshed.is_some_and(|known| known <= age) {
+            return Ok(());
+        }
+        let seconds = age.get().as_secs();
+        let expire = if seconds == 0 { "--refresh".to_owned() } else { format!("--setopt=*.metadata_expire={seconds}") };
+        // Any question makes dnf read what has expired; `makecache` would read all of it, however new.
+        let output = host.run(&command(DNF, ["-q", &expire, "repoquery", "--available", &p.name]))?;
+        if output.code != 0 {
+            let said = describe("dnf repoquery", &output);
+            return Err(ResourceError::State(format!("could not read the package index again: {said}")));
+        }
+        *refreshed = Some(age);
+        *locked(&self.index) = Index::default();
+        Ok(())
+    }
+
+    fn together(&self, one: Verb, other: Verb) -> bool {
+        one == other
+    }
+
+    fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure> {
+        let Some(first) = jobs.first() else { return Ok(()) };
+        let wait = jobs.iter().map(|job| job.properties.lock_timeout).max().unwrap_or_default();
+        let mut specs = Vec::new();
+        for job in jobs {
+            specs.extend(specifications(job).map_err(|error| hopeless(chain(&error)))?);
+        }
+        let verb = match Verb::of(first.change) {
+            Verb::Install => "install",
+            Verb::Downgrade => "downgrade",
+            Verb::Remove => "remove",
+        };
+        self.run(verb, &specs, wait, host)
+    }
+
+    /// What they require of each other by name; capabilities that are no names of packages are left out of account.
+    fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
+        let output = host.run(&command(RPM, ["-q", "--qf", REQUIRED_FORMAT].into_iter().chain(names.iter().copied())))?;
+        let mut needs: HashMap<String, Vec<String>> = HashMap::new();
+        for (name, needed) in String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.split_once('\t')) {
+            needs.entry(name.to_owned()).or_default().push(needed.to_owned());
+        }
+        Ok(needs)
+    }
+
+    fn knows_failures(&self) -> bool {
+        false
+    }
+}
+
+/// The words that name a package to dnf, in full wherever a version is known: `name-epoch:version-release.architecture`.
+fn specifications(job: &Job<'_>) -> Result<Vec<String>, ResourceError> {
+    let full = job.properties.name.as_str();
+    let (plain, architecture) = split(full);
+    let installed = &job.state.installed;
+    match job.change {
+        PackageChange::Remove { .. } => {
+            let plain =
+                if architecture.is_some_and(|a| installed.iter().all(|one| one.architecture == a)) { plain } else { full };
+            Ok(installed.iter().map(|one| format!("{plain}-{}.{}", one.version, one.architecture)).collect())
+        }
+        PackageChange::Install { .. } if !matches!(job.properties.wanted(), Wanted::Version(_)) => Ok(vec![full.to_owned()]),
+        _ => {
+            let version = job.version()?.unwrap_or_default();
+            let architectures = job.state.by_architecture();
+            Ok(match (architecture, architectures.as_slice()) {
+                (Some(architecture), _) => vec![format!("{plain}-{version}.{architecture}")],
+                (None, several @ [_, _, ..]) => {
+                    several.iter().map(|one| format!("{full}-{version}.{}", one.architecture)).collect()
+                }
+                (None, _) => vec![format!("{full}-{version}")],
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read() {
+        let text = "glibc\t0\t2.38\t1\tx86_64\nglibc\t0\t2.38\t1\ti686\npython3.11\t2\t3.11\t1\tnoarch\n\nodd line\n";
+        let mut database = Database::new();
+        for (name, one) in rows(text) {
+            database.entry(name.to_owned()).or_default().push(one);
+        }
+        let all = |name: &str| {
+            let found = found(&database, name);
+            found.iter().map(|one| format!("{}.{}", one.version, one.architecture)).collect::<Vec<_>>()
+        };
+        assert_eq!(all("glibc"), ["2.38-1.x86_64", "2.38-1.i686"]);
+        assert_eq!(all("glibc.i686"), ["2.38-1.i686"]);
+        assert_eq!(all("python3.11"), ["2:3.11-1.noarch"]);
+        assert_eq!(all("python3.11.noarch"), ["2:3.11-1.noarch"]);
+        assert!(all("python3").is_empty() && all("glibc.noarch").is_empty());
+
+        let answer = "\ndemo-epoch.noarch     1:1.0-1     demo\na-very-long-name-that-does-not-fit.x86_64\n     2.0-1\n  demo\n\
+            Obsoleting Packages\nnew.noarch 1 demo\n  old.noarch 1 demo\n";
+        assert_eq!(upgrades(answer), [("demo-epoch.noarch", "1:1.0-1"), ("a-very-long-name-that-does-not-fit.x86_64", "2.0-1")]);
+        let offer = offer_of(found(&database, "glibc"));
+        assert_eq!(offer, Offer::Known { candidate: Some("2.38-1".to_owned()), versions: vec!["2.38-1".to_owned()] });
+    }
+}

@@ -1,0 +1,134 @@
+//! Many changes in one transaction; where it fails, one by one, so that the culprit is named and the rest succeeds.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::host::Host;
+use crate::resource::{Pending, Resource, ResourceError};
+
+use super::{Failure, Job, Manager, Package, PackageChange, Properties, Verb, Wanted};
+
+/// Changes one package.
+pub(super) fn alone(job: Job<'_>, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
+    check(&job)?;
+    let Err(failure) = manager.transact(&[job], host) else { return Ok(()) };
+    // apt fails as well for packages that an earlier transaction left unfinished.
+    if manager.knows_failures() && !host.is_over() && left(job.properties, manager, host)?.changes.is_empty() {
+        return Ok(());
+    }
+    Err(failed(&job, &failure))
+}
+
+/// Changes many: those that stand next to each other and can be done together, together.
+pub(super) fn all(
+    batch: &mut [Pending<'_, Package>],
+    manager: &(dyn Manager + 'static),
+    host: &Host,
+) -> Vec<Result<(), ResourceError>> {
+    let mut results = Vec::with_capacity(batch.len());
+    let mut rest = batch;
+    while let Some(verb) = rest.first().map(verb) {
+        let count = rest.iter().take_while(|one| manager.together(verb, self::verb(one))).count();
+        let Some((now, later)) = rest.split_at_mut_checked(count.max(1)) else { break };
+        results.extend(some(now, manager, host));
+        rest = later;
+    }
+    results
+}
+
+fn verb(pending: &Pending<'_, Package>) -> Verb {
+    pending.changes.first().map_or(Verb::Install, Verb::of)
+}
+
+fn some(batch: &mut [Pending<'_, Package>], manager: &(dyn Manager + 'static), host: &Host) -> Vec<Result<(), ResourceError>> {
+    let jobs: Vec<Result<Option<Job<'_>>, ResourceError>> =
+        batch.iter().map(|one| job(one).map_or(Ok(None), |job| check(&job).map(|()| Some(job)))).collect();
+    let possible: Vec<Job<'_>> = jobs.iter().filter_map(|job| job.as_ref().ok().copied().flatten()).collect();
+    let outcome = match possible.as_slice() {
+        [] | [_] => None,
+        several => Some(manager.transact(several, host)),
+    };
+    let brought = if matches!(outcome, Some(Ok(()))) { brought(&possible, manager, host) } else { HashSet::new() };
+    let results = jobs
+        .into_iter()
+        .map(|job| match (job?, &outcome) {
+            (None, _) | (_, Some(Ok(()))) => Ok(()),
+            (Some(job), Some(Err(failure))) if failure.hopeless || host.is_over() => Err(failed(&job, failure)),
+            (Some(job), Some(Err(_))) => again(&job, manager, host),
+            (Some(job), None) => alone(job, manager, host),
+        })
+        .collect();
+    for one in batch.iter_mut().filter(|one| brought.contains(&one.properties.name)) {
+        one.changes.clear();
+    }
+    results
+}
+
+fn job<'a>(pending: &'a Pending<'_, Package>) -> Option<Job<'a>> {
+    pending.changes.first().map(|change| Job { properties: pending.properties, state: &pending.state, change })
+}
+
+/// The packages of a transaction that would have come without being asked for, because an earlier one needs them: one by
+/// one, nothing would have been left to do for them.
+fn brought(jobs: &[Job<'_>], manager: &(dyn Manager + 'static), host: &Host) -> HashSet<String> {
+    let names: Vec<&str> = jobs.iter().map(|job| job.properties.name.as_str()).collect();
+    let comes = |job: &Job<'_>| {
+        matches!(job.change, PackageChange::Install { .. }) && !matches!(job.properties.wanted(), Wanted::Version(_))
+    };
+    if !jobs.iter().skip(1).any(comes) {
+        return HashSet::new();
+    }
+    // Where it can't be told, they count as changed: so they are.
+    let needs = manager.needs(&names, host).unwrap_or_default();
+    let mut seen = HashSet::new();
+    let mut brought = HashSet::new();
+    for job in jobs {
+        let name = job.properties.name.as_str();
+        if comes(job) && seen.contains(name) {
+            brought.insert(name.to_owned());
+        }
+        reach(name, &needs, &mut seen);
+    }
+    brought
+}
+
+/// Adds all that a package needs, and what that needs.
+fn reach<'a>(name: &str, needs: &'a HashMap<String, Vec<String>>, seen: &mut HashSet<&'a str>) {
+    let mut todo: Vec<&str> = vec![name];
+    while let Some(next) = todo.pop() {
+        for needed in needs.get(next).into_iter().flatten() {
+            if seen.insert(needed) {
+                todo.push(needed);
+            }
+        }
+    }
+}
+
+/// After a transaction that failed: what it did to this package counts.
+fn again(job: &Job<'_>, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
+    let pending = left(job.properties, manager, host)?;
+    self::job(&pending).map_or(Ok(()), |job| alone(job, manager, host))
+}
+
+/// What is still to be done.
+fn left<'a>(
+    properties: &'a Properties,
+    manager: &(dyn Manager + 'static),
+    host: &Host,
+) -> Result<Pending<'a, Package>, ResourceError> {
+    let state = Package::observe(properties, manager, host)?;
+    let changes = Package::diff(properties, &state)?;
+    Ok(Pending { properties, state, changes })
+}
+
+/// Whether the index has what is to be installed.
+fn check(job: &Job<'_>) -> Result<(), ResourceError> {
+    match Verb::of(job.change) {
+        Verb::Remove => Ok(()),
+        Verb::Install | Verb::Downgrade => job.version().map(drop),
+    }
+}
+
+fn failed(job: &Job<'_>, failure: &Failure) -> ResourceError {
+    let verb = Verb::of(job.change).name();
+    ResourceError::State(format!("failed to {verb} package \"{}\": {}", job.properties.name, failure.message))
+}

@@ -1,0 +1,119 @@
+//! A host of its own for a test: a container with a real systemd, made by `tests/tools/node.sh`.
+//!
+//! It has the program at [`ENSIGN`], only loopback for a network, and goes away with its value, also when the test
+//! fails or its process is killed: the script waits for the end of the pipe that this process holds.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// Where the program is within a node.
+pub const ENSIGN: &str = "/usr/local/bin/ensign";
+
+/// A running node.
+pub struct Node {
+    script: Child,
+    /// Its end takes the node down.
+    alive: Option<ChildStdin>,
+    /// The process id of its init, as seen from here.
+    init: String,
+}
+
+/// What a command in a node came to.
+#[derive(Debug)]
+pub struct Output {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Output {
+    /// The standard output, of a command that must have ended with 0.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout
+    }
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools/node.sh")
+}
+
+impl Node {
+    /// Starts a node; none, loudly, where this machine can't. In continuous integration (`CI=true`) that is a failure.
+    pub fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same, with further options of systemd-nspawn, as `--bind-ro=FROM:TO`.
+    pub fn start_with(options: &[String]) -> Option<Self> {
+        let why = Command::new(script()).arg("why").output().unwrap();
+        if !why.status.success() {
+            let why = String::from_utf8_lossy(&why.stderr).trim().to_owned();
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+            eprintln!("skipped: {why}");
+            return None;
+        }
+        let mut script = Command::new(script())
+            .arg("run")
+            .arg(format!("--bind-ro={}:{ENSIGN}", env!("CARGO_BIN_EXE_ensign")))
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Out of reach of whatever ends this process, so that it can clear up.
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let alive = script.stdin.take();
+        let mut init = String::new();
+        BufReader::new(script.stdout.take().unwrap()).read_line(&mut init).unwrap();
+        let node = Self { script, alive, init: init.trim().to_owned() };
+        assert!(!node.init.is_empty(), "the node does not start: see above");
+        Some(node)
+    }
+
+    /// Runs a command in it, as root, in `/`.
+    pub fn exec(&self, command: &[&str]) -> Output {
+        self.exec_with(command, "")
+    }
+
+    /// The same, with this on its standard input.
+    pub fn exec_with(&self, command: &[&str], input: &str) -> Output {
+        let mut child = Command::new(script())
+            .args(["exec", &self.init])
+            .args(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It need not read all of it.
+        let _unread = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Output { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Runs a shell script that must succeed; gives what it prints.
+    pub fn sh(&self, script: &str) -> String {
+        self.exec(&["/bin/sh", "-ec", script]).ok()
+    }
+
+    /// Writes a file; its directory is made.
+    pub fn write(&self, path: &str, text: &str) {
+        self.exec_with(&["/bin/sh", "-ec", r#"mkdir -p "$(dirname "$0")"; cat >"$0""#, path], text).ok();
+    }
+
+    /// Runs the program.
+    pub fn ensign(&self, args: &[&str]) -> Output {
+        self.exec(&[&[ENSIGN], args].concat())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        let _ended = self.script.wait();
+    }
+}
