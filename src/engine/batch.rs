@@ -86,7 +86,9 @@ fn look(treatment: &Treatment<'_>, at: usize) -> Result<Waiting, Box<Transaction
     let mut decoded = Arc::clone(&treatment.planned.decoded);
     let looked = guarded(|| {
         let bound = treatment.prepare(&mut event, &mut decoded)?;
-        let checked = bound.check(treatment.host, false).map_err(|error| Stop::Failed(crate::diag::chain(&error)))?;
+        let failed = |error| Stop::Failed(crate::diag::chain(&error));
+        bound.freshen(treatment.host).map_err(failed)?;
+        let checked = bound.check(treatment.host, false).map_err(failed)?;
         let due = treatment.due(checked.as_ref());
         if due.steps.is_empty() {
             let reached = treatment.left_alone(checked.as_ref(), due);

@@ -185,6 +185,9 @@ impl Treatment<'_> {
     /// Observes, acts (or says what it would do) and looks again.
     fn act(&self, bound: &dyn Bound, refresh: bool) -> Result<Reached, String> {
         let text = |error: crate::resource::ResourceError| chain(&error);
+        if !self.settings.noop {
+            bound.freshen(self.host).map_err(text)?;
+        }
         let mut checked = bound.check(self.host, refresh).map_err(text)?;
         let due = self.due(checked.as_ref());
         if self.settings.noop || due.steps.is_empty() {

@@ -11,6 +11,7 @@ pub mod command;
 pub mod fake;
 pub mod fs;
 pub mod kernel;
+pub mod systemd;
 pub mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use uuid::{ContextV7, Uuid};
 pub use account::{AccountError, Accounts};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
+pub use systemd::{Systemd, SystemdError, Unit};
 
 /// How often whatever waits looks at the cancel flag.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);

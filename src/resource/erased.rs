@@ -136,6 +136,11 @@ pub trait Bound: Send + Sync {
     fn provider(&self) -> &'static str;
     /// See [`Resource::CONVERGES`].
     fn converges(&self) -> bool;
+    /// See [`Resource::freshen`].
+    ///
+    /// # Errors
+    /// When it fails.
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError>;
     /// Looks only.
     ///
     /// # Errors
@@ -362,6 +367,10 @@ impl<R: Resource> Bound for BoundTo<R> {
 
     fn converges(&self) -> bool {
         R::CONVERGES
+    }
+
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError> {
+        R::freshen(&self.decoded.0, &self.provider, host)
     }
 
     fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {

@@ -13,6 +13,7 @@ pub mod exec;
 pub mod file;
 #[cfg(test)]
 mod laws;
+pub mod service;
 pub mod text;
 
 use std::fmt::Display;
@@ -22,13 +23,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::host::{AccountError, CommandError, FsError, Host};
+use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
 
 pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
+pub static TYPES: &[&dyn ResourceType] =
+    &[&Kind::<file::File>::NEW, &Kind::<service::Service>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -69,6 +71,9 @@ pub enum ResourceError {
     /// A user or group is unknown.
     #[error(transparent)]
     Account(#[from] AccountError),
+    /// systemd can't be asked, or said no.
+    #[error(transparent)]
+    Systemd(#[from] SystemdError),
     /// The state of the host, or what a step led to, is not what it may be.
     #[error("{0}")]
     State(String),
@@ -190,6 +195,14 @@ pub trait Resource: Send + Sync + 'static {
     /// is; none where a name alone has no state.
     fn query(_name: &str) -> Option<Self::Properties> {
         None
+    }
+
+    /// Brings up to date what [`Resource::observe`] looks into, where the properties ask for that. Not called in dry runs.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn freshen(_: &Self::Properties, _: &Self::Provider, _: &Host) -> Result<(), ResourceError> {
+        Ok(())
     }
 
     /// Looks at the host and never writes.

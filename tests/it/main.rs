@@ -21,6 +21,7 @@ mod local;
 mod nodes;
 mod scenarios;
 mod service;
+mod services;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod tls;
