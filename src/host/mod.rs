@@ -12,6 +12,7 @@ pub mod fake;
 pub mod fs;
 pub mod kernel;
 pub mod lock;
+pub mod systemd;
 pub mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use uuid::{ContextV7, Uuid};
 pub use account::{AccountError, Accounts};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
+pub use systemd::{Systemd, SystemdError, Unit};
 
 /// How often whatever waits looks at the cancel flag.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);

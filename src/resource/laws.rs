@@ -18,6 +18,10 @@ use super::{Kind, Resource, ResourceType, State, TYPES};
 trait Lawful: Resource {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties>;
     fn before(root: &Path) -> BoxedStrategy<Vec<Made>>;
+    /// What does the work; a type whose hosts can't be made here has a simulation of one in the directory.
+    fn provider(_: &Path, host: &Host) -> Box<Self::Provider> {
+        (Self::PROVIDERS[0].open)(host)
+    }
 }
 
 /// Something that is on the host before the resource runs.
@@ -89,14 +93,14 @@ fn hold<R: Lawful>() {
         .unwrap();
 }
 
-fn check_laws<R: Resource>(root: &Path, properties: &R::Properties) {
+fn check_laws<R: Lawful>(root: &Path, properties: &R::Properties) {
     let written = serde_json::to_value(properties).unwrap();
     assert!(serde_json::from_value::<R::Properties>(written.clone()).unwrap() == *properties, "survives writing: {written}");
     if R::validate(properties).is_err() {
         return;
     }
     let host = Host::system(None);
-    let provider = (R::PROVIDERS[0].open)(&host);
+    let provider = R::provider(root, &host);
     let untouched = snapshot(root);
     let first = R::observe(properties, &provider, &host).unwrap();
     let second = R::observe(properties, &provider, &host).unwrap();
@@ -213,10 +217,40 @@ impl Lawful for super::apply::Apply {
     }
 }
 
+impl Lawful for super::service::Service {
+    fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
+        let names = prop::sample::select(vec!["a", "b.timer", "once", "fail", "flap", "slow"]);
+        let refresh = prop::sample::select(vec!["restart", "reload", "reload-or-restart"]);
+        (names, prop::sample::select(vec!["running", "stopped"]), prop::option::of(any::<bool>()), refresh)
+            .prop_map(|(name, ensure, enable, refresh)| {
+                let properties = json!({"name": name, "ensure": ensure, "enable": enable, "refresh": refresh, "timeout": "1m"});
+                serde_json::from_value(properties).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        let states = vec![
+            "active=active word=enabled",
+            "active=inactive word=disabled",
+            "active=failed word=static",
+            "active=inactive word=masked load=masked",
+            "active=activating sub=auto-restart word=enabled",
+        ];
+        let units = ["a.service", "b.timer", "once.service", "fail.service", "flap.service", "slow.service"];
+        prop::sample::select(states).prop_map(move |state| units.map(|unit| Made::File(unit, state, 0o644)).to_vec()).boxed()
+    }
+
+    fn provider(root: &Path, host: &Host) -> Box<Self::Provider> {
+        Box::new(super::service::simulated::services(root, host).0)
+    }
+}
+
 /// Every type of the table, with the test of its laws.
 const LAWS: &[(&str, fn())] = &[
     ("file", hold::<super::file::File>),
     ("package", hold::<super::package::Package>),
+    ("service", hold::<super::service::Service>),
     ("exec", hold::<super::exec::Exec>),
     ("apply", hold::<super::apply::Apply>),
 ];

@@ -14,6 +14,7 @@ pub mod file;
 #[cfg(test)]
 mod laws;
 pub mod package;
+pub mod service;
 pub mod text;
 
 use std::fmt::Display;
@@ -23,14 +24,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::host::{AccountError, CommandError, FsError, Host};
+use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
 
 pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Done, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] =
-    &[&Kind::<file::File>::NEW, &Kind::<package::Package>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
+#[rustfmt::skip]
+pub static TYPES: &[&dyn ResourceType] = &[
+    &Kind::<file::File>::NEW,
+    &Kind::<package::Package>::NEW,
+    &Kind::<service::Service>::NEW,
+    &Kind::<exec::Exec>::NEW,
+    &Kind::<apply::Apply>::NEW,
+];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -71,6 +78,9 @@ pub enum ResourceError {
     /// A user or group is unknown.
     #[error(transparent)]
     Account(#[from] AccountError),
+    /// systemd can't be asked, or said no.
+    #[error(transparent)]
+    Systemd(#[from] SystemdError),
     /// The state of the host, or what a step led to, is not what it may be.
     #[error("{0}")]
     State(String),

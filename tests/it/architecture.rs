@@ -34,6 +34,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("std::fs", &["host/", "store/"]),
     ("std::process::Command", &["host/", "store/"]),
     ("nix::", &["host/", "store/"]),
+    ("zbus", &["host/systemd.rs"]),
     ("println!", &["cli/ui.rs"]),
     ("std::env", &["cli/", "main.rs", "host/command.rs"]),
     ("Timestamp::now", &["host/"]),
@@ -65,7 +66,9 @@ fn code() -> Vec<(String, String)> {
         (name, lines)
     };
     // Whole files of tests: their `mod` line has the `cfg`.
-    let test_only = |name: &str| name.ends_with("tests.rs") || ["resource/laws.rs", "host/fake.rs"].contains(&name);
+    let test_only = |name: &str| {
+        name.ends_with("tests.rs") || ["resource/laws.rs", "resource/service/simulated.rs", "host/fake.rs"].contains(&name)
+    };
     found.iter().map(read).filter(|(name, _)| !test_only(name)).collect()
 }
 

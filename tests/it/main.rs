@@ -23,6 +23,7 @@ mod package;
 mod registration;
 mod scenarios;
 mod service;
+mod services;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod tls;

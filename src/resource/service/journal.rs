@@ -1,0 +1,51 @@
+//! What a unit wrote to the journal, for the error that says that it failed.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::host::{Command, Host};
+
+/// How many lines an error shows, from the end.
+const LINES: &str = "10";
+/// How much of each line.
+const WIDTH: usize = 300;
+/// How long the journal may take; an error without it is better than none.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The last lines of a unit since then; empty where there is no journal.
+pub(super) fn tail(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
+    let journal = |words: &[String]| {
+        let mut command = Command::new("journalctl", words.iter().cloned());
+        command.timeout = Some(PATIENCE);
+        host.run(&command).ok().filter(|output| output.code == 0)
+    };
+    // What the unit wrote last may still be on its way.
+    let _synced = journal(&["--sync".to_owned()]);
+    let asked = journal(&[
+        "--quiet".to_owned(),
+        "--no-pager".to_owned(),
+        "--output=cat".to_owned(),
+        format!("--lines={LINES}"),
+        format!("--since=@{}", since.as_second()),
+        format!("--unit={unit}"),
+    ]);
+    let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().map(clean).filter(|line| !line.is_empty()).collect()
+}
+
+/// A line without what a terminal would obey.
+fn clean(line: &str) -> String {
+    line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(WIDTH).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_short_and_harmless() {
+        assert_eq!(clean("  \u{1b}[31mred\tx \n"), "[31mred x");
+        assert_eq!(clean(&"x".repeat(1000)).len(), WIDTH);
+    }
+}

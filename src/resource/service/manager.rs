@@ -1,0 +1,237 @@
+//! The seam: what a service manager can be asked and told. Over D-Bus, or with `systemctl` where there is no bus.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::host::{Command, Host, Output, Systemd, SystemdError, Unit};
+use crate::resource::ResourceError;
+
+/// What is done to a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Start it.
+    Start,
+    /// Stop it.
+    Stop,
+    /// Stop and start it.
+    Restart,
+    /// Have it read its configuration.
+    Reload,
+    /// The same, or where it can't, a restart.
+    ReloadOrRestart,
+}
+
+impl Verb {
+    /// As `systemctl` has it.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Restart => "restart",
+            Self::Reload => "reload",
+            Self::ReloadOrRestart => "reload-or-restart",
+        }
+    }
+
+    /// As the manager's interface on D-Bus has it.
+    const fn method(self) -> &'static str {
+        match self {
+            Self::Start => "StartUnit",
+            Self::Stop => "StopUnit",
+            Self::Restart => "RestartUnit",
+            Self::Reload => "ReloadUnit",
+            Self::ReloadOrRestart => "ReloadOrRestartUnit",
+        }
+    }
+}
+
+/// What is known of how a service runs and ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Run {
+    /// `simple`, `notify`, `oneshot`, ...; empty for units that are no services.
+    pub(super) kind: String,
+    /// `success`, `exit-code`, `timeout`, ...
+    pub(super) result: String,
+}
+
+/// A way to speak to systemd. Units are named with their suffix.
+pub(super) trait Manager: Send + Sync {
+    /// What to call it.
+    fn name(&self) -> &'static str;
+    /// The unit, as it is now.
+    ///
+    /// # Errors
+    /// When it can't be asked.
+    fn unit(&self, unit: &str, host: &Host) -> Result<Unit, ResourceError>;
+    /// How it ran.
+    ///
+    /// # Errors
+    /// When it can't be asked.
+    fn run(&self, unit: &str, host: &Host) -> Result<Run, ResourceError>;
+    /// Whether it is enabled, in the words of `systemctl is-enabled`; none when it has no file.
+    ///
+    /// # Errors
+    /// When it can't be asked.
+    fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError>;
+    /// The directories of units, the first with precedence.
+    ///
+    /// # Errors
+    /// When it can't be asked.
+    fn unit_path(&self, host: &Host) -> Result<Vec<String>, ResourceError>;
+    /// Does something to a unit and waits for the end; gives why it failed, where the manager says so.
+    ///
+    /// # Errors
+    /// When it can't be told, or it takes longer than `limit`.
+    fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError>;
+    /// Enables or disables a unit, without [`Self::reload`].
+    ///
+    /// # Errors
+    /// When it refuses.
+    fn enable(&self, unit: &str, on: bool, host: &Host) -> Result<(), ResourceError>;
+    /// Has it read all unit files again.
+    ///
+    /// # Errors
+    /// When it refuses.
+    fn reload(&self, host: &Host) -> Result<(), ResourceError>;
+}
+
+/// The best way there is on this host.
+pub(super) fn best() -> Box<dyn Manager> {
+    match Systemd::connect() {
+        Ok(systemd) => Box::new(Bus(systemd)),
+        // `systemctl` also has a way in without a bus.
+        Err(_) => Box::new(Systemctl),
+    }
+}
+
+/// The word of a unit that was made out of something else.
+const GENERATED: &str = "generated";
+
+/// systemd over D-Bus.
+struct Bus(Systemd);
+
+impl Manager for Bus {
+    fn name(&self) -> &'static str {
+        "systemd"
+    }
+
+    fn unit(&self, unit: &str, _: &Host) -> Result<Unit, ResourceError> {
+        Ok(self.0.unit(unit)?)
+    }
+
+    fn run(&self, unit: &str, _: &Host) -> Result<Run, ResourceError> {
+        let mut values = self.0.own_properties(unit, &["Type", "Result"])?.into_iter();
+        Ok(Run { kind: values.next().unwrap_or_default(), result: values.next().unwrap_or_default() })
+    }
+
+    fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError> {
+        match self.0.unit_file_state(unit)? {
+            // What an init script has been made into: only the command looks into the links of scripts.
+            Some(word) if word == GENERATED => Systemctl.enabled(unit, host),
+            word => Ok(word),
+        }
+    }
+
+    fn unit_path(&self, _: &Host) -> Result<Vec<String>, ResourceError> {
+        Ok(self.0.unit_path()?)
+    }
+
+    fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
+        match self.0.job(verb.method(), unit, limit, host) {
+            // Without a word about its end the unit itself will tell.
+            Ok(None) => Ok(None),
+            Ok(Some(result)) if result == "done" => Ok(None),
+            Ok(Some(result)) => Ok(Some(format!("the job to {} {unit} ended with \"{result}\"", verb.word()))),
+            Err(SystemdError::Refused(why)) => Ok(Some(why)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn enable(&self, unit: &str, on: bool, host: &Host) -> Result<(), ResourceError> {
+        if self.0.unit_file_state(unit)?.is_some_and(|word| word == GENERATED) {
+            return Systemctl.enable(unit, on, host);
+        }
+        Ok(self.0.enable(unit, on)?)
+    }
+
+    fn reload(&self, _: &Host) -> Result<(), ResourceError> {
+        Ok(self.0.reload()?)
+    }
+}
+
+/// The command `systemctl`.
+pub(super) struct Systemctl;
+
+impl Systemctl {
+    fn call(host: &Host, words: &[&str], limit: Option<Duration>) -> Result<Output, ResourceError> {
+        let fixed = ["--system", "--no-pager", "--no-ask-password"];
+        let mut command = Command::new("systemctl", fixed.iter().chain(words).copied());
+        command.timeout = limit;
+        Ok(host.run(&command)?)
+    }
+
+    fn show(host: &Host, unit: &[&str], keys: &[&str]) -> Result<BTreeMap<String, String>, ResourceError> {
+        let property = format!("--property={}", keys.join(","));
+        let words: Vec<&str> = ["show", &property].into_iter().chain(unit.iter().copied()).collect();
+        let output = expect(&Self::call(host, &words, None)?)?;
+        let lines = output.lines().filter_map(|line| line.split_once('='));
+        Ok(lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+}
+
+/// The output of a command that must have ended with 0.
+fn expect(output: &Output) -> Result<String, ResourceError> {
+    if output.code == 0 {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(ResourceError::State(first_line(output)))
+}
+
+/// The first line of what a command complains of; the others are about where to look further.
+fn first_line(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().map(str::trim).find(|line| !line.is_empty());
+    line.map_or_else(|| format!("systemctl exited with {}", output.code), str::to_owned)
+}
+
+impl Manager for Systemctl {
+    fn name(&self) -> &'static str {
+        "systemctl"
+    }
+
+    fn unit(&self, unit: &str, host: &Host) -> Result<Unit, ResourceError> {
+        let mut shown = Self::show(host, &["--", unit], Unit::PROPERTIES)?;
+        Ok(Unit::of(|key| shown.remove(key).unwrap_or_default()))
+    }
+
+    fn run(&self, unit: &str, host: &Host) -> Result<Run, ResourceError> {
+        let mut shown = Self::show(host, &["--", unit], &["Type", "Result"])?;
+        Ok(Run { kind: shown.remove("Type").unwrap_or_default(), result: shown.remove("Result").unwrap_or_default() })
+    }
+
+    fn enabled(&self, unit: &str, host: &Host) -> Result<Option<String>, ResourceError> {
+        // Its exit code tells some of the words from others; unknown units have no word, or `not-found`.
+        let output = Self::call(host, &["is-enabled", "--", unit], None)?;
+        let word = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(Some(word).filter(|word| !word.is_empty() && word != "not-found"))
+    }
+
+    fn unit_path(&self, host: &Host) -> Result<Vec<String>, ResourceError> {
+        let shown = Self::show(host, &[], &["UnitPath"])?;
+        Ok(shown.get("UnitPath").map(|path| path.split(' ').map(str::to_owned).collect()).unwrap_or_default())
+    }
+
+    fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError> {
+        let output = Self::call(host, &[verb.word(), "--", unit], Some(limit))?;
+        Ok((output.code != 0).then(|| first_line(&output)))
+    }
+
+    fn enable(&self, unit: &str, on: bool, host: &Host) -> Result<(), ResourceError> {
+        let verb = if on { "enable" } else { "disable" };
+        expect(&Self::call(host, &["--no-reload", "--quiet", verb, "--", unit], None)?).map(drop)
+    }
+
+    fn reload(&self, host: &Host) -> Result<(), ResourceError> {
+        expect(&Self::call(host, &["daemon-reload"], None)?).map(drop)
+    }
+}

@@ -1,0 +1,188 @@
+//! The provider: a manager, and what must be known of it over the length of a run.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::diag::chain;
+use crate::host::{Host, Unit};
+use crate::model::Span;
+use crate::resource::ResourceError;
+
+use super::manager::{Manager, Verb};
+use super::outdated::is_outdated;
+use super::{Activity, journal};
+
+/// How often a unit that is on its way is looked at.
+const POLL: Duration = Duration::from_millis(50);
+/// How long a process must live to count as started, where the unit does not say when it is ready.
+const SETTLE: Duration = Duration::from_millis(250);
+/// The kinds of services that count as started as soon as there is a process.
+const UNREADY: [&str; 3] = ["simple", "exec", "idle"];
+
+/// The services of this host, for the length of a run.
+pub struct Services {
+    pub(super) manager: Box<dyn Manager>,
+    host: Host,
+    unit_path: OnceLock<Vec<String>>,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    /// Units that are outdated also after a reload; another would not help.
+    hopeless: BTreeSet<String>,
+    /// Units were enabled or disabled since the last reload.
+    links: bool,
+}
+
+impl Services {
+    pub(super) fn new(manager: Box<dyn Manager>, host: &Host) -> Self {
+        Self { manager, host: host.clone(), unit_path: OnceLock::new(), told: Mutex::default() }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_outdated(&self, unit: &str, host: &Host) -> Result<bool, ResourceError> {
+        if self.unit_path.get().is_none() {
+            let _first = self.unit_path.set(self.manager.unit_path(host)?);
+        }
+        Ok(is_outdated(&self.manager.unit(unit, host)?, self.unit_path.get().map_or(&[], Vec::as_slice)))
+    }
+
+    fn reload(&self, host: &Host) -> Result<(), ResourceError> {
+        self.manager.reload(host)?;
+        self.told().links = false;
+        Ok(())
+    }
+
+    /// Has systemd read its unit files again when those of this unit have changed.
+    pub(super) fn freshen(&self, unit: &str, host: &Host) -> Result<(), ResourceError> {
+        if self.told().hopeless.contains(unit) || !self.is_outdated(unit, host)? {
+            return Ok(());
+        }
+        self.reload(host)?;
+        if self.is_outdated(unit, host)? {
+            self.told().hopeless.insert(unit.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The unit, once it is not what `transient` says any more, or the time is over.
+    pub(super) fn unit(
+        &self,
+        unit: &str,
+        limit: Span,
+        transient: impl Fn(Activity) -> bool,
+        host: &Host,
+    ) -> Result<Unit, ResourceError> {
+        let began = Instant::now();
+        loop {
+            let now = self.manager.unit(unit, host)?;
+            if !transient(Activity::of(&now)) || began.elapsed() >= limit.get() || host.is_over() {
+                return Ok(now);
+            }
+            host.sleep(POLL);
+        }
+    }
+
+    /// Does something to a unit after which it must be running.
+    pub(super) fn run(&self, verb: Verb, unit: &str, limit: Span, host: &Host) -> Result<(), ResourceError> {
+        if unit.ends_with(".target") && self.told().links {
+            // What was enabled in this run belongs to the target from now on.
+            self.reload(host)?;
+        }
+        let began = host.now();
+        let why = match self.manager.act(verb, unit, limit.get(), host) {
+            Ok(None) => self.missing(verb, unit, limit, host)?,
+            Ok(Some(why)) => Some(why),
+            Err(error) => Some(chain(&error)),
+        };
+        let Some(why) = why else { return Ok(()) };
+        let mut message = format!("{}: {why}{}", failed_to(verb), hint(&why, unit));
+        let lines = journal::tail(unit, began, host);
+        if !lines.is_empty() {
+            message = format!("{message}; the end of its journal:\n    {}", lines.join("\n    "));
+        }
+        Err(ResourceError::State(message))
+    }
+
+    /// Stops a unit.
+    pub(super) fn stop(&self, unit: &str, limit: Span, host: &Host) -> Result<(), ResourceError> {
+        match self.manager.act(Verb::Stop, unit, limit.get(), host)? {
+            None => Ok(()),
+            Some(why) => Err(ResourceError::State(format!("{}: {why}", failed_to(Verb::Stop)))),
+        }
+    }
+
+    /// Enables or disables a unit.
+    pub(super) fn enable(&self, unit: &str, on: bool, host: &Host) -> Result<(), ResourceError> {
+        self.manager.enable(unit, on, host)?;
+        self.told().links = true;
+        Ok(())
+    }
+
+    /// Why a unit is not running although systemd had nothing to complain of; none when it is.
+    fn missing(&self, verb: Verb, unit: &str, limit: Span, host: &Host) -> Result<Option<String>, ResourceError> {
+        let on_its_way = |activity| matches!(activity, Activity::Starting | Activity::Stopping);
+        let mut now = self.unit(unit, limit, on_its_way, host)?;
+        let how = self.manager.run(unit, host)?;
+        let began = Instant::now();
+        while verb != Verb::Reload
+            && Activity::of(&now) == Activity::Running
+            && UNREADY.contains(&how.kind.as_str())
+            && began.elapsed() < SETTLE
+            && !host.is_over()
+        {
+            host.sleep(POLL);
+            now = self.manager.unit(unit, host)?;
+        }
+        let result = || self.manager.run(unit, host).map(|how| how.result);
+        Ok(match Activity::of(&now) {
+            Activity::Running => None,
+            Activity::Starting | Activity::Stopping => Some(format!("it is still {} after {limit}", now.active)),
+            Activity::Waiting => Some(format!("it failed ({}), and systemd will try again", result()?)),
+            Activity::Stopped => Some(match result()?.as_str() {
+                "success" | "" if !now.conditions => "a condition in its unit does not hold".to_owned(),
+                "success" | "" if how.kind == "oneshot" => {
+                    "it has ended, as units of Type=oneshot do; with RemainAfterExit=yes it would stay active".to_owned()
+                }
+                "success" | "" => "it has ended by itself, without an error".to_owned(),
+                failure => format!("it failed ({failure})"),
+            }),
+        })
+    }
+}
+
+impl Drop for Services {
+    /// The end of the run: systemd is told once of all that was enabled or disabled.
+    fn drop(&mut self) {
+        if self.told().links {
+            // Whatever happens, the next boot knows; and there is nobody to tell here.
+            let _best_effort = self.manager.reload(&self.host);
+        }
+    }
+}
+
+fn failed_to(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Start => "failed to reach desired state: running: service is stopped, expected running",
+        Verb::Stop => "failed to reach desired state: stopped: service is running, expected stopped",
+        Verb::Restart => "the restart failed",
+        Verb::Reload => "the reload failed",
+        Verb::ReloadOrRestart => "the reload or restart failed",
+    }
+}
+
+/// What to do, where systemd's words leave that open.
+fn hint(why: &str, unit: &str) -> String {
+    if why.contains("is masked") {
+        format!(" `systemctl unmask {unit}` lets it be started")
+    } else if why.contains("not applicable") {
+        " `refresh: reload-or-restart` restarts what can't reload".to_owned()
+    } else {
+        String::new()
+    }
+}
