@@ -113,7 +113,8 @@ fn within_size(mut event: TransactionEvent) -> TransactionEvent {
 
 /// Plans and runs, on the thread that it is called on, until done, `cancel` or `until`.
 pub(super) fn run(node: &Arc<Node>, job: &Job, source: Option<&Source>, cancel: Cancel, until: Instant) -> Ended {
-    let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until));
+    let bounds = limits::bounds(&node.settings.limits);
+    let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).within(bounds);
     if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
         host = host.in_directory(directory);
     }

@@ -11,7 +11,10 @@ pub mod command;
 pub mod fake;
 pub mod fs;
 pub mod kernel;
+pub mod partial;
+pub mod progress;
 pub mod terminal;
+pub mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +24,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use uuid::{ContextV7, Uuid};
 
+use crate::model::Bounds;
+
 pub use account::{AccountError, Accounts};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
+pub use progress::{Audience, Meter, Progress};
 
 /// How often whatever waits looks at the cancel flag.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
@@ -78,6 +84,8 @@ pub struct Host {
     cancel: Cancel,
     deadline: Option<Instant>,
     directory: Option<PathBuf>,
+    bounds: Arc<Bounds>,
+    audience: Option<Audience>,
 }
 
 impl Host {
@@ -96,6 +104,8 @@ impl Host {
             cancel: Cancel::default(),
             deadline: None,
             directory: None,
+            bounds: Arc::default(),
+            audience: None,
         }
     }
 
@@ -112,6 +122,32 @@ impl Host {
         self.cancel = cancel;
         self.deadline = deadline;
         self
+    }
+
+    /// The same machine, for work that fetches and unpacks no more than this.
+    #[must_use]
+    pub fn within(mut self, bounds: Bounds) -> Self {
+        self.bounds = Arc::new(bounds);
+        self
+    }
+
+    /// The same machine, with somebody who watches what takes a while.
+    #[must_use]
+    pub fn watched(mut self, audience: Audience) -> Self {
+        self.audience = Some(audience);
+        self
+    }
+
+    /// What may be fetched and unpacked.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Tells whoever watches.
+    fn tell(&self, progress: Option<Progress<'_>>) {
+        if let Some(audience) = &self.audience {
+            audience(progress);
+        }
     }
 
     /// The time.

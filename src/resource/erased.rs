@@ -93,6 +93,8 @@ pub trait ResourceType: Sync {
     fn deferred(&self) -> &'static [&'static str];
     /// See [`Resource::REFRESHES`].
     fn refreshes(&self) -> bool;
+    /// See [`Resource::SENTENCES`].
+    fn sentences(&self) -> bool;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
     /// Observes several resources of this type and takes the steps that they need, together; for each its result.
@@ -203,6 +205,10 @@ impl<R: Resource> ResourceType for Kind<R> {
 
     fn refreshes(&self) -> bool {
         R::REFRESHES
+    }
+
+    fn sentences(&self) -> bool {
+        R::SENTENCES
     }
 
     fn batches(&self) -> bool {

@@ -28,7 +28,7 @@ pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
+pub static TYPES: &[&dyn ResourceType] =
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -162,6 +162,8 @@ pub trait Resource: Send + Sync + 'static {
     const BATCHES: bool = false;
     /// True where it can act on `subscribe`.
     const REFRESHES: bool = false;
+    /// True where a dry run says each step in a sentence of its own.
+    const SENTENCES: bool = false;
     /// The ways to do it, best first.
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 
