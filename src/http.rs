@@ -4,6 +4,10 @@
 //! What is done with the bytes is the business of `manifest::fetch` and of the `archive` resource.
 
 mod hosts;
+#[cfg(test)]
+#[path = "../tests/it/support/web.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the tests of the whole program include it too, and use other parts")]
+pub(crate) mod testing;
 
 use std::future::Future;
 use std::sync::{Arc, Once};

@@ -248,11 +248,11 @@ impl<R: Read> Read for Capped<R> {
 }
 
 /// What a decoder said, as an error of the archive.
-fn broken(format: Format, error: io::Error, limit: u64) -> UnpackError {
+fn broken(format: Format, error: &io::Error, limit: u64) -> UnpackError {
     if error.kind() == ErrorKind::FileTooLarge {
         return UnpackError::TooLarge { what: "its size unpacked, in bytes,", limit };
     }
-    UnpackError::Broken { format: format.as_str(), cause: chain(&error).into() }
+    UnpackError::Broken { format: format.as_str(), cause: chain(error).into() }
 }
 
 #[cfg(test)]

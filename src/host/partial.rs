@@ -202,7 +202,7 @@ mod tests {
             &|| {
                 fs::write(&part, "writable by all")
                     .and_then(|()| fs::set_permissions(&part, fs::Permissions::from_mode(0o666)))
-                    .unwrap()
+                    .unwrap();
             },
         ];
         for make in makers {

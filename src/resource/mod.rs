@@ -7,6 +7,7 @@
 //! that every resource has.
 
 pub mod apply;
+pub mod archive;
 pub mod common;
 mod erased;
 pub mod exec;
@@ -29,6 +30,7 @@ pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Provider
 
 /// Every resource type, in the order of the documentation and the help.
 pub static TYPES: &[&dyn ResourceType] =
+    &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<archive::Archive>::NEW, &Kind::<apply::Apply>::NEW];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {

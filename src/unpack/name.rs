@@ -38,7 +38,7 @@ impl<'a> Entries<'a> {
         UnpackError::TooLarge { what: "the number of its entries", limit: self.most }
     }
 
-    pub(super) fn broken(&self, error: io::Error) -> UnpackError {
+    pub(super) fn broken(&self, error: &io::Error) -> UnpackError {
         broken(self.format, error, self.limit)
     }
 
@@ -52,11 +52,11 @@ impl<'a> Entries<'a> {
         let result = self.sink.file(item, &mut content);
         let Content { seen, failed, .. } = content;
         if let Some(error) = failed {
-            return Err(self.broken(error));
+            return Err(self.broken(&error));
         }
         result.map_err(|cause| UnpackError::Sink { name: shown(&item.path), cause })?;
         if seen != size {
-            return Err(self.broken(io::ErrorKind::UnexpectedEof.into()));
+            return Err(self.broken(&io::ErrorKind::UnexpectedEof.into()));
         }
         self.files.insert(item.path.clone());
         Ok(())

@@ -27,8 +27,8 @@ struct Said {
 pub(super) fn walk(tar: Capped<impl Read>, entries: &mut Entries<'_>) -> Result<(), UnpackError> {
     let mut archive = tar::Archive::new(tar);
     let mut said = Said::default();
-    for entry in archive.entries().map_err(|error| entries.broken(error))?.raw(true) {
-        let mut entry = entry.map_err(|error| entries.broken(error))?;
+    for entry in archive.entries().map_err(|error| entries.broken(&error))?.raw(true) {
+        let mut entry = entry.map_err(|error| entries.broken(&error))?;
         entries.count()?;
         match entry.header().entry_type() {
             EntryType::GNULongName => said.path = Some(long_name(&mut entry, entries)?),
@@ -39,7 +39,7 @@ pub(super) fn walk(tar: Capped<impl Read>, entries: &mut Entries<'_>) -> Result<
         }
     }
     // To the very end: only there the digests of the packed bytes are compared.
-    std::io::copy(&mut archive.into_inner(), &mut std::io::sink()).map_err(|error| entries.broken(error))?;
+    std::io::copy(&mut archive.into_inner(), &mut std::io::sink()).map_err(|error| entries.broken(&error))?;
     Ok(())
 }
 
@@ -58,14 +58,14 @@ fn take(entry: &mut Entry<'_, impl Read>, entries: &mut Entries<'_>, said: Said)
         return if directory { Ok(()) } else { Err(refused(&name, "it stands for the directory itself")) };
     }
     let header = entry.header();
-    let mode = header.mode().map_err(|error| entries.broken(error))?;
+    let mode = header.mode().map_err(|error| entries.broken(&error))?;
     let item = Item {
         path,
         mode: if directory { mode & 0o1777 } else { mode & 0o777 },
         owner: Some(owner(header, said.owner)),
         modified: said.modified.or_else(|| header.mtime().ok().and_then(|time| i64::try_from(time).ok())),
     };
-    let link = said.link.or_else(|| entry.link_name_bytes().map(|link| link.into_owned())).unwrap_or_default();
+    let link = said.link.or_else(|| entry.link_name_bytes().map(std::borrow::Cow::into_owned)).unwrap_or_default();
     match kind {
         _ if directory => entries.directory(&item),
         EntryType::Regular | EntryType::Continuous => entries.file(&item, size, entry),
@@ -101,8 +101,12 @@ fn extension(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<
         return Err(UnpackError::TooLarge { what: "an extension header in it", limit: EXTENSION });
     }
     let mut content = Vec::new();
-    entry.read_to_end(&mut content).map_err(|error| entries.broken(error))?;
-    if content.len() as u64 == entry.size() { Ok(content) } else { Err(entries.broken(std::io::ErrorKind::UnexpectedEof.into())) }
+    entry.read_to_end(&mut content).map_err(|error| entries.broken(&error))?;
+    if content.len() as u64 == entry.size() {
+        Ok(content)
+    } else {
+        Err(entries.broken(&std::io::ErrorKind::UnexpectedEof.into()))
+    }
 }
 
 /// A name that ends with a NUL character.
@@ -117,7 +121,7 @@ fn long_name(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<
 fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said) -> Result<(), UnpackError> {
     let content = extension(entry, entries)?;
     for remark in PaxExtensions::new(&content) {
-        let remark = remark.map_err(|error| entries.broken(error))?;
+        let remark = remark.map_err(|error| entries.broken(&error))?;
         let value = remark.value_bytes();
         let text = String::from_utf8_lossy(value).into_owned();
         match remark.key_bytes() {
@@ -148,7 +152,7 @@ fn pax(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>, said: &mut Said)
 fn global(entry: &mut Entry<'_, impl Read>, entries: &Entries<'_>) -> Result<(), UnpackError> {
     let content = extension(entry, entries)?;
     for remark in PaxExtensions::new(&content) {
-        let remark = remark.map_err(|error| entries.broken(error))?;
+        let remark = remark.map_err(|error| entries.broken(&error))?;
         if matches!(remark.key_bytes(), b"path" | b"linkpath" | b"size") || remark.key_bytes().starts_with(b"GNU.sparse.") {
             return Err(refused(b"(global PAX header)", "it would rename or resize every entry"));
         }

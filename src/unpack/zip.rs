@@ -48,7 +48,7 @@ pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(
             0 | 0o100_000 => entries.file(&item, size, &mut content)?,
             0o120_000 => {
                 let mut target = Vec::new();
-                content.take(LONGEST_LINK + 1).read_to_end(&mut target).map_err(|error| entries.broken(error))?;
+                content.take(LONGEST_LINK + 1).read_to_end(&mut target).map_err(|error| entries.broken(&error))?;
                 entries.symlink(&item, &target)?;
             }
             _ => return Err(refused(&name, "it is a device, pipe or socket")),
@@ -60,7 +60,7 @@ pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(
 
 fn said(error: ZipError, entries: &Entries<'_>) -> UnpackError {
     match error {
-        ZipError::Io(error) => entries.broken(error),
-        other => entries.broken(std::io::Error::other(other)),
+        ZipError::Io(error) => entries.broken(&error),
+        other => entries.broken(&std::io::Error::other(other)),
     }
 }

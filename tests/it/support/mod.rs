@@ -5,3 +5,4 @@ pub mod fleet;
 pub mod jwt;
 pub mod nats;
 pub mod solo;
+pub mod web;
