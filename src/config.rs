@@ -134,8 +134,14 @@ pub struct Limits {
     pub exec: bool,
     /// Whether manifests may be applied.
     pub apply: bool,
-    /// Hosts that bundles may come from; `None` is every host that is not internal to this machine.
+    /// Hosts that bundles and archives may come from; `None` is every host that is not internal to this machine.
     pub fetch_hosts: Option<Vec<String>>,
+    /// Largest archive of a resource, fetched and unpacked, in bytes.
+    pub archive_size: u64,
+    /// Most entries of an archive.
+    pub archive_entries: u64,
+    /// Most bytes unpacked for one byte packed.
+    pub archive_ratio: u64,
 }
 
 impl Settings {
@@ -343,8 +349,8 @@ impl Check<'_> {
                 self.wrong(&["limits", "fetch_hosts"], format!("\"{host}\" is not a host name or address"));
             }
         }
-        let file::Limits { types, paths, exec, apply, fetch_hosts } = limits;
-        Limits { types, paths, exec, apply, fetch_hosts }
+        let file::Limits { types, paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio } = limits;
+        Limits { types, paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio }
     }
 }
 

@@ -55,7 +55,7 @@ impl fmt::Display for Diagnostic {
         if let Some(place) = &self.place {
             writeln!(f, "{}:{}:{}: {}", place.file, place.line, place.column, self.message)?;
             let number = place.line.to_string();
-            let shown: String = place.text.chars().take(160).collect();
+            let shown: String = hushed(&place.text).chars().take(160).collect();
             writeln!(f, "  {number} | {shown}")?;
             let lead: String =
                 shown.chars().take(place.column.saturating_sub(1)).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
@@ -71,6 +71,27 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Error for Diagnostic {}
+
+/// The line, as long as it is, without the credentials of URLs, and without passwords that are written out.
+fn hushed(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    let stars = |secret: &str| "*".repeat(secret.chars().count());
+    while let Some((head, tail)) = rest.split_once("://") {
+        let authority = tail.split(|c: char| c.is_whitespace() || "/?#\"'".contains(c)).next().unwrap_or_default();
+        let credentials = authority.rsplit_once('@').map_or("", |(credentials, _)| credentials);
+        text.extend([head, "://", &stars(credentials)]);
+        rest = tail.strip_prefix(credentials).unwrap_or(tail);
+    }
+    text.push_str(rest);
+    match text.split_once("password:") {
+        // An expression is no secret, and what is wrong is mostly in it.
+        Some((head, value)) if !value.contains(['{', '$']) => {
+            format!("{head}password: {}", stars(value.get(1..).unwrap_or_default()))
+        }
+        _ => text,
+    }
+}
 
 /// An error with all its causes, as one text: `A: B: C`.
 pub fn chain(error: &dyn Error) -> String {
@@ -110,6 +131,20 @@ mod tests {
             shown,
             "m.yaml:12:5: unknown property \"mdoe\"\n  12 |     mdoe: x\n     |     ^\nhint: did you mean \"mode\"?"
         );
+    }
+
+    #[test]
+    fn lines_are_shown_without_secrets() {
+        for (line, shown) in [
+            ("url: http://joe:hunter2@h/a.zip", "url: http://***********@h/a.zip"),
+            ("a: \"http://u:p@h\" # and https://é@h/x@y", "a: \"http://***@h\" # and https://*@h/x@y"),
+            ("url: http://h/a@b", "url: http://h/a@b"),
+            ("  password: hünter2", "  password: *******"),
+            ("  password: \"{{ Data.x }}\"", "  password: \"{{ Data.x }}\""),
+            ("password:", "password: "),
+        ] {
+            assert_eq!(hushed(line), shown);
+        }
     }
 
     #[test]

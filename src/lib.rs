@@ -14,7 +14,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | L0 | [`model`], [`diag`] |
-//! | L1 | [`host`], [`wire`], [`template`], [`yaml`], [`config`] |
+//! | L1 | [`host`], [`wire`], [`template`], [`yaml`], [`config`], [`http`], [`unpack`] |
 //! | L2 | [`trust`], [`facts`], [`data`], [`resource`], [`manifest`], [`store`], [`transport`] |
 //! | L3 | [`engine`], [`registry`] |
 //! | L4 | [`agent`], [`fleet`] |
@@ -31,6 +31,7 @@ pub mod engine;
 pub mod facts;
 pub mod fleet;
 pub mod host;
+pub mod http;
 pub mod manifest;
 pub mod model;
 pub mod registry;
@@ -39,5 +40,6 @@ pub mod store;
 pub mod template;
 pub mod transport;
 pub mod trust;
+pub mod unpack;
 pub mod wire;
 pub mod yaml;

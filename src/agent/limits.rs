@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::config;
 use crate::engine::Permit;
-use crate::manifest::fetch::{self, FetchLimits};
+use crate::http;
+use crate::manifest::fetch::FetchLimits;
+use crate::model::Bounds;
 use crate::trust::Limits;
 
 /// Types whose names are paths.
@@ -17,13 +19,24 @@ const EXEC: &str = "exec";
 
 /// The limits as the verifier has them.
 pub(super) fn of(limits: &config::Limits) -> Limits {
-    let config::Limits { types, paths, exec, apply, fetch_hosts } = limits.clone();
+    let config::Limits { types, paths, exec, apply, fetch_hosts, .. } = limits.clone();
     Limits { types, paths, exec, fetch_hosts, apply }
 }
 
 /// The limits as fetching has them.
 pub(super) fn fetching(settings: &config::Settings, timeout: Duration) -> FetchLimits {
     FetchLimits { max: settings.max_bundle, hosts: settings.limits.fetch_hosts.clone(), timeout }
+}
+
+/// The limits as resources that fetch and unpack have them.
+pub(super) fn bounds(limits: &config::Limits) -> Bounds {
+    Bounds {
+        fetch_hosts: limits.fetch_hosts.clone(),
+        internal: false,
+        archive_size: limits.archive_size,
+        archive_entries: limits.archive_entries,
+        archive_ratio: limits.archive_ratio,
+    }
 }
 
 /// Asked by the engine for every resource, when its name is resolved.
@@ -74,7 +87,7 @@ fn check_properties(limits: &Limits, properties: &Map<String, Value>) -> Result<
     if let Some(parent) = text("extract_parent").filter(|parent| !limits.path_allowed(Path::new(parent))) {
         return Err(format!("this node does not manage the path \"{parent}\""));
     }
-    if let Some(host) = text("url").and_then(fetch::host_of).filter(|host| !limits.host_allowed(host)) {
+    if let Some(host) = text("url").and_then(http::host_of).filter(|host| !limits.host_allowed(host)) {
         return Err(format!("this node does not fetch from \"{host}\""));
     }
     Ok(())

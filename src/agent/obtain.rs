@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::host::fs::{self, FsError};
+use crate::http::{self, HttpError};
 use crate::manifest::bundle::{self, BundleError, Caps};
 use crate::manifest::fetch::{self, FetchError, ObjectGet, Pin};
 use crate::manifest::{MAX_MANIFEST, Source};
@@ -65,7 +66,7 @@ pub(super) async fn manifest(node: &Node, bus: &Bus, id: Uuid, apply: &Apply, un
     fetch::fetch(&apply.url, &pin, &limits, &Objects(bus), &mut file).await.map_err(|error| not_fetched(&error))?;
     // From the same descriptor that was written and hashed: nothing can be put in between.
     file.rewind().map_err(|error| FsError::io("read", &path, error))?;
-    let name = fetch::shown(&apply.url);
+    let name = http::shown(&apply.url);
     tokio::task::spawn_blocking(move || read(file, &pin, &directory, name))
         .await
         .unwrap_or_else(|_| Err(Missing::failed("the bundle could not be read: the program has an error".to_owned())))
@@ -74,7 +75,7 @@ pub(super) async fn manifest(node: &Node, bus: &Bus, id: Uuid, apply: &Apply, un
 fn not_fetched(error: &FetchError) -> Missing {
     let code = match error {
         FetchError::BadArtifact { .. } => Code::BadArtifact,
-        FetchError::Denied { .. } | FetchError::TooLarge { .. } | FetchError::Url(_) => Code::LocalLimit,
+        FetchError::Http(HttpError::Denied { .. }) | FetchError::TooLarge { .. } | FetchError::Url(_) => Code::LocalLimit,
         _ => return Missing::failed(chain(error)),
     };
     Missing::refused(code, chain(error))

@@ -121,8 +121,9 @@ pub(super) fn run(
     cancel: Cancel,
     until: Instant,
 ) -> Ended {
-    let mut host =
-        Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).heard_by(|what| tracing::info!("{what}"));
+    let bounds = limits::bounds(&node.settings.limits);
+    let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).within(bounds);
+    host = host.heard_by(|what| tracing::info!("{what}"));
     if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
         host = host.in_directory(directory);
     }

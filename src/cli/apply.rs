@@ -163,7 +163,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         ui.raw(crate::yaml::to_string(&plan.rendered()).as_bytes());
         return Ok(Exit::Done);
     }
-    let host = host.bounded(local::cancel_on_signals(), None);
+    let host = local::watched(host.bounded(local::cancel_on_signals(), None), args.output, ui);
     let mut session = local::session(args.session.as_deref(), ui)?;
     session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let settings = Settings {

@@ -76,7 +76,7 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
     let how = args.how;
     let host = local::host().in_directory(".").bounded(local::cancel_on_signals(), None);
     match args.what {
-        What::Resource(described) => resource(described, &how, &host, ui),
+        What::Resource(described) => resource(described, &how, &local::watched(host, how.output, ui), ui),
         What::Api(Api::Pipe { yaml }) => {
             let response = pipe(&how, &host, ui).unwrap_or_else(|failure| {
                 let errors: Vec<String> = failure.diagnostics.iter().map(ToString::to_string).collect();
@@ -162,19 +162,24 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut 
     (report, events)
 }
 
-/// What a person at a shell leaves out: the own user and group, the usual modes.
+/// What a person at a shell leaves out: the own user and group, the usual modes; a password, which others could see there.
 fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
-    if kind != "file" {
-        return;
-    }
-    let mode = match properties.get("ensure").and_then(Value::as_str) {
-        Some("absent") => return,
-        Some("directory") => "0755",
-        _ => "0644",
+    let mode = match (kind, properties.get("ensure").and_then(Value::as_str)) {
+        ("archive", _) => None,
+        ("file", Some("directory")) => Some("0755"),
+        ("file", Some("present") | None) => Some("0644"),
+        _ => return,
     };
-    properties.entry("mode").or_insert_with(|| json!(mode));
+    if let Some(mode) = mode {
+        properties.entry("mode").or_insert_with(|| json!(mode));
+    }
     properties.entry("owner").or_insert_with(|| json!(host.accounts().user_name(account::effective_uid())));
     properties.entry("group").or_insert_with(|| json!(host.accounts().group_name(account::effective_gid())));
+    if kind == "archive"
+        && let Ok(password) = std::env::var("HTTP_PASSWORD")
+    {
+        properties.entry("password").or_insert_with(|| json!(password));
+    }
 }
 
 fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> {

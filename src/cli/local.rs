@@ -87,6 +87,14 @@ pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui)
     }
 }
 
+/// A host whose work a person watches, where results are for people and there is a terminal.
+pub fn watched(host: Host, output: OutputFormat, ui: &Ui) -> Host {
+    match ui.audience().filter(|_| output == OutputFormat::Text) {
+        Some(audience) => host.watched(audience),
+        None => host,
+    }
+}
+
 /// The directories in which an administrator puts facts of their own; later ones win.
 pub fn facts_directories() -> Vec<PathBuf> {
     let home = std::env::var_os("XDG_CONFIG_HOME")

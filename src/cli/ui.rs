@@ -3,8 +3,11 @@
 
 use std::fmt::Display;
 use std::io::{BufWriter, IsTerminal, Stderr, Stdout, Write};
+use std::sync::Arc;
 
 use serde::Serialize;
+
+use crate::host::{Audience, Progress};
 
 /// How something stands, and so its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,16 @@ impl Ui {
         }
     }
 
+    /// Whoever watches what takes a while: the person at the terminal, where there is one.
+    pub fn audience(&self) -> Option<Audience> {
+        let tell = |progress: Option<Progress<'_>>| {
+            let mut err = std::io::stderr().lock();
+            let text = progress.map(|progress| how_far(&progress)).unwrap_or_default();
+            let _gone = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
+        };
+        self.terminal_err.then(|| Arc::new(tell) as Audience)
+    }
+
     /// An error.
     pub fn error(&mut self, error: impl Display) {
         let label = paint(self.color_err, Tone::Bad, "error:");
@@ -127,4 +140,33 @@ fn paint(color: bool, tone: Tone, text: &str) -> String {
         Tone::Dim => "2",
     };
     format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+/// "downloading app.tar.gz: 12.0 of 48.0 MiB (25%)".
+fn how_far(progress: &Progress<'_>) -> String {
+    let Progress { what, done, total } = progress;
+    let mib = |bytes: u64| format!("{}.{}", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20);
+    match total {
+        Some(total) if *total > 0 => {
+            format!("{what}: {} of {} MiB ({}%)", mib(*done), mib(*total), done.saturating_mul(100) / total)
+        }
+        _ => format!("{what}: {} MiB", mib(*done)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_said_in_mebibytes() {
+        for (done, total, said) in [
+            (12 << 20, Some(48 << 20), "x: 12.0 of 48.0 MiB (25%)"),
+            (3 << 19, None, "x: 1.5 MiB"),
+            (0, Some(0), "x: 0.0 MiB"),
+            (1 << 20, Some(1 << 20), "x: 1.0 of 1.0 MiB (100%)"),
+        ] {
+            assert_eq!(how_far(&Progress { what: "x", done, total }), said);
+        }
+    }
 }

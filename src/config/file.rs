@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::model::{Secret, Span};
+use crate::model::{Bounds, Secret, Span};
 
 /// The configuration of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -209,14 +209,31 @@ pub struct Limits {
     pub exec: bool,
     /// Whether manifests may be applied.
     pub apply: bool,
-    /// Hosts that bundles may come from. When left out: every host but addresses of this machine itself
+    /// Hosts that bundles and archives may come from. When left out: every host but addresses of this machine itself
     /// (loopback, link-local, cloud metadata), which must be named.
     pub fetch_hosts: Option<Vec<String>>,
+    /// Largest archive of an `archive` resource, as it is fetched and as it is unpacked.
+    #[serde(deserialize_with = "size")]
+    #[schemars(with = "String")]
+    pub archive_size: u64,
+    /// Most files, directories and links in an archive.
+    pub archive_entries: u64,
+    /// Most bytes that an archive may unpack to for one of its own; small ones may have 64 MiB anyway.
+    pub archive_ratio: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { types: None, paths: None, exec: false, apply: true, fetch_hosts: None }
+        Self {
+            types: None,
+            paths: None,
+            exec: false,
+            apply: true,
+            fetch_hosts: None,
+            archive_size: Bounds::ARCHIVE_SIZE,
+            archive_entries: Bounds::ARCHIVE_ENTRIES,
+            archive_ratio: Bounds::ARCHIVE_RATIO,
+        }
     }
 }
 

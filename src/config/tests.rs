@@ -28,7 +28,17 @@ fn a_minimal_file_has_the_defaults() {
     assert_eq!((settings.outbox_max, settings.queue, settings.max_bundle), (64 << 20, 16, 64 << 20));
     assert_eq!((settings.events, settings.log), (Publish::Changes, Level::Info));
     assert_eq!(settings.trust.threshold, 1);
-    assert_eq!(settings.limits, Limits { types: None, paths: None, exec: false, apply: true, fetch_hosts: None });
+    let limits = Limits {
+        types: None,
+        paths: None,
+        exec: false,
+        apply: true,
+        fetch_hosts: None,
+        archive_size: 8 << 30,
+        archive_entries: 500_000,
+        archive_ratio: 1000,
+    };
+    assert_eq!(settings.limits, limits);
     assert_eq!(settings.nats.login, None);
 }
 

@@ -234,7 +234,7 @@ impl Treatment<'_> {
         event.refreshed = reached.refreshed;
         event.noop = self.settings.noop;
         if event.noop {
-            event.noop_message = would_have(&reached.steps);
+            event.noop_message = would_have(&reached.steps, self.planned.kind.sentences());
         }
         event.changes = reached.steps.into_iter().flat_map(|step| step.details).collect();
         event.diff = reached.diff;
@@ -335,9 +335,10 @@ fn unknown(property: &str, reference: &ResourceRef) -> Stop {
     Stop::Failed(format!("{property}: no events found for {reference}: no resource of that name ran before this one"))
 }
 
-fn would_have(steps: &[Step]) -> String {
+fn would_have(steps: &[Step], sentences: bool) -> String {
     let done: Vec<&str> = steps.iter().map(|step| step.done.as_str()).collect();
-    if done.is_empty() { String::new() } else { format!("Would have {}", done.join(", would have ")) }
+    let between = if sentences { ". Would have " } else { ", would have " };
+    if done.is_empty() { String::new() } else { format!("Would have {}", done.join(between)) }
 }
 
 fn unified(preview: &Preview) -> String {

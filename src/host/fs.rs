@@ -40,6 +40,15 @@ pub enum FsError {
     /// A directory, device, socket or pipe where a regular file should be.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
+    /// A path that leads out of the directory that it is written into.
+    #[error("{} is not within the directory that it belongs to", .0.display())]
+    Outside(PathBuf),
+    /// A link or file where a directory should be on the way to something.
+    #[error("{} is in the way: it is not a directory, and links are not followed here", .0.display())]
+    InTheWay(PathBuf),
+    /// Another process makes the same file.
+    #[error("{} is being made by another process", .0.display())]
+    Busy(PathBuf),
 }
 
 impl FsError {
@@ -198,6 +207,15 @@ pub fn hex(bytes: &[u8]) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
+/// SHA-256 of what an open file holds from here on, in lower-case hex.
+///
+/// # Errors
+/// When it can't be read.
+pub fn sha256_of(file: &mut File) -> io::Result<String> {
+    let size = file.metadata()?.len();
+    hash_open(file, size)
+}
+
 /// SHA-256 of some bytes, in lower-case hex.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
@@ -290,14 +308,18 @@ pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Res
         .map_err(|error| FsError::io("create a temporary file in", parent, error))?;
     io::copy(content, &mut temporary).map_err(|error| FsError::io("write", path, error))?;
     temporary.flush().map_err(|error| FsError::io("write", path, error))?;
-    let file = temporary.as_file();
+    set_open(temporary.as_file(), path, spec)?;
+    temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))?;
+    Ok(())
+}
+
+/// Sets owner, group and mode of an open file, which errors call `path`.
+pub(super) fn set_open(file: &File, path: &Path, spec: WriteSpec) -> Result<(), FsError> {
     if spec.uid.is_some() || spec.gid.is_some() {
         std::os::unix::fs::fchown(file, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
     }
     // After the owner: changing it clears mode bits.
-    file.set_permissions(fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))?;
-    temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))?;
-    Ok(())
+    file.set_permissions(fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))
 }
 
 /// Sets owner, group and mode of what `path` names, without going through a link at its end.
@@ -307,11 +329,7 @@ pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Res
 pub fn set_attributes(path: &Path, spec: WriteSpec) -> Result<(), FsError> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
-        Ok(file) => {
-            std::os::unix::fs::fchown(&file, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
-            file.set_permissions(fs::Permissions::from_mode(spec.mode))
-                .map_err(|error| FsError::io("set the mode of", path, error))
-        }
+        Ok(file) => set_open(&file, path, spec),
         // A file that its owner may not read: by name, after a look that it is no link.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && !path.is_symlink() => {
             std::os::unix::fs::lchown(path, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;

@@ -12,8 +12,11 @@ pub mod fake;
 pub mod fs;
 pub mod kernel;
 pub mod lock;
+pub mod partial;
+pub mod progress;
 pub mod systemd;
 pub mod terminal;
+pub mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +26,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use uuid::{ContextV7, Uuid};
 
+use crate::model::Bounds;
+
 pub use account::{AccountError, Accounts};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
+pub use progress::{Audience, Meter, Progress};
 pub use systemd::{Systemd, SystemdError, Unit};
 
 /// How often whatever waits looks at the cancel flag.
@@ -82,6 +88,8 @@ pub struct Host {
     deadline: Option<Instant>,
     directory: Option<PathBuf>,
     listener: fn(&str),
+    bounds: Arc<Bounds>,
+    audience: Option<Audience>,
 }
 
 impl Host {
@@ -101,6 +109,8 @@ impl Host {
             deadline: None,
             directory: None,
             listener: |_| {},
+            bounds: Arc::default(),
+            audience: None,
         }
     }
 
@@ -129,6 +139,32 @@ impl Host {
         self.cancel = cancel;
         self.deadline = deadline;
         self
+    }
+
+    /// The same machine, for work that fetches and unpacks no more than this.
+    #[must_use]
+    pub fn within(mut self, bounds: Bounds) -> Self {
+        self.bounds = Arc::new(bounds);
+        self
+    }
+
+    /// The same machine, with somebody who watches what takes a while.
+    #[must_use]
+    pub fn watched(mut self, audience: Audience) -> Self {
+        self.audience = Some(audience);
+        self
+    }
+
+    /// What may be fetched and unpacked.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Tells whoever watches.
+    fn tell(&self, progress: Option<Progress<'_>>) {
+        if let Some(audience) = &self.audience {
+            audience(progress);
+        }
     }
 
     /// The time.

@@ -12,7 +12,10 @@ use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use tar::EntryType;
 
+use crate::host::WriteSpec;
 use crate::host::fs::{self, FsError};
+use crate::host::tree::Tree as Directory;
+use crate::unpack::Capped;
 
 /// The base name of the manifest in a bundle.
 pub const MANIFEST: &str = "manifest.yaml";
@@ -111,7 +114,7 @@ pub fn is_bundle(head: &[u8]) -> bool {
 /// See [`BundleError`]; what was written so far stays for the caller to remove.
 pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Result<PathBuf, BundleError> {
     let limit = caps.total.min(size.saturating_mul(caps.ratio).max(RATIO_FLOOR));
-    let mut archive = tar::Archive::new(Capped { inner: GzDecoder::new(packed), left: limit });
+    let mut archive = tar::Archive::new(Capped::new(GzDecoder::new(packed), limit));
     let too_large = |error: io::Error| {
         if error.kind() == ErrorKind::FileTooLarge {
             BundleError::TooLarge { what: "its size unpacked", limit }
@@ -120,24 +123,22 @@ pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Resu
         }
     };
     let mut tree = Tree::default();
+    let mut directory = Directory::open(into)?;
     // Raw entries: the extension headers that would rename or resize the next entry reach `Walk`, which refuses them.
     for entry in archive.entries().map_err(too_large)?.raw(true) {
         let mut entry = entry.map_err(too_large)?;
         if let Some(found) = take(&mut entry, &mut tree, caps)? {
-            let path = into.join(&found.path);
             if found.directory {
-                fs::create_directory(&path, 0o755)?;
+                directory.directory(&found.path)?;
                 continue;
             }
-            if let Some(parent) = path.parent() {
-                fs::create_directory(parent, 0o755)?;
-            }
-            let mode = found.mode & 0o755 | 0o400;
-            let mut file = fs::create_new(&path, mode)?;
+            let path = into.join(&found.path);
+            let mut file = directory.create(&found.path)?;
             let written = io::copy(&mut entry, &mut file).map_err(|error| copy_error(error, &path, limit))?;
             if written != entry.size() {
                 return Err(BundleError::Archive(ErrorKind::UnexpectedEof.into()));
             }
+            file.finish(WriteSpec { uid: None, gid: None, mode: found.mode & 0o755 | 0o400 }, None)?;
         }
     }
     end(archive.into_inner(), limit)?;
@@ -167,27 +168,13 @@ fn end(mut rest: Capped<GzDecoder<impl BufRead>>, limit: u64) -> Result<(), Bund
             Err(error) => return Err(BundleError::Archive(error)),
         }
     }
-    let mut after = rest.inner.into_inner();
+    let mut after = rest.into_inner().into_inner();
     if after.fill_buf().map_err(BundleError::Archive)?.is_empty() { Ok(()) } else { Err(BundleError::Trailing) }
-}
-
-/// A reader that fails, instead of ending, when its limit is reached.
-struct Capped<R> {
-    inner: R,
-    left: u64,
-}
-
-impl<R: Read> Read for Capped<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.left = self.left.checked_sub(count as u64).ok_or(ErrorKind::FileTooLarge)?;
-        Ok(count)
-    }
 }
 
 /// An entry that may be unpacked.
 struct Found {
-    path: String,
+    path: PathBuf,
     directory: bool,
     mode: u32,
 }
@@ -224,7 +211,7 @@ fn take(entry: &mut tar::Entry<'_, impl Read>, tree: &mut Tree, caps: &Caps) -> 
     }
     tree.add(&path, directory)?;
     let mode = entry.header().mode().map_err(BundleError::Archive)?;
-    Ok(Some(Found { path, directory, mode }))
+    Ok(Some(Found { path: path.into(), directory, mode }))
 }
 
 /// True for a PAX header that says nothing about which bytes belong to which name: times, owners, comments.

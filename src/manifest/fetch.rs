@@ -1,20 +1,19 @@
 //! Fetching: the bytes behind the URL of a manifest or bundle, checked against their digest on the way.
 //!
 //! The URL comes from outside and is a hint; the digest decides what is taken. `https://` and
-//! `http://` reach only hosts that may be reached (`net.rs`), `obj://bucket/key` asks the object
+//! `http://` reach only hosts that may be reached (`crate::http`), `obj://bucket/key` asks the object
 //! store of the message bus through [`ObjectGet`], `file://` reads on this host.
-
-mod net;
 
 use std::future::Future;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use reqwest::Url;
 use sha2::{Digest, Sha256};
+use url::Url;
 
 use crate::host::fs::{self, FsError};
+use crate::http::{self, Ask, HttpError, Policy, shown};
 
 /// Any error of a transport.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -61,14 +60,6 @@ pub enum FetchError {
     /// No URL, or one of another kind.
     #[error("\"{0}\" is not a URL that can be fetched: expected https://, http://, obj://bucket/key or file:///path")]
     Url(String),
-    /// The limits of this host forbid it.
-    #[error("may not fetch {url}: {why}")]
-    Denied {
-        /// From where.
-        url: String,
-        /// Why not.
-        why: String,
-    },
     /// The bytes are not the pinned ones.
     #[error("what {url} gives is not what was signed: {why}")]
     BadArtifact {
@@ -87,15 +78,10 @@ pub enum FetchError {
         /// The limit.
         max: u64,
     },
-    /// The server said something else than 200.
-    #[error("could not fetch {url}: the server answered {status}")]
-    Status {
-        /// From where.
-        url: String,
-        /// What it said.
-        status: String,
-    },
-    /// The way there is broken.
+    /// Over HTTP.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The object store does not give it.
     #[error("could not fetch {url}")]
     Transport {
         /// From where.
@@ -126,24 +112,6 @@ pub enum FetchError {
     File(#[from] FsError),
 }
 
-/// The URL as it may be shown: without user, password and query, where credentials stand.
-pub fn shown(url: &str) -> String {
-    let plain = url.split(['?', '#']).next().unwrap_or_default();
-    match plain.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-            let host = authority.rsplit('@').next().unwrap_or_default();
-            format!("{scheme}://{host}{path}")
-        }
-        None => plain.to_owned(),
-    }
-}
-
-/// The host that a URL names.
-pub fn host_of(url: &str) -> Option<String> {
-    Url::parse(url).ok()?.host_str().map(str::to_owned)
-}
-
 /// Writes the bytes behind `url` into `sink`, after which they are known to be those of `pin`.
 ///
 /// On an error the sink holds a part, or other bytes: it must be thrown away.
@@ -164,7 +132,7 @@ pub async fn fetch(
     let mut checked = Checked { url: shown(url), pin, sink, hasher: Sha256::new(), size: 0 };
     let work = async {
         match parsed.scheme() {
-            "https" | "http" => net::get(parsed, limits, &mut checked).await,
+            "https" | "http" => get(parsed, limits, &mut checked).await,
             "obj" => {
                 let (bucket, key) = bucket_and_key(&parsed).ok_or_else(|| FetchError::Url(shown(url)))?;
                 let got = objects.object(bucket, key, pin.size).await;
@@ -177,6 +145,19 @@ pub async fn fetch(
     let timed_out = |_| FetchError::TimedOut { url: shown(url), after: limits.timeout };
     tokio::time::timeout(limits.timeout, work).await.map_err(timed_out)??;
     checked.finish()
+}
+
+/// Reads what `url` gives into `checked`. An address of this machine itself must be named.
+async fn get(url: Url, limits: &FetchLimits, checked: &mut Checked<'_>) -> Result<(), FetchError> {
+    let policy = Policy { hosts: limits.hosts.clone(), internal: false };
+    let mut answer = http::get(&Ask::new(url), &policy).await?;
+    if let Some(size) = answer.length() {
+        checked.announced(size)?;
+    }
+    while let Some(chunk) = answer.chunk().await? {
+        checked.add(chunk.as_ref())?;
+    }
+    Ok(())
 }
 
 fn bucket_and_key(url: &Url) -> Option<(&str, &str)> {

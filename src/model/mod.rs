@@ -3,6 +3,7 @@
 //! No I/O, no clock, no async. Neighbours: everything above uses these types; this module uses only
 //! the standard library, serde and the types of the crates that describe time and ids.
 
+pub mod bounds;
 pub mod duration;
 pub mod ensure;
 pub mod event;
@@ -12,6 +13,7 @@ pub mod registration;
 pub mod secret;
 pub mod summary;
 
+pub use bounds::Bounds;
 pub use duration::Span;
 pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};

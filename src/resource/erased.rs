@@ -93,6 +93,8 @@ pub trait ResourceType: Sync {
     fn deferred(&self) -> &'static [&'static str];
     /// See [`Resource::REFRESHES`].
     fn refreshes(&self) -> bool;
+    /// See [`Resource::SENTENCES`].
+    fn sentences(&self) -> bool;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
     /// See [`Resource::foretell`]. What has no provider here is left out: it fails when its turn comes.
@@ -218,6 +220,10 @@ impl<R: Resource> ResourceType for Kind<R> {
 
     fn refreshes(&self) -> bool {
         R::REFRESHES
+    }
+
+    fn sentences(&self) -> bool {
+        R::SENTENCES
     }
 
     fn batches(&self) -> bool {

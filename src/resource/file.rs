@@ -329,7 +329,7 @@ impl Resource for File {
     type Provider = dyn Files;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
-        check_path(&p.name)?;
+        text::check_path("name", "file path", &p.name)?;
         if p.content.is_some() && !p.source.is_empty() {
             return Err(Invalid::new("source", "'content' and 'source' are mutually exclusive"));
         }
@@ -464,26 +464,6 @@ impl Resource for File {
         }
         shown
     }
-}
-
-fn check_path(name: &str) -> Result<(), Invalid> {
-    if name.is_empty() {
-        return Err(Invalid::new("name", "name is required"));
-    }
-    let below = name.strip_prefix('/').unwrap_or(name);
-    if name != "/" && below.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(Invalid::new(
-            "name",
-            format!("file path must be canonical, without \".\", \"..\" or extra slashes: \"{name}\""),
-        ));
-    }
-    if !name.starts_with('/') {
-        return Err(Invalid::new("name", format!("file path must be absolute: \"{name}\"")));
-    }
-    if name.contains('\0') {
-        return Err(Invalid::new("name", "file path must not contain a NUL character"));
-    }
-    Ok(())
 }
 
 fn source_sha256(source: &Path) -> Result<String, ResourceError> {

@@ -11,6 +11,8 @@ use serde_json::json;
 
 use crate::host::Host;
 use crate::host::account::{effective_gid, effective_uid};
+use crate::http::testing::{Asked, Reply, Web};
+use crate::unpack::testing::{file, gzip, tar_of};
 
 use super::{Kind, Resource, ResourceType, State, TYPES};
 
@@ -202,6 +204,47 @@ impl Lawful for super::exec::Exec {
     }
 }
 
+impl Lawful for super::archive::Archive {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+        let root = root.to_owned();
+        let packed = gzip(&tar_of(&[file("d/below", "x"), file("a", "y")]));
+        let digest = crate::host::fs::sha256(&packed);
+        let web = Web::new(move |asked: &Asked| match asked.path.as_str() {
+            "/a.tgz" => Reply::ok(&packed),
+            _ => Reply::status("404 Not Found"),
+        });
+        let names = prop::sample::select(vec!["p.tgz", "l.tgz", "no/parent.tgz"]);
+        let urls = prop::sample::select(vec![web.url("/a.tgz"), web.url("/a.tgz"), web.url("/none.tgz")]);
+        let checksum = prop::sample::select(vec![String::new(), digest, "0".repeat(64)]);
+        let ensure = prop::sample::select(vec!["present", "present", "absent"]);
+        let paths = (any::<bool>(), prop::sample::select(vec!["", "d/below"]), any::<bool>());
+        (names, ensure, urls, checksum, paths)
+            .prop_map(move |(name, ensure, url, checksum, (extract, creates, cleanup))| {
+                let path = |name: &str| if name.is_empty() { String::new() } else { root.join(name).display().to_string() };
+                let properties = json!({
+                    "name": path(name), "ensure": ensure, "url": url, "checksum": checksum,
+                    "owner": effective_uid().to_string(), "group": effective_gid().to_string(),
+                    "extract_parent": if extract { path(".") } else { String::new() }.trim_end_matches("/."),
+                    // Without an extraction, nothing leads to it.
+                    "creates": if extract { path(creates) } else { String::new() }, "cleanup": cleanup, "headers": {"X": "***"}, "password": "***",
+                });
+                serde_json::from_value(properties).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        let made = vec![
+            Made::File("p.tgz", "old", 0o644),
+            Made::Link("l.tgz", "p.tgz"),
+            Made::Directory("d", 0o755),
+            Made::File(".p.tgz.ensign-unpacking", "", 0o600),
+            Made::File(".p.tgz.ensign-part", "left", 0o600),
+        ];
+        prop::sample::subsequence(made, 0..=5).boxed()
+    }
+}
+
 impl Lawful for super::apply::Apply {
     fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
         let data = prop::option::of(prop::sample::select(vec![json!({}), json!({"a": [1, "x"]})]));
@@ -252,6 +295,7 @@ const LAWS: &[(&str, fn())] = &[
     ("package", hold::<super::package::Package>),
     ("service", hold::<super::service::Service>),
     ("exec", hold::<super::exec::Exec>),
+    ("archive", hold::<super::archive::Archive>),
     ("apply", hold::<super::apply::Apply>),
 ];
 

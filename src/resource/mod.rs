@@ -7,6 +7,7 @@
 //! that every resource has.
 
 pub mod apply;
+pub mod archive;
 pub mod common;
 mod erased;
 pub mod exec;
@@ -36,6 +37,7 @@ pub static TYPES: &[&dyn ResourceType] = &[
     &Kind::<package::Package>::NEW,
     &Kind::<service::Service>::NEW,
     &Kind::<exec::Exec>::NEW,
+    &Kind::<archive::Archive>::NEW,
     &Kind::<apply::Apply>::NEW,
 ];
 
@@ -174,6 +176,8 @@ pub trait Resource: Send + Sync + 'static {
     const BATCHES: bool = false;
     /// True where it can act on `subscribe`.
     const REFRESHES: bool = false;
+    /// True where a dry run says each step in a sentence of its own.
+    const SENTENCES: bool = false;
     /// The ways to do it, best first.
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 

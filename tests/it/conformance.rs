@@ -10,6 +10,7 @@ use std::process::Command;
 /// The groups that are expected to pass.
 const GROUPS: &[&str] = &[
     "apply/",
+    "archive/",
     "control/",
     "defaults/",
     "exec/",

@@ -14,6 +14,7 @@
 
 mod agent;
 mod architecture;
+mod archive;
 mod conformance;
 mod fleet;
 mod generated;

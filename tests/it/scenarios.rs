@@ -1,7 +1,8 @@
 //! Scenarios: what the program does with a manifest on a real host, one YAML file each in
 //! `tests/cases/<type>/`. A new file is picked up by itself; a type without scenarios fails the test.
 //!
-//! `@ROOT@` in a scenario is a temporary directory, in which the manifest lies too.
+//! `@ROOT@` in a scenario is a temporary directory, in which the manifest lies too; `@HTTP@` is the URL of a server
+//! that serves its directory `serve`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,6 +12,8 @@ use std::process::{Command, Output};
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::support::web::{Asked, Reply, Web};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +67,8 @@ struct Run {
     /// Nothing in the directory is touched: not a byte, mode, owner or time.
     #[serde(default)]
     untouched: bool,
+    /// The paths that the server was asked for, all of them.
+    asked: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -149,8 +154,9 @@ fn label(event: &Value) -> String {
 }
 
 impl Run {
-    fn check(&self, root: &Path, home: &Path) -> Vec<String> {
+    fn check(&self, root: &Path, home: &Path, web: &Web) -> Vec<String> {
         let mut wrong = Vec::new();
+        let earlier = web.asked().len();
         if let Err(why) = shell(&self.between, root) {
             return vec![why];
         }
@@ -162,6 +168,10 @@ impl Run {
         }
         if before.is_some_and(|before| before != snapshot(root)) {
             wrong.push("something was touched".to_owned());
+        }
+        let asked: Vec<String> = web.asked().split_off(earlier).into_iter().map(|asked| asked.path).collect();
+        if self.asked.as_ref().is_some_and(|wanted| *wanted != asked) {
+            wrong.push(format!("the server was asked for {asked:?}, not {:?}", self.asked));
         }
         for text in self.stderr.iter().filter(|text| !err.contains(*text)) {
             wrong.push(format!("standard error lacks {text:?}: {err}"));
@@ -236,11 +246,34 @@ impl After {
     }
 }
 
+/// Files of a directory; `/to/` redirects to the rest of the path on another host, and `/auth/` wants joe's password.
+fn serve(directory: PathBuf) -> Web {
+    Web::new(move |asked: &Asked| {
+        let path = asked.path.split('?').next().unwrap().trim_start_matches('/');
+        if let Some(elsewhere) = path.strip_prefix("to/") {
+            return Reply::redirect(&format!(
+                "http://localhost:{}/{elsewhere}",
+                asked.header("host").rsplit(':').next().unwrap()
+            ));
+        }
+        let path = match path.strip_prefix("auth/") {
+            Some(_) if asked.header("authorization") != "Basic am9lOmh1bnRlcjI=" => return Reply::status("401 Unauthorized"),
+            Some(path) => path,
+            None => path,
+        };
+        match std::fs::read(directory.join(path)) {
+            Ok(content) => Reply::file(asked, &content, "v1"),
+            Err(_) => Reply::status("404 Not Found"),
+        }
+    })
+}
+
 fn check(file: &Path) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let (root, home) = (directory.path().join("root"), directory.path().join("home"));
     [&root, &home].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
-    let text = std::fs::read_to_string(file).unwrap().replace("@ROOT@", root.to_str().unwrap());
+    let web = serve(root.join("serve"));
+    let text = std::fs::read_to_string(file).unwrap().replace("@ROOT@", root.to_str().unwrap()).replace("@HTTP@", &web.url(""));
     let scenario: Scenario = match serde_yaml::from_str(&text) {
         Ok(scenario) => scenario,
         Err(error) => return vec![format!("the scenario can't be read: {error}")],
@@ -255,7 +288,8 @@ fn check(file: &Path) -> Vec<String> {
     }
     std::fs::write(root.join("manifest.yaml"), &scenario.manifest).unwrap();
     let runs = scenario.runs.iter().zip(1..);
-    let runs = runs.flat_map(|(run, number)| run.check(&root, &home).into_iter().map(move |why| format!("run {number}: {why}")));
+    let runs =
+        runs.flat_map(|(run, number)| run.check(&root, &home, &web).into_iter().map(move |why| format!("run {number}: {why}")));
     let mut wrong: Vec<String> = runs.collect();
     wrong.extend(scenario.after.iter().flat_map(|(path, after)| after.check(&root.join(path))));
     wrong
@@ -288,7 +322,7 @@ fn manifests_of_scenarios_are_valid_to_the_schema() {
     let schema = ensign::cli::schemas::ALL.iter().find(|schema| schema.name == "manifest").unwrap();
     let validator = jsonschema::validator_for(&(schema.make)()).unwrap();
     for file in files().into_values().flatten() {
-        let text = std::fs::read_to_string(&file).unwrap().replace("@ROOT@", "/t");
+        let text = std::fs::read_to_string(&file).unwrap().replace("@ROOT@", "/t").replace("@HTTP@", "http://h:1");
         let Ok(scenario) = serde_yaml::from_str::<Scenario>(&text) else { continue };
         // What the program refuses, the schema need not know.
         if scenario.runs.iter().any(|run| run.exit == 2) {

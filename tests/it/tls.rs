@@ -231,7 +231,7 @@ fn an_agent_says_why_it_is_not_connected() {
 }
 
 /// A web server with TLS over a directory; ends with this value.
-struct Web {
+pub struct Web {
     child: Child,
     port: u16,
 }
@@ -252,7 +252,7 @@ server.serve_forever()
 ";
 
 impl Web {
-    fn new(certificates: &Certificates, directory: &Path) -> Self {
+    pub fn new(certificates: &Certificates, directory: &Path) -> Self {
         let mut child = Process::new("python3")
             .args(["-c", WEB])
             .arg(directory)
@@ -265,6 +265,13 @@ impl Web {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Self { child, port: line.trim().parse().unwrap() }
+    }
+}
+
+impl Web {
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 }
 

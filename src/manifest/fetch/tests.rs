@@ -99,21 +99,6 @@ fn internal_addresses_must_be_named() {
     }
     let error = get("http://127.0.0.1:1/", &pin("x"), &limits(&["other"])).unwrap_err();
     assert!(error.contains("not among the `fetch_hosts`"), "{error}");
-    for (address, expected) in [
-        ("10.0.0.1", false),
-        ("192.168.1.1", false),
-        ("1.1.1.1", false),
-        ("2606:4700::1", false),
-        ("127.8.9.1", true),
-        ("100.100.100.200", true),
-        ("fe80::1", true),
-        ("fd00:ec2::254", true),
-        ("64:ff9b::7f00:1", true),
-        ("::", true),
-        ("224.0.0.1", true),
-    ] {
-        assert_eq!(net::is_internal(address.parse().unwrap()), expected, "{address}");
-    }
 }
 
 #[test]
@@ -131,9 +116,9 @@ fn redirects_are_few_and_checked_at_each_hop() {
         assert!(error.contains(why), "{to}: {error}");
         server.join().unwrap();
     }
-    let (port, server) = serve((0..4).map(|_| ("/a", redirect("/a"))).collect());
+    let (port, server) = serve((0..6).map(|_| ("/a", redirect("/a"))).collect());
     let error = get(&format!("http://127.0.0.1:{port}/a"), &pin("hello"), &limits(&["127.0.0.1"])).unwrap_err();
-    assert!(error.contains("more than 3 redirects"), "{error}");
+    assert!(error.contains("more than 5 redirects"), "{error}");
     server.join().unwrap();
 }
 

@@ -6,3 +6,4 @@ pub mod jwt;
 pub mod nats;
 pub mod node;
 pub mod solo;
+pub mod web;

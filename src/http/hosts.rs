@@ -1,94 +1,27 @@
-//! HTTP, for URLs that strangers write: which hosts, which addresses, how many redirects.
+//! Which hosts and addresses may be asked.
 //!
 //! Names are resolved here, and the connection goes to an address that was looked at: a name that
 //! resolves to something else a moment later gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Once};
-use std::time::Duration;
 
+use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::{Client, Response, StatusCode, Url, header, redirect};
 
-use super::{Checked, FetchError, FetchLimits, shown};
-
-/// Redirects that are followed.
-const REDIRECTS: usize = 3;
-/// For a connection, and for each silence while bytes come.
-const PATIENCE: Duration = Duration::from_secs(15);
-
-/// Reads what `url` gives into `checked`.
-pub(super) async fn get(url: Url, limits: &FetchLimits, checked: &mut Checked<'_>) -> Result<(), FetchError> {
-    let mut response = follow(url, limits).await?;
-    let from = shown(response.url().as_str());
-    if let Some(size) = response.content_length() {
-        checked.announced(size)?;
-    }
-    while let Some(chunk) = response.chunk().await.map_err(|error| transport(&from, error))? {
-        checked.add(&chunk)?;
-    }
-    Ok(())
-}
-
-fn transport(url: &str, error: reqwest::Error) -> FetchError {
-    FetchError::Transport { url: url.to_owned(), cause: error.without_url().into() }
-}
-
-/// Asks, and follows redirects by hand: each hop must be allowed by itself.
-async fn follow(mut url: Url, limits: &FetchLimits) -> Result<Response, FetchError> {
-    let client = client(limits).map_err(|error| transport(&shown(url.as_str()), error))?;
-    for _ in 0..=REDIRECTS {
-        let from = shown(url.as_str());
-        allowed(&url, limits)?;
-        let response = client.get(url.clone()).send().await.map_err(|error| transport(&from, error))?;
-        if response.status() == StatusCode::OK {
-            return Ok(response);
-        }
-        if !response.status().is_redirection() {
-            return Err(FetchError::Status { url: from, status: response.status().to_string() });
-        }
-        url = next_hop(&url, &response)?;
-    }
-    Err(FetchError::Denied { url: shown(url.as_str()), why: format!("more than {REDIRECTS} redirects") })
-}
-
-fn next_hop(url: &Url, response: &Response) -> Result<Url, FetchError> {
-    let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
-    let next = location.and_then(|location| url.join(location).ok());
-    let denied = |why: &str| FetchError::Denied { url: shown(url.as_str()), why: why.to_owned() };
-    let next = next.ok_or_else(|| denied("it redirects to nowhere"))?;
-    let safe = next.scheme() == url.scheme() || (url.scheme() == "http" && next.scheme() == "https");
-    if safe { Ok(next) } else { Err(denied("it redirects to another kind of URL")) }
-}
-
-fn client(limits: &FetchLimits) -> Result<Client, reqwest::Error> {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| {
-        // An error means that there is a provider already, which is as good.
-        let _already = rustls::crypto::ring::default_provider().install_default();
-    });
-    Client::builder()
-        .no_proxy()
-        .redirect(redirect::Policy::none())
-        .dns_resolver(Arc::new(Vetted { hosts: limits.hosts.clone() }))
-        .connect_timeout(PATIENCE)
-        .read_timeout(PATIENCE)
-        .user_agent(concat!("ensign/", env!("CARGO_PKG_VERSION")))
-        .build()
-}
+use super::{HttpError, Policy, shown};
 
 /// Checks the host of a URL; an address in the place of a name is checked here, as nothing resolves it.
-fn allowed(url: &Url, limits: &FetchLimits) -> Result<(), FetchError> {
-    let denied = |why: String| Err(FetchError::Denied { url: shown(url.as_str()), why });
+pub(super) fn allowed(url: &Url, policy: &Policy) -> Result<(), HttpError> {
+    let denied = |why: String| Err(HttpError::Denied { url: shown(url.as_str()), why });
     let host = url.host_str().unwrap_or_default();
-    if let Some(hosts) = &limits.hosts {
+    if let Some(hosts) = &policy.hosts {
         if is_listed(host, hosts) {
             return Ok(());
         }
         return denied(format!("\"{host}\" is not among the `fetch_hosts` of this host"));
     }
     match host.trim_matches(['[', ']']).parse() {
-        Ok(address) if is_internal(address) => denied(internal(address)),
+        Ok(address) if !policy.internal && is_internal(address) => denied(internal(address)),
         _ => Ok(()),
     }
 }
@@ -108,14 +41,19 @@ fn is_listed(host: &str, hosts: &[String]) -> bool {
 }
 
 /// Resolves names to addresses that may be connected to.
-struct Vetted {
-    hosts: Option<Vec<String>>,
+pub(super) struct Vetted(Policy);
+
+impl Vetted {
+    /// By this policy.
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self(policy.clone())
+    }
 }
 
 impl Resolve for Vetted {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
-        let listed = self.hosts.as_ref().is_some_and(|hosts| is_listed(&host, hosts));
+        let listed = self.0.internal || self.0.hosts.as_ref().is_some_and(|hosts| is_listed(&host, hosts));
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
             let first = found.first().map(SocketAddr::ip);
@@ -130,7 +68,7 @@ impl Resolve for Vetted {
 }
 
 /// True for addresses that lead to this machine itself, its link, or the metadata service of its cloud.
-pub(super) fn is_internal(address: IpAddr) -> bool {
+fn is_internal(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_internal_v4(v4),
         IpAddr::V6(v6) => embedded_v4(v6).map_or_else(|| is_internal_v6(v6), is_internal_v4),
@@ -177,6 +115,25 @@ mod tests {
             ("good.example.evil", false),
         ] {
             assert_eq!(is_listed(host, &hosts), wanted, "{host}");
+        }
+    }
+
+    #[test]
+    fn internal_addresses_are_known() {
+        for (address, expected) in [
+            ("10.0.0.1", false),
+            ("192.168.1.1", false),
+            ("1.1.1.1", false),
+            ("2606:4700::1", false),
+            ("127.8.9.1", true),
+            ("100.100.100.200", true),
+            ("fe80::1", true),
+            ("fd00:ec2::254", true),
+            ("64:ff9b::7f00:1", true),
+            ("::", true),
+            ("224.0.0.1", true),
+        ] {
+            assert_eq!(is_internal(address.parse().unwrap()), expected, "{address}");
         }
     }
 }

@@ -1,0 +1,89 @@
+//! How far something is that takes a while, for a person who watches.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Host;
+
+/// Between two looks at it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How far something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// What is being done, as "downloading app.tar.gz".
+    pub what: &'a str,
+    /// Bytes that are done.
+    pub done: u64,
+    /// Bytes in all, where they are known.
+    pub total: Option<u64>,
+}
+
+/// Whoever watches; told `None` when there is nothing to watch any more.
+pub type Audience = Arc<dyn Fn(Option<Progress<'_>>) + Send + Sync>;
+
+/// Counts what is done of one thing and tells the audience of a host, a few times a second. Dropped, it says that it is
+/// over.
+pub struct Meter<'a> {
+    host: &'a Host,
+    what: String,
+    done: u64,
+    total: Option<u64>,
+    told: Option<Instant>,
+}
+
+impl<'a> Meter<'a> {
+    /// Nothing is done yet.
+    pub fn new(host: &'a Host, what: String, total: Option<u64>) -> Self {
+        Self { host, what, done: 0, total, told: None }
+    }
+
+    /// How much there is in all.
+    pub fn set_total(&mut self, total: Option<u64>) {
+        self.total = total;
+    }
+
+    /// How much is done, from now on.
+    pub fn set_done(&mut self, done: u64) {
+        self.done = done;
+    }
+
+    /// So much more is done.
+    pub fn add(&mut self, count: u64) {
+        self.done += count;
+        if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
+            self.told = Some(Instant::now());
+            self.host.tell(Some(Progress { what: &self.what, done: self.done, total: self.total }));
+        }
+    }
+}
+
+impl Drop for Meter<'_> {
+    fn drop(&mut self) {
+        if self.told.is_some() {
+            self.host.tell(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn the_audience_hears_of_the_begin_and_of_the_end() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ears = Arc::clone(&heard);
+        let host = Host::system(None).watched(Arc::new(move |progress: Option<Progress<'_>>| {
+            ears.lock().unwrap().push(progress.map(|p| (p.what.to_owned(), p.done, p.total)));
+        }));
+        let mut meter = Meter::new(&host, "x".to_owned(), Some(9));
+        meter.add(4);
+        drop(meter);
+        // What never began never ends.
+        drop(Meter::new(&host, "y".to_owned(), None));
+        assert_eq!(*heard.lock().unwrap(), [Some(("x".to_owned(), 4, Some(9))), None]);
+    }
+}

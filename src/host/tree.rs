@@ -1,0 +1,341 @@
+//! Writing below a directory what others named: every path is walked from the directory itself, part by part, and no
+//! link is followed on the way, whoever made it. What is there already is replaced in one step or not at all.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat};
+
+use super::fs::{FsError, WriteSpec, set_open};
+
+/// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
+const NAME: usize = 200;
+
+/// A directory to write into.
+#[derive(Debug)]
+pub struct Tree {
+    root: OwnedFd,
+    path: PathBuf,
+    /// The directory of the last entry: the next one is mostly in it too.
+    near: Option<(PathBuf, OwnedFd)>,
+}
+
+impl Tree {
+    /// A directory that exists; links on the way to it are its owner's business, and followed.
+    ///
+    /// # Errors
+    /// When it is none, or can't be opened.
+    pub fn open(path: &Path) -> Result<Self, FsError> {
+        let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(path);
+        let root = opened.map_err(|error| FsError::io("open the directory", path, error))?;
+        Ok(Self { root: root.into(), path: path.to_owned(), near: None })
+    }
+
+    /// Makes a directory with the parents it lacks, mode 0755; a file or link in its place makes room.
+    ///
+    /// # Errors
+    /// When the path leads out of the tree, a link or file is on the way, or the system refuses.
+    pub fn directory(&mut self, path: &Path) -> Result<(), FsError> {
+        let shown = self.path.join(path);
+        let (above, name) = self.place(path)?;
+        if let Ok(there) = fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+            && SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFDIR
+        {
+            unlinkat(above, name, UnlinkatFlags::NoRemoveDir).map_err(|errno| io_error("remove", &shown, errno))?;
+        }
+        enter(above, name, &shown).map(drop)
+    }
+
+    /// Sets owner, mode and time of a directory that is there.
+    ///
+    /// # Errors
+    /// When it is not, or the system refuses.
+    pub fn set_directory(&mut self, path: &Path, spec: WriteSpec, modified: Option<i64>) -> Result<(), FsError> {
+        let shown = self.path.join(path);
+        let (above, name) = self.place(path)?;
+        let directory = File::from(open_directory(above, name).map_err(|errno| io_error("open the directory", &shown, errno))?);
+        set_open(&directory, &shown, spec)?;
+        set_modified(&directory, &shown, modified)
+    }
+
+    /// Begins a file; until it is finished, nobody sees it.
+    ///
+    /// # Errors
+    /// When the path leads out of the tree, a link or file is on the way, or the system refuses.
+    pub fn create(&mut self, path: &Path) -> Result<NewFile, FsError> {
+        let shown = self.path.join(path);
+        let (above, name) = self.place(path)?;
+        let temporary = temporary(name);
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        clear(above, &temporary, &shown)?;
+        let file = openat(above, temporary.as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
+            .map_err(|errno| io_error("create", &shown, errno))?;
+        let above = above.try_clone_to_owned().map_err(|error| FsError::io("create", &shown, error))?;
+        Ok(NewFile { file: file.into(), pending: Pending { above, temporary, name: name.to_owned(), shown, placed: false } })
+    }
+
+    /// Makes a symbolic link. Where it leads is for the caller to judge.
+    ///
+    /// # Errors
+    /// As for [`Self::create`].
+    pub fn symlink(&mut self, path: &Path, target: &OsStr, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
+        let shown = self.path.join(path);
+        let failed = |errno| io_error("create the link", &shown, errno);
+        let (above, name) = self.place(path)?;
+        let temporary = temporary(name);
+        clear(above, &temporary, &shown)?;
+        symlinkat(target, above, temporary.as_os_str()).map_err(failed)?;
+        let above = above.try_clone_to_owned().map_err(|error| FsError::io("create the link", &shown, error))?;
+        let pending = Pending { above, temporary, name: name.to_owned(), shown: shown.clone(), placed: false };
+        if uid.is_some() || gid.is_some() {
+            let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+            fchownat(pending.above.as_fd(), pending.temporary.as_os_str(), uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)
+                .map_err(|errno| io_error("set the owner of", &shown, errno))?;
+        }
+        pending.place()
+    }
+
+    /// Makes another name of a regular file in the tree.
+    ///
+    /// # Errors
+    /// As for [`Self::create`], and when the other is no regular file.
+    pub fn hard_link(&mut self, path: &Path, other: &Path) -> Result<(), FsError> {
+        let (shown, shown_other) = (self.path.join(path), self.path.join(other));
+        let (from, base) = self.place(other)?;
+        let there =
+            fstatat(from, base, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(|errno| io_error("link to", &shown_other, errno))?;
+        if SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+            return Err(FsError::NotAFile(shown_other));
+        }
+        let (from, base) =
+            (from.try_clone_to_owned().map_err(|error| FsError::io("link to", &shown_other, error))?, base.to_owned());
+        let (above, name) = self.place(path)?;
+        let temporary = temporary(name);
+        clear(above, &temporary, &shown)?;
+        linkat(from.as_fd(), base.as_os_str(), above, temporary.as_os_str(), AtFlags::empty())
+            .map_err(|errno| io_error("create the link", &shown, errno))?;
+        let above = above.try_clone_to_owned().map_err(|error| FsError::io("create the link", &shown, error))?;
+        Pending { above, temporary, name: name.to_owned(), shown, placed: false }.place()
+    }
+
+    /// The directory of an entry, made where it is not there, and the entry's name in it.
+    fn place<'a>(&'a mut self, path: &'a Path) -> Result<(BorrowedFd<'a>, &'a OsStr), FsError> {
+        let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+        let (Some(name), Some(above), true) = (path.file_name(), path.parent(), plain) else {
+            return Err(FsError::Outside(self.path.join(path)));
+        };
+        Ok((self.descend(above)?, name))
+    }
+
+    fn descend(&mut self, above: &Path) -> Result<BorrowedFd<'_>, FsError> {
+        if above.as_os_str().is_empty() {
+            return Ok(self.root.as_fd());
+        }
+        if self.near.as_ref().is_none_or(|(near, _)| near != above) {
+            let mut shown = self.path.clone();
+            let mut at: Option<OwnedFd> = None;
+            for part in above.components() {
+                shown.push(part);
+                at = Some(enter(at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd), part.as_os_str(), &shown)?);
+            }
+            self.near = at.map(|at| (above.to_owned(), at));
+        }
+        Ok(self.near.as_ref().map_or(self.root.as_fd(), |(_, at)| at.as_fd()))
+    }
+}
+
+/// A file that nobody sees yet. Dropped before it is finished, it is gone.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    pending: Pending,
+}
+
+impl NewFile {
+    /// Puts the file in its place, with owner, mode and time of change (seconds since 1970).
+    ///
+    /// # Errors
+    /// When a directory is in its place, or the system refuses.
+    pub fn finish(self, spec: WriteSpec, modified: Option<i64>) -> Result<(), FsError> {
+        set_open(&self.file, &self.pending.shown, spec)?;
+        set_modified(&self.file, &self.pending.shown, modified)?;
+        self.pending.place()
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Something under a temporary name.
+#[derive(Debug)]
+struct Pending {
+    above: OwnedFd,
+    temporary: OsString,
+    name: OsString,
+    shown: PathBuf,
+    placed: bool,
+}
+
+impl Pending {
+    fn place(mut self) -> Result<(), FsError> {
+        renameat(self.above.as_fd(), self.temporary.as_os_str(), self.above.as_fd(), self.name.as_os_str())
+            .map_err(|errno| io_error("put in place", &self.shown, errno))?;
+        // Renaming does nothing where both are names of the same file: then the temporary one is still there.
+        self.placed = true;
+        clear(self.above.as_fd(), &self.temporary, &self.shown)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.placed {
+            // The error that led here matters more.
+            let _left = unlinkat(self.above.as_fd(), self.temporary.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+}
+
+/// The same for every attempt, so that what a killed one left is removed by the next.
+fn temporary(name: &OsStr) -> OsString {
+    let mut bytes = b".".to_vec();
+    bytes.extend(name.as_bytes().iter().take(NAME));
+    bytes.extend(b".ensign-new");
+    OsString::from_vec(bytes)
+}
+
+fn clear(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<(), FsError> {
+    match unlinkat(above, temporary, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(io_error("prepare", shown, errno)),
+    }
+}
+
+/// Opens a directory in another; makes it when nothing is there.
+fn enter(above: BorrowedFd<'_>, name: &OsStr, shown: &Path) -> Result<OwnedFd, FsError> {
+    match open_directory(above, name) {
+        Err(Errno::ENOENT) => {}
+        Err(Errno::ENOTDIR | Errno::ELOOP) => return Err(FsError::InTheWay(shown.to_owned())),
+        other => return other.map_err(|errno| io_error("open the directory", shown, errno)),
+    }
+    let failed = |errno| io_error("create the directory", shown, errno);
+    match mkdirat(above, name, Mode::from_bits_truncate(0o755)) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let made = open_directory(above, name).map_err(failed)?;
+    let made = File::from(made);
+    // Again, because the mask of the process took bits away.
+    made.set_permissions(Permissions::from_mode(0o755)).map_err(|error| FsError::io("set the mode of", shown, error))?;
+    Ok(made.into())
+}
+
+fn open_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    openat(above, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
+}
+
+fn set_modified(file: &File, shown: &Path, modified: Option<i64>) -> Result<(), FsError> {
+    let Some(seconds) = modified else { return Ok(()) };
+    let span = Duration::from_secs(seconds.unsigned_abs());
+    let time = if seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(span) } else { SystemTime::UNIX_EPOCH.checked_add(span) };
+    // A time that no clock has is left out.
+    let Some(time) = time else { return Ok(()) };
+    file.set_modified(time).map_err(|error| FsError::io("set the time of", shown, error))
+}
+
+fn io_error(doing: &'static str, shown: &Path, errno: Errno) -> FsError {
+    FsError::io(doing, shown, errno.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: WriteSpec = WriteSpec { uid: None, gid: None, mode: 0o640 };
+
+    fn put(tree: &mut Tree, path: &str, content: &str) -> Result<(), FsError> {
+        let mut file = tree.create(Path::new(path))?;
+        file.write_all(content.as_bytes()).unwrap();
+        file.finish(SPEC, Some(86_400))
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn files_directories_and_links_are_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mut tree = Tree::open(dir.path()).unwrap();
+        put(&mut tree, "a/b/c", "one").unwrap();
+        put(&mut tree, "a/b/c", "two").unwrap();
+        tree.symlink(Path::new("a/l"), OsStr::new("b/c"), None, None).unwrap();
+        tree.hard_link(Path::new("h"), Path::new("a/b/c")).unwrap();
+        tree.hard_link(Path::new("h"), Path::new("a/b/c")).unwrap();
+        // A file and a link make room for a directory; a directory makes room for nothing.
+        put(&mut tree, "d", "file").unwrap();
+        tree.directory(Path::new("d")).unwrap();
+        tree.directory(Path::new("a/l")).unwrap();
+        assert!(put(&mut tree, "a/b", "x").is_err());
+        tree.set_directory(Path::new("d"), WriteSpec { mode: 0o711, ..SPEC }, Some(5)).unwrap();
+        let mode = |name: &str| std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode("a/b/c"), mode("d"), mode("a/b")), (0o640, 0o711, 0o755));
+        assert_eq!(std::fs::read_to_string(at("h")).unwrap(), "two");
+        let time = |name: &str| std::fs::metadata(at(name)).unwrap().modified().unwrap();
+        assert_eq!(time("a/b/c"), SystemTime::UNIX_EPOCH + Duration::from_secs(86_400));
+        assert_eq!(
+            (names(dir.path()), names(&at("a"))),
+            (vec!["a".into(), "d".into(), "h".into()], vec!["b".into(), "l".into()])
+        );
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_or_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, outside) = (dir.path().join("root"), dir.path().join("outside"));
+        [&root, &outside].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        std::fs::write(outside.join("f"), "precious").unwrap();
+        std::os::unix::fs::symlink(&outside, root.join("l")).unwrap();
+        std::os::unix::fs::symlink(outside.join("f"), root.join("lf")).unwrap();
+        let mut tree = Tree::open(&root).unwrap();
+        for path in ["l/f", "l/d/f", "../f", "/f", "a/../../f", "", "..", "."] {
+            assert!(put(&mut tree, path, "evil").is_err(), "{path}");
+            assert!(tree.symlink(Path::new(path), OsStr::new("x"), None, None).is_err(), "{path}");
+            assert!(tree.hard_link(Path::new("h"), Path::new(path)).is_err(), "{path}");
+            assert!(tree.hard_link(Path::new(path), Path::new("lf")).is_err(), "{path}");
+        }
+        assert!(matches!(tree.hard_link(Path::new("h"), Path::new("lf")), Err(FsError::NotAFile(_))));
+        assert!(tree.set_directory(Path::new("l"), SPEC, None).is_err());
+        // A link at the end is replaced, not followed.
+        put(&mut tree, "lf", "new").unwrap();
+        assert!(!root.join("lf").is_symlink());
+        assert_eq!(
+            (names(&outside), std::fs::read_to_string(outside.join("f")).unwrap()),
+            (vec!["f".to_owned()], "precious".into())
+        );
+        // What is not finished leaves nothing, and what a killed one left is no hindrance.
+        drop(tree.create(Path::new("half")).unwrap());
+        std::fs::write(root.join(".whole.ensign-new"), "left").unwrap();
+        put(&mut tree, "whole", "x").unwrap();
+        assert_eq!(names(&root), ["l", "lf", "whole"]);
+    }
+}

@@ -1,0 +1,39 @@
+//! What resources may fetch and unpack on this machine, whatever a manifest says.
+
+/// Bounds for everything that is fetched and unpacked in a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// Hosts that may be fetched from; `None` is every host.
+    pub fetch_hosts: Option<Vec<String>>,
+    /// Whether addresses of this machine itself (loopback, link-local, cloud metadata) may be fetched from without
+    /// being named.
+    pub internal: bool,
+    /// The largest archive, fetched and unpacked, in bytes.
+    pub archive_size: u64,
+    /// The most entries of an archive.
+    pub archive_entries: u64,
+    /// The most bytes unpacked for one byte packed.
+    pub archive_ratio: u64,
+}
+
+impl Bounds {
+    /// See [`Self::archive_size`].
+    pub const ARCHIVE_SIZE: u64 = 8 << 30;
+    /// See [`Self::archive_entries`].
+    pub const ARCHIVE_ENTRIES: u64 = 500_000;
+    /// See [`Self::archive_ratio`]. Deflate comes to 1032, for nothing but zeros.
+    pub const ARCHIVE_RATIO: u64 = 1000;
+}
+
+impl Default for Bounds {
+    /// Those of a person at the machine: every host, and what no honest archive reaches.
+    fn default() -> Self {
+        Self {
+            fetch_hosts: None,
+            internal: true,
+            archive_size: Self::ARCHIVE_SIZE,
+            archive_entries: Self::ARCHIVE_ENTRIES,
+            archive_ratio: Self::ARCHIVE_RATIO,
+        }
+    }
+}

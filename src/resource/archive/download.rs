@@ -1,0 +1,162 @@
+//! Bringing an archive here: into a part beside its place, hashed on the way, then in one step into its place. What an
+//! interrupted run has of it is gone on with, where the server can say that it is still the same.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use crate::diag::chain;
+use crate::host::fs::{self, FsError};
+use crate::host::partial::Partial;
+use crate::host::{Host, Meter};
+use crate::http::{self, Answer, Ask, HttpError, Part, Policy, shown};
+
+use super::{MODE, Properties, ResourceError};
+
+/// How often a connection that breaks is made again, as long as each brings something.
+const TRIES: usize = 3;
+/// Before it is made again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+enum DownloadError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error(transparent)]
+    File(#[from] FsError),
+    #[error("checksum mismatch, expected \"{expected}\" got \"{got}\"")]
+    Checksum { expected: String, got: String },
+    #[error("{url} has more than the {max} bytes that this host takes")]
+    TooLarge { url: String, max: u64 },
+    #[error("invalid url: \"{0}\"")]
+    Url(String),
+}
+
+pub(super) fn download(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+    // Before anything is fetched for an owner that does not exist.
+    let spec = p.write_spec(host, MODE)?;
+    obtain(p, host)
+        .and_then(|partial| {
+            // A run that ends between here and the end of the extraction has to be done again.
+            if p.extracts() && fs::look(&p.mark(), false)?.is_none() {
+                fs::create_new(&p.mark(), MODE)?;
+            }
+            Ok(partial.put_in_place(spec)?)
+        })
+        .map_err(|error| ResourceError::State(format!("download failed: {}", chain(&error))))
+}
+
+/// The whole archive, in a part of its own.
+fn obtain(p: &Properties, host: &Host) -> Result<Partial, DownloadError> {
+    let mut partial = Partial::open(p.path())?;
+    let what = format!("downloading {}", p.path().file_name().unwrap_or_default().to_string_lossy());
+    let mut job = Job { p, host, partial: &mut partial, meter: Meter::new(host, what, None) };
+    let result = http::block_on(job.whole(), &|| host.is_over());
+    drop(job);
+    match result {
+        Ok(()) => Ok(partial),
+        Err(error) => {
+            let broke = matches!(error, DownloadError::Http(HttpError::Transport { .. } | HttpError::Over));
+            if !(broke && partial.note().is_some() && partial.length().is_ok_and(|length| length > 0)) {
+                partial.discard()?;
+            }
+            Err(error)
+        }
+    }
+}
+
+struct Job<'a> {
+    p: &'a Properties,
+    host: &'a Host,
+    partial: &'a mut Partial,
+    meter: Meter<'a>,
+}
+
+impl Job<'_> {
+    /// Asks until all of it is there, or the server gives nothing more.
+    async fn whole(&mut self) -> Result<(), DownloadError> {
+        let mut tries = 0;
+        loop {
+            let before = self.partial.length()?;
+            let part = self.part(before);
+            let resumed = part.is_some();
+            match self.attempt(part).await {
+                Ok(digest) if self.p.is_wanted(&digest) => return Ok(()),
+                // What was there was not a part of it, or the server has not what it says.
+                Ok(_) | Err(DownloadError::Http(HttpError::Part { .. })) if resumed => self.partial.begin(None)?,
+                Ok(got) => return Err(DownloadError::Checksum { expected: self.p.checksum.clone(), got }),
+                Err(DownloadError::Http(HttpError::Transport { .. }))
+                    if tries < TRIES && self.partial.note().is_some() && self.partial.length()? > before =>
+                {
+                    tries += 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks once, and gives the digest of all of it.
+    async fn attempt(&mut self, part: Option<Part>) -> Result<String, DownloadError> {
+        let policy = Policy { hosts: self.host.bounds().fetch_hosts.clone(), internal: self.host.bounds().internal };
+        let ask = self.ask()?;
+        let ask = match part {
+            Some(part) => ask.after(part),
+            None => ask,
+        };
+        let mut answer = http::get(&ask, &policy).await?;
+        let mut hasher = if answer.start() == 0 {
+            let note = self.note(&answer);
+            self.partial.begin(note.as_deref())?;
+            Sha256::new()
+        } else {
+            self.partial.digest()?
+        };
+        let mut size = answer.start();
+        self.within(size.max(answer.length().unwrap_or(0)))?;
+        self.meter.set_total(answer.length());
+        self.meter.set_done(size);
+        while let Some(chunk) = answer.chunk().await? {
+            let chunk = chunk.as_ref();
+            size += chunk.len() as u64;
+            self.within(size)?;
+            self.partial.add(chunk)?;
+            hasher.update(chunk);
+            self.meter.add(chunk.len() as u64);
+        }
+        Ok(fs::hex(&hasher.finalize()))
+    }
+
+    fn ask(&self) -> Result<Ask, DownloadError> {
+        let url = Url::parse(&self.p.url).map_err(|_| DownloadError::Url(shown(&self.p.url)))?;
+        let mut ask = Ask::new(url);
+        if !self.p.username.is_empty() && !self.p.password.reveal().is_empty() {
+            ask = ask.user(&self.p.username, &self.p.password);
+        }
+        for (name, value) in &self.p.headers {
+            ask = ask.header(name, value)?;
+        }
+        Ok(ask)
+    }
+
+    fn within(&self, size: u64) -> Result<(), DownloadError> {
+        let max = self.host.bounds().archive_size;
+        if size > max { Err(DownloadError::TooLarge { url: shown(&self.p.url), max }) } else { Ok(()) }
+    }
+
+    /// Which bytes the part is of: the URL, and the validator that the server gave.
+    fn note(&self, answer: &Answer) -> Option<String> {
+        // A time does not tell two changes within a second; where it misleads, the checksum tells.
+        let validator = answer.validator().filter(|validator| validator.strong || !self.p.checksum.is_empty())?;
+        Some(format!("{} {}", fs::sha256(self.p.url.as_bytes()), validator.text))
+    }
+
+    /// What there is already, when it is of the same URL.
+    fn part(&self, from: u64) -> Option<Part> {
+        let note = self.partial.note()?;
+        let (url, validator) = note.split_once(' ')?;
+        let same = url == fs::sha256(self.p.url.as_bytes()) && from > 0;
+        same.then(|| Part { from, validator: validator.to_owned() })
+    }
+}

@@ -1,0 +1,144 @@
+//! Unpacking an archive: once to look at all of it, once to write. A hostile or broken one is found by the look, and
+//! changes nothing.
+//!
+//! What comes out is what `tar` and `unzip` would make of it: permission bits are kept whatever the mask of the
+//! process; where this runs as root, owners are those of the archive, by name where this host knows the name. Only that
+//! setuid and setgid are never set, and that nothing is written through a link.
+
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::diag::chain;
+use crate::host::account::effective_uid;
+use crate::host::fs::{self, FsError};
+use crate::host::tree::Tree;
+use crate::host::{Host, Meter, WriteSpec};
+use crate::unpack::{self, Caps, Cause, Format, Item, Look, Sink};
+
+use super::{MODE, Properties, ResourceError};
+
+/// How much is written at once.
+const CHUNK: usize = 1 << 16;
+/// What is said when the time is over.
+const OVER: &str = "the run was ended before it was complete";
+
+pub(super) fn extract(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+    let failed = |why: String| {
+        let why = if host.is_over() { OVER.to_owned() } else { why };
+        ResourceError::State(format!("could not extract {}: {why}", p.name))
+    };
+    let format = Format::of(&p.name).ok_or_else(|| failed("archive type not supported".to_owned()))?;
+    let mut file = fs::open(p.path())?;
+    let read = |error| FsError::io("read", p.path(), error);
+    let size = file.metadata().map_err(read)?.len();
+    // The file that was looked at may be another one by now; this one is held.
+    let digest = fs::sha256_of(&mut file).map_err(read)?;
+    if !p.is_wanted(&digest) {
+        return Err(failed(format!("checksum mismatch, expected \"{}\" got \"{digest}\"", p.checksum)));
+    }
+    let bounds = host.bounds();
+    let caps = Caps { total: bounds.archive_size, entries: bounds.archive_entries, ratio: bounds.archive_ratio };
+    let mut look = Look::default();
+    file.rewind().map_err(read)?;
+    unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut look).map_err(|error| failed(chain(&error)))?;
+    if fs::look(&p.mark(), false)?.is_none() {
+        fs::create_new(&p.mark(), MODE)?;
+    }
+    fs::create_directory(Path::new(&p.extract_parent), 0o755)?;
+    let what = format!("extracting {}", p.path().file_name().unwrap_or_default().to_string_lossy());
+    let mut writer = Writer {
+        tree: Tree::open(Path::new(&p.extract_parent))?,
+        host,
+        meter: Meter::new(host, what, Some(look.bytes)),
+        directories: Vec::new(),
+        as_root: effective_uid() == 0,
+    };
+    file.rewind().map_err(read)?;
+    unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut writer).map_err(|error| failed(chain(&error)))?;
+    writer.finish().map_err(|error| failed(chain(&error)))
+}
+
+/// Reads until the run is over.
+struct Until<'a, R> {
+    inner: R,
+    host: &'a Host,
+}
+
+impl<R: Read> Read for Until<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.host.is_over() {
+            return Err(std::io::Error::other(OVER));
+        }
+        self.inner.read(buffer)
+    }
+}
+
+impl<R: Seek> Seek for Until<'_, R> {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        self.inner.seek(to)
+    }
+}
+
+/// Writes entries below the directory.
+struct Writer<'a> {
+    tree: Tree,
+    host: &'a Host,
+    meter: Meter<'a>,
+    /// Directories get their attributes in the end: one may forbid to write into it.
+    directories: Vec<(PathBuf, WriteSpec, Option<i64>)>,
+    as_root: bool,
+}
+
+impl Writer<'_> {
+    fn spec(&self, item: &Item) -> WriteSpec {
+        let owner = item.owner.as_ref().filter(|_| self.as_root);
+        let accounts = self.host.accounts();
+        let known = |name: &str| (!name.is_empty()).then_some(name.to_owned());
+        let uid = owner.and_then(|owner| known(&owner.user).and_then(|name| accounts.uid(&name).ok()).or(owner.uid));
+        let gid = owner.and_then(|owner| known(&owner.group).and_then(|name| accounts.gid(&name).ok()).or(owner.gid));
+        WriteSpec { uid, gid, mode: item.mode }
+    }
+
+    fn finish(mut self) -> Result<(), FsError> {
+        // Inner ones first: writing into a directory changes its time.
+        self.directories.sort_by(|(one, ..), (other, ..)| other.cmp(one));
+        for (path, spec, modified) in std::mem::take(&mut self.directories) {
+            self.tree.set_directory(&path, spec, modified)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Writer<'_> {
+    fn directory(&mut self, item: &Item) -> Result<(), Cause> {
+        self.tree.directory(&item.path)?;
+        self.directories.push((item.path.clone(), self.spec(item), item.modified));
+        Ok(())
+    }
+
+    fn file(&mut self, item: &Item, content: &mut dyn Read) -> Result<(), Cause> {
+        let mut file = self.tree.create(&item.path)?;
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let count = match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            file.write_all(buffer.get(..count).unwrap_or_default())?;
+            self.meter.add(count as u64);
+        }
+        file.finish(self.spec(item), item.modified)?;
+        Ok(())
+    }
+
+    fn symlink(&mut self, item: &Item, target: &Path) -> Result<(), Cause> {
+        let WriteSpec { uid, gid, .. } = self.spec(item);
+        Ok(self.tree.symlink(&item.path, target.as_os_str(), uid, gid)?)
+    }
+
+    fn hard_link(&mut self, item: &Item, target: &Path) -> Result<(), Cause> {
+        Ok(self.tree.hard_link(&item.path, target)?)
+    }
+}

@@ -1,0 +1,66 @@
+//! zip, with stored and deflated entries. The directory at its end says what there is.
+
+use std::io::{Read, Seek};
+
+use zip::result::ZipError;
+use zip::{System, ZipArchive};
+
+use super::name::{Entries, inner, refused};
+use super::{Capped, Item, UnpackError};
+
+/// The longest target of a symbolic link, as the kernel has it.
+const LONGEST_LINK: u64 = 4096;
+/// The type bits of a Unix mode.
+const TYPE: u32 = 0o170_000;
+
+pub(super) fn walk(zip: impl Read + Seek, entries: &mut Entries<'_>) -> Result<(), UnpackError> {
+    let mut archive = ZipArchive::new(zip).map_err(|error| said(error, entries))?;
+    // The library keeps one entry of each name. Others would keep another one.
+    if archive.has_duplicate_names() {
+        return Err(refused(b"", "two entries have the same name"));
+    }
+    let mut left = entries.limit;
+    for index in 0..archive.len() {
+        entries.count()?;
+        let mut entry = archive.by_index(index).map_err(|error| said(error, entries))?;
+        let name = entry.name_raw().to_vec();
+        let path = inner(&name).map_err(|why| refused(&name, why))?;
+        if entry.encrypted() {
+            return Err(refused(&name, "it is encrypted"));
+        }
+        let (mode, directory, size) = (entry.unix_mode(), entry.is_dir(), entry.size());
+        if path.as_os_str().is_empty() {
+            continue;
+        }
+        // Of a system without such bits, the library makes some up, for a group too.
+        let most = if entry.system() == System::Unix { 0o1777 } else { 0o755 };
+        let bits = mode.map(|mode| mode & most & if directory { 0o1777 } else { 0o777 }).filter(|bits| *bits != 0);
+        let item = Item {
+            path,
+            mode: bits.unwrap_or(if directory { 0o755 } else { 0o644 }),
+            owner: None,
+            // In the local time of an unknown place.
+            modified: None,
+        };
+        let mut content = Capped::new(&mut entry, left);
+        match mode.map_or(0, |mode| mode & TYPE) {
+            _ if directory => entries.directory(&item)?,
+            0 | 0o100_000 => entries.file(&item, size, &mut content)?,
+            0o120_000 => {
+                let mut target = Vec::new();
+                content.take(LONGEST_LINK + 1).read_to_end(&mut target).map_err(|error| entries.broken(&error))?;
+                entries.symlink(&item, &target)?;
+            }
+            _ => return Err(refused(&name, "it is a device, pipe or socket")),
+        }
+        left = left.saturating_sub(size);
+    }
+    Ok(())
+}
+
+fn said(error: ZipError, entries: &Entries<'_>) -> UnpackError {
+    match error {
+        ZipError::Io(error) => entries.broken(&error),
+        other => entries.broken(&std::io::Error::other(other)),
+    }
+}
