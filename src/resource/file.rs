@@ -14,8 +14,8 @@ use crate::host::{Host, WriteSpec};
 
 use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, text};
 
-/// The largest text of which a diff is made.
-const PREVIEW_LIMIT: u64 = 1 << 20;
+/// The largest text, in bytes, of which a diff is made.
+pub(super) const PREVIEW_LIMIT: u64 = 1 << 20;
 
 /// Files and directories.
 pub struct File;
@@ -61,6 +61,11 @@ impl<'de> Deserialize<'de> for Ensure {
 pub struct Mode(u32);
 
 impl Mode {
+    /// The permission bits.
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The mode of a directory: who may read or write may also enter.
     fn for_directory(self) -> u32 {
         [0o100, 0o010, 0o001].into_iter().fold(self.0, |mode, x| if mode & (x * 6) == 0 { mode } else { mode | x })
@@ -89,7 +94,11 @@ impl Serialize for Mode {
     }
 }
 
-fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+/// A mode as it is written; none when it is left out, null or empty.
+///
+/// # Errors
+/// When it is not octal, or more than 0777.
+pub(super) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
     let written = text::or_empty(deserializer)?;
     if written.is_empty() { Ok(None) } else { Mode::parse(&written).map(Some).map_err(serde::de::Error::custom) }
 }
@@ -329,7 +338,7 @@ impl Resource for File {
     type Provider = dyn Files;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
-        check_path(&p.name)?;
+        text::check_path("name", "file path", &p.name)?;
         if p.content.is_some() && !p.source.is_empty() {
             return Err(Invalid::new("source", "'content' and 'source' are mutually exclusive"));
         }
@@ -459,31 +468,15 @@ impl Resource for File {
     fn shown(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         if let (Some(content), Some(fields)) = (&p.content, shown.as_object_mut()) {
-            let digest = format!("sha256:{} ({} bytes)", fs::sha256(content.as_bytes()), content.len());
-            fields.insert("content".to_owned(), Value::String(digest));
+            fields.insert("content".to_owned(), Value::String(digest(content.as_bytes())));
         }
         shown
     }
 }
 
-fn check_path(name: &str) -> Result<(), Invalid> {
-    if name.is_empty() {
-        return Err(Invalid::new("name", "name is required"));
-    }
-    let below = name.strip_prefix('/').unwrap_or(name);
-    if name != "/" && below.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(Invalid::new(
-            "name",
-            format!("file path must be canonical, without \".\", \"..\" or extra slashes: \"{name}\""),
-        ));
-    }
-    if !name.starts_with('/') {
-        return Err(Invalid::new("name", format!("file path must be absolute: \"{name}\"")));
-    }
-    if name.contains('\0') {
-        return Err(Invalid::new("name", "file path must not contain a NUL character"));
-    }
-    Ok(())
+/// What stands for content where it is not shown.
+pub(super) fn digest(content: &[u8]) -> String {
+    format!("sha256:{} ({} bytes)", fs::sha256(content), content.len())
 }
 
 fn source_sha256(source: &Path) -> Result<String, ResourceError> {

@@ -13,6 +13,9 @@ pub mod exec;
 pub mod file;
 #[cfg(test)]
 mod laws;
+pub mod line;
+mod replace;
+pub mod symlink;
 pub mod text;
 
 use std::fmt::Display;
@@ -28,7 +31,13 @@ pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
+pub static TYPES: &[&dyn ResourceType] = &[
+    &Kind::<file::File>::NEW,
+    &Kind::<line::Line>::NEW,
+    &Kind::<symlink::Symlink>::NEW,
+    &Kind::<exec::Exec>::NEW,
+    &Kind::<apply::Apply>::NEW,
+];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {

@@ -1,9 +1,11 @@
-//! Reading text properties: what YAML makes of `owner: 1000` or `content: 5` is still text.
+//! Reading text properties: what YAML makes of `owner: 1000` or `content: 5` is still text. And what paths must be.
 
 use std::fmt;
 
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
+
+use super::Invalid;
 
 struct Text;
 
@@ -94,4 +96,26 @@ pub fn words(line: &str) -> Result<Vec<String>, shell_words::ParseError> {
 /// A word as a shell reads it back.
 pub fn quote(word: &str) -> String {
     shell_words::quote(word).into_owned()
+}
+
+/// Checks a path that is given: absolute, without `.`, `..` or doubled slashes. Errors call it `what`.
+///
+/// # Errors
+/// When it is something else.
+pub fn check_path(property: &'static str, what: &str, path: &str) -> Result<(), Invalid> {
+    let wrong = |message: String| Err(Invalid::new(property, message));
+    if path.is_empty() {
+        return wrong(format!("{property} is required"));
+    }
+    let below = path.strip_prefix('/').unwrap_or(path);
+    if path != "/" && below.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return wrong(format!("{what} must be canonical, without \".\", \"..\" or extra slashes: \"{path}\""));
+    }
+    if !path.starts_with('/') {
+        return wrong(format!("{what} must be absolute: \"{path}\""));
+    }
+    if path.contains('\0') {
+        return wrong(format!("{what} must not contain a NUL character"));
+    }
+    Ok(())
 }
