@@ -87,8 +87,8 @@ pub struct Properties {
     /// place of `.bak`; or the absolute path of a directory.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub backup: String,
-    /// How many old files are kept.
-    #[serde(default = "keep", skip_serializing_if = "is_keep")]
+    /// How many old files are kept; 10 when left out.
+    #[serde(default = "replace::keep", skip_serializing_if = "replace::is_keep")]
     #[schemars(range(min = 1))]
     pub backup_keep: u32,
 }
@@ -112,15 +112,6 @@ pub enum At {
     Start,
     /// After its last line.
     End,
-}
-
-fn keep() -> u32 {
-    replace::KEEP
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_keep(keep: &u32) -> bool {
-    *keep == replace::KEEP
 }
 
 impl Properties {

@@ -27,6 +27,17 @@ const STAMP: &str = "%Y%m%dT%H%M%S.%6fZ";
 /// The same by kind of character: digits for `0`.
 const STAMP_SHAPE: &str = "00000000T000000.000000Z";
 
+/// The same as a default.
+pub(super) fn keep() -> u32 {
+    KEEP
+}
+
+/// True where nothing else is said.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(super) fn is_keep(keep: &u32) -> bool {
+    *keep == KEEP
+}
+
 /// With what care a file is replaced: three properties of its resource.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Care<'a> {
