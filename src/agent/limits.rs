@@ -10,10 +10,8 @@ use crate::engine::Permit;
 use crate::http;
 use crate::manifest::fetch::FetchLimits;
 use crate::model::Bounds;
-use crate::trust::Limits;
+use crate::trust::{Limits, PATH_TYPES, VALIDATE, further_paths, path};
 
-/// Types whose names are paths.
-const PATH_TYPES: [&str; 3] = ["file", "archive", "scaffold"];
 /// The type of everything that runs a command.
 const EXEC: &str = "exec";
 
@@ -47,7 +45,8 @@ impl Permit for Permitted {
         if !self.0.type_allowed(kind) {
             return Err(format!("this node does not manage the type {kind}"));
         }
-        if PATH_TYPES.contains(&kind) && !self.0.path_allowed(Path::new(name)) {
+        // A line may name its path elsewhere, which was looked at with the plan.
+        if PATH_TYPES.contains(&kind) && kind != "line" && !self.0.path_allowed(Path::new(name)) {
             return Err(format!("this node does not manage the path \"{name}\""));
         }
         Ok(())
@@ -66,19 +65,20 @@ pub(super) fn check_rendered(limits: &Limits, rendered: &Value) -> Result<(), St
     let resources = rendered.pointer("/ccm/resources").and_then(Value::as_array);
     for (kind, properties) in resources.into_iter().flatten().filter_map(Value::as_object).flatten() {
         if let Some(properties) = properties.as_object() {
-            check_properties(limits, properties).map_err(|why| format!("a resource of type {kind}: {why}"))?;
+            check_properties(limits, kind, properties).map_err(|why| format!("a resource of type {kind}: {why}"))?;
         }
     }
     Ok(())
 }
 
-fn check_properties(limits: &Limits, properties: &Map<String, Value>) -> Result<(), String> {
+fn check_properties(limits: &Limits, kind: &str, properties: &Map<String, Value>) -> Result<(), String> {
     let is_given = |key: &&str| match properties.get(*key) {
         None | Some(Value::Null) => false,
         Some(Value::Array(list)) => !list.is_empty(),
+        Some(Value::String(text)) => !text.is_empty(),
         Some(_) => true,
     };
-    if let Some(key) = ["health_checks", "post"].iter().find(|key| is_given(key))
+    if let Some(key) = ["health_checks", "post", VALIDATE].iter().find(|key| is_given(key))
         && !limits.type_allowed(EXEC)
     {
         return Err(format!("its {key} run commands, and this node runs none"));
@@ -86,6 +86,10 @@ fn check_properties(limits: &Limits, properties: &Map<String, Value>) -> Result<
     let text = |key: &str| properties.get(key).and_then(Value::as_str);
     if let Some(parent) = text("extract_parent").filter(|parent| !limits.path_allowed(Path::new(parent))) {
         return Err(format!("this node does not manage the path \"{parent}\""));
+    }
+    let beside = path(kind, properties).map(Into::into).into_iter().chain(further_paths(kind, properties));
+    if let Some(other) = beside.into_iter().find(|path| !limits.path_allowed(Path::new(path.as_ref()))) {
+        return Err(format!("this node does not manage the path \"{other}\""));
     }
     if let Some(host) = text("url").and_then(http::host_of).filter(|host| !limits.host_allowed(host)) {
         return Err(format!("this node does not fetch from \"{host}\""));
@@ -114,8 +118,22 @@ mod tests {
             (json!({"extract_parent": "/srv/x", "url": "https://good.example/a"}), true),
             (json!({"extract_parent": "/etc"}), false),
             (json!({"url": "https://evil.example/a"}), false),
+            (json!({"validate": ""}), true),
+            (json!({"validate": "id %s"}), false),
         ] {
             let rendered = json!({"ccm": {"resources": [{"file": {"name": "/srv/b"}}, {"archive": properties}]}});
+            assert_eq!(check_rendered(&limits, &rendered).is_ok(), allowed, "{rendered}");
+        }
+        for (kind, properties, allowed) in [
+            ("line", json!({"name": "any name", "path": "/srv/a"}), true),
+            ("line", json!({"name": "/srv/a", "path": "/etc/a"}), false),
+            ("line", json!({"name": "/etc/a"}), false),
+            ("symlink", json!({"name": "/srv/a", "target": "b"}), true),
+            ("symlink", json!({"name": "/srv/a", "target": "../etc"}), false),
+            ("mount", json!({"name": "/srv/a", "device": "/etc"}), false),
+            ("file", json!({"name": "/srv/a", "backup": "/var/backups"}), false),
+        ] {
+            let rendered = json!({"ccm": {"resources": [{kind: properties}]}});
             assert_eq!(check_rendered(&limits, &rendered).is_ok(), allowed, "{rendered}");
         }
         let permitted = Permitted(limits);
@@ -123,6 +141,8 @@ mod tests {
             ("file", "/srv/a", true),
             ("file", "/etc/a", false),
             ("file", "/srv/../etc/a", false),
+            ("mount", "/etc", false),
+            ("symlink", "/etc/a", false),
             ("service", "nginx", true),
             ("exec", "id", false),
         ] {

@@ -56,6 +56,17 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
+impl Output {
+    /// The last characters, at most `limit`, of what the command said: its standard error, or its output where that is empty.
+    pub fn said(&self, limit: usize) -> String {
+        let said = [&self.stderr, &self.stdout].into_iter().map(|bytes| String::from_utf8_lossy(bytes));
+        let said = said.into_iter().find(|text| !text.trim().is_empty()).unwrap_or_default();
+        let said = said.trim();
+        let skip = said.chars().count().saturating_sub(limit);
+        said.chars().skip(skip).collect()
+    }
+}
+
 /// A command that did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {

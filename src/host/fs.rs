@@ -1,13 +1,19 @@
 //! Files: looked at with as few calls as the kernel needs, written so that nobody sees half of one.
+//!
+//! `fs/stage.rs` has what is made under another name first: files and symbolic links.
+
+mod stage;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nix::fcntl::OFlag;
 use sha2::{Digest, Sha256};
+
+pub use stage::{Link, Staged, read_link, set_link_owner, write_link};
 
 /// An operation on a path that failed.
 #[derive(Debug, thiserror::Error)]
@@ -276,6 +282,34 @@ pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, FsError> {
     as_text(whole(file, path, limit)?, path)
 }
 
+/// A regular file, opened for reading, with what it is; `None` where there is nothing or something else, as a symbolic link.
+///
+/// # Errors
+/// When it can't be opened or looked at.
+pub fn open_regular(path: &Path) -> Result<Option<(File, Look)>, FsError> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
+        Ok(file) => file,
+        Err(error) if is_nothing(&error) || is_odd(&error) => return Ok(None),
+        Err(error) => return Err(FsError::io("read", path, error)),
+    };
+    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    Ok(meta.is_file().then(|| (file, Look::of(&meta))))
+}
+
+/// A symbolic link, where none is followed; a socket.
+fn is_odd(error: &io::Error) -> bool {
+    [nix::errno::Errno::ELOOP, nix::errno::Errno::ENXIO].iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
+}
+
+/// The whole of an open file of at most `limit` bytes, which errors call `path`.
+///
+/// # Errors
+/// When it can't be read or is larger.
+pub fn read_open(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
+    whole(file, path, limit)
+}
+
 /// What a written file shall be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteSpec {
@@ -295,22 +329,7 @@ pub struct WriteSpec {
 /// # Errors
 /// When a step fails; then nothing is left behind and the old file is untouched.
 pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<(), FsError> {
-    let parent = path
-        .parent()
-        .filter(|dir| dir.is_dir())
-        .ok_or_else(|| FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned()))?;
-    let prefix = path.file_name().map_or_else(String::new, |name| format!(".{}.", name.to_string_lossy()));
-    let prefix: String = prefix.chars().take(40).collect();
-    let mut temporary = tempfile::Builder::new()
-        .prefix(&prefix)
-        .suffix(".ensign-tmp")
-        .tempfile_in(parent)
-        .map_err(|error| FsError::io("create a temporary file in", parent, error))?;
-    io::copy(content, &mut temporary).map_err(|error| FsError::io("write", path, error))?;
-    temporary.flush().map_err(|error| FsError::io("write", path, error))?;
-    set_open(temporary.as_file(), path, spec)?;
-    temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))?;
-    Ok(())
+    Staged::new(path, content, spec)?.put()
 }
 
 /// Sets owner, group and mode of an open file, which errors call `path`.
@@ -432,6 +451,8 @@ pub fn list(path: &Path) -> Result<Vec<PathBuf>, FsError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn spec(mode: u32) -> WriteSpec {

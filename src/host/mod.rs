@@ -161,7 +161,7 @@ impl Host {
     }
 
     /// Tells whoever watches.
-    fn tell(&self, progress: Option<Progress<'_>>) {
+    fn report(&self, progress: Option<Progress<'_>>) {
         if let Some(audience) = &self.audience {
             audience(progress);
         }

@@ -53,7 +53,7 @@ impl<'a> Meter<'a> {
         self.done += count;
         if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
             self.told = Some(Instant::now());
-            self.host.tell(Some(Progress { what: &self.what, done: self.done, total: self.total }));
+            self.host.report(Some(Progress { what: &self.what, done: self.done, total: self.total }));
         }
     }
 }
@@ -61,7 +61,7 @@ impl<'a> Meter<'a> {
 impl Drop for Meter<'_> {
     fn drop(&mut self) {
         if self.told.is_some() {
-            self.host.tell(None);
+            self.host.report(None);
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::host::command::is_executable;
-use crate::host::{Command, Host, Output, fs};
+use crate::host::{Command, Host, fs};
 use crate::model::Span;
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
@@ -238,7 +238,7 @@ impl Resource for Exec {
         state.exitcode = Some(output.code);
         state.creates_satisfied = exists(&p.creates)?;
         if p.logoutput {
-            state.output = tail(&output, LOGGED);
+            state.output = output.said(LOGGED);
         }
         if state.creates_satisfied || p.returns.contains(&output.code) {
             return Ok(());
@@ -246,7 +246,7 @@ impl Resource for Exec {
         let code = output.code;
         let mut message =
             format!("failed to reach desired state: exit code {code}: exit code {code} not in allowed returns {:?}", p.returns);
-        let said = tail(&output, TAIL);
+        let said = output.said(TAIL);
         if !said.is_empty() {
             message = format!("{message}: {said:?}");
         }
@@ -276,18 +276,6 @@ fn exists(path: &str) -> Result<bool, ResourceError> {
 
 fn guard(line: &str, p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<bool, ResourceError> {
     Ok(host.run(&p.prepare(line, provider)?)?.code == 0)
-}
-
-/// The end of what a command said: its standard error, or its output when that is empty.
-fn tail(output: &Output, limit: usize) -> String {
-    let said = [&output.stderr, &output.stdout]
-        .into_iter()
-        .map(|bytes| String::from_utf8_lossy(bytes))
-        .find(|text| !text.trim().is_empty());
-    let said = said.unwrap_or_default();
-    let said = said.trim();
-    let skip = said.chars().count().saturating_sub(limit);
-    said.chars().skip(skip).collect()
 }
 
 fn check_variable(pair: &str) -> Result<(), Invalid> {

@@ -1,6 +1,6 @@
 //! `file`: regular files and directories: existence, content, owner, group, mode.
 //!
-//! A file is replaced in one step, with its owner and mode set before it becomes visible.
+//! A file is replaced in one step, with its owner and mode set before it becomes visible; with what care, says `replace.rs`.
 
 use std::fmt;
 use std::path::Path;
@@ -9,13 +9,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::host::fs::{self, Look};
+use crate::host::fs::{self, Look, Staged};
 use crate::host::{Host, WriteSpec};
 
+use super::replace::{self, Care};
 use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, text};
 
-/// The largest text of which a diff is made.
-const PREVIEW_LIMIT: u64 = 1 << 20;
+/// The largest text, in bytes, of which a diff is made.
+pub(super) const PREVIEW_LIMIT: u64 = 1 << 20;
 
 /// Files and directories.
 pub struct File;
@@ -61,6 +62,11 @@ impl<'de> Deserialize<'de> for Ensure {
 pub struct Mode(u32);
 
 impl Mode {
+    /// The permission bits.
+    pub(super) fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The mode of a directory: who may read or write may also enter.
     fn for_directory(self) -> u32 {
         [0o100, 0o010, 0o001].into_iter().fold(self.0, |mode, x| if mode & (x * 6) == 0 { mode } else { mode | x })
@@ -89,7 +95,11 @@ impl Serialize for Mode {
     }
 }
 
-fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+/// A mode as it is written; none when it is left out, null or empty.
+///
+/// # Errors
+/// When it is not octal, or more than 0777.
+pub(super) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
     let written = text::or_empty(deserializer)?;
     if written.is_empty() { Ok(None) } else { Mode::parse(&written).map(Some).map_err(serde::de::Error::custom) }
 }
@@ -122,11 +132,27 @@ pub struct Properties {
     /// With absent: remove a directory with all it holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
+    /// A command that must accept the new content before it takes the place of the old: `%s` stands for the path of a file
+    /// with the new content, in the same directory. No shell runs. Not run in a dry run.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub validate: String,
+    /// Keep the old file before its content is replaced or it is removed: `true` beside it, as `NAME.TIME.bak`; an ending
+    /// that begins with a dot, in place of `.bak`; or the absolute path of a directory.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub backup: String,
+    /// How many old files are kept; 10 when left out.
+    #[serde(default = "replace::keep", skip_serializing_if = "replace::is_keep")]
+    #[schemars(range(min = 1))]
+    pub backup_keep: u32,
 }
 
 impl Properties {
     fn path(&self) -> &Path {
         Path::new(&self.name)
+    }
+
+    fn care(&self) -> Care<'_> {
+        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep }
     }
 
     fn manages_content(&self) -> bool {
@@ -281,11 +307,11 @@ impl Change for FileChange {
 
 /// What a file provider can do.
 pub trait Files: Send + Sync {
-    /// Puts a file in place in one step.
+    /// Writes a file that can then be put in place in one step.
     ///
     /// # Errors
-    /// When a step fails; the old file is then untouched.
-    fn store(&self, path: &Path, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<(), fs::FsError>;
+    /// When a step fails.
+    fn stage(&self, path: &Path, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError>;
     /// Sets owner, group and mode.
     ///
     /// # Errors
@@ -302,8 +328,8 @@ pub trait Files: Send + Sync {
 struct Posix;
 
 impl Files for Posix {
-    fn store(&self, path: &Path, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<(), fs::FsError> {
-        fs::write_atomic(path, content, spec)
+    fn stage(&self, path: &Path, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError> {
+        Staged::new(path, content, spec)
     }
 
     fn set_attributes(&self, path: &Path, spec: WriteSpec) -> Result<(), fs::FsError> {
@@ -348,7 +374,11 @@ impl Resource for File {
         if p.name == "/" && p.ensure == Ensure::Absent {
             return Err(Invalid::new("force", "'force: true' cannot be used with the filesystem root"));
         }
-        Ok(())
+        let judged = p.ensure == Ensure::Present && p.manages_content();
+        if !p.validate.is_empty() && !judged {
+            return Err(Invalid::new("validate", "'validate' judges new content: it needs 'content' or 'source'"));
+        }
+        p.care().check()
     }
 
     fn name(p: &Properties) -> &str {
@@ -369,6 +399,9 @@ impl Resource for File {
             group: "0".to_owned(),
             mode: Some(Mode(0)),
             force: false,
+            validate: String::new(),
+            backup: String::new(),
+            backup_keep: replace::KEEP,
         })
     }
 
@@ -409,15 +442,16 @@ impl Resource for File {
         match change {
             FileChange::Store { .. } => {
                 let spec = p.write_spec(host)?;
-                if p.source.is_empty() {
-                    provider.store(path, &mut p.content.as_deref().unwrap_or_default().as_bytes(), spec)?;
+                let staged = if p.source.is_empty() {
+                    provider.stage(path, &mut p.content.as_deref().unwrap_or_default().as_bytes(), spec)?
                 } else {
                     let source = host.resolve(Path::new(&p.source));
                     if source.is_dir() {
                         return Err(not_a_file(&source));
                     }
-                    provider.store(path, &mut fs::open(&source)?, spec)?;
-                }
+                    provider.stage(path, &mut fs::open(&source)?, spec)?
+                };
+                p.care().replace(path, staged, host)?;
             }
             FileChange::SetAttributes { .. } => {
                 if fs::is_symlink(path) {
@@ -433,7 +467,10 @@ impl Resource for File {
                 }
                 provider.create_directory(path, spec)?;
             }
-            FileChange::RemoveFile => fs::remove(path)?,
+            FileChange::RemoveFile => {
+                p.care().keep_old(path, host)?;
+                fs::remove(path)?;
+            }
             FileChange::RemoveDirectory => remove_empty(path)?,
             FileChange::RemoveTree => fs::remove_all(path)?,
         }
@@ -459,11 +496,15 @@ impl Resource for File {
     fn shown(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         if let (Some(content), Some(fields)) = (&p.content, shown.as_object_mut()) {
-            let digest = format!("sha256:{} ({} bytes)", fs::sha256(content.as_bytes()), content.len());
-            fields.insert("content".to_owned(), Value::String(digest));
+            fields.insert("content".to_owned(), Value::String(digest(content.as_bytes())));
         }
         shown
     }
+}
+
+/// What stands for content where it is not shown.
+pub(super) fn digest(content: &[u8]) -> String {
+    format!("sha256:{} ({} bytes)", fs::sha256(content), content.len())
 }
 
 fn source_sha256(source: &Path) -> Result<String, ResourceError> {

@@ -182,6 +182,59 @@ impl Lawful for super::package::Package {
     }
 }
 
+impl Lawful for super::line::Line {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+        let root = root.to_owned();
+        let names = prop::sample::select(vec!["a", "crlf", "d", "l", "new", "no/parent"]);
+        let patterns = prop::sample::select(vec!["", "^k=", "k", "^# ?k"]);
+        let spots = prop::sample::select(vec![("", ""), ("after", "^b"), ("before", "^b"), ("at", "start"), ("at", "end")]);
+        (names, prop::sample::select(vec!["present", "absent"]), patterns, spots, any::<[bool; 3]>())
+            .prop_map(move |(name, ensure, pattern, (spot, at), [all, create, backup])| {
+                let mut properties = json!({
+                    "name": root.join(name), "ensure": ensure, "line": "k=1", "match": pattern, "create": create,
+                    "all": all && !pattern.is_empty(), "backup": backup,
+                });
+                if !spot.is_empty() {
+                    properties[spot] = json!(at);
+                }
+                serde_json::from_value(properties).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        let texts = prop::sample::select(vec!["", "a\nb", "k=0\nb\n", "k=1\n", "# k\nk=2\nk=1"]);
+        let others = vec![Made::File("crlf", "b\r\nk=7\r\n", 0o640), Made::Directory("d", 0o755), Made::Link("l", "a")];
+        (prop::option::of(texts), prop::sample::subsequence(others, 0..=3))
+            .prop_map(|(text, others)| text.map(|text| Made::File("a", text, 0o600)).into_iter().chain(others).collect())
+            .boxed()
+    }
+}
+
+impl Lawful for super::symlink::Symlink {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+        let root = root.to_owned();
+        let owners = prop::sample::select(vec![String::new(), effective_uid().to_string()]);
+        let names = prop::sample::select(vec!["a", "d", "full", "l", "new", "no/parent"]);
+        let ensure = prop::sample::select(vec!["present", "absent"]);
+        (names, ensure, prop::sample::select(vec!["a", "d/", "../x", "/no such/ü"]), owners, any::<bool>())
+            .prop_map(move |(name, ensure, target, owner, force)| {
+                let name = root.join(name);
+                serde_json::from_value(json!({"name": name, "ensure": ensure, "target": target, "owner": owner, "force": force}))
+                    .unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        let links = prop::sample::select(vec!["a", "d", "../x"]);
+        let others = vec![Made::File("a", "x", 0o644), Made::Directory("d", 0o755), Made::Directory("full/below", 0o755)];
+        (prop::option::of(links), prop::sample::subsequence(others, 0..=3))
+            .prop_map(|(link, others)| link.map(|target| Made::Link("l", target)).into_iter().chain(others).collect())
+            .boxed()
+    }
+}
+
 impl Lawful for super::exec::Exec {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
@@ -296,6 +349,8 @@ const LAWS: &[(&str, fn())] = &[
     ("service", hold::<super::service::Service>),
     ("exec", hold::<super::exec::Exec>),
     ("archive", hold::<super::archive::Archive>),
+    ("line", hold::<super::line::Line>),
+    ("symlink", hold::<super::symlink::Symlink>),
     ("apply", hold::<super::apply::Apply>),
 ];
 

@@ -14,8 +14,11 @@ pub mod exec;
 pub mod file;
 #[cfg(test)]
 mod laws;
+pub mod line;
 pub mod package;
+mod replace;
 pub mod service;
+pub mod symlink;
 pub mod text;
 
 use std::fmt::Display;
@@ -39,6 +42,8 @@ pub static TYPES: &[&dyn ResourceType] = &[
     &Kind::<exec::Exec>::NEW,
     &Kind::<archive::Archive>::NEW,
     &Kind::<apply::Apply>::NEW,
+    &Kind::<symlink::Symlink>::NEW,
+    &Kind::<line::Line>::NEW,
 ];
 
 /// The type of this name.

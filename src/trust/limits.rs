@@ -9,8 +9,8 @@ use crate::wire::command::{Action, Command, Ensure};
 use super::glob;
 use super::reach::{EXEC, reaches, urls};
 
-/// Types whose names are paths.
-const PATH_TYPES: &[&str] = &["file", "archive", "scaffold"];
+/// Types that are about paths: those that their names say, unless [`reach::path`](super::path) says another.
+pub const PATH_TYPES: &[&str] = &["file", "line", "symlink", "mount", "archive", "scaffold"];
 
 /// What a node may be asked to do. `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Limits {
                 });
             }
             let by_path = self.paths.is_some() && PATH_TYPES.contains(&reach.kind);
-            if by_path && (glob::is_template(reach.name) || !self.path_allowed(Path::new(reach.name))) {
+            if by_path && (glob::is_template(&reach.name) || !self.path_allowed(Path::new(reach.name.as_ref()))) {
                 return Err(format!("this node does not manage the path \"{}\"", reach.name));
             }
         }
@@ -151,10 +151,27 @@ mod tests {
             json!({"name": "/srv/www/{{ Facts.x }}"}),
             json!({"name": "/srv/www/a", "source": "/etc/shadow"}),
             json!({"name": "/srv/www/a", "source": 7}),
+            json!({"name": "/srv/www/a", "backup": "/etc"}),
         ] {
             assert!(limits.check_resource(&ensure("file", &properties)).is_err(), "{properties}");
         }
         assert!(limits.check_resource(&ensure("archive", &json!({"name": "/opt/a.tgz", "extract_parent": "/etc"}))).is_err());
+        for (kind, properties, wanted) in [
+            ("line", json!({"name": "/srv/www/a"}), true),
+            ("line", json!({"name": "any name", "path": "/srv/www/a"}), true),
+            ("line", json!({"name": "/srv/www/a", "path": "/etc/a"}), false),
+            ("symlink", json!({"name": "/srv/www/a", "target": "../www/b"}), true),
+            ("symlink", json!({"name": "/srv/www/a", "target": "../../etc"}), false),
+            ("symlink", json!({"name": "/srv/www/a", "target": "/etc"}), false),
+            ("mount", json!({"name": "/srv/www/a", "device": "/opt/b", "options": "bind"}), true),
+            ("mount", json!({"name": "/srv/www/a", "device": "/etc", "options": "bind"}), false),
+            ("mount", json!({"name": "/srv/www/a", "device": "overlay", "options": "upperdir=/etc"}), false),
+            ("mount", json!({"name": "/srv/www/a", "device": "LABEL=root"}), false),
+            ("mount", json!({"name": "/srv/www/a", "device": "tmpfs", "fstype": "tmpfs"}), true),
+            ("file", json!({"name": "/srv/www", "recurse": true, "backup": "/opt/kept"}), true),
+        ] {
+            assert_eq!(limits.check_resource(&ensure(kind, &properties)).is_ok(), wanted, "{kind} {properties}");
+        }
         assert!(limits.check_resource(&ensure("service", &json!({"name": "nginx"}))).is_ok());
         assert!(Limits::default().path_allowed(Path::new("/etc/passwd")));
     }
@@ -167,6 +184,8 @@ mod tests {
             ("file", json!({"name": "/a", "health_checks": [{"command": "id"}]})),
             ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {}}]})),
             ("scaffold", json!({"name": "/a", "post": [{"*": "id"}]})),
+            ("file", json!({"name": "/a", "validate": "id %s"})),
+            ("line", json!({"name": "/a", "validate": "id %s"})),
         ] {
             let resource = ensure(kind, &properties);
             assert_eq!(limits.check_resource(&resource).unwrap_err(), "this node runs no commands from the network");

@@ -16,7 +16,8 @@ pub mod verify;
 
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
 pub use keys::{KeyError, PublicKey, SigningKey};
-pub use limits::Limits;
+pub use limits::{Limits, PATH_TYPES};
+pub use reach::{VALIDATE, further_paths, path};
 pub use refusal::{Code, Refusal};
 pub use sign::seal;
 pub use verify::{Opened, Seen, Verified, Verifier};

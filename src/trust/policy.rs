@@ -82,10 +82,10 @@ fn resource(rule: &Rule, ensure: &Ensure) -> Option<String> {
             return Some(format!("it does not allow the type {}{brings}", reach.kind));
         }
         let names = rule.names.as_deref()?;
-        if glob::is_template(reach.name) {
+        if glob::is_template(&reach.name) {
             return Some(format!("it allows some names only, and \"{}\" is made on the node", reach.name));
         }
-        let name = glob::normal(reach.name);
+        let name = glob::normal(&reach.name);
         (!glob::any(names, &name)).then(|| format!("it does not allow {} \"{name}\"", reach.kind))
     })
 }

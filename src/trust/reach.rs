@@ -5,7 +5,9 @@
 //! health checks. All of these are given here as further pairs of type and name, so that whoever
 //! checks names checks them too.
 
-use serde_json::Value;
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
 
 use crate::wire::command::Ensure;
 
@@ -15,30 +17,91 @@ pub(super) const EXEC: &str = "exec";
 const UNREADABLE: &str = "(not readable)";
 
 /// A type and a name that a resource acts under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reach<'a> {
     /// The resource type.
     pub(super) kind: &'a str,
     /// The name, path or command.
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
+}
+
+impl<'a> Reach<'a> {
+    fn new(kind: &'a str, name: impl Into<Cow<'a, str>>) -> Self {
+        Self { kind, name: name.into() }
+    }
 }
 
 /// Everything that a resource acts on, its own name first.
 pub(super) fn reaches(ensure: &Ensure) -> Vec<Reach<'_>> {
     let kind = ensure.kind.as_str();
     let property = |name: &str| ensure.properties.get(name).filter(|value| !value.is_null());
-    let mut found = vec![Reach { kind, name: ensure.name().unwrap_or(UNREADABLE) }];
+    let own = path(kind, &ensure.properties).or(ensure.name()).unwrap_or(UNREADABLE);
+    let mut found = vec![Reach::new(kind, own)];
     match kind {
         EXEC => found.extend(["command", "onlyif", "unless"].into_iter().filter_map(property).map(command)),
-        "archive" => found.extend(property("extract_parent").map(|value| Reach { kind, name: text(value) })),
+        "archive" => found.extend(property("extract_parent").map(|value| Reach::new(kind, text(value)))),
         // Read, not written; but what may be read here ends in a file that others may read.
-        "file" | "scaffold" => found.extend(property("source").map(|value| Reach { kind, name: text(value) })),
+        "file" | "scaffold" => found.extend(property("source").map(|value| Reach::new(kind, text(value)))),
         _ => {}
     }
+    found.extend(further_paths(kind, &ensure.properties).into_iter().map(|path| Reach::new(kind, path)));
+    found.extend(property(VALIDATE).filter(|value| value.as_str() != Some("")).map(command));
     for (key, inner) in [("health_checks", Some("command")), ("post", None)] {
         found.extend(property(key).into_iter().flat_map(|value| commands(value, inner)));
     }
     found
+}
+
+/// The property with a command that must accept new content.
+pub const VALIDATE: &str = "validate";
+
+/// The path that a resource is about, where its name may be something else.
+pub fn path<'a>(kind: &str, properties: &'a Map<String, Value>) -> Option<&'a str> {
+    let given = |key: &str| properties.get(key).filter(|value| !matches!(value, Value::Null) && value.as_str() != Some(""));
+    if kind == "line" { given("path").or(given("name")).map(text) } else { None }
+}
+
+/// The paths that a resource writes, or makes reachable, beside the one that it is about.
+///
+/// What is derived from that path, as a backup beside it, is not among them. What is no path, but stands where one could, is
+/// given as it is: whoever compares it with paths finds that it is none.
+pub fn further_paths<'a>(kind: &str, properties: &'a Map<String, Value>) -> Vec<Cow<'a, str>> {
+    let given = |key: &str| properties.get(key).filter(|value| !matches!(value, Value::Null | Value::Bool(false))).map(text);
+    let name = given("name").unwrap_or(UNREADABLE);
+    match kind {
+        "file" | "line" => {
+            // Beside the file, unless it is a directory; a template may become one.
+            let kept = given("backup").filter(|kept| kept.starts_with('/') || super::glob::is_template(kept));
+            let below = given("recurse").map(|_| Cow::Owned(format!("{}/*/*", name.trim_end_matches('/'))));
+            kept.map(Cow::Borrowed).into_iter().chain(below).collect()
+        }
+        // Who may write below the link writes where it leads.
+        "symlink" => given("target").filter(|target| !target.is_empty()).map(|target| beside(name, target)).into_iter().collect(),
+        "mount" => mounted(properties),
+        _ => Vec::new(),
+    }
+}
+
+/// Where a link leads: relative targets are seen from its directory.
+fn beside<'a>(link: &str, target: &'a str) -> Cow<'a, str> {
+    match link.rsplit_once('/') {
+        // A template stays to be seen: resolving `..` could take it away.
+        Some((directory, _)) if !target.starts_with('/') && !super::glob::is_template(target) => {
+            Cow::Owned(super::glob::normal(&format!("{directory}/{target}")))
+        }
+        _ => Cow::Borrowed(target),
+    }
+}
+
+/// What a mount makes reachable below its mount point: its device, and what its options name. A file system in memory brings
+/// nothing with it.
+fn mounted(properties: &Map<String, Value>) -> Vec<Cow<'_, str>> {
+    let given = |key: &str| properties.get(key).filter(|value| !value.is_null()).map(text).filter(|text| !text.is_empty());
+    let device = given("device").filter(|_| !matches!(given("fstype"), Some("tmpfs" | "ramfs")));
+    let values = given("options").into_iter().flat_map(|options| options.split(',')).filter_map(|one| one.split_once('='));
+    let named =
+        values.flat_map(|(_, value)| value.split(':')).filter(|part| part.starts_with('/') || super::glob::is_template(part));
+    device.into_iter().chain(named).map(Cow::Borrowed).collect()
 }
 
 /// The URLs that a resource fetches from.
@@ -53,12 +116,12 @@ fn text(value: &Value) -> &str {
 }
 
 fn command(value: &Value) -> Reach<'_> {
-    Reach { kind: EXEC, name: text(value) }
+    Reach::new(EXEC, text(value))
 }
 
 /// The commands in a list of objects: under one key of each, or under all of them.
 fn commands<'a>(value: &'a Value, key: Option<&str>) -> Vec<Reach<'a>> {
-    let unreadable = || vec![Reach { kind: EXEC, name: UNREADABLE }];
+    let unreadable = || vec![Reach::new(EXEC, UNREADABLE)];
     let Value::Array(items) = value else { return unreadable() };
     items
         .iter()
@@ -79,7 +142,7 @@ mod tests {
 
     fn of(kind: &str, properties: &Value) -> Vec<(String, String)> {
         let ensure = Ensure { kind: kind.into(), properties: properties.as_object().unwrap().clone() };
-        reaches(&ensure).iter().map(|r| (r.kind.into(), r.name.into())).collect()
+        reaches(&ensure).into_iter().map(|r| (r.kind.into(), r.name.into_owned())).collect()
     }
 
     #[test]
@@ -99,6 +162,30 @@ mod tests {
             ),
             ("scaffold", json!({"name": "/a", "post": [{"*": "c"}]}), vec![("scaffold", "/a"), ("exec", "c")]),
             ("exec", json!({"name": "n", "command": ["c"]}), vec![("exec", "n"), ("exec", UNREADABLE)]),
+            ("file", json!({"name": "/a", "validate": "c %s", "backup": true}), vec![("file", "/a"), ("exec", "c %s")]),
+            ("file", json!({"name": "/a", "validate": ["c"]}), vec![("file", "/a"), ("exec", UNREADABLE)]),
+            ("file", json!({"name": "/a", "validate": "", "backup": ".x", "recurse": false}), vec![("file", "/a")]),
+            ("file", json!({"name": "/a", "backup": "/b"}), vec![("file", "/a"), ("file", "/b")]),
+            ("file", json!({"name": "/a", "backup": "{{ x }}"}), vec![("file", "/a"), ("file", "{{ x }}")]),
+            ("file", json!({"name": "/a", "recurse": true}), vec![("file", "/a"), ("file", "/a/*/*")]),
+            ("line", json!({"name": "/a", "line": "x"}), vec![("line", "/a")]),
+            ("line", json!({"name": "/a", "path": "/b", "validate": "c %s"}), vec![("line", "/b"), ("exec", "c %s")]),
+            ("line", json!({"name": "/a", "path": 7}), vec![("line", UNREADABLE)]),
+            ("symlink", json!({"name": "/a/b", "target": "/c"}), vec![("symlink", "/a/b"), ("symlink", "/c")]),
+            ("symlink", json!({"name": "/a/b", "target": "../../c"}), vec![("symlink", "/a/b"), ("symlink", "/c")]),
+            (
+                "symlink",
+                json!({"name": "/a/b", "target": "{{ x }}/../c"}),
+                vec![("symlink", "/a/b"), ("symlink", "{{ x }}/../c")],
+            ),
+            ("symlink", json!({"name": "/a/b", "ensure": "absent"}), vec![("symlink", "/a/b")]),
+            (
+                "mount",
+                json!({"name": "/m", "device": "/srv", "options": "bind,x=/y:/z,ro"}),
+                vec![("mount", "/m"), ("mount", "/srv"), ("mount", "/y"), ("mount", "/z")],
+            ),
+            ("mount", json!({"name": "/m", "device": "UUID=1"}), vec![("mount", "/m"), ("mount", "UUID=1")]),
+            ("mount", json!({"name": "/m", "device": "none", "fstype": "tmpfs"}), vec![("mount", "/m")]),
         ] {
             let wanted: Vec<(String, String)> = wanted.into_iter().map(|(k, n)| (k.into(), n.into())).collect();
             assert_eq!(of(kind, &properties), wanted, "{properties}");

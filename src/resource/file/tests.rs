@@ -111,6 +111,8 @@ fn validation() {
         r#"{"content":null,"source":"x"}"#,
         r#"{"ensure":"absent","owner":"","group":"","mode":"","force":true}"#,
         r#"{"owner":1000}"#,
+        r#"{"content":"x","validate":"check %s","backup":true}"#,
+        r#"{"backup":"/var/backups","backup_keep":1}"#,
     ] {
         assert_eq!(full(json(good)), Ok(()), "{good}");
     }
@@ -132,6 +134,11 @@ fn validation() {
         (r#"{"force":true}"#, "only valid with 'ensure: absent'"),
         (r#"{"name":"/","ensure":"absent","force":true}"#, "filesystem root"),
         (r#"{"content":"x","source":"y"}"#, "mutually exclusive"),
+        (r#"{"validate":"check %s"}"#, "it needs 'content' or 'source'"),
+        (r#"{"ensure":"absent","content":"x","validate":"check %s"}"#, "it needs 'content' or 'source'"),
+        (r#"{"content":"x","validate":"check"}"#, "it has no \"%s\""),
+        (r#"{"backup":"there"}"#, "invalid backup"),
+        (r#"{"backup_keep":0}"#, "at least 1"),
         (r#"{"colour":"red"}"#, "unknown field"),
     ] {
         assert!(full(json(bad)).unwrap_err().contains(message), "{bad}: {:?}", full(json(bad)));

@@ -1,0 +1,396 @@
+//! `line`: one line in a text file, the rest of which belongs to others.
+//!
+//! What becomes of the text is decided in `line/edit.rs`; the file is replaced as `replace.rs` does it, with the owner and
+//! mode that it had.
+
+mod edit;
+
+use std::fmt;
+use std::path::Path;
+
+use regex::bytes::Regex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::host::account::{effective_gid, effective_uid};
+use crate::host::fs::{self, Look, Staged};
+use crate::host::{Host, WriteSpec};
+
+use super::file::{self, Mode};
+use super::replace::{self, Care};
+use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, text};
+
+use edit::{Edit, End, Lines, Side, Spot, Wish, edit};
+
+/// The largest file that is edited, in bytes.
+const LIMIT: u64 = 16 << 20;
+/// The mode of a file that is created, when nothing else is said.
+const NEW_MODE: u32 = 0o644;
+/// How many numbers of lines are listed.
+const LISTED: usize = 10;
+
+/// Single lines in text files.
+pub struct Line;
+
+/// Properties of a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The path of the file; or, with `path`, any name.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Whether the line shall be there.
+    #[serde(default)]
+    pub ensure: Ensure,
+    /// The path of the file, where the name is something else: for several lines in one file.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The line, without its end. Needed unless absent with a `match`.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub line: String,
+    /// A regular expression: the line that matches is replaced, or with absent removed. It must match `line` too. When left
+    /// out, only a line that is equal counts.
+    #[serde(default, rename = "match", deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub pattern: String,
+    /// Replace every line that matches. Otherwise it is an error when there are several.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// A new line goes after the last line that matches this regular expression.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub after: String,
+    /// A new line goes before the first line that matches this regular expression.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub before: String,
+    /// A new line goes to this end of the file: also where nothing matches `after` or `before`, which otherwise is an error.
+    /// By default the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<At>,
+    /// Create the file when it is missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub create: bool,
+    /// The owner of a file that is created. A file that is there keeps its own.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// The group of a file that is created.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The permission bits of a file that is created, in octal; 0644 when left out.
+    #[serde(default, deserialize_with = "file::mode", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", regex(pattern = r"^(0[oO])?[0-7]{1,4}$"))]
+    pub mode: Option<Mode>,
+    /// A command that must accept the changed file before it takes the place of the old: `%s` stands for its path. No shell
+    /// runs. Not run in a dry run.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub validate: String,
+    /// Keep the old file before it is changed: `true` beside it, as `NAME.TIME.bak`; an ending that begins with a dot, in
+    /// place of `.bak`; or the absolute path of a directory.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub backup: String,
+    /// How many old files are kept; 10 when left out.
+    #[serde(default = "replace::keep", skip_serializing_if = "replace::is_keep")]
+    #[schemars(range(min = 1))]
+    pub backup_keep: u32,
+}
+
+/// Whether a line shall be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// It is.
+    #[default]
+    Present,
+    /// It is not, nor any that matches.
+    Absent,
+}
+
+/// An end of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum At {
+    /// Before its first line.
+    Start,
+    /// After its last line.
+    End,
+}
+
+impl Properties {
+    fn path(&self) -> &Path {
+        Path::new(if self.path.is_empty() { &self.name } else { &self.path })
+    }
+
+    fn care(&self) -> Care<'_> {
+        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep }
+    }
+
+    /// What becomes of this content.
+    fn edit(&self, content: &[u8]) -> Result<Edit, ResourceError> {
+        let wrong = |invalid: Invalid| ResourceError::State(invalid.message);
+        let pattern = expression("match", &self.pattern).map_err(wrong)?;
+        let (before, after) =
+            (expression("before", &self.before).map_err(wrong)?, expression("after", &self.after).map_err(wrong)?);
+        let beside = before.as_ref().map(|regex| (Side::Before, regex)).or(after.as_ref().map(|regex| (Side::After, regex)));
+        let or = self.at.map(|at| if at == At::Start { End::Start } else { End::End });
+        let line = self.line.as_bytes();
+        let wish = match (self.ensure, &pattern) {
+            (Ensure::Absent, Some(pattern)) => Wish::Absent(Lines::Matching(pattern)),
+            (Ensure::Absent, None) => Wish::Absent(Lines::Equal(line)),
+            (Ensure::Present, pattern) => {
+                Wish::Present { line, pattern: pattern.as_ref(), all: self.all, spot: Spot { beside, or } }
+            }
+        };
+        edit(content, &wish).map_err(|error| ResourceError::State(format!("{}: {error}", self.path().display())))
+    }
+}
+
+/// A regular expression; none when there is no text.
+fn expression(property: &'static str, text: &str) -> Result<Option<Regex>, Invalid> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Regex::new(text)
+        .map(Some)
+        .map_err(|error| Invalid::new(property, format!("invalid regular expression in {property}: {error}")))
+}
+
+/// What the host says of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LineState {
+    #[serde(skip)]
+    found: Found,
+    /// Whether the line, or one that matches, is there.
+    #[serde(skip)]
+    there: bool,
+    path: String,
+    /// The number of lines in the file.
+    lines: usize,
+}
+
+/// What is at the path, links followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    /// Nothing, or a link that leads nowhere.
+    Nothing,
+    /// A regular file.
+    File {
+        content: Vec<u8>,
+        look: Look,
+        /// The path itself is a symbolic link.
+        link: bool,
+    },
+    /// A directory, device, socket or pipe.
+    Other,
+}
+
+impl Found {
+    fn content(&self) -> &[u8] {
+        if let Self::File { content, .. } = self { content } else { &[] }
+    }
+}
+
+impl State for LineState {
+    fn ensure(&self) -> &str {
+        if self.there { "present" } else { "absent" }
+    }
+}
+
+/// One step towards the wanted line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LineChange {
+    /// Create the file with the line.
+    Create,
+    /// Add the line, which then has this number.
+    Add(usize),
+    /// Replace the lines of these numbers.
+    Replace(Vec<usize>),
+    /// Remove the lines of these numbers.
+    Remove(Vec<usize>),
+}
+
+impl fmt::Display for LineChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create => f.write_str("created the file with the line"),
+            Self::Add(_) => f.write_str("added the line"),
+            Self::Replace(numbers) => write!(f, "replaced {}", count(numbers)),
+            Self::Remove(numbers) => write!(f, "removed {}", count(numbers)),
+        }
+    }
+}
+
+impl Change for LineChange {
+    fn details(&self) -> Vec<String> {
+        vec![match self {
+            Self::Create => self.to_string(),
+            Self::Add(number) => format!("added line {number}"),
+            Self::Replace(numbers) => format!("replaced {}", list(numbers)),
+            Self::Remove(numbers) => format!("removed {}", list(numbers)),
+        }]
+    }
+}
+
+fn count(numbers: &[usize]) -> String {
+    match numbers {
+        [_] => "the line".to_owned(),
+        _ => format!("{} lines", numbers.len()),
+    }
+}
+
+fn list(numbers: &[usize]) -> String {
+    let listed: Vec<String> = numbers.iter().take(LISTED).map(ToString::to_string).collect();
+    let more = if numbers.len() > LISTED { format!(" and {} more", numbers.len() - LISTED) } else { String::new() };
+    format!("line{} {}{more}", if numbers.len() == 1 { "" } else { "s" }, listed.join(", "))
+}
+
+/// The provider of every Unix has nothing to choose.
+pub struct Posix;
+
+impl Resource for Line {
+    const TYPE: &'static str = "line";
+    const ABOUT: &'static str = "Single lines in text files.";
+    const PROVIDERS: &'static [ProviderEntry<Posix>] =
+        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
+
+    type Properties = Properties;
+    type State = LineState;
+    type Change = LineChange;
+    type Provider = Posix;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        if p.path.is_empty() {
+            text::check_path("name", "the name is the path of the file, which", &p.name)?;
+        } else {
+            text::check_path("path", "path", &p.path)?;
+        }
+        if p.name.trim().is_empty() {
+            return Err(Invalid::new("name", "name is required"));
+        }
+        check_line(p)?;
+        if !p.before.is_empty() && !p.after.is_empty() {
+            return Err(Invalid::new("before", "'before' and 'after' are mutually exclusive"));
+        }
+        let created = [("owner", !p.owner.is_empty()), ("group", !p.group.is_empty()), ("mode", p.mode.is_some())];
+        if let Some((property, _)) = created.iter().find(|(_, given)| *given && !p.create) {
+            let message = format!("'{property}' is for a file that is created: it needs 'create: true'");
+            return Err(Invalid::new(property, message));
+        }
+        expression("before", &p.before)?;
+        expression("after", &p.after)?;
+        p.care().check()
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        match p.ensure {
+            Ensure::Present => "present",
+            Ensure::Absent => "absent",
+        }
+    }
+
+    fn observe(p: &Properties, _: &Posix, _: &Host) -> Result<LineState, ResourceError> {
+        let found = read(p.path())?;
+        let pattern = expression("match", &p.pattern).map_err(|invalid| ResourceError::State(invalid.message))?;
+        let (mut lines, mut there) = (0, false);
+        for line in found.content().split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").map_or(line, |line| line.strip_suffix(b"\r").unwrap_or(line));
+            lines += 1;
+            there |= pattern.as_ref().map_or(line == p.line.as_bytes(), |pattern| pattern.is_match(line));
+        }
+        Ok(LineState { found, there, path: p.path().display().to_string(), lines })
+    }
+
+    fn diff(p: &Properties, state: &LineState) -> Result<Vec<LineChange>, ResourceError> {
+        let (content, link) = match &state.found {
+            // Whether it may be created is asked when it is missing in earnest: in a dry run, an earlier resource may make it.
+            Found::Nothing if p.ensure == Ensure::Present => return Ok(vec![LineChange::Create]),
+            Found::Nothing => return Ok(vec![]),
+            Found::File { content, link, .. } => (content, *link),
+            Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
+        };
+        let edit = p.edit(content)?;
+        if link && !edit.is_none() {
+            let path = p.path().display();
+            return Err(ResourceError::State(format!("{path} is a symlink; refusing to edit through it: name what it leads to")));
+        }
+        let replaced = (!edit.replaced.is_empty()).then_some(LineChange::Replace(edit.replaced));
+        let removed = (!edit.removed.is_empty()).then_some(LineChange::Remove(edit.removed));
+        Ok(edit.added.map(LineChange::Add).into_iter().chain(replaced).chain(removed).collect())
+    }
+
+    fn apply(_: &LineChange, p: &Properties, _: &mut LineState, _: &Posix, host: &Host) -> Result<(), ResourceError> {
+        // As it is now: what others wrote since it was looked at stays.
+        let (content, spec) = match read(p.path())? {
+            Found::File { content, look, .. } => {
+                (p.edit(&content)?.content, WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode })
+            }
+            Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
+            Found::Nothing if p.create => (p.edit(&[])?.content, created(p, host)?),
+            Found::Nothing => {
+                let path = p.path().display();
+                return Err(ResourceError::State(format!("{path} does not exist; set create: true to have it created")));
+            }
+        };
+        let staged = Staged::new(p.path(), &mut content.as_slice(), spec)?;
+        p.care().replace(p.path(), staged, host)
+    }
+
+    fn preview(p: &Properties, state: &LineState, _: &Host) -> Option<Preview> {
+        let before = state.found.content();
+        let after = p.edit(before).ok()?.content;
+        if before.len().max(after.len()) as u64 > file::PREVIEW_LIMIT {
+            return None;
+        }
+        Some(Preview { before: String::from_utf8(before.to_vec()).ok()?, after: String::from_utf8(after).ok()? })
+    }
+
+    fn shown(p: &Properties) -> Value {
+        let mut shown = serde_json::to_value(p).unwrap_or_default();
+        // A line is content: it may hold a password.
+        if let Some(line) = shown.get_mut("line") {
+            *line = Value::String(file::digest(p.line.as_bytes()));
+        }
+        shown
+    }
+}
+
+fn check_line(p: &Properties) -> Result<(), Invalid> {
+    let pattern = expression("match", &p.pattern)?;
+    if p.line.is_empty() && (p.ensure == Ensure::Present || pattern.is_none()) {
+        return Err(Invalid::new("line", "line is required"));
+    }
+    if p.line.contains(['\n', '\r']) {
+        return Err(Invalid::new("line", "line must be one line, without a line end"));
+    }
+    if p.all && pattern.is_none() {
+        return Err(Invalid::new("all", "'all' is about lines that match: it needs 'match'"));
+    }
+    // Otherwise the line would be added again and again.
+    if p.ensure == Ensure::Present && pattern.is_some_and(|pattern| !pattern.is_match(p.line.as_bytes())) {
+        let message = format!("match \"{}\" does not match the line itself, so the line would be added at every run", p.pattern);
+        return Err(Invalid::new("match", message));
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Found, ResourceError> {
+    Ok(match fs::look(path, false)? {
+        None => Found::Nothing,
+        Some(look) if look.kind != fs::Kind::File => Found::Other,
+        Some(look) => Found::File { content: fs::read(path, LIMIT)?, look, link: fs::is_symlink(path) },
+    })
+}
+
+fn created(p: &Properties, host: &Host) -> Result<WriteSpec, ResourceError> {
+    let accounts = host.accounts();
+    Ok(WriteSpec {
+        uid: Some(if p.owner.is_empty() { effective_uid() } else { accounts.uid(&p.owner)? }),
+        gid: Some(if p.group.is_empty() { effective_gid() } else { accounts.gid(&p.group)? }),
+        mode: p.mode.map_or(NEW_MODE, Mode::bits),
+    })
+}
+
+#[cfg(test)]
+mod tests;
