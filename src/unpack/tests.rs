@@ -138,6 +138,28 @@ fn what_is_cut_or_changed_is_not_taken() {
 }
 
 #[test]
+fn no_byte_makes_it_panic() {
+    let tar = tar_of(&[other(b'5', "d/", ""), file("d/f", "hello\n"), other(b'2', "l", "d/f")]);
+    for (format, bytes) in [
+        (Format::Tar, tar.clone()),
+        (Format::TarGz, gzip(&tar)),
+        (Format::TarBz2, bzip2(&tar)),
+        (Format::TarXz, decoded(XZ)),
+        (Format::TarZst, decoded(ZSTD)),
+        (Format::Zip, zip_of(&[Zipped("d/", 0o040_755, ""), Zipped("d/f", 0o100_644, "hello\n")])),
+    ] {
+        for at in 0..bytes.len() {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] ^= flip;
+                // Whether it is still an archive does not matter here.
+                let _either = read(format, &changed);
+            }
+        }
+    }
+}
+
+#[test]
 fn several_streams_are_one_archive() {
     let tar = tar_of(&[other(b'5', "d/", ""), file("d/f", "hello\n")]);
     let (head, tail) = tar.split_at(700);
@@ -169,12 +191,10 @@ fn memory_is_bounded() {
 
 #[test]
 fn bombs_are_refused() {
-    let zeros = vec![0; 100 << 20];
+    let zeros = vec![0; (64 << 20) + 1];
     let small = Caps { total: 1 << 20, entries: 2, ratio: 1000 };
-    for (format, bytes) in [(Format::TarGz, gzip(&zeros)), (Format::TarBz2, bzip2(&zeros))] {
-        let error = read_within(format, &bytes, &Caps { ratio: 2, ..CAPS }).unwrap_err();
-        assert!(error.contains("its size unpacked, in bytes, is more than 67108864"), "{format:?}: {error}");
-    }
+    let error = read_within(Format::TarGz, &gzip(&zeros), &Caps { ratio: 2, ..CAPS }).unwrap_err();
+    assert!(error.contains("its size unpacked, in bytes, is more than 67108864"), "{error}");
     let many = tar_of(&[file("a", ""), file("b", ""), file("c", "")]);
     assert!(read_within(Format::Tar, &many, &small).unwrap_err().contains("the number of its entries is more than 2"));
     let many = zip_of(&[Zipped("a", 0, ""), Zipped("b", 0, ""), Zipped("c", 0, "")]);

@@ -8,7 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ensign::wire::{Done, DoneOutcome};
+use serde_json::json;
+
 use crate::support::certificates::Certificates;
+use crate::support::solo::{Fleet, ensure, on_every_server};
 use crate::support::web::{Asked, Cut, Reply, Web};
 
 struct Desk(tempfile::TempDir);
@@ -176,4 +180,41 @@ fn a_password_may_come_from_the_environment() {
     assert!(!text(&output).contains("hunter2"));
     assert_eq!(desk.run(&["absent", "--url", &web.url("/app.tar.gz")]).status.code(), Some(0));
     assert!(desk.names().is_empty());
+}
+
+#[test]
+fn an_agent_keeps_its_limits_while_it_fetches_and_unpacks() {
+    on_every_server(async |binary| {
+        let (one, two) = (packed(1, b"x"), packed(2, b"x"));
+        let web = Web::new(move |asked: &Asked| match asked.path.as_str() {
+            "/one.tar.gz" => Reply::ok(&one),
+            "/two.tar.gz" => Reply::ok(&two),
+            _ => Reply::redirect(&format!("http://localhost:{}/one.tar.gz", asked.header("host").rsplit(':').next().unwrap())),
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let limits = format!("fetch_hosts = [\"127.0.0.1\"]\npaths = [{:?}]\narchive_entries = 1\n", dir.path());
+        let fleet = Fleet::new(binary, &limits).await;
+        let _agent = fleet.agent().await;
+        let done = async |name: &str, out: &Path| -> Done {
+            let (owner, group) = (nix::unistd::geteuid().to_string(), nix::unistd::getegid().to_string());
+            let properties = json!({
+                "name": dir.path().join(format!("{name}.tar.gz")), "ensure": "present", "url": web.url(&format!("/{name}.tar.gz")),
+                "owner": owner, "group": group, "extract_parent": out,
+            });
+            let command = fleet.command(ensure("archive", &properties));
+            fleet.send(&command).await;
+            fleet.only_result(command.id).await
+        };
+        let out = dir.path().join("out");
+        let result = done("one", &out).await;
+        assert_eq!(result.outcome, DoneOutcome::Changed, "{result:?}");
+        assert!(out.join("app/00000").exists());
+        for (name, why) in [("two", "the number of its entries is more than 1"), ("elsewhere", "not among the `fetch_hosts`")] {
+            let result = done(name, &out).await;
+            let errors = result.event.as_ref().map(|event| event.errors.join(" ")).unwrap_or_default();
+            assert!(result.outcome == DoneOutcome::Failed && errors.contains(why), "{result:?}");
+        }
+        let result = done("one", Path::new("/tmp")).await;
+        assert_eq!((result.outcome, result.code.as_deref()), (DoneOutcome::Refused, Some("local_limit")), "{result:?}");
+    });
 }
