@@ -95,10 +95,11 @@ fn long<B: Beside>(kind: &dyn ResourceType, property: &str) -> String {
 }
 
 fn subcommand<B: Beside>(kind: &dyn ResourceType) -> Command {
+    let usual = usual_ensure(kind).unwrap_or_else(|| PRESENT.to_owned());
     let mut command = Command::new(kind.name())
         .about(kind.about())
         .arg(Arg::new("name").value_name("NAME").required(true).help("The name of the resource"))
-        .arg(Arg::new("ensure").value_name("ENSURE").help("The state that is wanted: present when left out"));
+        .arg(Arg::new("ensure").value_name("ENSURE").help(format!("The state that is wanted: {usual} when left out")));
     for (name, shape, about) in flags(kind) {
         let arg = Arg::new(format!("property {name}")).long(long::<B>(kind, &name)).help(about).help_heading("Properties");
         command = command.arg(match shape {
@@ -119,6 +120,9 @@ fn subcommand<B: Beside>(kind: &dyn ResourceType) -> Command {
     command
 }
 
+/// The state of most types.
+const PRESENT: &str = "present";
+
 /// Flags for what every resource has.
 const COMMON: &[(&str, bool, &str)] = &[
     ("alias", false, "A second name for the resource"),
@@ -135,8 +139,8 @@ fn read<B: Beside>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Res
     let many = |id: &str| -> Vec<String> { matches.get_many::<String>(id).into_iter().flatten().cloned().collect() };
     let mut properties = Map::new();
     properties.insert("name".to_owned(), json!(one("name").unwrap_or_default()));
-    if takes_ensure(kind) {
-        properties.insert("ensure".to_owned(), json!(one("ensure").unwrap_or_else(|| "present".to_owned())));
+    if let Some(usual) = usual_ensure(kind) {
+        properties.insert("ensure".to_owned(), json!(one("ensure").unwrap_or(usual)));
     }
     for (name, shape, _) in flags(kind) {
         let given = many(&format!("property {name}"));
@@ -180,9 +184,11 @@ fn read<B: Beside>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Res
     Ok(properties)
 }
 
-fn takes_ensure(kind: &dyn ResourceType) -> bool {
+/// The state when none is given: what the type takes for one left out, or else `present`. None where a type has no states.
+fn usual_ensure(kind: &dyn ResourceType) -> Option<String> {
     let schema = kind.schema(&mut schemas::generator()).to_value();
-    schema.pointer("/properties/ensure").is_some()
+    let usual = schema.pointer("/properties/ensure")?.get("default").and_then(Value::as_str);
+    Some(usual.unwrap_or(PRESENT).to_owned())
 }
 
 fn scalar(shape: &Shape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<Value, clap::Error> {
@@ -228,6 +234,9 @@ mod tests {
         assert!(parse::<OnNodes>(&words).is_err(), "the flag of the command itself is not known to the type");
         let expected = json!({"name": "x", "ensure": "present", "returns": [0, 2], "timeout": "5s", "unless": "t", "control": {"unless": "e"}});
         assert_eq!(parse::<OnNodes>(&words[..12]).unwrap().1, expected);
+        assert_eq!(parse::<Here>(&["service", "x"]).unwrap().1, json!({"name": "x", "ensure": "running"}));
+        let expected = json!({"name": "x", "ensure": "stopped", "enable": false});
+        assert_eq!(parse::<Here>(&["service", "x", "stopped", "--enable=false"]).unwrap().1, expected);
         let expected = json!({"name": "/x", "ensure": "present", "owner": "a", "group": "b"});
         assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a:b"]).unwrap().1, expected);
         assert_eq!(parse::<OnNodes>(&["file", "/x", "--owner", "a", "--file-group", "b"]).unwrap().1, expected);

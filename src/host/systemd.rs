@@ -77,14 +77,22 @@ pub struct Unit {
     pub fragment: String,
     /// Its files have changed since they were read.
     pub outdated: bool,
-    /// Its conditions held when it was last started.
-    pub conditions: bool,
+    /// A condition in its file did not hold when it was last started.
+    pub unmet: bool,
 }
 
 impl Unit {
     /// The properties that make it up.
-    pub const PROPERTIES: &'static [&'static str] =
-        &["Id", "LoadState", "ActiveState", "SubState", "FragmentPath", "NeedDaemonReload", "ConditionResult"];
+    pub const PROPERTIES: &'static [&'static str] = &[
+        "Id",
+        "LoadState",
+        "ActiveState",
+        "SubState",
+        "FragmentPath",
+        "NeedDaemonReload",
+        "ConditionResult",
+        "ConditionTimestampMonotonic",
+    ];
 
     /// A unit from these properties; truth is `yes` or `no`.
     pub fn of(mut property: impl FnMut(&str) -> String) -> Self {
@@ -95,7 +103,8 @@ impl Unit {
             sub: property("SubState"),
             fragment: property("FragmentPath"),
             outdated: property("NeedDaemonReload") == "yes",
-            conditions: property("ConditionResult") == "yes",
+            // Before the first start, and once it was forgotten, the result is "no" too.
+            unmet: property("ConditionResult") == "no" && !matches!(property("ConditionTimestampMonotonic").as_str(), "" | "0"),
         }
     }
 }
@@ -305,6 +314,7 @@ fn interface_of(name: &str) -> String {
 fn word(value: &OwnedVariant) -> String {
     match &**value {
         Variant::Str(text) => text.to_string(),
+        Variant::U64(number) => number.to_string(),
         Variant::Bool(true) => "yes".to_owned(),
         Variant::Bool(false) => "no".to_owned(),
         _ => String::new(),
@@ -328,7 +338,18 @@ mod tests {
 
     #[test]
     fn a_unit_is_read_from_its_properties() {
-        let unit = Unit::of(|key| if key == "NeedDaemonReload" { "yes".into() } else { key.to_lowercase() });
-        assert_eq!((unit.id.as_str(), unit.active.as_str(), unit.outdated, unit.conditions), ("id", "activestate", true, false));
+        let said = |result: &'static str, at: &'static str| {
+            Unit::of(|key| match key {
+                "NeedDaemonReload" => "yes".into(),
+                "ConditionResult" => result.into(),
+                "ConditionTimestampMonotonic" => at.into(),
+                _ => key.to_lowercase(),
+            })
+        };
+        let unit = said("yes", "17");
+        assert_eq!((unit.id.as_str(), unit.active.as_str(), unit.outdated, unit.unmet), ("id", "activestate", true, false));
+        for (result, at, unmet) in [("no", "17", true), ("no", "0", false), ("no", "", false), ("", "", false)] {
+            assert_eq!(said(result, at).unmet, unmet, "{result} {at}");
+        }
     }
 }

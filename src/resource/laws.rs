@@ -315,7 +315,7 @@ impl Lawful for super::apply::Apply {
 
 impl Lawful for super::service::Service {
     fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
-        let names = prop::sample::select(vec!["a", "b.timer", "once", "fail", "flap", "slow"]);
+        let names = prop::sample::select(vec!["a", "b.timer", "once", "fail", "flap"]);
         let refresh = prop::sample::select(vec!["restart", "reload", "reload-or-restart"]);
         (names, prop::sample::select(vec!["running", "stopped"]), prop::option::of(any::<bool>()), refresh)
             .prop_map(|(name, ensure, enable, refresh)| {
@@ -333,7 +333,7 @@ impl Lawful for super::service::Service {
             "active=inactive word=masked load=masked",
             "active=activating sub=auto-restart word=enabled",
         ];
-        let units = ["a.service", "b.timer", "once.service", "fail.service", "flap.service", "slow.service"];
+        let units = ["a.service", "b.timer", "once.service", "fail.service", "flap.service"];
         prop::sample::select(states).prop_map(move |state| units.map(|unit| Made::File(unit, state, 0o644)).to_vec()).boxed()
     }
 

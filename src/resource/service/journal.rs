@@ -36,7 +36,8 @@ pub(super) fn tail(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
 
 /// A line without what a terminal would obey.
 fn clean(line: &str) -> String {
-    line.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(WIDTH).collect()
+    let harmless: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    harmless.trim().chars().take(WIDTH).collect()
 }
 
 #[cfg(test)]

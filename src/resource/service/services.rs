@@ -145,7 +145,7 @@ impl Services {
             Activity::Starting | Activity::Stopping => Some(format!("it is still {} after {limit}", now.active)),
             Activity::Waiting => Some(format!("it failed ({}), and systemd will try again", result()?)),
             Activity::Stopped => Some(match result()?.as_str() {
-                "success" | "" if !now.conditions => "a condition in its unit does not hold".to_owned(),
+                "success" | "" if now.unmet => "a condition in its unit does not hold".to_owned(),
                 "success" | "" if how.kind == "oneshot" => {
                     "it has ended, as units of Type=oneshot do; with RemainAfterExit=yes it would stay active".to_owned()
                 }

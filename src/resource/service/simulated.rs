@@ -89,7 +89,7 @@ impl Manager for Simulated {
             sub: get("sub"),
             fragment: String::new(),
             outdated: get("outdated") == "yes",
-            conditions: get("conditions") != "no",
+            unmet: get("conditions") == "no",
         })
     }
 

@@ -102,8 +102,9 @@ fn properties_are_read() {
 
 /// A directory of units, what they are asked to do, and a host without a journal.
 struct Bench {
-    dir: TempDir,
+    /// Goes before the directory.
     services: Option<Services>,
+    dir: TempDir,
     log: Log,
     host: Host,
 }
