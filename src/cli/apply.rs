@@ -140,7 +140,9 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         ui.warn(warning);
     }
     if args.render {
-        ui.raw(crate::yaml::to_string(&plan.rendered()).as_bytes());
+        let mut rendered = plan.rendered();
+        plan.secrets().veil_value(&mut rendered);
+        ui.raw(crate::yaml::to_string(&rendered).as_bytes());
         return Ok(Exit::Done);
     }
     let host = host.bounded(local::cancel_on_signals(), None);

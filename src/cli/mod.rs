@@ -4,8 +4,10 @@
 
 pub mod agent;
 pub mod apply;
+pub mod data;
 pub mod demo;
 pub mod doc;
+mod dotenv;
 pub mod ensure;
 pub mod error;
 pub mod facts;
@@ -45,6 +47,8 @@ enum Command {
     Ensure(ensure::Ensure),
     Status(status::Status),
     Facts(facts::Facts),
+    #[command(subcommand, alias = "hiera")]
+    Data(data::Data),
     #[command(subcommand)]
     Session(session::Sessions),
     Doc(doc::Doc),
@@ -82,6 +86,7 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Ensure(args) => ensure::ensure(args, ui),
         Command::Status(args) => status::status(&args, ui),
         Command::Facts(args) => facts::facts(&args, ui),
+        Command::Data(command) => data::data(&command, ui),
         Command::Session(command) => session::session(&command, ui),
         Command::Doc(args) => doc::doc(&args, ui),
         Command::Schema(args) => doc::schema(&args, ui),

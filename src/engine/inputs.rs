@@ -6,9 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use crate::data::Rules;
 use crate::host::{Host, fs};
 use crate::manifest::MAX_MANIFEST;
+use crate::model::Secrets;
 use crate::template::{Reader, Scope};
+
+use super::vault;
 
 /// Gives the facts of the host.
 pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
@@ -21,6 +25,9 @@ pub struct Inputs {
     pub environ: BTreeMap<String, String>,
     /// Data merged over the manifest's own.
     pub data: Option<Value>,
+    /// What the annotations of that data demand.
+    pub rules: Rules,
+    secrets: Arc<Secrets>,
 }
 
 impl Inputs {
@@ -31,17 +38,29 @@ impl Inputs {
         data: Option<Value>,
     ) -> Self {
         let known = OnceLock::new();
-        Self { facts: Arc::new(move || known.get_or_init(&gather).clone()), environ, data }
+        let facts: Facts = Arc::new(move || known.get_or_init(&gather).clone());
+        Self { facts, environ, data, rules: Rules::default(), secrets: Arc::default() }
     }
 
-    /// The scope in which data is resolved: facts only.
-    pub fn restricted(&self) -> Scope {
-        Scope::restricted(Arc::clone(&self.facts))
+    /// The secrets that templates have taken so far.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// The scope in which data is resolved: facts and secrets only.
+    pub fn restricted(&self, host: &Host) -> Scope {
+        Scope::restricted(Arc::clone(&self.facts)).with_secrets(self.vault(host), Arc::clone(&self.secrets))
+    }
+
+    fn vault(&self, host: &Host) -> Reader {
+        vault::open(self.environ.clone(), host)
     }
 
     /// The scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
-        Scope::new(Arc::clone(&self.facts), data, self.environ.clone()).with_reader(reader(host))
+        Scope::new(Arc::clone(&self.facts), data, self.environ.clone())
+            .with_reader(reader(host))
+            .with_secrets(self.vault(host), Arc::clone(&self.secrets))
     }
 }
 

@@ -16,5 +16,5 @@ pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
 pub use merge::{deep_merge, shallow_merge};
-pub use secret::Secret;
+pub use secret::{Secret, Secrets};
 pub use summary::{ApplyState, RunOutcome, Summary};
