@@ -15,6 +15,7 @@
 mod agent;
 mod architecture;
 mod conformance;
+mod data;
 mod fleet;
 mod generated;
 mod local;
