@@ -3,13 +3,14 @@
 //! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]; a place is
 //! looked up in the text only when somebody asks, which is when something is wrong. `load.rs`
 //! reads, `lenient.rs` what it does not, `find.rs` looks up, `numbers.rs` knows how numbers
-//! were written. Neighbours:
+//! were written, `remarks.rs` what comments say. Neighbours:
 //! `manifest`, `data` and `facts` read with it, `cli` prints with it.
 
 mod find;
 mod lenient;
 mod load;
 mod numbers;
+mod remarks;
 mod scalar;
 
 use std::sync::OnceLock;
@@ -52,6 +53,18 @@ impl From<usize> for Step {
     fn from(index: usize) -> Self {
         Self::Index(index)
     }
+}
+
+/// A comment in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// What it says, without its `#`, trimmed.
+    pub text: String,
+    /// Where it stands.
+    pub place: Place,
+    /// The key that it stands above, or behind on its line: the keys that lead there from the section, and its place.
+    /// None where there is no such key, and inside of lists.
+    pub key: Option<(Vec<String>, Place)>,
 }
 
 /// A YAML (or JSON) text, with what it says.
@@ -149,6 +162,27 @@ impl Document {
         let aliased = !numbers.aliases.is_empty()
             && (1..=path.len()).any(|end| path.get(..end).is_some_and(|head| numbers.aliases.contains(head)));
         if aliased { self.scalar_text(path) } else { None }
+    }
+
+    /// The comments in the section under this key of the root, in order.
+    ///
+    /// # Errors
+    /// When only the lenient parser reads the text: it does not tell where anything stands.
+    pub fn remarks(&self, section: &str) -> Result<Vec<Remark>, Diagnostic> {
+        let found = remarks::read(&self.text, section).map_err(|refused| self.refused(refused))?;
+        let place = |(line, column): (usize, usize)| self.place_of(line, column);
+        let remark = |found: remarks::Found| Remark {
+            text: found.text,
+            place: place(found.at),
+            key: found.key.map(|key| (key.path, place(key.at))),
+        };
+        Ok(found.into_iter().map(remark).collect())
+    }
+
+    /// Whether any line has a `#` and, after it and blanks, this text. Quick, and without a parser: it may be in a value.
+    pub fn may_remark(&self, start: &str) -> bool {
+        self.text.contains(start)
+            && self.text.lines().any(|line| line.split('#').skip(1).any(|rest| rest.trim_start().starts_with(start)))
     }
 
     /// The scalar at `path`, aliases followed.

@@ -114,6 +114,9 @@ impl Apply {
 /// `ensign check`.
 pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     let Read { plan, .. } = read(&args.manifest, &args.given, &local::host())?;
+    for warning in &plan.warnings {
+        ui.warn(warning);
+    }
     if !plan.unreadable.is_empty() {
         return Err(Failure { exit: Exit::Usage, diagnostics: plan.unreadable });
     }
@@ -156,11 +159,13 @@ fn read(manifest: &std::path::Path, given: &Given, host: &Host) -> Result<Read, 
 
 fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     let Read { plan, host, exchange } = read(&args.manifest, &args.given, &local::host())?;
-    for warning in &plan.unreadable {
+    for warning in plan.warnings.iter().chain(&plan.unreadable) {
         ui.warn(warning);
     }
     if args.render {
-        ui.raw(crate::yaml::to_string(&plan.rendered()).as_bytes());
+        let mut rendered = plan.rendered();
+        plan.secrets().veil_value(&mut rendered);
+        ui.raw(crate::yaml::to_string(&rendered).as_bytes());
         return Ok(Exit::Done);
     }
     let host = local::watched(host.bounded(local::cancel_on_signals(), None), args.output, ui);

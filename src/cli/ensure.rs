@@ -1,7 +1,7 @@
 //! `ensign ensure`: one resource on this host, from flags or from standard input.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -94,8 +94,8 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
 
 impl How {
     fn inputs(&self, host: &Host) -> Result<Inputs, Failure> {
-        let default = PathBuf::from(".hiera");
-        let data = self.given.data.clone().or_else(|| default.is_file().then_some(default));
+        let default = ".hiera";
+        let data = self.given.data.clone().or_else(|| Path::new(default).is_file().then(|| default.to_owned()));
         Given { data, ..self.given.clone() }.inputs(host)
     }
 

@@ -16,12 +16,12 @@ use crate::model::{Exchange, RunOutcome, merge};
 use crate::registry::Registry;
 use crate::store::history::{End, Recording};
 use crate::store::{DirectorySession, History, MemorySession, Session};
-use crate::template::Scope;
 use crate::wire::registration;
-use crate::yaml::Document;
+use crate::yaml::{Document, Step};
 use crate::{data, facts};
 
 use super::connection::Connection;
+use super::dotenv;
 use super::error::{Exit, Failure};
 use super::ui::Ui;
 
@@ -48,8 +48,15 @@ pub struct Given {
     pub facts_file: Option<PathBuf>,
     /// Data for templates from a YAML or JSON file, merged over that of the manifest; for a single resource, `.hiera`
     /// in this directory when there is one.
-    #[arg(long = "data", alias = "hiera", value_name = "FILE", env = "CCM_HIERA_DATA", global = true)]
-    pub data: Option<PathBuf>,
+    #[arg(long = "data", alias = "hiera", value_name = "SOURCE", env = "CCM_HIERA_DATA", global = true)]
+    pub data: Option<String>,
+    /// Add the variables of `.env`, in this directory and beside the manifest, to the environment that templates see
+    /// (the default).
+    #[arg(long, overrides_with = "no_read_env", global = true)]
+    pub read_env: bool,
+    /// Do not look for `.env`.
+    #[arg(long, overrides_with = "read_env", global = true)]
+    pub no_read_env: bool,
     /// The server that templates may ask.
     #[command(flatten)]
     pub connection: Connection,
@@ -141,38 +148,62 @@ impl Given {
     /// When a flag or a file can't be read.
     pub fn inputs(&self, host: &Host) -> Result<Inputs, Failure> {
         let added = self.added_facts()?;
-        let host = host.clone();
+        let (host, scope_host, directory) = (host.clone(), host.clone(), host.directory().map(PathBuf::from));
         let gather = move || {
             let gathered = facts::gather(&host, &facts_directories());
             merge::deep_merge(gathered.value, added.clone())
         };
-        let environ = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect::<BTreeMap<_, _>>();
+        let mut environ = environment();
+        if !self.no_read_env {
+            environ.extend(dotenv::read(&dotenv_files(directory.as_deref()))?);
+        }
         let mut inputs = Inputs::new(gather, environ, None);
         inputs.exchange = Some(self.exchange());
-        if let Some(file) = &self.data {
-            inputs.data = Some(resolve_data(file, &inputs.restricted())?);
+        if let Some(source) = &self.data {
+            let (resolved, rules) = resolve_data(source, &inputs, &scope_host)?;
+            (inputs.data, inputs.rules) = (Some(resolved.data), rules);
         }
         Ok(inputs)
     }
 }
 
-fn document(file: &Path) -> Result<Document, Failure> {
+/// The environment of this process, as far as it is text.
+pub fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+}
+
+/// The files of variables: in this directory, and over it beside the manifest.
+fn dotenv_files(manifest: Option<&Path>) -> Vec<PathBuf> {
+    let here = PathBuf::from(".env");
+    let beside = manifest.map(|directory| directory.join(".env"));
+    std::iter::once(here).chain(beside).collect()
+}
+
+/// A YAML or JSON file that the command line names.
+///
+/// # Errors
+/// When it can't be read.
+pub fn document(file: &Path) -> Result<Document, Failure> {
     let text = fs::read_text(file, MAX_MANIFEST).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     Document::parse(&text, &file.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// The data of a file, resolved as that of a manifest is.
+/// The data of a source, resolved as that of a manifest is, with what its annotations demand.
 ///
 /// # Errors
 /// When it can't be read or resolved.
-pub fn resolve_data(file: &Path, scope: &Scope) -> Result<Value, Failure> {
-    let document = document(file)?;
-    data::resolve(document.value(), scope).map_err(|error| {
-        let message = format!("{}: {}", file.display(), crate::diag::chain(&error));
-        Failure::new(Exit::Usage, Diagnostic::new(message))
-    })
+pub fn resolve_data(source: &str, inputs: &Inputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
+    let from: data::source::Source = source.parse().map_err(Failure::usage)?;
+    let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
+    let document = data::source::read(&from).map_err(wrong)?;
+    let rules = data::Rules::read(&document).map_err(wrong)?;
+    let resolved = data::resolve(document.value(), &inputs.restricted(host)).map_err(|error| {
+        let path: Vec<Step> = error.path().iter().map(|key| Step::Key(key.clone())).collect();
+        let place = document.key_place(&path);
+        let source = if place.is_none() { format!("{source}: ") } else { String::new() };
+        wrong(Diagnostic::new(format!("{source}{}", crate::diag::chain(&error))).at(place))
+    })?;
+    Ok((resolved, rules))
 }
 
 /// The session of a command: a directory when one is given, else memory.

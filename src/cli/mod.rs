@@ -5,8 +5,10 @@
 pub mod agent;
 pub mod apply;
 pub mod connection;
+pub mod data;
 pub mod demo;
 pub mod doc;
+mod dotenv;
 pub mod ensure;
 pub mod error;
 pub mod facts;
@@ -48,6 +50,8 @@ enum Command {
     Ensure(ensure::Ensure),
     Status(status::Status),
     Facts(facts::Facts),
+    #[command(subcommand, alias = "hiera")]
+    Data(data::Data),
     #[command(subcommand)]
     Session(session::Sessions),
     #[command(alias = "reg")]
@@ -91,6 +95,7 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Ensure(args) => ensure::ensure(args, ui),
         Command::Status(args) => status::status(&args, ui),
         Command::Facts(args) => facts::facts(&args, ui),
+        Command::Data(command) => data::data(&command, ui),
         Command::Session(command) => session::session(&command, ui),
         Command::Registration(args) => registration::run(args, ui),
         Command::Doc(args) => doc::doc(&args, ui),

@@ -1,13 +1,20 @@
 //! Data: the values of a manifest, with the overrides that hold for this host.
 //!
 //! A document has `data`, a `hierarchy` (an order of names, which may be templates over facts) and
-//! `overrides` by those names. Neighbours: `template` resolves the texts, `manifest` hands in the
-//! document, [`crate::model::merge`] lays values over each other.
+//! `overrides` by those names. `rules.rs` has what comments demand of the values, `source.rs` where documents come
+//! from. Neighbours: `template` resolves the texts, `manifest` hands in the document, [`crate::model::merge`] lays
+//! values over each other.
 
+mod rules;
+pub mod source;
+
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::model::{deep_merge, shallow_merge};
 use crate::template::{Scope, TemplateError};
+
+pub use rules::Rules;
 
 /// Why data could not be resolved.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
@@ -55,12 +62,50 @@ fn owned(path: &[&str]) -> Vec<String> {
 }
 
 /// How the overrides that match are laid over the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Merge {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Merge {
     /// Only the first, whole values at a time.
     First,
     /// All, at every depth.
     Deep,
+}
+
+/// What became of an entry of the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It matched, and its override was laid over the data.
+    Used,
+    /// It matched, and there is no override of its name.
+    NoOverride,
+    /// None of its expressions had a value.
+    NoMatch,
+    /// An earlier one was used, and only the first is.
+    NotReached,
+}
+
+/// An entry of the order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// As it was written.
+    pub entry: String,
+    /// What it stands for here; none where nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// Resolved data, and how it came about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    /// The data.
+    pub data: Value,
+    /// How overrides merge.
+    pub merge: Merge,
+    /// The order, in order.
+    pub order: Vec<Entry>,
 }
 
 /// The data of a document, with the overrides that match laid over it.
@@ -74,28 +119,38 @@ enum Merge {
 /// # Errors
 /// When the document is not made as it should be, or a text in `data`, in a matching override or in
 /// the order can't be resolved.
-pub fn resolve(document: &Value, scope: &Scope) -> Result<Value, DataError> {
+pub fn resolve(document: &Value, scope: &Scope) -> Result<Resolved, DataError> {
     let (order, merge) = hierarchy(document)?;
     let data = section(document, "data")?;
     let overrides = section(document, "overrides")?;
-    let mut resolved = scope.tree(&data).map_err(|error| DataError::template(error, &["data"]))?;
-    for (index, entry) in order.iter().enumerate() {
+    let resolved = scope.tree(&data).map_err(|error| DataError::template(error, &["data"]))?;
+    let mut resolved = Resolved { data: resolved, merge, order: Vec::with_capacity(order.len()) };
+    let mut used = false;
+    for (index, entry) in order.into_iter().enumerate() {
+        if used && merge == Merge::First {
+            resolved.order.push(Entry { entry, name: None, fate: Fate::NotReached });
+            continue;
+        }
         let at = index.to_string();
         let path = ["hierarchy", "order", at.as_str()];
-        let (name, holds) = scope.matched(entry).map_err(|error| DataError::template(error, &path))?;
+        let (name, holds) = scope.matched(&entry).map_err(|error| DataError::template(error, &path))?;
         let candidate = match overrides.get(&name) {
             // `data` in the order stands for the data itself, which is always there.
             Some(candidate) if holds && name != "data" && !candidate.is_null() => candidate,
-            _ => continue,
+            _ => {
+                let fate = if holds { Fate::NoOverride } else { Fate::NoMatch };
+                resolved.order.push(Entry { entry, name: Some(name), fate });
+                continue;
+            }
         };
         if !candidate.is_object() {
             return Err(DataError::shape(format!("the override \"{name}\" must be a map"), &["overrides", &name]));
         }
         let over = scope.tree(candidate).map_err(|error| DataError::template(error, &["overrides", &name]))?;
-        match merge {
-            Merge::First => return Ok(shallow_merge(resolved, over)),
-            Merge::Deep => resolved = deep_merge(resolved, over),
-        }
+        let lay_over = if merge == Merge::First { shallow_merge } else { deep_merge };
+        resolved.data = lay_over(resolved.data, over);
+        resolved.order.push(Entry { entry, name: Some(name), fate: Fate::Used });
+        used = true;
     }
     Ok(resolved)
 }
@@ -184,7 +239,7 @@ hierarchy:
         let before = document.value().clone();
         let resolved = resolve(document.value(), &Scope::restricted(Arc::new(move || facts.clone())));
         assert_eq!(document.value(), &before);
-        resolved
+        resolved.map(|resolved| resolved.data)
     }
 
     #[test]
@@ -217,6 +272,25 @@ hierarchy:
         }
         let text = format!("{BODY}{ORDER}");
         assert_eq!(run(&text, json!({"role": "web"})).unwrap()["pk"], json!(["nginx"]));
+    }
+
+    #[test]
+    fn the_fate_of_every_entry_is_known() {
+        let facts = json!({"role": "web", "env": "prod"});
+        for (merge, expected) in [
+            ("first", [Fate::NoMatch, Fate::Used, Fate::NotReached, Fate::NotReached]),
+            ("deep", [Fate::NoMatch, Fate::Used, Fate::Used, Fate::Used]),
+        ] {
+            let document = Document::parse(&format!("{BODY}{ORDER}  merge: {merge}\n"), "m.yaml").unwrap();
+            let facts = facts.clone();
+            let resolved = resolve(document.value(), &Scope::restricted(Arc::new(move || facts.clone()))).unwrap();
+            assert_eq!(resolved.order.iter().map(|entry| entry.fate).collect::<Vec<_>>(), expected);
+            assert_eq!(resolved.order[1].name.as_deref(), Some("role:web"));
+            assert_eq!(resolved.order[0].entry, "host:{{ lookup('facts.hostname2') }}");
+        }
+        let document = Document::parse("hierarchy: {order: [x]}", "m.yaml").unwrap();
+        let resolved = resolve(document.value(), &Scope::restricted(Arc::new(|| json!({})))).unwrap();
+        assert_eq!((resolved.merge, resolved.order[0].fate), (Merge::First, Fate::NoOverride));
     }
 
     #[test]

@@ -6,10 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use crate::data::Rules;
 use crate::host::{Host, fs};
 use crate::manifest::MAX_MANIFEST;
-use crate::model::Exchange;
+use crate::model::{Exchange, Secrets};
 use crate::template::{Reader, Scope};
+
+use super::vault;
 
 /// Gives the facts of the host.
 pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
@@ -24,6 +27,9 @@ pub struct Inputs {
     pub data: Option<Value>,
     /// What `kvGet` and `registrations` ask; they fail when none.
     pub exchange: Option<Arc<dyn Exchange>>,
+    /// What the annotations of that data demand.
+    pub rules: Rules,
+    secrets: Arc<Secrets>,
 }
 
 impl Inputs {
@@ -34,17 +40,29 @@ impl Inputs {
         data: Option<Value>,
     ) -> Self {
         let known = OnceLock::new();
-        Self { facts: Arc::new(move || known.get_or_init(&gather).clone()), environ, data, exchange: None }
+        let facts: Facts = Arc::new(move || known.get_or_init(&gather).clone());
+        Self { facts, environ, data, exchange: None, rules: Rules::default(), secrets: Arc::default() }
     }
 
-    /// The scope in which data is resolved: facts only.
-    pub fn restricted(&self) -> Scope {
-        Scope::restricted(Arc::clone(&self.facts))
+    /// The secrets that templates have taken so far.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// The scope in which data is resolved: facts and secrets only.
+    pub fn restricted(&self, host: &Host) -> Scope {
+        Scope::restricted(Arc::clone(&self.facts)).with_secrets(self.vault(host), Arc::clone(&self.secrets))
+    }
+
+    fn vault(&self, host: &Host) -> Reader {
+        vault::open(self.environ.clone(), host)
     }
 
     /// The scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
-        let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone()).with_reader(reader(host));
+        let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone())
+            .with_reader(reader(host))
+            .with_secrets(self.vault(host), Arc::clone(&self.secrets));
         match &self.exchange {
             Some(exchange) => scope.with_exchange(Arc::clone(exchange)),
             None => scope,

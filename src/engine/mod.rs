@@ -2,7 +2,8 @@
 //!
 //! `plan.rs` reads everything before anything runs; `run.rs` goes through the resources in order;
 //! `treat.rs` is the whole treatment of one resource: noop, verification, refresh are written
-//! there, once, for every type; `batch.rs` treats several together; `nested.rs` runs manifests within manifests; `health.rs` runs health checks.
+//! there, once, for every type; `batch.rs` treats several together; `nested.rs` runs manifests within manifests;
+//! `health.rs` runs health checks; `vault.rs` reads secrets, `veil.rs` keeps them from what leaves a run.
 
 mod batch;
 pub mod health;
@@ -11,6 +12,8 @@ mod nested;
 pub mod plan;
 pub mod run;
 mod treat;
+mod vault;
+mod veil;
 
 pub use inputs::Inputs;
 pub use plan::{Plan, holds_template, plan_manifest, plan_one};

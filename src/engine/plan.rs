@@ -5,16 +5,16 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value};
 
-use crate::data;
+use crate::data::{self, Rules};
 use crate::diag::{Diagnostic, Place, did_you_mean};
 use crate::host::Host;
 use crate::manifest::{self, Declaration, Resources, Source};
-use crate::model::{ManifestId, ResourceRef, merge};
+use crate::model::{ManifestId, ResourceRef, Secrets, merge};
 use crate::resource::{self, Common, DecodeError, Decoded, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::yaml::{Document, Step};
 
-use super::Inputs;
+use super::{Inputs, veil};
 
 /// What a run will do, in order. Nothing of it depends on the state of the host but facts and read files.
 pub struct Plan {
@@ -28,6 +28,8 @@ pub struct Plan {
     pub post_message: Option<String>,
     /// Which manifest it is of; none for a single resource.
     pub manifest: Option<ManifestId>,
+    /// What its author should know, and what stops nothing.
+    pub warnings: Vec<Diagnostic>,
     /// Expressions in late properties that can't be read: their resources fail when they are reached.
     pub unreadable: Vec<Diagnostic>,
     pub(super) scope: Scope,
@@ -71,6 +73,7 @@ impl Plan {
             pre_message: None,
             post_message: None,
             manifest: None,
+            warnings: Vec::new(),
             unreadable: Vec::new(),
             scope,
             inputs: inputs.clone(),
@@ -79,7 +82,13 @@ impl Plan {
         }
     }
 
-    /// The resolved data with the resources as planned, for people who debug manifests.
+    /// The secrets that its templates have taken so far.
+    pub fn secrets(&self) -> &Secrets {
+        self.inputs.secrets()
+    }
+
+    /// The resolved data with the resources as planned. With secrets in clear: what is shown goes through
+    /// [`Plan::secrets`] first.
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
             let mut properties = planned.declaration.properties.clone();
@@ -116,11 +125,22 @@ impl Plan {
 /// # Errors
 /// With everything that is wrong; then nothing may run.
 pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(manifest_plan(source, inputs, host), inputs)
+}
+
+fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
     let manifest = manifest::parse::parse(source)?;
-    let mut data = data::resolve(manifest.document.value(), &inputs.restricted())
-        .map_err(|error| vec![located(&manifest.document, &error)])?;
+    let mut rules = Rules::read(&manifest.document).map_err(|error| vec![error])?;
+    rules.extend(inputs.rules.clone());
+    let mut data = data::resolve(manifest.document.value(), &inputs.restricted(host))
+        .map_err(|error| vec![located(&manifest.document, &error)])?
+        .data;
     if let Some(over) = &inputs.data {
         data = merge::deep_merge(data, over.clone());
+    }
+    let wrong = rules.check(&data, inputs.secrets());
+    if !wrong.is_empty() {
+        return Err(wrong);
     }
     let scope = inputs.scope(data.clone(), host);
     let (document, declarations) = match manifest.resources {
@@ -135,6 +155,7 @@ pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Pl
     let mut plan = Plan {
         fail_on_error: manifest.fail_on_error,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
+        warnings: rules.warnings,
         ..Plan::empty(declarations.len(), scope, inputs, document, data)
     };
     let mut errors = Vec::new();
@@ -149,6 +170,10 @@ pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Pl
 /// # Errors
 /// With everything that is wrong; then nothing may run.
 pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(one_plan(kind, properties, inputs, host), inputs)
+}
+
+fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
     let mut document = Document::of(serde_json::json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     match declarations.len() {
@@ -157,11 +182,25 @@ pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) ->
         _ => return Err(vec![Diagnostic::new("multiple resources found: a request is about one")]),
     }
     let data = inputs.data.clone().unwrap_or_else(|| Value::Object(Map::new()));
+    let wrong = inputs.rules.check(&data, inputs.secrets());
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
     let scope = inputs.scope(data.clone(), host);
     let mut plan = Plan::empty(1, scope, inputs, document, data);
     let mut errors = Vec::new();
     add_resources(&mut plan, declarations, false, &mut errors);
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
+}
+
+/// What a plan says to people, without the secrets that its templates took.
+fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &Inputs) -> Result<Plan, Vec<Diagnostic>> {
+    let secrets = inputs.secrets();
+    let mut plan = planned.map_err(|errors| veil::diagnostics(secrets, errors))?;
+    plan.warnings = veil::diagnostics(secrets, plan.warnings);
+    plan.unreadable = veil::diagnostics(secrets, plan.unreadable);
+    [&mut plan.pre_message, &mut plan.post_message].into_iter().flatten().for_each(|text| secrets.veil_in(text));
+    Ok(plan)
 }
 
 fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool, errors: &mut Vec<Diagnostic>) {

@@ -17,9 +17,9 @@ use crate::model::{HealthStatus, ResourceRef, TransactionEvent};
 use crate::resource::{Bound, Checked, Common, Decoded, Preview, Providers, Step};
 use crate::store::Session;
 
-use super::health;
 use super::plan::{Plan, Planned, resolve};
 use super::run::Settings;
+use super::{health, veil};
 
 pub(super) struct Treatment<'a> {
     pub(super) plan: &'a Plan,
@@ -97,6 +97,7 @@ impl Treatment<'_> {
             self.check_health(&mut event);
             self.register(&mut event);
         }
+        veil::event(self.plan.secrets(), &mut event);
         event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         event
     }
@@ -204,7 +205,9 @@ impl Treatment<'_> {
 
     pub(super) fn due(&self, checked: &dyn Checked) -> Due {
         let (steps, refreshed) = (checked.steps(), checked.is_refresh());
-        let diff = (self.settings.diff && !steps.is_empty()).then(|| checked.preview(self.host)).flatten().map(|p| unified(&p));
+        let diff = (self.settings.diff && !steps.is_empty()).then(|| checked.preview(self.host)).flatten();
+        let diff =
+            diff.map(|Preview { before, after }| veil::diff(self.plan.secrets(), &before, &after, || unified(&before, &after)));
         Due { steps, refreshed, diff }
     }
 
@@ -341,6 +344,6 @@ fn would_have(steps: &[Step], sentences: bool) -> String {
     if done.is_empty() { String::new() } else { format!("Would have {}", done.join(between)) }
 }
 
-fn unified(preview: &Preview) -> String {
-    similar::TextDiff::from_lines(&preview.before, &preview.after).unified_diff().header("now", "wanted").to_string()
+fn unified(before: &str, after: &str) -> String {
+    similar::TextDiff::from_lines(before, after).unified_diff().header("now", "wanted").to_string()
 }

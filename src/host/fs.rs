@@ -367,7 +367,8 @@ pub fn create_directory(path: &Path, mode: u32) -> Result<(), FsError> {
     if path.is_dir() {
         return Ok(());
     }
-    if let Some(parent) = path.parent() {
+    // A relative path has an empty parent in the end: the directory that we are in.
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_directory(parent, mode)?;
     }
     match fs::DirBuilder::new().mode(mode).create(path) {

@@ -20,5 +20,5 @@ pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEven
 pub use id::{InvalidId, NodeId, ResourceRef};
 pub use merge::{deep_merge, shallow_merge};
 pub use registration::{Exchange, Registration};
-pub use secret::Secret;
+pub use secret::{Secret, Secrets};
 pub use summary::{ApplyState, RunOutcome, Summary};

@@ -27,7 +27,24 @@ pub(super) trait Sight {
     fn root(&self, root: Root) -> &Value;
 }
 
+impl Compiled {
+    /// Whether a value that the expression names passes a test. Facts are not looked at.
+    pub(super) fn sees(&self, sight: &dyn Sight, test: &dyn Fn(&Value) -> bool) -> bool {
+        let seen = |path: &&Path| {
+            let steps = &mut path.steps.iter();
+            let found = steps.try_fold(sight.root(path.root), |here, step| match (here, &step.to) {
+                (Value::Object(map), Member::Key(key)) => map.get(key),
+                (Value::Array(items), Member::Index(at)) => usize::try_from(*at).ok().and_then(|at| items.get(at)).or(Some(here)),
+                _ => None,
+            });
+            found.is_some_and(test)
+        };
+        self.paths.iter().filter(|path| path.root != Root::Facts).any(|path| seen(&path))
+    }
+}
+
 /// What came of running an expression.
+#[derive(Clone)]
 pub(super) struct Outcome {
     item: Item,
     /// The paths that led to nothing, as they were written.

@@ -3,8 +3,8 @@
 //! Pure: facts come from a function that is called at most once, files through a [`Reader`].
 //! A text is resolved once; what a value brings in is never evaluated. `scan` finds the
 //! expressions, `expr` runs them, `lookup` walks paths, `text` prints values, `remote` asks the bus, `jet` renders the
-//! other template language that manifests use. Neighbours: `data` resolves with a restricted
-//! [`Scope`], `manifest` and `engine` with a full one.
+//! other template language that manifests use, `validate` has conditions over one value. Neighbours:
+//! `data` resolves with a restricted [`Scope`], `manifest` and `engine` with a full one.
 
 mod expr;
 mod jet;
@@ -14,6 +14,7 @@ mod remote;
 mod rewrite;
 mod scan;
 mod text;
+mod validate;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -22,12 +23,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::{Map, Value};
 
-use crate::model::Exchange;
+use crate::model::{Exchange, Secrets};
 
 use self::expr::{Compiled, Function, Outcome};
 use self::rewrite::{Names, Root};
 use self::scan::Segment;
 pub use self::text::to_text;
+pub use self::validate::{validate, wanted};
 
 /// Reads the file that `readFile`, `template` and `jet` name: resolves the path, gives the text.
 /// The error says why it can't.
@@ -40,9 +42,13 @@ pub type Gather = Arc<dyn Fn() -> Value + Send + Sync>;
 const MAX_DEPTH: usize = 16;
 
 /// Functions of a full scope, besides those of the language.
-const FUNCTIONS: &[&str] = &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations", remote::PROMETHEUS];
+const FUNCTIONS: &[&str] =
+    &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations", "secret", remote::PROMETHEUS];
 /// Functions of a restricted scope.
-const RESTRICTED_FUNCTIONS: &[&str] = &["lookup"];
+const RESTRICTED_FUNCTIONS: &[&str] = &["lookup", "secret"];
+
+/// What nothing is below.
+static NOTHING: Value = Value::Null;
 
 /// An expression that can't be resolved, with its place in the text it stands in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +143,9 @@ struct Parts {
     environ: Arc<Value>,
     reader: Option<Reader>,
     exchange: Option<Arc<dyn Exchange>>,
+    /// Reads secrets.
+    vault: Option<Reader>,
+    secrets: Arc<Secrets>,
     restricted: bool,
 }
 
@@ -159,6 +168,8 @@ impl Scope {
             environ: Arc::new(Value::Object(environ)),
             reader: None,
             exchange: None,
+            vault: None,
+            secrets: Arc::default(),
             restricted: false,
         })
     }
@@ -172,6 +183,8 @@ impl Scope {
             environ: Arc::new(Value::Null),
             reader: None,
             exchange: None,
+            vault: None,
+            secrets: Arc::default(),
             restricted: true,
         })
     }
@@ -186,6 +199,13 @@ impl Scope {
     #[must_use]
     pub fn with_exchange(self, exchange: Arc<dyn Exchange>) -> Self {
         Self::of(Parts { exchange: Some(exchange), ..self.inner.parts.clone() })
+    }
+
+    /// The same scope, with secrets: `vault` gives the one of a name, `secrets` is told each that was given and what
+    /// was made of it.
+    #[must_use]
+    pub fn with_secrets(self, vault: Reader, secrets: Arc<Secrets>) -> Self {
+        Self::of(Parts { vault: Some(vault), secrets, ..self.inner.parts.clone() })
     }
 
     fn of(parts: Parts) -> Self {
@@ -302,6 +322,7 @@ impl expr::Sight for Inner {
             Root::Facts => self.parts.facts.value.get_or_init(|| (self.parts.facts.gather)()),
             Root::Data => &self.parts.data,
             Root::Environ => &self.parts.environ,
+            Root::Value => &NOTHING,
         }
     }
 }
@@ -315,11 +336,8 @@ impl Inner {
         }
         let restricted = self.parts.restricted;
         let functions = if restricted { RESTRICTED_FUNCTIONS } else { FUNCTIONS };
-        let compiled = expr::compile(source, &Names { functions, restricted }).map_err(|(offset, detail)| Failure {
-            detail,
-            compile: true,
-            offset,
-        })?;
+        let compiled = expr::compile(source, &Names { functions, restricted, subject: false })
+            .map_err(|(offset, detail)| Failure { detail, compile: true, offset })?;
         let compiled = Arc::new(compiled);
         lock().insert(source.to_owned(), Arc::clone(&compiled));
         Ok(compiled)
@@ -327,8 +345,18 @@ impl Inner {
 
     fn evaluate(&self, source: &str, depth: usize) -> Result<Outcome, Failure> {
         let compiled = self.compile(source)?;
+        let secrets = &self.parts.secrets;
+        let uses = secrets.uses();
         let outcome = expr::run(&compiled, &self.environment, self, depth);
-        outcome.map_err(|detail| Failure { detail, compile: false, offset: 0 })
+        if !secrets.is_empty() {
+            let sees = || compiled.sees(self, &|value| secrets.hides_value(value));
+            if let Ok(outcome) = &outcome
+                && (secrets.uses() != uses || sees())
+            {
+                secrets.add_derived(&outcome.clone().value(&self.environment));
+            }
+        }
+        outcome.map_err(|detail| Failure { detail: secrets.veil(&detail).into_owned(), compile: false, offset: 0 })
     }
 
     fn text<'a>(&self, text: &'a str, depth: usize) -> Result<Cow<'a, str>, TemplateError> {
@@ -396,7 +424,10 @@ impl Inner {
         };
         let key = key.as_str().ok_or("lookup requires a string argument")?;
         match (self.find(key), default) {
-            (Some(found), _) => Ok(found),
+            (Some(found), _) => {
+                self.parts.secrets.seen(&found);
+                Ok(found)
+            }
             (None, Some(default)) if !default.is_null() => Ok(default.clone()),
             (None, _) if self.parts.restricted => Ok(Value::String(String::new())),
             (None, _) => Err(format!("missing key '{key}' in environment")),
@@ -416,6 +447,24 @@ impl Inner {
     fn read_file(&self, args: &[Value]) -> Result<Value, String> {
         let [Value::String(path)] = args else { return Err("readFile requires a string argument".to_owned()) };
         self.read(path).map(Value::String)
+    }
+
+    fn secret(&self, args: &[Value]) -> Result<Value, String> {
+        let [Value::String(name)] = args else {
+            return Err("secret requires a string argument: the name of a secret".to_owned());
+        };
+        let vault = self.parts.vault.as_ref().ok_or("there are no secrets here")?;
+        let secret = vault(name)?;
+        self.parts.secrets.add(&secret);
+        Ok(Value::String(secret))
+    }
+
+    /// Notes what a function made of arguments that hold a secret.
+    fn derived(&self, from: &[Value], made: &Value) {
+        let secrets = &self.parts.secrets;
+        if !secrets.is_empty() && from.iter().any(|value| secrets.hides_value(value)) {
+            secrets.add_derived(made);
+        }
     }
 
     fn template(self: &Arc<Self>, args: &[Value], depth: usize) -> Result<Value, String> {
@@ -454,7 +503,7 @@ fn deeper(depth: usize) -> Result<usize, String> {
 /// The functions of a scope. They hold it weakly: it holds them.
 fn functions(scope: &Weak<Inner>) -> Vec<(&'static str, Function)> {
     type Call = fn(&Arc<Inner>, &[Value], usize) -> Result<Value, String>;
-    let calls: [(&'static str, Call); 8] = [
+    let calls: [(&'static str, Call); 9] = [
         ("lookup", |inner, args, _| inner.lookup(args)),
         ("readFile", |inner, args, _| inner.read_file(args)),
         ("file", |inner, args, _| inner.read_file(args)),
@@ -465,6 +514,7 @@ fn functions(scope: &Weak<Inner>) -> Vec<(&'static str, Function)> {
             inner.remote("registrations").and_then(|exchange| remote::registrations(exchange, args))
         }),
         (remote::PROMETHEUS, |_, args, _| remote::prometheus(args)),
+        ("secret", |inner, args, _| inner.secret(args)),
     ];
     let bind = |(name, call): (&'static str, Call)| {
         let scope = scope.clone();

@@ -114,7 +114,7 @@ const WORD_OPERATORS: &[&str] = &["in", "contains", "startsWith", "endsWith", "m
 /// A path into what an expression sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path {
-    /// `Facts`, `Data` or `Environ`.
+    /// `Facts`, `Data`, `Environ` or `value`.
     pub(super) root: Root,
     pub(super) steps: Vec<Step>,
     /// As it was written, for errors.
@@ -127,6 +127,8 @@ pub(super) enum Root {
     Facts,
     Data,
     Environ,
+    /// The one value that an expression is about.
+    Value,
 }
 
 /// A step of a path.
@@ -151,6 +153,8 @@ pub(super) struct Names<'a> {
     pub(super) functions: &'a [&'static str],
     /// Only `Facts` is there.
     pub(super) restricted: bool,
+    /// Only `value` is there.
+    pub(super) subject: bool,
 }
 
 /// A rewritten expression.
@@ -363,6 +367,8 @@ impl<'t> Rewriter<'_, 't> {
     /// A path: `Data.a?.b["c"][0]`.
     fn root(&mut self, name: &str, offset: usize) -> Result<(), Wrong> {
         let root = match name {
+            "value" | "Value" if self.names.subject => Root::Value,
+            _ if self.names.subject => return Err((offset, unknown(name, ["value"]))),
             "Facts" => Root::Facts,
             "Data" | "Environ" if self.names.restricted => {
                 return Err((offset, format!("{name} is not available here, only Facts is")));
@@ -524,7 +530,7 @@ mod tests {
     use super::*;
 
     fn shown(source: &str) -> Result<String, String> {
-        let names = Names { functions: &["lookup"], restricted: false };
+        let names = Names { functions: &["lookup"], restricted: false, subject: false };
         let squeeze = |rewritten: Rewritten| rewritten.source.trim().replace(PATH, "p");
         rewrite(source, &names).map(squeeze).map_err(|(at, message)| format!("{at}: {message}"))
     }
@@ -577,7 +583,7 @@ mod tests {
         assert!(shown(&"(".repeat(100)).unwrap_err().contains("nested too deep"));
         assert!(shown(&"a[".repeat(100)).is_err());
         assert!(shown(&"1+".repeat(2000)).unwrap_err().contains("operators"));
-        let restricted = Names { functions: &[], restricted: true };
+        let restricted = Names { functions: &[], restricted: true, subject: false };
         assert!(rewrite("Data.x", &restricted).unwrap_err().1.contains("only Facts"));
         assert!(rewrite("Facts.x", &restricted).is_ok());
     }

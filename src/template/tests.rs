@@ -260,6 +260,44 @@ fn a_restricted_scope_sees_facts_only() {
 }
 
 #[test]
+fn secrets_are_given_and_noted() {
+    let secrets = Arc::new(Secrets::default());
+    let vault: Reader = Arc::new(|name| match name {
+        "pw" => Ok("hunter2".to_owned()),
+        _ => Err(format!("there is no secret \"{name}\"")),
+    });
+    let data = json!({"pw": "hunter2", "deep": {"list": ["a hunter2"]}, "plain": "plain"});
+    let scope = Scope::new(Arc::new(facts), data, BTreeMap::new()).with_secrets(vault.clone(), Arc::clone(&secrets));
+    assert_eq!(scope.text("-p {{ secret('pw') }}").unwrap(), "-p hunter2");
+    assert_eq!(scope.text("{{ jet('[[ secret(\"pw\") ]]') }}").unwrap(), "hunter2");
+    // What is made of it, by whatever way it came, is a secret too.
+    for (text, made) in [
+        ("{{ upper(secret('pw')) }}", "HUNTER2"),
+        ("{{ toBase64(Data.pw) }}", "aHVudGVyMg=="),
+        ("{{ Data.deep.list[0][2:7] }}", "hunte"),
+        ("{{ replace(lookup('data.pw'), 'h', 'H') }}", "Hunter2"),
+        ("{{ jet('[[ data.pw | replace: \"2\", \"3\" ]]') }}", "hunter3"),
+        ("{{ let x = Data.deep; trimPrefix(x.list[0], 'a hun') }}", "ter2"),
+    ] {
+        assert_eq!(scope.text(text).unwrap(), made, "{text}");
+        assert!(secrets.hides(made), "{text}");
+    }
+    assert_eq!(scope.text("{{ upper(Data.plain) }}").unwrap(), "PLAIN");
+    assert!(!secrets.hides("PLAIN"));
+    for (text, why) in [
+        ("{{ secret('no') }}", "there is no secret \"no\""),
+        ("{{ secret() }}", "secret requires a string argument"),
+        ("{{ secret('pw') | int() }}", "***"),
+    ] {
+        let error = scope.text(text).unwrap_err().to_string();
+        assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+    }
+    let restricted = Scope::restricted(Arc::new(facts)).with_secrets(vault, secrets);
+    assert_eq!(restricted.value("{{ secret('pw') }}"), Ok(json!("hunter2")));
+    assert!(super::tests::scope().text("{{ secret('pw') }}").unwrap_err().detail.contains("no secrets here"));
+}
+
+#[test]
 fn facts_are_gathered_once_and_only_when_wanted() {
     let calls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&calls);

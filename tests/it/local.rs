@@ -16,29 +16,29 @@ const ENSIGN: &str = env!("CARGO_BIN_EXE_ensign");
 const REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
 
 /// A directory to be in, with a home and a directory for temporary files of its own.
-struct Desk(tempfile::TempDir);
+pub struct Desk(tempfile::TempDir);
 
 /// How a command ended.
 #[derive(Debug)]
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 impl Desk {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let desk = Self(tempfile::tempdir().unwrap());
         ["home", "tmp"].iter().for_each(|name| std::fs::create_dir(desk.path(name)).unwrap());
         desk
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Writes a file. `@D@` is this directory, `@ME@` the properties owner and group of whoever runs the tests.
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), self.fill(text)).unwrap();
     }
 
@@ -47,7 +47,7 @@ impl Desk {
         text.replace("@D@", self.0.path().to_str().unwrap()).replace("@ME@", &me)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(ENSIGN);
         command
             .env_clear()
@@ -60,7 +60,7 @@ impl Desk {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Ran {
         finish(self.command(args).spawn().unwrap())
     }
 
@@ -80,26 +80,26 @@ fn finish(child: Child) -> Ran {
 
 impl Ran {
     #[track_caller]
-    fn ends(&self, code: i32) -> &Self {
+    pub fn ends(&self, code: i32) -> &Self {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(!self.err.contains("panicked"), "{self:?}");
         self
     }
 
     #[track_caller]
-    fn prints(&self, texts: &[&str]) -> &Self {
+    pub fn prints(&self, texts: &[&str]) -> &Self {
         texts.iter().for_each(|text| assert!(self.out.contains(text), "{text:?} is not in {self:#?}"));
         self
     }
 
     #[track_caller]
-    fn says(&self, texts: &[&str]) -> &Self {
+    pub fn says(&self, texts: &[&str]) -> &Self {
         texts.iter().for_each(|text| assert!(self.err.contains(text), "{text:?} is not in {self:#?}"));
         self
     }
 
     #[track_caller]
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 

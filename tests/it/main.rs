@@ -16,6 +16,7 @@ mod agent;
 mod architecture;
 mod archive;
 mod conformance;
+mod data;
 mod fleet;
 mod generated;
 mod local;

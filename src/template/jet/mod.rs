@@ -22,7 +22,7 @@ use super::{Inner, remote, text};
 const FUEL: u64 = 5_000_000;
 
 /// The functions that look at the scope.
-const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "kvGet", "registrations"];
+const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "kvGet", "registrations", "secret"];
 
 /// Renders a template; the error says what went wrong.
 pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), depth: usize) -> Result<String, String> {
@@ -35,7 +35,13 @@ pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), d
     environment.set_fuel(Some(FUEL));
     environment.add_function("namespace", minijinja::functions::namespace);
     for (name, function) in functions::TABLE.iter().chain(functions::INTERNAL) {
-        environment.add_function(*name, move |args: Rest<Item>| answer(function(&values(&args)?)));
+        let scope = Arc::clone(scope);
+        environment.add_function(*name, move |args: Rest<Item>| {
+            let args = values(&args)?;
+            let made = function(&args);
+            made.iter().for_each(|made| scope.derived(&args, made));
+            answer(made)
+        });
     }
     environment.add_function(remote::PROMETHEUS, |list: Item| answer(remote::prometheus(&[value(&list)?])));
     // The name of what is shown comes along, for the error when there is nothing.
@@ -65,6 +71,7 @@ pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), d
                 "template" => scope.template(&args, depth),
                 "kvGet" => scope.remote(name).and_then(|exchange| remote::value(exchange, &args)),
                 "registrations" => scope.remote(name).and_then(|exchange| remote::registrations(exchange, &args)),
+                "secret" => scope.secret(&args),
                 _ => scope.read_file(&args),
             })
         });

@@ -1,0 +1,245 @@
+//! Annotations: what comments in `data` demand of a key.
+//!
+//! `# @require` above a key (or behind it) wants a value, `# @validate EXPRESSION` one for which the expression holds.
+//! They are checked when everything is merged: what an override or data from outside brings in is held to them too.
+
+use serde_json::Value;
+
+use crate::diag::{Diagnostic, Place, did_you_mean};
+use crate::model::Secrets;
+use crate::template;
+use crate::yaml::{Document, Remark};
+
+/// The annotations.
+const KNOWN: &[&str] = &["@require", "@required", "@validate"];
+/// Keys with one of these in their name: their value is not shown.
+const SECRET_NAMES: &[&str] = &["password", "passwd", "secret", "token", "private", "credential"];
+/// How much of a value an error shows.
+const SHOWN: usize = 120;
+
+/// What is demanded of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    path: Vec<String>,
+    required: bool,
+    /// The last one wins.
+    validate: Option<String>,
+    place: Place,
+}
+
+/// The annotations of one or more documents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    /// Annotations without effect.
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Rules {
+    /// The annotations in the `data` section of a document.
+    ///
+    /// # Errors
+    /// When there are some, and the text does not tell which keys they are about.
+    pub fn read(document: &Document) -> Result<Self, Diagnostic> {
+        let mut rules = Self::default();
+        if !KNOWN.iter().any(|known| document.may_remark(known)) && !document.may_remark("@") {
+            return Ok(rules);
+        }
+        let remarks = document.remarks("data").map_err(|error| Diagnostic {
+            message: format!("the annotations in comments can't be read: {}", error.message),
+            hint: error.hint.or_else(|| Some("indent what is inside of brackets and quotes further than its key".to_owned())),
+            ..error
+        });
+        // A text that only looks as if it had annotations is no reason to refuse it.
+        let remarks = match remarks {
+            Err(_) if !KNOWN.iter().any(|known| document.may_remark(known)) => return Ok(rules),
+            remarks => remarks?,
+        };
+        remarks.into_iter().filter(|remark| remark.text.starts_with('@')).for_each(|remark| rules.add(remark));
+        Ok(rules)
+    }
+
+    fn add(&mut self, remark: Remark) {
+        let (name, rest) = remark.text.split_once(char::is_whitespace).unwrap_or((&remark.text, ""));
+        let Some((path, place)) = remark.key else {
+            if KNOWN.contains(&name) {
+                let message = format!("{name} stands at no key of data, and has no effect");
+                let hint = "it belongs on the line above a key, or behind it on its line; lists have no keys";
+                self.warnings.push(Diagnostic::new(message).at(Some(remark.place)).hint(hint));
+            }
+            return;
+        };
+        let known = self.rules.iter().position(|rule| rule.path == path && rule.place == place);
+        let new = || Rule { path: path.clone(), required: false, validate: None, place };
+        let mut rule = known.map_or_else(new, |index| self.rules.remove(index));
+        match name {
+            "@require" | "@required" => rule.required = true,
+            "@validate" if !rest.trim().is_empty() => rule.validate = Some(rest.trim().to_owned()),
+            "@validate" => {
+                let message = format!("@validate at \"{}\" has no expression, and no effect", path.join("."));
+                let warning = Diagnostic::new(message).at(Some(remark.place));
+                self.warnings.push(warning.hint("write one that must hold, as @validate isInt(value)"));
+            }
+            _ => {
+                let message = format!("unrecognized annotation {name} at \"{}\", without effect", path.join("."));
+                let hint = did_you_mean(name, KNOWN.iter().copied())
+                    .map_or_else(|| "annotations are @require and @validate".to_owned(), |near| format!("did you mean {near}?"));
+                self.warnings.push(Diagnostic::new(message).at(Some(remark.place)).hint(hint));
+            }
+        }
+        if rule.required || rule.validate.is_some() {
+            self.rules.push(rule);
+        }
+    }
+
+    /// Adds those of another document.
+    pub fn extend(&mut self, more: Self) {
+        self.rules.extend(more.rules);
+        self.warnings.extend(more.warnings);
+    }
+
+    /// Everything in `data` that is not as demanded, in the order of the annotations.
+    pub fn check(&self, data: &Value, secrets: &Secrets) -> Vec<Diagnostic> {
+        self.rules.iter().filter_map(|rule| rule.check(data, secrets)).collect()
+    }
+}
+
+impl Rule {
+    fn check(&self, data: &Value, secrets: &Secrets) -> Option<Diagnostic> {
+        let key = self.path.join(".");
+        let value = self.path.iter().try_fold(data, |here, step| here.get(step)).filter(|value| !value.is_null());
+        let wrong = |message: String, hint: String| Some(Diagnostic::new(message).at(Some(self.place.clone())).hint(hint));
+        let is_empty = value.is_none_or(|value| value.as_str() == Some(""));
+        if self.required && is_empty {
+            let hint = "give it one here, in an override that matches, or in the data that is laid over (--data)";
+            return wrong(format!("key \"{key}\" is required but has no value"), hint.to_owned());
+        }
+        let (expression, value) = (self.validate.as_deref()?, value.filter(|value| !value.is_array() && !value.is_object())?);
+        match template::validate(expression, value) {
+            Ok(true) => None,
+            Ok(false) => {
+                let wanted = template::wanted(expression)
+                    .map_or_else(|| "give a value for which it holds".to_owned(), |wanted| format!("give {wanted}"));
+                let shown = self.shown(value, secrets);
+                wrong(
+                    format!("key \"{key}\" failed validation {expression:?}: {shown}"),
+                    format!("{wanted}; the value may come from an override or from outside, or the annotation is too strict"),
+                )
+            }
+            Err(error) => {
+                let detail = secrets.veil(&error.detail).into_owned();
+                wrong(
+                    format!("key \"{key}\" validation {expression:?} failed: {detail}"),
+                    "correct the expression of @validate: it is about the text \"value\"".to_owned(),
+                )
+            }
+        }
+    }
+
+    /// The value, unless it is a secret.
+    fn shown(&self, value: &Value, secrets: &Secrets) -> String {
+        let name = self.path.last().map(|name| name.to_lowercase()).unwrap_or_default();
+        let text = template::to_text(value);
+        if secrets.hides(&text) || SECRET_NAMES.iter().any(|secret| name.contains(secret)) {
+            return "its value is a secret and not shown".to_owned();
+        }
+        let short: String = text.chars().take(SHOWN).collect();
+        let more = if short.len() < text.len() { "…" } else { "" };
+        format!("it is \"{short}{more}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Rules, Diagnostic> {
+        Rules::read(&Document::parse(text, "m.yaml").unwrap())
+    }
+
+    fn errors(text: &str, data: &Value) -> Vec<String> {
+        let secrets = Secrets::default();
+        secrets.add("hunter2");
+        let found = read(text).unwrap().check(data, &secrets);
+        found.iter().map(|error| format!("{}: {}", error.place.as_ref().unwrap().line, error.message)).collect()
+    }
+
+    #[test]
+    fn a_required_key_needs_a_value() {
+        let text = "data:\n  # the token\n  # @require\n  a:\n  web:\n    port: 1 # @required\n";
+        for (data, expected) in [
+            (json!({"a": "x", "web": {"port": 0}}), &[][..]),
+            (json!({"a": false, "web": {"port": []}}), &[]),
+            (json!({"a": "", "web": {"port": 1}}), &["4: key \"a\" is required but has no value"]),
+            (
+                json!({"a": null, "web": "text"}),
+                &["4: key \"a\" is required but has no value", "6: key \"web.port\" is required but has no value"],
+            ),
+        ] {
+            assert_eq!(errors(text, &data), expected, "{data}");
+        }
+    }
+
+    #[test]
+    fn values_are_validated() {
+        let text = "data:\n  # @validate isInt(value)\n  # @validate value in ['1', '2']\n  a: 1\n  # @require\n  # @validate isIPv4(value)\n  password: x\n  # @validate nonsense(value)\n  b: 1\n";
+        for (data, expected) in [
+            (json!({"a": 2, "password": "192.0.2.1", "b": null}), &[][..]),
+            (json!({"a": [3], "password": "192.0.2.1", "b": {"c": 1}}), &[]),
+            (
+                json!({"a": 3, "password": "pass"}),
+                &[
+                    "4: key \"a\" failed validation \"value in ['1', '2']\": it is \"3\"",
+                    "7: key \"password\" failed validation \"isIPv4(value)\": its value is a secret and not shown",
+                ],
+            ),
+            (
+                json!({"a": "hunter2", "b": 1}),
+                &[
+                    "4: key \"a\" failed validation \"value in ['1', '2']\": its value is a secret and not shown",
+                    "7: key \"password\" is required but has no value",
+                    "9: key \"b\" validation \"nonsense(value)\" failed: unknown name nonsense",
+                ],
+            ),
+        ] {
+            assert_eq!(errors(text, &data), expected, "{data}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let text = "data:\n  # @validate isIPv4(value)\n  a: x\n";
+        let found = read(text).unwrap().check(&json!({"a": "x"}), &Secrets::default());
+        let expected = "m.yaml:3:3: key \"a\" failed validation \"isIPv4(value)\": it is \"x\"\n  3 |   a: x\n    |   ^\nhint: give an IPv4 address, as 192.0.2.7;";
+        assert!(found[0].to_string().starts_with(expected), "{}", found[0]);
+    }
+
+    #[test]
+    fn what_has_no_effect_is_a_warning() {
+        let text = "data:\n  # @requiredd\n  a: 1\n  # @validate\n  b: 1\n  # @require\n\n  list:\n    - c: 1 # @require\n    # @someone else\n  d: \"# @require\"\n";
+        let rules = read(text).unwrap();
+        let shown: Vec<_> =
+            rules.warnings.iter().map(|warning| (warning.place.as_ref().unwrap().line, &*warning.message)).collect();
+        let expected = [
+            (2, "unrecognized annotation @requiredd at \"a\", without effect"),
+            (4, "@validate at \"b\" has no expression, and no effect"),
+            (6, "@require stands at no key of data, and has no effect"),
+            (9, "@require stands at no key of data, and has no effect"),
+            (10, "unrecognized annotation @someone at \"d\", without effect"),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(rules.check(&json!({}), &Secrets::default()), []);
+        assert_eq!(read("ccm: {} # @require\n"), Ok(Rules::default()));
+    }
+
+    #[test]
+    fn annotations_that_cannot_be_placed_are_refused() {
+        let lax = "data:\n  a: [\n1\n]\n";
+        assert_eq!(read(lax), Ok(Rules::default()));
+        assert_eq!(read(&format!("{lax}  # @home\n  b: 1\n")), Ok(Rules::default()));
+        let error = read(&format!("{lax}  # @require\n  b: 1\n")).unwrap_err();
+        assert!(error.message.starts_with("the annotations in comments can't be read"), "{error}");
+    }
+}

@@ -1,0 +1,96 @@
+//! Where `secret()` in templates takes secrets from: a credential of systemd, a file, an environment variable.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::diag::chain;
+use crate::host::{Host, fs};
+use crate::template::Reader;
+
+/// The largest secret, in bytes.
+const MAX_SECRET: u64 = 64 << 10;
+/// Where systemd puts the credentials of a unit (systemd.exec(5), `LoadCredential=`).
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// Gives the secret of a name: `credential:NAME`, `file:PATH`, `env:NAME`. Without a scheme it is a file when it has a
+/// `/`, else a credential. Relative paths are beside the manifest. A line end at the end belongs to no secret.
+pub(super) fn open(environ: BTreeMap<String, String>, host: &Host) -> Reader {
+    let host = host.clone();
+    std::sync::Arc::new(move |name| {
+        let secret = match name.split_once(':') {
+            Some(("env", variable)) => variable_of(&environ, variable),
+            Some(("file", path)) => file(&host, path.as_ref()),
+            Some(("credential", credential)) => credential_of(&environ, credential),
+            Some((scheme, _)) if !name.contains('/') => {
+                Err(format!("there is no \"{scheme}:\": a secret is credential:NAME, file:PATH or env:NAME"))
+            }
+            _ if name.contains('/') => file(&host, name.as_ref()),
+            _ => credential_of(&environ, name),
+        };
+        let secret = secret.map_err(|why| format!("secret \"{name}\": {why}"))?;
+        if secret.is_empty() { Err(format!("secret \"{name}\": it is empty")) } else { Ok(secret) }
+    })
+}
+
+fn variable_of(environ: &BTreeMap<String, String>, name: &str) -> Result<String, String> {
+    environ.get(name).cloned().ok_or_else(|| format!("the environment variable {name} is not set"))
+}
+
+fn credential_of(environ: &BTreeMap<String, String>, name: &str) -> Result<String, String> {
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return Err("a credential has a plain name".to_owned());
+    }
+    let directory = environ.get(CREDENTIALS).filter(|directory| directory.starts_with('/')).ok_or_else(|| {
+        format!("{CREDENTIALS} is not set: give the unit LoadCredential={name}:PATH, or write secret(\"file:PATH\") or secret(\"env:NAME\")")
+    })?;
+    read(&Path::new(directory).join(name))
+}
+
+fn file(host: &Host, path: &Path) -> Result<String, String> {
+    read(&host.resolve(path))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let text = fs::read_text(path, MAX_SECRET).map_err(|error| chain(&error))?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_come_from_three_places() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("db"), "hunter2\n").unwrap();
+        std::fs::write(at("empty"), "\n").unwrap();
+        std::fs::write(at("two"), "a\nb\r\n").unwrap();
+        let environ = [(CREDENTIALS, dir.path().to_str().unwrap()), ("PW", "from env")];
+        let environ = environ.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let host = Host::system(None).in_directory(dir.path());
+        let vault = open(environ.into(), &host);
+        for (name, expected) in [
+            ("db", Ok("hunter2")),
+            ("credential:db", Ok("hunter2")),
+            ("file:db", Ok("hunter2")),
+            ("./two", Ok("a\nb")),
+            (at("db").to_str().unwrap(), Ok("hunter2")),
+            ("env:PW", Ok("from env")),
+            ("env:NO", Err("NO is not set")),
+            ("file:no", Err("could not read")),
+            ("empty", Err("it is empty")),
+            ("credential:../db", Err("a plain name")),
+            ("vault:x", Err("there is no \"vault:\"")),
+            ("", Err("a plain name")),
+        ] {
+            match (vault(name), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{name}"),
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{name}: {found}"),
+                (found, _) => panic!("{name}: {found:?}"),
+            }
+        }
+        assert!(open(BTreeMap::new(), &host)("db").unwrap_err().contains("LoadCredential=db:PATH"));
+    }
+}

@@ -1,0 +1,187 @@
+//! Conditions over one value: `@validate` in data. `value` is the value as text; the functions here tell what it is.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+use ::expr::Environment;
+use serde_json::Value;
+
+use super::expr::{self, Function, Sight};
+use super::rewrite::{Names, Root};
+use super::{Failure, TemplateError, to_text};
+use crate::model::Span;
+
+/// The longest label of a host name, and the longest host name (RFC 1123, section 2.1).
+const MAX_LABEL: usize = 63;
+const MAX_HOSTNAME: usize = 253;
+/// What a shell would act on.
+const SHELL_SIGNS: &[char] = &['`', '$', ';', '|', '&', '>', '<', '(', ')', '\n'];
+
+/// What a function says of its arguments: the value, and what else it takes.
+type Test = fn(&[String]) -> Result<bool, String>;
+
+/// The functions, by the names that they have.
+const TESTS: &[(&[&str], Test)] = &[
+    (&["isIP", "is_ip"], |args| one("isIP", args).map(|text| text.parse::<IpAddr>().is_ok())),
+    (&["isIPv4", "is_ipv4"], |args| one("isIPv4", args).map(|text| text.parse::<Ipv4Addr>().is_ok())),
+    (&["isIPv6", "is_ipv6"], |args| one("isIPv6", args).map(|text| text.parse::<Ipv6Addr>().is_ok())),
+    (&["isInt", "is_int"], |args| one("isInt", args).map(|text| text.parse::<i64>().is_ok())),
+    (&["isFloat", "is_float"], |args| one("isFloat", args).map(|text| text.parse::<f64>().is_ok())),
+    (&["isDuration", "is_duration"], |args| one("isDuration", args).map(|text| text.parse::<Span>().is_ok())),
+    (&["isRegex", "is_regex"], matches_regex),
+    (&["isShellSafe", "is_shell_safe", "is_shellsafe"], |args| one("isShellSafe", args).map(|text| !text.contains(SHELL_SIGNS))),
+    (&["isHostname", "is_hostname"], |args| one("isHostname", args).map(is_hostname)),
+    (&["isFQDN", "is_fqdn"], |args| one("isFQDN", args).map(is_fqdn)),
+];
+
+/// What values a function wants, for people.
+const WANTED: &[(&str, &str)] = &[
+    ("isIP", "an IP address, as 192.0.2.7 or 2001:db8::7"),
+    ("isIPv4", "an IPv4 address, as 192.0.2.7"),
+    ("isIPv6", "an IPv6 address, as 2001:db8::7"),
+    ("isInt", "a whole number"),
+    ("isFloat", "a number"),
+    ("isDuration", "a span of time, as 30s, 5m or 1h30m"),
+    ("isRegex", "a text that matches the regular expression"),
+    ("isShellSafe", "a text without any of ` $ ; | & > < ( ) and line ends"),
+    ("isHostname", "a host name, as web01 or web01.example.net"),
+    ("isFQDN", "a host name with its domain, as web01.example.net"),
+];
+
+fn one<'a>(name: &str, args: &'a [String]) -> Result<&'a str, String> {
+    match args {
+        [text] => Ok(text),
+        _ => Err(format!("{name} takes one argument, as {name}(value)")),
+    }
+}
+
+fn matches_regex(args: &[String]) -> Result<bool, String> {
+    let [text, pattern] = args else {
+        return Err("isRegex takes a value and a regular expression, as isRegex(value, \"^a+$\")".to_owned());
+    };
+    let regex = regex::Regex::new(pattern).map_err(|error| format!("the regular expression can't be read: {error}"))?;
+    Ok(regex.is_match(text))
+}
+
+fn is_hostname(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let inner = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        !label.is_empty()
+            && label.len() <= MAX_LABEL
+            && label.chars().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= MAX_HOSTNAME && text.split('.').all(is_label)
+}
+
+fn is_fqdn(text: &str) -> bool {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let top = name.rsplit_once('.').map(|(_, top)| top);
+    is_hostname(name) && top.is_some_and(|top| top.starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+static FUNCTIONS: LazyLock<Vec<&'static str>> = LazyLock::new(|| TESTS.iter().flat_map(|(names, _)| *names).copied().collect());
+
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let function = |test: Test| -> Function {
+        Box::new(move |args, _| test(&args.iter().map(to_text).collect::<Vec<_>>()).map(Value::Bool))
+    };
+    let functions = TESTS.iter().flat_map(|(names, test)| names.iter().map(move |name| (*name, function(*test))));
+    expr::environment(functions.collect())
+});
+
+/// What an expression over one value sees.
+struct Subject(Value);
+
+impl Sight for Subject {
+    fn root(&self, _: Root) -> &Value {
+        &self.0
+    }
+}
+
+/// Whether an expression holds for a value, which it calls `value`.
+///
+/// # Errors
+/// When it can't be evaluated, or is neither true nor false.
+pub fn validate(expression: &str, value: &Value) -> Result<bool, TemplateError> {
+    let failed = |failure: Failure| failure.at(expression, expression, 0);
+    let names = Names { functions: &FUNCTIONS, restricted: true, subject: true };
+    let compiled =
+        expr::compile(expression, &names).map_err(|(offset, detail)| failed(Failure { detail, compile: true, offset }))?;
+    let subject = Subject(Value::String(to_text(value)));
+    let wrong = |detail| failed(Failure { detail, compile: false, offset: 0 });
+    let outcome = expr::run(&compiled, &ENVIRONMENT, &subject, 0).map_err(wrong)?;
+    outcome.truth().ok_or_else(|| wrong("it must be true or false".to_owned()))
+}
+
+/// What values the functions in an expression want; none when it has none of them.
+pub fn wanted(expression: &str) -> Option<String> {
+    let plain = expression.replace('_', "").to_lowercase();
+    let calls = |name: &str| plain.contains(&format!("{}(", name.to_lowercase()));
+    let found: Vec<&str> = WANTED.iter().filter(|(name, _)| calls(name)).map(|(_, wanted)| *wanted).collect();
+    (!found.is_empty()).then(|| found.join(", or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_what_functions_say() {
+        for (function, fine, wrong) in [
+            ("isIP", &["192.0.2.7", "::1"][..], &["192.0.2", "x", ""][..]),
+            ("is_ipv4", &["192.0.2.7"], &["::1", "192.0.2.256"]),
+            ("isIPv6", &["2001:db8::1"], &["192.0.2.7"]),
+            ("isInt", &["1", "-5", "+5"], &["1.5", "", "x", "0x1"]),
+            ("isFloat", &["1", "1.5", "-2e3"], &["x", ""]),
+            ("isDuration", &["30s", "1h30m", "1d"], &["soon", "5"]),
+            ("isShellSafe", &["a b", "-x"], &["a;b", "$x", "`x`", "a|b", "(", "a\nb"]),
+            ("isHostname", &["web01", "web01.example", "1.2", "a-b"], &["-a", "a-", "a..b", "", "a_b", "a b"]),
+            ("is_fqdn", &["web01.example", "web01.example."], &["web01", "192.0.2.7", "web01..example"]),
+        ] {
+            for (values, expected) in [(fine, true), (wrong, false)] {
+                for value in values {
+                    assert_eq!(validate(&format!("{function}(value)"), &json!(value)), Ok(expected), "{function} {value}");
+                }
+            }
+        }
+        assert!(!is_hostname(&"a".repeat(64)) && !is_hostname(&"a.".repeat(130)));
+    }
+
+    #[test]
+    fn expressions_over_a_value() {
+        for (expression, value, expected) in [
+            ("value in [\"red\", \"green\"]", json!("red"), Ok(true)),
+            ("Value startsWith 'v'", json!("x"), Ok(false)),
+            ("int(value) > 1024 && int(value) < 65536", json!(8080), Ok(true)),
+            ("value == 'true'", json!(true), Ok(true)),
+            ("isRegex(value, '^[a-z]+$')", json!("abc"), Ok(true)),
+            ("isIPv4(value) || isHostname(value)", json!("web01"), Ok(true)),
+            ("not isIP(value)", json!("web01"), Ok(true)),
+            ("len(value)", json!("x"), Err("it must be true or false")),
+            ("isIP()", json!("x"), Err("isIP takes one argument")),
+            ("isRegex(value, '(')", json!("x"), Err("regular expression can't be read")),
+            ("isIPV4(value)", json!("x"), Err("did you mean isIPv4")),
+            ("Data.x == value", json!("x"), Err("unknown name Data")),
+            ("value ==", json!("x"), Err("compile error")),
+            ("lookup('facts.x') == value", json!("x"), Err("unknown name lookup")),
+        ] {
+            match (validate(expression, &value), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{expression}"),
+                (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{expression}: {error}"),
+                (found, _) => panic!("{expression}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_named() {
+        assert_eq!(wanted("is_ipv4(value)").as_deref(), Some("an IPv4 address, as 192.0.2.7"));
+        assert_eq!(wanted("value == 'x'"), None);
+        let named: Vec<&str> = WANTED.iter().map(|(name, _)| *name).collect();
+        assert_eq!(named, TESTS.iter().map(|(names, _)| names[0]).collect::<Vec<_>>());
+    }
+}
