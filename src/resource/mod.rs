@@ -13,6 +13,7 @@ pub mod exec;
 pub mod file;
 #[cfg(test)]
 mod laws;
+pub mod scaffold;
 pub mod text;
 
 use std::fmt::Display;
@@ -23,12 +24,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host};
+use crate::template::Scope;
 
 pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Kind, Providers, ResourceType, Step};
 
 /// Every resource type, in the order of the documentation and the help.
-pub static TYPES: &[&dyn ResourceType] = &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW];
+pub static TYPES: &[&dyn ResourceType] =
+    &[&Kind::<file::File>::NEW, &Kind::<exec::Exec>::NEW, &Kind::<apply::Apply>::NEW, &Kind::<scaffold::Scaffold>::NEW];
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -156,6 +159,8 @@ pub trait Resource: Send + Sync + 'static {
     /// Properties whose templates are resolved when the resource runs, not when the manifest is read:
     /// they may use what earlier resources made.
     const DEFERRED: &'static [&'static str] = &[];
+    /// Free-form properties whose keys are templates too.
+    const TEMPLATED_KEYS: &'static [&'static str] = &[];
     /// False where the host can't tell afterwards whether it worked, so that `apply` itself must.
     const CONVERGES: bool = true;
     /// True where [`Resource::apply_all`] does better than one by one.
@@ -185,6 +190,9 @@ pub trait Resource: Send + Sync + 'static {
 
     /// The `ensure` that is asked for.
     fn ensure(properties: &Self::Properties) -> &str;
+
+    /// Gives the properties what templates may use, where the type renders files.
+    fn surround(_: &mut Self::Properties, _: &Scope) {}
 
     /// Properties with which [`Resource::observe`] shows all there is to know of a resource of this name, whatever it
     /// is; none where a name alone has no state.
