@@ -21,6 +21,7 @@ const GROUPS: &[&str] = &[
     "noop/",
     "order/",
     "pipe/",
+    "scaffold/",
     "templates/",
 ];
 

@@ -1,7 +1,8 @@
 //! The template language of Go: `text/template` with the functions of Sprig.
 //!
 //! `lex` and `parse` read a template, `run` runs it over the values of `item`, `functions` has what
-//! it may call, `format` prints. Differences from Go, on purpose: a value that is not there is an
+//! it may call, `format` prints. It is a module of our own because the crates for it take templates
+//! whose blocks are not closed, or say no place when one fails. Differences from Go, on purpose: a value that is not there is an
 //! error where it would be printed (Go prints `<no value>`), and numbers compare by what they are
 //! worth. Whatever a template does is counted: each file has so much [`FUEL`], and ends.
 
