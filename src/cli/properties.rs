@@ -154,10 +154,8 @@ fn read<B: Beside>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Res
         let value = match &shape {
             Shape::List(items) => given.iter().map(|text| scalar(items, text, invalid)).collect::<Result<Vec<_>, _>>()?.into(),
             Shape::Map => {
-                let pairs = given.iter().map(|text| text.split_once('=').ok_or_else(|| invalid(text, "of the form name=value")));
-                Value::Object(
-                    pairs.map(|pair| pair.map(|(key, value)| (key.to_owned(), json!(value)))).collect::<Result<_, _>>()?,
-                )
+                let pairs = given.iter().map(|text| pair(text, invalid));
+                Value::Object(pairs.collect::<Result<_, _>>()?)
             }
             shape => scalar(shape, given.last().map_or("", String::as_str), invalid)?,
         };
@@ -191,10 +189,17 @@ fn usual_ensure(kind: &dyn ResourceType) -> Option<String> {
     Some(usual.unwrap_or(PRESENT).to_owned())
 }
 
+/// `name=value`.
+fn pair(text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<(String, Value), clap::Error> {
+    let pair = text.split_once('=').map(|(key, value)| (key.to_owned(), json!(value)));
+    pair.ok_or_else(|| invalid(text, "of the form name=value"))
+}
+
 fn scalar(shape: &Shape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<Value, clap::Error> {
     match shape {
         Shape::Bool => text.parse::<bool>().map(Value::Bool).map_err(|_| invalid(text, "true or false")),
         Shape::Integer => text.parse::<i64>().map(Value::from).map_err(|_| invalid(text, "a whole number")),
+        Shape::Map => pair(text, invalid).map(|pair| Value::Object([pair].into_iter().collect())),
         _ => Ok(Value::String(text.to_owned())),
     }
 }
@@ -241,11 +246,23 @@ mod tests {
         assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a:b"]).unwrap().1, expected);
         assert_eq!(parse::<OnNodes>(&["file", "/x", "--owner", "a", "--file-group", "b"]).unwrap().1, expected);
         assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a", "--group", "b"]).unwrap().1, expected);
+        let words =
+            ["scaffold", "/x", "--source", "t", "--post", "*.sh=chmod +x {}", "--post", "*.go=go fmt", "--scaffold-data", "a=1"];
+        let expected = json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "1"},
+            "post": [{"*.sh": "chmod +x {}"}, {"*.go": "go fmt"}]});
+        assert_eq!(parse::<Here>(&words).unwrap().1, expected);
     }
 
     #[test]
     fn wrong_flags_are_refused() {
-        for words in [&["file", "/x", "--mdoe", "1"][..], &["exec", "x", "--returns", "two"], &["widget", "x"], &["file"], &[]] {
+        for words in [
+            &["file", "/x", "--mdoe", "1"][..],
+            &["exec", "x", "--returns", "two"],
+            &["scaffold", "/x", "--post", "two"],
+            &["widget", "x"],
+            &["file"],
+            &[],
+        ] {
             assert!(parse::<Here>(words).is_err(), "{words:?}");
         }
     }

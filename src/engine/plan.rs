@@ -116,7 +116,7 @@ impl Plan {
 
     /// Reads properties again after their deferred templates were resolved.
     pub(super) fn decode_late(&self, planned: &Planned, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, Diagnostic> {
-        planned.kind.decode(properties).map_err(|error| refused(&planned.declaration, &self.document, error))
+        planned.kind.decode(properties, &self.scope).map_err(|error| refused(&planned.declaration, &self.document, error))
     }
 }
 
@@ -261,7 +261,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             .hint("use require to order them; exec acts on subscribe"));
     }
     let late = deferred.then(|| declaration.properties.clone());
-    let decoded = kind.decode(&declaration.properties).map_err(|error| refused(&declaration, document, error))?;
+    let decoded = kind.decode(&declaration.properties, scope).map_err(|error| refused(&declaration, document, error))?;
     Ok(Planned { kind, common, requires, subscribes, decoded, deferred: late, declaration })
 }
 
@@ -312,12 +312,12 @@ fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
     TYPED.contains(&(kind.name(), key.to_owned()))
 }
 
-/// True when a text somewhere in the value is a template.
+/// True when a text somewhere in the value is a template, or a key.
 pub fn holds_template(value: &Value) -> bool {
     match value {
         Value::String(text) => is_template(text),
         Value::Array(list) => list.iter().any(holds_template),
-        Value::Object(map) => map.values().any(holds_template),
+        Value::Object(map) => map.iter().any(|(key, item)| is_template(key) || holds_template(item)),
         _ => false,
     }
 }
@@ -349,6 +349,9 @@ fn unresolved(declaration: &Declaration, document: &Document, key: &str, error: 
 
 /// Resolves the templates of one property: text stays text, except where the property is no text.
 pub(super) fn resolve(scope: &Scope, kind: &dyn ResourceType, key: &str, value: &Value) -> Result<Value, TemplateError> {
+    if kind.templated_keys().contains(&key) {
+        return scope.tree_with_keys(value);
+    }
     if is_typed(kind, key) {
         return scope.tree(value);
     }

@@ -266,12 +266,20 @@ fn as_text(bytes: Vec<u8>, path: &Path) -> Result<String, FsError> {
 
 /// The whole of a regular text file of at most `limit` bytes, for files that were found, not named.
 ///
+/// # Errors
+/// As [`read_regular`], and when it is not UTF-8.
+pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, FsError> {
+    as_text(read_regular(path, limit)?, path)
+}
+
+/// The whole of a regular file of at most `limit` bytes, for files that were found, not named.
+///
 /// Never waits, and does not follow a link at the end of `path`: what was looked at before may be
 /// something else by now, so the open file itself is judged.
 ///
 /// # Errors
-/// When it is no regular file, can't be read, is larger, or is not UTF-8.
-pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, FsError> {
+/// When it is no regular file, can't be read, or is larger.
+pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
     let file = opened.map_err(|error| FsError::io("read", path, error))?;
@@ -279,7 +287,15 @@ pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, FsError> {
     if !meta.is_file() {
         return Err(FsError::NotAFile(path.to_owned()));
     }
-    as_text(whole(file, path, limit)?, path)
+    whole(file, path, limit)
+}
+
+/// A new directory that only this user may enter. It goes away, with all it holds, when it is dropped.
+///
+/// # Errors
+/// When it can't be made.
+pub fn private_directory() -> Result<tempfile::TempDir, FsError> {
+    tempfile::tempdir().map_err(|error| FsError::io("create a private directory in", Path::new("$TMPDIR"), error))
 }
 
 /// A regular file, opened for reading, with what it is; `None` where there is nothing or something else, as a symbolic link.

@@ -1,9 +1,15 @@
 //! The properties that every resource has, whatever its type.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::model::{Registration, ResourceRef, Span};
+use crate::template::Scope;
 
 use super::Invalid;
 use super::text;
@@ -33,6 +39,35 @@ pub struct Common {
     /// Service registrations to publish once the resource is as wanted and its health checks are OK.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub register_when_stable: Vec<Registration>,
+}
+
+/// What templates of a type that renders files may use. No part of what the author writes: all are equal.
+#[derive(Clone, Default)]
+pub struct Surroundings(Option<Scope>);
+
+impl Surroundings {
+    /// These.
+    pub fn of(scope: &Scope) -> Self {
+        Self(Some(scope.clone()))
+    }
+
+    /// The scope; without facts and data when none was given.
+    pub fn scope(&self) -> Scope {
+        let nothing = || Value::Object(Map::new());
+        self.0.clone().unwrap_or_else(|| Scope::new(Arc::new(nothing), nothing(), BTreeMap::new()))
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Surroundings")
+    }
+}
+
+impl PartialEq for Surroundings {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// Expressions that decide whether a resource is managed: `if` and not `unless`.

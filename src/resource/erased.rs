@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::diag::{chain, did_you_mean};
 use crate::host::Host;
+use crate::template::Scope;
 
 use super::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, State};
 
@@ -91,6 +92,8 @@ pub trait ResourceType: Sync {
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
     /// See [`Resource::DEFERRED`].
     fn deferred(&self) -> &'static [&'static str];
+    /// See [`Resource::TEMPLATED_KEYS`].
+    fn templated_keys(&self) -> &'static [&'static str];
     /// See [`Resource::REFRESHES`].
     fn refreshes(&self) -> bool;
     /// See [`Resource::SENTENCES`].
@@ -109,11 +112,11 @@ pub trait ResourceType: Sync {
     /// # Errors
     /// When the name is not valid.
     fn query(&self, name: &str) -> Option<Result<Arc<dyn Decoded>, DecodeError>>;
-    /// Reads and validates properties.
+    /// Reads and validates properties; `scope` is what the templates of the type may use.
     ///
     /// # Errors
     /// With the property at fault.
-    fn decode(&self, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError>;
+    fn decode(&self, properties: &Map<String, Value>, scope: &Scope) -> Result<Arc<dyn Decoded>, DecodeError>;
 }
 
 /// Properties that were read and are valid.
@@ -218,6 +221,10 @@ impl<R: Resource> ResourceType for Kind<R> {
         R::DEFERRED
     }
 
+    fn templated_keys(&self) -> &'static [&'static str] {
+        R::TEMPLATED_KEYS
+    }
+
     fn refreshes(&self) -> bool {
         R::REFRESHES
     }
@@ -280,16 +287,17 @@ impl<R: Resource> ResourceType for Kind<R> {
         })
     }
 
-    fn decode(&self, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, DecodeError> {
+    fn decode(&self, properties: &Map<String, Value>, scope: &Scope) -> Result<Arc<dyn Decoded>, DecodeError> {
         if !properties.contains_key("name") {
             return Err(Invalid::new("name", "name is required").into());
         }
-        let properties: R::Properties = match R::Properties::deserialize(properties) {
+        let mut properties: R::Properties = match R::Properties::deserialize(properties) {
             Ok(properties) => properties,
             // Keeping track of the path costs as much as reading: only now that something is wrong.
             Err(_) => serde_path_to_error::deserialize(properties).map_err(|error| explain(&error))?,
         };
         R::validate(&properties)?;
+        R::surround(&mut properties, scope);
         Ok(Arc::new(Typed::<R>(properties)))
     }
 }

@@ -342,6 +342,50 @@ impl Lawful for super::service::Service {
     }
 }
 
+impl Lawful for super::scaffold::Scaffold {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+        let root = root.to_owned();
+        let engines = prop::sample::select(vec![None, Some("jinja"), Some("jet"), Some("go")]);
+        let posts = prop::sample::select(vec![json!([]), json!([{"*.sh": "/bin/chmod 0755 {}"}, {"t*": "/bin/sed -i s/x/y/"}])]);
+        let targets = prop::sample::select(vec!["out", "new/deep", "link"]);
+        (targets, prop::sample::select(vec!["present", "absent"]), engines, any::<bool>(), any::<bool>(), posts)
+            .prop_map(move |(name, ensure, engine, purge, skip_empty, post)| {
+                let properties = json!({
+                    "name": root.join(name), "ensure": ensure, "source": root.join("src"), "engine": engine, "purge": purge,
+                    "skip_empty": skip_empty, "post": post, "data": {"x": 1},
+                });
+                serde_json::from_value(properties).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        let source = [
+            Made::Directory("src/sub/_partials", 0o755),
+            Made::Directory("src/empty", 0o700),
+            Made::File("src/text", "plain x\n", 0o644),
+            Made::File("src/sub/a.sh", "#!/bin/sh\n", 0o755),
+            Made::File("src/sub/_partials/p", "{{ never", 0o600),
+            Made::File("src/blank", " \n", 0o600),
+        ];
+        let target = vec![
+            Made::Directory("out/sub", 0o755),
+            Made::File("out/text", "plain y\n", 0o600),
+            Made::File("out/extra", "mine", 0o644),
+            Made::Directory("out/kept/deep", 0o755),
+            Made::Link("out/blank", "nowhere"),
+            Made::Link("link", "out"),
+        ];
+        prop::sample::subsequence(target, 0..=6)
+            .prop_map(move |mut target| {
+                let there = target.iter().any(|made| matches!(made, Made::Directory("out/sub", _)));
+                target.retain(|made| there || matches!(made, Made::Directory("out/kept/deep", _)));
+                source.iter().cloned().chain(target).collect()
+            })
+            .boxed()
+    }
+}
+
 /// Every type of the table, with the test of its laws.
 const LAWS: &[(&str, fn())] = &[
     ("file", hold::<super::file::File>),
@@ -352,6 +396,7 @@ const LAWS: &[(&str, fn())] = &[
     ("line", hold::<super::line::Line>),
     ("symlink", hold::<super::symlink::Symlink>),
     ("apply", hold::<super::apply::Apply>),
+    ("scaffold", hold::<super::scaffold::Scaffold>),
 ];
 
 #[test]

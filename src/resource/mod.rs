@@ -17,6 +17,7 @@ mod laws;
 pub mod line;
 pub mod package;
 mod replace;
+pub mod scaffold;
 pub mod service;
 pub mod symlink;
 pub mod text;
@@ -29,6 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
+use crate::template::Scope;
 
 pub use common::{Common, Control, HealthCheck};
 pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Done, Kind, Providers, ResourceType, Step};
@@ -41,6 +43,7 @@ pub static TYPES: &[&dyn ResourceType] = &[
     &Kind::<service::Service>::NEW,
     &Kind::<exec::Exec>::NEW,
     &Kind::<archive::Archive>::NEW,
+    &Kind::<scaffold::Scaffold>::NEW,
     &Kind::<apply::Apply>::NEW,
     &Kind::<symlink::Symlink>::NEW,
     &Kind::<line::Line>::NEW,
@@ -175,6 +178,8 @@ pub trait Resource: Send + Sync + 'static {
     /// Properties whose templates are resolved when the resource runs, not when the manifest is read:
     /// they may use what earlier resources made.
     const DEFERRED: &'static [&'static str] = &[];
+    /// Free-form properties whose keys are templates too.
+    const TEMPLATED_KEYS: &'static [&'static str] = &[];
     /// False where the host can't tell afterwards whether it worked, so that `apply` itself must.
     const CONVERGES: bool = true;
     /// True where [`Resource::apply_all`] does better than one by one.
@@ -206,6 +211,9 @@ pub trait Resource: Send + Sync + 'static {
 
     /// The `ensure` that is asked for.
     fn ensure(properties: &Self::Properties) -> &str;
+
+    /// Gives the properties what templates may use, where the type renders files.
+    fn surround(_: &mut Self::Properties, _: &Scope) {}
 
     /// Properties with which [`Resource::observe`] shows all there is to know of a resource of this name, whatever it
     /// is; none where a name alone has no state.

@@ -3,17 +3,21 @@
 //! Pure: facts come from a function that is called at most once, files through a [`Reader`].
 //! A text is resolved once; what a value brings in is never evaluated. `scan` finds the
 //! expressions, `expr` runs them, `lookup` walks paths, `text` prints values, `remote` asks the bus, `jet` renders the
-//! other template language that manifests use, `validate` has conditions over one value. Neighbours:
-//! `data` resolves with a restricted [`Scope`], `manifest` and `engine` with a full one.
+//! other template language that manifests use, `validate` has conditions over one value. `tree` renders directories of
+//! files, in one of three languages: `jet`, `jinja` and `go`. Neighbours: `data` resolves with a restricted [`Scope`],
+//! `manifest` and `engine` with a full one.
 
 mod expr;
+mod go;
 mod jet;
+mod jinja;
 mod lex;
 mod lookup;
 mod remote;
 mod rewrite;
 mod scan;
 mod text;
+mod tree;
 mod validate;
 
 use std::borrow::Cow;
@@ -29,6 +33,7 @@ use self::expr::{Compiled, Function, Outcome};
 use self::rewrite::{Names, Root};
 use self::scan::Segment;
 pub use self::text::to_text;
+pub use self::tree::{Engine, FileError, Files, Made, Options, PARTIALS, render_tree};
 pub use self::validate::{validate, wanted};
 
 /// Reads the file that `readFile`, `template` and `jet` name: resolves the path, gives the text.
@@ -208,6 +213,12 @@ impl Scope {
         Self::of(Parts { vault: Some(vault), secrets, ..self.inner.parts.clone() })
     }
 
+    /// The same scope, with other data.
+    #[must_use]
+    pub fn with_data(&self, data: Value) -> Self {
+        Self::of(Parts { data: Arc::new(data), ..self.inner.parts.clone() })
+    }
+
     fn of(parts: Parts) -> Self {
         let inner = Arc::new_cyclic(|weak| Inner {
             environment: expr::environment(functions(weak)),
@@ -275,6 +286,21 @@ impl Scope {
                 pairs.collect::<Result<Map<_, _>, _>>().map(Value::Object)
             }
             plain => Ok(plain.clone()),
+        }
+    }
+
+    /// Like [`Scope::tree`], with the keys resolved too, as texts.
+    ///
+    /// # Errors
+    /// When a text or key can't be resolved.
+    pub fn tree_with_keys(&self, value: &Value) -> Result<Value, TemplateError> {
+        match value {
+            Value::Array(items) => items.iter().map(|item| self.tree_with_keys(item)).collect::<Result<_, _>>().map(Value::Array),
+            Value::Object(map) => {
+                let pairs = map.iter().map(|(key, item)| Ok((self.text(key)?.into_owned(), self.tree_with_keys(item)?)));
+                pairs.collect::<Result<Map<_, _>, _>>().map(Value::Object)
+            }
+            other => self.tree(other),
         }
     }
 

@@ -22,6 +22,7 @@ const GROUPS: &[&str] = &[
     "noop/",
     "order/",
     "pipe/",
+    "scaffold/",
     "templates/",
 ];
 

@@ -14,6 +14,8 @@ pub(super) trait Names {
     fn dot(&self) -> Option<String>;
     /// True when there is such a function.
     fn is_function(&self, name: &str) -> bool;
+    /// True where a name that nobody knows is a field of `.`.
+    fn open(&self) -> bool;
 }
 
 /// An expression in the other language.
@@ -271,7 +273,14 @@ impl<'a, 't> Reader<'a, 't> {
         if calls && (name == "isset" || self.names.is_function(name)) {
             return self.call(name, None);
         }
-        root(name).ok_or_else(|| format!("unknown name {name}"))
+        let called = self.sign() == Some("(");
+        root(name).or_else(|| self.field_of_dot(name).filter(|_| !called)).ok_or_else(|| format!("unknown name {name}"))
+    }
+
+    /// What a partial was given is known by its names.
+    fn field_of_dot(&self, name: &str) -> Option<Code> {
+        let dot = self.names.dot().filter(|_| self.names.open())?;
+        Some(member(Code::path(dot, "."), name))
     }
 
     /// A call, with what was piped into it; `_` among the arguments is where that goes.

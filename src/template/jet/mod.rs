@@ -18,16 +18,38 @@ use super::expr::Sight;
 use super::rewrite::Root;
 use super::{Inner, remote, text};
 
+pub(super) use self::translate::translate;
+
 /// What rendering may cost; a step of a loop over a list costs about ten.
-const FUEL: u64 = 5_000_000;
+pub(super) const FUEL: u64 = 5_000_000;
 
 /// The functions that look at the scope.
 const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "kvGet", "registrations", "secret"];
 
+/// True for the name of a function.
+pub(super) fn is_function(name: &str) -> bool {
+    SCOPED.contains(&name) || functions::TABLE.iter().any(|(known, _)| *known == name)
+}
+
 /// Renders a template; the error says what went wrong.
 pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), depth: usize) -> Result<String, String> {
-    let is_function = |name: &str| SCOPED.contains(&name) || functions::TABLE.iter().any(|(known, _)| *known == name);
-    let source = translate::translate(body, delimiters, &is_function)?;
+    let translated = translate(body, delimiters, &is_function, None).map_err(|wrong| {
+        let line = 1 + body.get(..wrong.at).unwrap_or_default().matches('\n').count();
+        format!("line {line}: {}", wrong.message)
+    })?;
+    let source = translated.code;
+    let environment = environment(scope, depth)?;
+    let root = |used: bool, root| if used { Item::from(Serde(scope.root(root))) } else { Item::UNDEFINED };
+    let context = context! {
+        facts => root(source.contains("facts"), Root::Facts),
+        data => root(source.contains("data"), Root::Data),
+        environ => root(source.contains("environ"), Root::Environ),
+    };
+    environment.render_str(&source, context).map_err(|error| why(&error))
+}
+
+/// What translated templates run in.
+pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Environment<'s>, String> {
     let mut environment = Environment::empty();
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
@@ -62,7 +84,18 @@ pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), d
         answer(functions::entries(&value(&item)?))
     });
     environment.add_function("has", |item: Item| !item.is_undefined() && !item.is_none());
-    for name in SCOPED {
+    add_scoped(&mut environment, scope, SCOPED, depth);
+    let environ = Arc::clone(scope);
+    // As in expressions: what the environment does not have is empty.
+    environment.add_function("environ_of", move |name: String| {
+        environ.root(Root::Environ).get(&name).and_then(Value::as_str).unwrap_or_default().to_owned()
+    });
+    Ok(environment)
+}
+
+/// Adds functions that look at the scope.
+pub(super) fn add_scoped(environment: &mut Environment<'_>, scope: &Arc<Inner>, names: &'static [&'static str], depth: usize) {
+    for name in names {
         let scope = Arc::clone(scope);
         environment.add_function(*name, move |args: Rest<Item>| {
             let args = values(&args)?;
@@ -72,22 +105,11 @@ pub(super) fn render(scope: &Arc<Inner>, body: &str, delimiters: (&str, &str), d
                 "kvGet" => scope.remote(name).and_then(|exchange| remote::value(exchange, &args)),
                 "registrations" => scope.remote(name).and_then(|exchange| remote::registrations(exchange, &args)),
                 "secret" => scope.secret(&args),
+                "jet" => scope.jet(&args, depth),
                 _ => scope.read_file(&args),
             })
         });
     }
-    let environ = Arc::clone(scope);
-    // As in expressions: what the environment does not have is empty.
-    environment.add_function("environ_of", move |name: String| {
-        environ.root(Root::Environ).get(&name).and_then(Value::as_str).unwrap_or_default().to_owned()
-    });
-    let root = |used: bool, root| if used { Item::from(Serde(scope.root(root))) } else { Item::UNDEFINED };
-    let context = context! {
-        facts => root(source.contains("facts"), Root::Facts),
-        data => root(source.contains("data"), Root::Data),
-        environ => root(source.contains("environ"), Root::Environ),
-    };
-    environment.render_str(&source, context).map_err(|error| why(&error))
 }
 
 fn value(item: &Item) -> Result<Value, Error> {
@@ -102,12 +124,12 @@ fn answer(result: Result<Value, String>) -> Result<Item, Error> {
     result.map(|value| Item::from(Serde(value))).map_err(failure)
 }
 
-fn failure(message: String) -> Error {
+pub(super) fn failure(message: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
 /// The error without the places in what it was put into.
-fn why(error: &Error) -> String {
+pub(super) fn why(error: &Error) -> String {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.kind() {
         ErrorKind::OutOfFuel => "the template does not end".to_owned(),

@@ -12,21 +12,42 @@ const UNSUPPORTED: &[&str] = &["include", "includeIfExists", "block", "yield", "
 /// The namespace that holds the variables: in minijinja a plain variable set in a loop ends with it.
 const VARIABLES: &str = "variables";
 
-/// Puts a template into minijinja's language. The error begins with the line.
-pub(super) fn translate(body: &str, delimiters: (&str, &str), is_function: &dyn Fn(&str) -> bool) -> Result<String, String> {
+/// A template that can't be translated.
+pub(in super::super) struct Wrong {
+    /// Where, in bytes.
+    pub(in super::super) at: usize,
+    pub(in super::super) message: String,
+}
+
+/// A template in minijinja's language.
+pub(in super::super) struct Translated {
+    pub(in super::super) code: String,
+    /// Where each action begins in the code, and where it began before; in bytes, in order.
+    pub(in super::super) places: Vec<(usize, usize)>,
+}
+
+/// Puts a template into minijinja's language. `dot` is what `.` is at the top; when none, everything there is.
+pub(in super::super) fn translate(
+    body: &str,
+    delimiters: (&str, &str),
+    is_function: &dyn Fn(&str) -> bool,
+    dot: Option<&str>,
+) -> Result<Translated, Wrong> {
     let (left, right) = delimiters;
+    let wrong = |at: usize, message: String| Wrong { at, message };
     if left.is_empty() || right.is_empty() {
-        return Err("jet delimiters must not be empty".to_owned());
+        return Err(wrong(0, "jet delimiters must not be empty".to_owned()));
     }
     let mut translator = Translator {
         is_function,
         out: format!("{{% set {VARIABLES} = namespace() %}}"),
-        blocks: vec![Block { kind: Statement::Top, variables: HashMap::new(), dot: None }],
+        blocks: vec![Block { kind: Statement::Top, variables: HashMap::new(), dot: dot.map(str::to_owned) }],
+        open_names: dot.is_some(),
         made: 0,
     };
+    let mut places = Vec::new();
     let mut rest = body;
     let mut trim = false;
-    let line = |rest: &str| 1 + body.get(..body.len() - rest.len()).unwrap_or_default().matches('\n').count();
     loop {
         let (comment, action) = (rest.find("{*"), rest.find(left));
         let next = comment.into_iter().chain(action).min();
@@ -36,18 +57,17 @@ pub(super) fn translate(body: &str, delimiters: (&str, &str), is_function: &dyn 
             break;
         };
         rest = rest.get(next..).unwrap_or_default();
-        let here = line(rest);
-        let at_line = |message: String| format!("line {here}: {message}");
+        let here = body.len() - rest.len();
         let text = if trim { text.trim_start() } else { text };
         if action != Some(next) {
             translator.text(text);
-            let end = rest.find("*}").ok_or_else(|| at_line("the comment does not end".to_owned()))?;
+            let end = rest.find("*}").ok_or_else(|| wrong(here, "the comment does not end".to_owned()))?;
             rest = rest.get(end + 2..).unwrap_or_default();
             trim = false;
             continue;
         }
         let inside = rest.get(left.len()..).unwrap_or_default();
-        let end = end_of(inside, right).ok_or_else(|| at_line(format!("{left} without {right}")))?;
+        let end = end_of(inside, right).ok_or_else(|| wrong(here, format!("{left} without {right}")))?;
         rest = inside.get(end + right.len()..).unwrap_or_default();
         let mut action = inside.get(..end).unwrap_or_default();
         let trims = |part: Option<&str>| part.filter(|part| part.is_empty() || part.starts_with(char::is_whitespace)).is_some();
@@ -61,12 +81,13 @@ pub(super) fn translate(body: &str, delimiters: (&str, &str), is_function: &dyn 
         if trim {
             action = action.get(..action.len() - 1).unwrap_or_default();
         }
-        translator.action(action).map_err(at_line)?;
+        places.push((translator.out.len(), here));
+        translator.action(action).map_err(|message| wrong(here, message))?;
     }
     match translator.blocks.last() {
-        Some(Block { kind: Statement::If, .. }) => Err(format!("line {}: if without end", line(rest))),
-        Some(Block { kind: Statement::Range, .. }) => Err(format!("line {}: range without end", line(rest))),
-        _ => Ok(translator.out),
+        Some(Block { kind: Statement::If, .. }) => Err(wrong(body.len(), "if without end".to_owned())),
+        Some(Block { kind: Statement::Range, .. }) => Err(wrong(body.len(), "range without end".to_owned())),
+        _ => Ok(Translated { code: translator.out, places }),
     }
 }
 
@@ -94,6 +115,8 @@ struct Translator<'a> {
     is_function: &'a dyn Fn(&str) -> bool,
     out: String,
     blocks: Vec<Block>,
+    /// Names that nobody knows are fields of `.`.
+    open_names: bool,
     /// How many names were made.
     made: usize,
 }
@@ -109,6 +132,10 @@ impl Names for Translator<'_> {
 
     fn is_function(&self, name: &str) -> bool {
         (self.is_function)(name)
+    }
+
+    fn open(&self) -> bool {
+        self.open_names
     }
 }
 

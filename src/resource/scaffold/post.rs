@@ -1,0 +1,215 @@
+//! Commands on rendered files, by patterns of names.
+//!
+//! They run on a copy in a private directory, never in the target: what they leave is compared and
+//! put in place like any rendered file. Only files that differ from what is there go through them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::host::{Command, Host, WriteSpec, fs};
+
+use super::{Content, Invalid, ResourceError, text};
+
+/// How long a command may take.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// What stands for the path of the file.
+const PLACE: &str = "{}";
+/// How much of a failed command's output its error shows, from the end.
+const TAIL: usize = 400;
+/// The largest file that a command may leave, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+
+/// The property `post`.
+type Posts = [BTreeMap<String, String>];
+
+fn pairs(posts: &Posts) -> impl Iterator<Item = (&String, &String)> {
+    posts.iter().flatten()
+}
+
+/// Whether patterns and commands can be read.
+pub(super) fn check(posts: &Posts) -> Result<(), Invalid> {
+    for (pattern, line) in pairs(posts) {
+        if pattern.is_empty() {
+            return Err(Invalid::new("post", "post keys cannot be empty"));
+        }
+        if line.trim().is_empty() {
+            return Err(Invalid::new("post", format!("post value for key \"{pattern}\" cannot be empty")));
+        }
+        if matches(pattern, "").is_none() {
+            return Err(Invalid::new("post", format!("post key \"{pattern}\" is no pattern: a [ or \\ has no end")));
+        }
+        match text::words(line) {
+            Ok(words) if words.is_empty() => {
+                return Err(Invalid::new("post", format!("post value for key \"{pattern}\" cannot be empty")));
+            }
+            Ok(_) => {}
+            Err(error) => return Err(Invalid::new("post", format!("invalid post command \"{line}\": {error}"))),
+        }
+    }
+    Ok(())
+}
+
+/// The commands for a file, in order.
+fn commands<'a>(posts: &'a Posts, path: &'a str) -> impl Iterator<Item = &'a str> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    pairs(posts).filter(move |(pattern, _)| matches(pattern, name) == Some(true)).map(|(_, line)| line.as_str())
+}
+
+/// True when a command is for this file.
+pub(super) fn concerns(posts: &Posts, path: &str) -> bool {
+    commands(posts, path).next().is_some()
+}
+
+/// Runs the commands for a file on a copy: what they leave.
+pub(super) fn run(posts: &Posts, path: &str, content: &Content, host: &Host) -> Result<Content, ResourceError> {
+    let state = |message: String| ResourceError::State(format!("failed to post process {path}: {message}"));
+    let directory = fs::private_directory()?;
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let copy = directory.path().join(name);
+    fs::write_atomic(&copy, &mut content.bytes.as_slice(), WriteSpec { uid: None, gid: None, mode: content.mode })?;
+    let shown = copy.display().to_string();
+    for line in commands(posts, path) {
+        let mut words = text::words(line).map_err(|error| state(error.to_string()))?.into_iter();
+        let program = words.next().unwrap_or_default();
+        let mut args: Vec<String> = words.collect();
+        if args.iter().any(|arg| arg.contains(PLACE)) {
+            args = args.into_iter().map(|arg| arg.replace(PLACE, &shown)).collect();
+        } else {
+            args.push(shown.clone());
+        }
+        let mut command = Command::new(program, args);
+        command.cwd = Some(directory.path().to_owned());
+        command.timeout = Some(TIMEOUT);
+        let output = host.run(&command).map_err(|error| state(crate::diag::chain(&error)))?;
+        if output.code != 0 {
+            let said = if output.stderr.is_empty() { output.stdout } else { output.stderr };
+            let said = String::from_utf8_lossy(&said).trim().to_owned();
+            let tail: String = said.chars().skip(said.chars().count().saturating_sub(TAIL)).collect();
+            return Err(state(format!("\"{line}\" ended with exit code {}: {tail:?}", output.code)));
+        }
+    }
+    let mode = fs::look(&copy, false)?.map_or(content.mode, |look| look.mode & 0o777);
+    let bytes = fs::read_regular(&copy, MAX_FILE).map_err(|error| state(crate::diag::chain(&error)))?;
+    Ok(Content::of(bytes, mode))
+}
+
+/// Whether a name matches a pattern of `*`, `?`, `[a-z]`, `[^a-z]` and `\` before what is meant as it is; nothing when
+/// it is no pattern. The rules are those of Go's `filepath.Match`.
+fn matches(pattern: &str, name: &str) -> Option<bool> {
+    let parts = parts(pattern)?;
+    let name: Vec<char> = name.chars().collect();
+    // The places in the name up to which the parts so far may reach.
+    let mut reached = vec![false; name.len() + 1];
+    *reached.first_mut()? = true;
+    for part in &parts {
+        let mut next = vec![false; name.len() + 1];
+        let mut any = false;
+        for (at, was) in reached.iter().copied().enumerate() {
+            any |= was;
+            if let Part::Any = part {
+                if let Some(place) = next.get_mut(at) {
+                    *place = any;
+                }
+            } else if was
+                && name.get(at).is_some_and(|c| part.takes(*c))
+                && let Some(place) = next.get_mut(at + 1)
+            {
+                *place = true;
+            }
+        }
+        reached = next;
+    }
+    reached.last().copied()
+}
+
+/// A part of a pattern.
+enum Part {
+    /// `*`
+    Any,
+    /// `?`
+    One,
+    Is(char),
+    /// Ranges, and whether they are what is not meant.
+    In(Vec<(char, char)>, bool),
+}
+
+impl Part {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Self::Any | Self::One => true,
+            Self::Is(one) => *one == c,
+            Self::In(ranges, not) => ranges.iter().any(|(from, to)| (*from..=*to).contains(&c)) != *not,
+        }
+    }
+}
+
+fn parts(pattern: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut letters = pattern.chars().peekable();
+    while let Some(c) = letters.next() {
+        parts.push(match c {
+            '*' => Part::Any,
+            '?' => Part::One,
+            '\\' => Part::Is(letters.next()?),
+            '[' => {
+                let not = letters.next_if_eq(&'^').is_some();
+                let mut ranges = Vec::new();
+                loop {
+                    let mut one = || match letters.next()? {
+                        ']' | '-' => None,
+                        '\\' => letters.next(),
+                        c => Some(c),
+                    };
+                    let from = one()?;
+                    let to = if letters.next_if_eq(&'-').is_some() {
+                        match letters.next()? {
+                            ']' | '-' => return None,
+                            '\\' => letters.next()?,
+                            c => c,
+                        }
+                    } else {
+                        from
+                    };
+                    ranges.push((from, to));
+                    if letters.next_if_eq(&']').is_some() {
+                        break;
+                    }
+                }
+                Part::In(ranges, not)
+            }
+            c => Part::Is(c),
+        });
+    }
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_filepath_match() {
+        for (pattern, name, expected) in [
+            ("*.sh", "a.sh", Some(true)),
+            ("*.sh", "a.sh.bak", Some(false)),
+            ("*", "", Some(true)),
+            ("a*b*c", "aXbYbZc", Some(true)),
+            ("a?c", "abc", Some(true)),
+            ("a?c", "ac", Some(false)),
+            ("[a-c]x", "bx", Some(true)),
+            ("[^a-c]x", "bx", Some(false)),
+            ("[^a-c]x", "dx", Some(true)),
+            ("[abz]", "z", Some(true)),
+            ("\\*", "*", Some(true)),
+            ("\\*", "a", Some(false)),
+            ("[\\]]", "]", Some(true)),
+            ("é?", "éü", Some(true)),
+            ("[a", "a", None),
+            ("[]a]", "]", None),
+            ("[-]", "-", None),
+            ("a\\", "a", None),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading the templates of a scaffold, and rendering them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::host::{Host, fs};
+use crate::template::{self, Files, Options, render_tree};
+
+use super::{Content, Engine, Properties, Rendered, ResourceError};
+
+/// The largest template, in bytes.
+const MAX_FILE: u64 = 16 << 20;
+/// How large all templates may be together, in bytes.
+const MAX_ALL: u64 = 128 << 20;
+/// How many files and directories a source or a target may have.
+pub(super) const MAX_ENTRIES: usize = 100_000;
+/// The mode of files that `write` makes.
+const MODE: u32 = 0o644;
+
+/// A directory of templates.
+#[derive(Default)]
+struct Source {
+    directories: Vec<String>,
+    templates: Files,
+    /// Files that are no text, which are copied.
+    copies: BTreeMap<String, Vec<u8>>,
+    /// Permission bits of all files.
+    modes: BTreeMap<String, u32>,
+    size: u64,
+}
+
+fn state(message: String) -> ResourceError {
+    ResourceError::State(message)
+}
+
+/// Whether the source is a directory.
+pub(super) fn check_directory(source: &Path) -> Result<(), ResourceError> {
+    let shown = source.display();
+    match fs::look(source, false)? {
+        Some(look) if look.kind == fs::Kind::Directory => Ok(()),
+        Some(_) => Err(state(format!("cannot read source directory: {shown} is not a directory"))),
+        None => {
+            Err(state(format!("cannot read source directory: {shown}: no such directory; it must be on this host, not a URL")))
+        }
+    }
+}
+
+/// Whether what is rendered stays apart from the templates: it would be rendered again, or purged.
+pub(super) fn check_apart(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+    let (source, target) = (p.source(host), p.target());
+    if target.starts_with(&source) {
+        return Err(state(format!("the target is in the source directory {}, and would become a template", source.display())));
+    }
+    if p.purge && source.starts_with(target) {
+        return Err(state(format!("the source directory {} is in the target, and would be purged", source.display())));
+    }
+    Ok(())
+}
+
+/// Renders all templates.
+pub(super) fn render(p: &Properties, host: &Host) -> Result<Rendered, ResourceError> {
+    let root = p.source(host);
+    check_directory(&root)?;
+    let mut source = Source::default();
+    source.read(&root, "", host)?;
+    let by_name = if source.modes.keys().any(|file| file.ends_with(".j2")) { Engine::Jinja } else { Engine::Jet };
+    let engine = p.engine.unwrap_or(by_name);
+    let over = host.clone();
+    let options = Options {
+        engine: template::Engine::from(engine),
+        left: p.left_delimiter.clone(),
+        right: p.right_delimiter.clone(),
+        skip_empty: p.skip_empty,
+        now: host.now().to_zoned(jiff::tz::TimeZone::system()),
+        is_over: Arc::new(move || over.is_over()),
+    };
+    let made = render_tree(&p.scope(), source.templates, options).map_err(|error| state(format!("template {error}")))?;
+    let mut files: BTreeMap<String, Content> = BTreeMap::new();
+    for (path, copy) in source.copies {
+        let mode = source.modes.get(&path).copied().unwrap_or(MODE);
+        files.insert(path, Content::of(copy, mode));
+    }
+    for (path, made) in made {
+        let mode = made.template.and_then(|template| source.modes.get(&template).copied()).unwrap_or(MODE);
+        files.insert(path, Content::of(made.text.into_bytes(), mode));
+    }
+    check_paths(&files)?;
+    Ok(Rendered { engine, directories: source.directories, files })
+}
+
+impl Content {
+    pub(super) fn of(bytes: Vec<u8>, mode: u32) -> Self {
+        Self { sha256: fs::sha256(&bytes), bytes, mode }
+    }
+}
+
+impl Source {
+    /// Reads what is below a directory, whose path below the root is `prefix`. Links are not followed.
+    fn read(&mut self, directory: &Path, prefix: &str, host: &Host) -> Result<(), ResourceError> {
+        for path in fs::list(directory)? {
+            let shown = path.display();
+            if host.is_over() {
+                return Err(state("the run is over".to_owned()));
+            }
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                return Err(state(format!("invalid file in source: the name of {shown} is not UTF-8")));
+            };
+            let below = format!("{prefix}{name}");
+            let look = if fs::is_symlink(&path) { None } else { fs::look(&path, false)? };
+            match look {
+                Some(look) if look.kind == fs::Kind::Directory => {
+                    self.directories.push(below.clone());
+                    self.read(&path, &format!("{below}/"), host)?;
+                }
+                Some(look) if look.kind == fs::Kind::File => self.keep(&path, below, look.mode & 0o777)?,
+                _ => {
+                    let message = format!("invalid file in source: {shown} is neither a file nor a directory");
+                    return Err(state(format!("{message}; links are not followed: put the file itself there")));
+                }
+            }
+            if self.modes.len() + self.directories.len() > MAX_ENTRIES {
+                return Err(state(format!("the source has more than {MAX_ENTRIES} files and directories")));
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, path: &Path, below: String, mode: u32) -> Result<(), ResourceError> {
+        let bytes = fs::read_regular(path, MAX_FILE)?;
+        self.size += bytes.len() as u64;
+        if self.size > MAX_ALL {
+            return Err(state(format!("the files of the source are larger than {MAX_ALL} bytes together")));
+        }
+        self.modes.insert(below.clone(), mode);
+        match String::from_utf8(bytes) {
+            Ok(text) => drop(self.templates.insert(below, text)),
+            Err(bytes) if !below.split('/').any(|part| part == template::PARTIALS) => {
+                self.copies.insert(below, bytes.into_bytes());
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether no file stands where another one needs a directory.
+fn check_paths(files: &BTreeMap<String, Content>) -> Result<(), ResourceError> {
+    for path in files.keys() {
+        let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at)).find(|above| files.contains_key(*above));
+        if let Some(above) = above {
+            return Err(state(format!("the templates make both a file {above} and a file {path} below it")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Sprig: texts by their words and letters.
+
+use super::super::item::Item;
+use super::{Function, function, one, size, string, three, two};
+
+pub(super) static TABLE: &[Function] = &[
+    function("title", 1, 1, |c, args| {
+        let text = string(c, one(args)?)?;
+        Ok(Item::text(by_word(
+            &text,
+            |c, first, out| if first { out.extend(c.to_uppercase()) } else { out.extend(c.to_lowercase()) },
+        )))
+    }),
+    function("untitle", 1, 1, |c, args| {
+        let text = string(c, one(args)?)?;
+        Ok(Item::text(by_word(&text, |c, first, out| if first { out.extend(c.to_lowercase()) } else { out.push(c) })))
+    }),
+    function("swapcase", 1, 1, |c, args| {
+        let swap = |c: char| if c.is_uppercase() { c.to_lowercase().collect::<String>() } else { c.to_uppercase().collect() };
+        Ok(Item::text(string(c, one(args)?)?.chars().map(swap).collect::<String>()))
+    }),
+    function("initials", 1, 1, |c, args| {
+        let text = string(c, one(args)?)?;
+        Ok(Item::text(text.split_whitespace().filter_map(|word| word.chars().next()).collect::<String>()))
+    }),
+    function("snakecase", 1, 1, |c, args| Ok(Item::text(words(&string(c, one(args)?)?).join("_")))),
+    function("kebabcase", 1, 1, |c, args| Ok(Item::text(words(&string(c, one(args)?)?).join("-")))),
+    function("camelcase", 1, 1, |c, args| {
+        let text = string(c, one(args)?)?;
+        let capital = |word: &str| {
+            let mut letters = word.chars();
+            letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect::<String>()
+        };
+        Ok(Item::text(text.split(['_', '-', ' ']).map(capital).collect::<String>()))
+    }),
+    function("wrap", 2, 2, |c, args| {
+        let (width, text) = two(args)?;
+        Ok(Item::text(wrapped(&string(c, text)?, size(width)?.max(1), "\n", false)))
+    }),
+    function("wrapWith", 3, 3, |c, args| {
+        let (width, separator, text) = three(args)?;
+        let (separator, text) = (string(c, separator)?, string(c, text)?);
+        c.afford(text.len().saturating_mul(1 + separator.len()))?;
+        Ok(Item::text(wrapped(&text, size(width)?.max(1), &separator, true)))
+    }),
+];
+
+/// Goes through a text with, for each character, whether a word begins there.
+fn by_word(text: &str, put: fn(char, bool, &mut String)) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        put(c, !inside, &mut out);
+        inside = c.is_alphanumeric() || c == '\'';
+    }
+    out
+}
+
+/// The words of a name, in lower case: `FirstName`, `first-name` and `first_name` have two.
+fn words(text: &str) -> Vec<String> {
+    let letters: Vec<char> = text.chars().collect();
+    let mut words = vec![String::new()];
+    let mut previous = ' ';
+    for (at, c) in letters.iter().copied().enumerate() {
+        let follows_lower = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+        let begins = (c.is_uppercase() && (previous.is_lowercase() || previous.is_numeric()))
+            || (c.is_uppercase() && previous.is_uppercase() && follows_lower)
+            || (c.is_numeric() && previous.is_alphabetic());
+        let separates = matches!(c, '_' | '-' | '.') || c.is_whitespace();
+        if (begins || separates) && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if !separates && let Some(word) = words.last_mut() {
+            word.extend(c.to_lowercase());
+        }
+        previous = c;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The text in lines of at most `width` characters, broken at spaces; within words only where they are `cut`.
+fn wrapped(text: &str, width: usize, separator: &str, cut: bool) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    let part = |from: usize, to: usize| letters.get(from..to).unwrap_or_default().iter().collect::<String>();
+    let space_in = |from: usize, to: usize| letters.get(from..to).and_then(|part| part.iter().rposition(|c| *c == ' '));
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while letters.len() - at > width {
+        if letters.get(at) == Some(&' ') {
+            at += 1;
+        } else if let Some(space) = space_in(at, at + width + 1) {
+            lines.push(part(at, at + space));
+            at += space + 1;
+        } else if cut {
+            lines.push(part(at, at + width));
+            at += width;
+        } else {
+            let space = letters.get(at + width..).and_then(|rest| rest.iter().position(|c| *c == ' '));
+            let Some(space) = space else { break };
+            lines.push(part(at, at + width + space));
+            at += width + space + 1;
+        }
+    }
+    lines.push(part(at, letters.len()));
+    lines.join(separator)
+}

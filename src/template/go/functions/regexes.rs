@@ -1,0 +1,69 @@
+//! Sprig: regular expressions, which take time in proportion to the text.
+
+use regex::{NoExpand, Regex};
+
+use super::super::Context;
+use super::super::item::Item;
+use super::{Function, function, int, one, string, strings, three};
+
+pub(super) static TABLE: &[Function] = &[
+    function("regexMatch", 2, 2, matches),
+    function("mustRegexMatch", 2, 2, matches),
+    function("regexFind", 2, 2, find),
+    function("mustRegexFind", 2, 2, find),
+    function("regexFindAll", 3, 3, find_all),
+    function("mustRegexFindAll", 3, 3, find_all),
+    function("regexReplaceAll", 3, 3, replace),
+    function("mustRegexReplaceAll", 3, 3, replace),
+    function("regexReplaceAllLiteral", 3, 3, replace_literal),
+    function("mustRegexReplaceAllLiteral", 3, 3, replace_literal),
+    function("regexSplit", 3, 3, split),
+    function("mustRegexSplit", 3, 3, split),
+    function("regexQuoteMeta", 1, 1, |c, args| Ok(Item::text(regex::escape(&string(c, one(args)?)?)))),
+];
+
+fn compiled(context: &Context<'_>, pattern: &str, text: &str) -> Result<Regex, String> {
+    context.afford(text.len().saturating_add(pattern.len()))?;
+    context.regex(pattern)
+}
+
+fn matches(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+    let [pattern, text] = strings(context, args)?;
+    Ok(Item::Bool(compiled(context, &pattern, &text)?.is_match(&text)))
+}
+
+fn find(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+    let [pattern, text] = strings(context, args)?;
+    Ok(Item::text(compiled(context, &pattern, &text)?.find(&text).map_or("", |found| found.as_str())))
+}
+
+/// How many are wanted; a number below zero means all.
+fn limit(item: &Item) -> usize {
+    usize::try_from(int(item)).unwrap_or(usize::MAX)
+}
+
+fn find_all(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+    let (pattern, text, most) = three(args)?;
+    let (pattern, text) = (string(context, pattern)?, string(context, text)?);
+    let pattern = compiled(context, &pattern, &text)?;
+    Item::texts(pattern.find_iter(&text).take(limit(most)).map(|found| found.as_str()))
+}
+
+fn replace(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+    let [pattern, text, by] = strings(context, args)?;
+    context.afford(by.len().saturating_mul(1 + text.len()) / 16)?;
+    Ok(Item::text(compiled(context, &pattern, &text)?.replace_all(&text, by.as_ref())))
+}
+
+fn replace_literal(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+    let [pattern, text, by] = strings(context, args)?;
+    context.afford(by.len().saturating_mul(1 + text.len()) / 16)?;
+    Ok(Item::text(compiled(context, &pattern, &text)?.replace_all(&text, NoExpand(&by))))
+}
+
+fn split(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
+    let (pattern, text, most) = three(args)?;
+    let (pattern, text) = (string(context, pattern)?, string(context, text)?);
+    let pattern = compiled(context, &pattern, &text)?;
+    Item::texts(pattern.splitn(&text, limit(most)))
+}

@@ -1,0 +1,383 @@
+//! The values of Go templates.
+//!
+//! Lists never change; maps do, through `set`, and all who hold one see it, as in Go. A map can't
+//! come to hold itself, and nesting is limited, so that walking a value ends.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use jiff::Zoned;
+use serde_json::{Map, Number, Value};
+
+use super::super::text::float_text;
+
+/// The deepest nesting of lists and maps.
+pub(super) const MAX_DEPTH: usize = 100;
+
+/// The pairs of a map, in the order of their keys.
+pub(super) type Pairs = BTreeMap<Rc<str>, Item>;
+
+/// A value.
+#[derive(Debug, Clone)]
+pub(super) enum Item {
+    Nil,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Rc<str>),
+    List(Rc<List>),
+    Map(Rc<Dict>),
+    Time(Rc<Zoned>),
+}
+
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) items: Vec<Item>,
+    depth: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Dict {
+    pairs: RefCell<Pairs>,
+    depth: usize,
+    nature: Nature,
+}
+
+/// What a map is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nature {
+    /// Made by a template, which may change it.
+    Made,
+    /// From outside: it does not change.
+    Given,
+    /// The environment: what it does not have is the empty text.
+    Environ,
+}
+
+/// Counts what a template costs.
+pub(super) trait Fuel {
+    /// Takes so many steps.
+    ///
+    /// # Errors
+    /// When there are not so many left.
+    fn tick(&self, steps: usize) -> Result<(), String>;
+}
+
+fn too_deep() -> String {
+    format!("lists and maps are nested more than {MAX_DEPTH} deep")
+}
+
+fn deeper<'a>(items: impl Iterator<Item = &'a Item>) -> Result<usize, String> {
+    let depth = 1 + items.map(Item::depth).max().unwrap_or(0);
+    if depth > MAX_DEPTH { Err(too_deep()) } else { Ok(depth) }
+}
+
+impl Dict {
+    /// The value of a key; nothing for one that is not there.
+    pub(super) fn get(&self, key: &str) -> Option<Item> {
+        let found = self.pairs.borrow().get(key).cloned();
+        found.or_else(|| (self.nature == Nature::Environ).then(|| Item::text("")))
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.pairs.borrow().contains_key(key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pairs.borrow().len()
+    }
+
+    /// A copy of the pairs.
+    pub(super) fn pairs(&self) -> Pairs {
+        self.pairs.borrow().clone()
+    }
+
+    /// Sets a key, or removes it.
+    pub(super) fn put(self: &Rc<Self>, key: &str, value: Option<Item>, fuel: &dyn Fuel) -> Result<(), String> {
+        if self.nature != Nature::Made {
+            return Err("facts, data and environ can't be changed; change a copy: $copy := deepCopy .data".to_owned());
+        }
+        match value {
+            Some(value) => {
+                value.check_below(self, 1, fuel)?;
+                self.pairs.borrow_mut().insert(Rc::from(key), value);
+            }
+            None => {
+                self.pairs.borrow_mut().remove(key);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Item {
+    pub(super) fn text(text: impl AsRef<str>) -> Self {
+        Self::Text(Rc::from(text.as_ref()))
+    }
+
+    pub(super) fn list(items: Vec<Self>) -> Result<Self, String> {
+        let depth = deeper(items.iter())?;
+        Ok(Self::List(Rc::new(List { items, depth })))
+    }
+
+    /// A list of texts.
+    pub(super) fn texts<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Result<Self, String> {
+        Self::list(texts.into_iter().map(Self::text).collect())
+    }
+
+    pub(super) fn map(pairs: Pairs) -> Result<Self, String> {
+        Self::map_of(pairs, Nature::Made)
+    }
+
+    pub(super) fn map_of(pairs: Pairs, nature: Nature) -> Result<Self, String> {
+        let depth = deeper(pairs.values())?;
+        Ok(Self::Map(Rc::new(Dict { pairs: RefCell::new(pairs), depth, nature })))
+    }
+
+    fn depth(&self) -> usize {
+        match self {
+            Self::List(list) => list.depth,
+            Self::Map(map) => map.depth,
+            _ => 0,
+        }
+    }
+
+    /// Whether a value may be put below `above`: it neither holds it nor is nested too deep.
+    fn check_below(&self, above: &Rc<Dict>, depth: usize, fuel: &dyn Fuel) -> Result<(), String> {
+        fuel.tick(1)?;
+        if depth > MAX_DEPTH {
+            return Err(too_deep());
+        }
+        match self {
+            Self::List(list) => list.items.iter().try_for_each(|item| item.check_below(above, depth + 1, fuel)),
+            Self::Map(map) if Rc::ptr_eq(map, above) => Err("a map can't hold itself".to_owned()),
+            Self::Map(map) => map.pairs.borrow().values().try_for_each(|item| item.check_below(above, depth + 1, fuel)),
+            _ => Ok(()),
+        }
+    }
+
+    /// True for everything but nothing: false, 0, no text, an empty list or map.
+    pub(super) fn truth(&self) -> bool {
+        match self {
+            Self::Nil => false,
+            Self::Bool(value) => *value,
+            Self::Int(value) => *value != 0,
+            Self::Float(value) => *value != 0.0,
+            Self::Text(text) => !text.is_empty(),
+            Self::List(list) => !list.items.is_empty(),
+            Self::Map(map) => map.len() > 0,
+            Self::Time(_) => true,
+        }
+    }
+
+    /// The type, as Go names it.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Nil => "<nil>",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float64",
+            Self::Text(_) => "string",
+            Self::List(_) => "[]interface {}",
+            Self::Map(_) => "map[string]interface {}",
+            Self::Time(_) => "time.Time",
+        }
+    }
+
+    /// The kind, as Go names it.
+    pub(super) fn kind_name(&self) -> &'static str {
+        match self {
+            Self::Nil => "invalid",
+            Self::List(_) => "slice",
+            Self::Map(_) => "map",
+            Self::Time(_) => "struct",
+            other => other.type_name(),
+        }
+    }
+
+    /// As Go prints it with `%v`.
+    pub(super) fn show(&self, fuel: &dyn Fuel) -> Result<Rc<str>, String> {
+        if let Self::Text(text) = self {
+            return Ok(Rc::clone(text));
+        }
+        let mut out = String::new();
+        self.push(&mut out, fuel)?;
+        Ok(Rc::from(out))
+    }
+
+    /// The same, behind `out`.
+    pub(super) fn push(&self, out: &mut String, fuel: &dyn Fuel) -> Result<(), String> {
+        fuel.tick(1)?;
+        match self {
+            Self::Nil => out.push_str("<nil>"),
+            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+            Self::Int(value) => out.push_str(&value.to_string()),
+            Self::Float(value) => out.push_str(&float_text(*value)),
+            Self::Text(text) => {
+                fuel.tick(text.len() / 16)?;
+                out.push_str(text);
+            }
+            Self::Time(time) => out.push_str(&time.strftime("%Y-%m-%d %H:%M:%S.%N %z %Z").to_string()),
+            Self::List(list) => {
+                out.push('[');
+                for (index, item) in list.items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(' ');
+                    }
+                    item.push(out, fuel)?;
+                }
+                out.push(']');
+            }
+            Self::Map(map) => {
+                out.push_str("map[");
+                for (index, (key, item)) in map.pairs.borrow().iter().enumerate() {
+                    if index > 0 {
+                        out.push(' ');
+                    }
+                    out.push_str(key);
+                    out.push(':');
+                    item.push(out, fuel)?;
+                }
+                out.push(']');
+            }
+        }
+        Ok(())
+    }
+
+    /// From plain data; maps are of this nature.
+    pub(super) fn of(value: &Value, nature: Nature) -> Result<Self, String> {
+        Ok(match value {
+            Value::Null => Self::Nil,
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Number(number) => match number.as_i64() {
+                Some(whole) => Self::Int(whole),
+                None => Self::Float(number.as_f64().unwrap_or_default()),
+            },
+            Value::String(text) => Self::text(text),
+            Value::Array(items) => Self::list(items.iter().map(|item| Self::of(item, nature)).collect::<Result<_, _>>()?)?,
+            Value::Object(map) => {
+                let pairs = map.iter().map(|(key, item)| Ok((Rc::from(key.as_str()), Self::of(item, nature)?)));
+                Self::map_of(pairs.collect::<Result<_, String>>()?, nature)?
+            }
+        })
+    }
+
+    /// As plain data.
+    pub(super) fn plain(&self, fuel: &dyn Fuel) -> Result<Value, String> {
+        fuel.tick(1)?;
+        Ok(match self {
+            Self::Nil => Value::Null,
+            Self::Bool(value) => Value::Bool(*value),
+            Self::Int(value) => Value::from(*value),
+            // As Go writes JSON: a whole float has no point.
+            Self::Float(value) => {
+                whole(*value).map_or_else(|| Number::from_f64(*value).map_or(Value::Null, Value::Number), Value::from)
+            }
+            Self::Text(text) => {
+                fuel.tick(text.len() / 16)?;
+                Value::from(text.as_ref())
+            }
+            Self::Time(time) => Value::from(time.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()),
+            Self::List(list) => Value::Array(list.items.iter().map(|item| item.plain(fuel)).collect::<Result<_, _>>()?),
+            Self::Map(map) => {
+                let pairs = map.pairs.borrow();
+                let pairs = pairs.iter().map(|(key, item)| Ok((key.to_string(), item.plain(fuel)?)));
+                Value::Object(pairs.collect::<Result<Map<_, _>, String>>()?)
+            }
+        })
+    }
+
+    /// A copy of everything, which a template may change.
+    pub(super) fn deep_copy(&self, fuel: &dyn Fuel) -> Result<Self, String> {
+        fuel.tick(1)?;
+        match self {
+            Self::List(list) => Self::list(list.items.iter().map(|item| item.deep_copy(fuel)).collect::<Result<_, _>>()?),
+            Self::Map(map) => {
+                let pairs = map.pairs.borrow();
+                let pairs = pairs.iter().map(|(key, item)| Ok((Rc::clone(key), item.deep_copy(fuel)?)));
+                Self::map(pairs.collect::<Result<_, String>>()?)
+            }
+            other => Ok(other.clone()),
+        }
+    }
+
+    /// Whether two values are the same, all they hold included; numbers by what they are worth.
+    pub(super) fn same(&self, other: &Self, fuel: &dyn Fuel) -> Result<bool, String> {
+        fuel.tick(1)?;
+        Ok(match (self, other) {
+            (Self::Nil, Self::Nil) => true,
+            (Self::Bool(one), Self::Bool(two)) => one == two,
+            (Self::Text(one), Self::Text(two)) => one == two,
+            (Self::Time(one), Self::Time(two)) => one == two,
+            (Self::List(one), Self::List(two)) => {
+                if one.items.len() != two.items.len() {
+                    return Ok(false);
+                }
+                for (one, two) in one.items.iter().zip(&two.items) {
+                    if !one.same(two, fuel)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            (Self::Map(one), Self::Map(two)) => {
+                let (one, two) = (one.pairs.borrow(), two.pairs.borrow());
+                if one.len() != two.len() {
+                    return Ok(false);
+                }
+                for ((key, one), (other, two)) in one.iter().zip(two.iter()) {
+                    if key != other || !one.same(two, fuel)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            _ => match (self.number(), other.number()) {
+                (Some(one), Some(two)) => one.cmp(&two).is_eq(),
+                _ => false,
+            },
+        })
+    }
+
+    /// The value, where it is a number.
+    pub(super) fn number(&self) -> Option<Numeric> {
+        match self {
+            Self::Int(value) => Some(Numeric::Int(*value)),
+            Self::Float(value) => Some(Numeric::Float(*value)),
+            _ => None,
+        }
+    }
+}
+
+/// A float without a fraction as a whole number.
+pub(super) fn whole(value: f64) -> Option<i64> {
+    const LIMIT: f64 = 9_007_199_254_740_992.0;
+    let fits = value.fract() == 0.0 && value.abs() <= LIMIT;
+    fits.then(|| format!("{value:.0}").parse().ok()).flatten()
+}
+
+/// A number of either kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Numeric {
+    Int(i64),
+    Float(f64),
+}
+
+impl Numeric {
+    pub(super) fn float(self) -> f64 {
+        match self {
+            // Nearest is what is meant where a fraction is in play.
+            #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
+            Self::Int(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+
+    pub(super) fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        match (self, other) {
+            (Self::Int(one), Self::Int(two)) => one.cmp(two),
+            _ => self.float().total_cmp(&other.float()),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Go templates as text and actions; actions as words.
+
+/// White space that a trim marker takes away, and that stands between words.
+const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+
+/// A word of an action, with its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Token<'a> {
+    pub(super) word: Word<'a>,
+    /// In bytes from the beginning of the template.
+    pub(super) at: usize,
+    /// Where it ends.
+    pub(super) end: usize,
+    /// White space stands before it.
+    pub(super) spaced: bool,
+}
+
+/// What a word is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Word<'a> {
+    /// `.name`, without the point.
+    Field(&'a str),
+    /// `.` alone.
+    Dot,
+    /// `$name`, with the sign.
+    Variable(&'a str),
+    /// A keyword, a constant or a function.
+    Name(&'a str),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    /// `( ) | , := =`
+    Sign(&'static str),
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Action {
+        /// Where it begins, its delimiter included.
+        at: usize,
+        /// Where it ends, its delimiter included.
+        end: usize,
+        words: Vec<Token<'a>>,
+    },
+}
+
+/// Something that can't be read, with its place in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) at: usize,
+    pub(super) message: String,
+}
+
+pub(super) fn wrong<T>(at: usize, message: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { at, message: message.into() })
+}
+
+/// Splits a template.
+pub(super) fn lex<'a>(source: &'a str, delimiters: (&str, &str)) -> Result<Vec<Piece<'a>>, Wrong> {
+    let (left, right) = delimiters;
+    if left.is_empty() || right.is_empty() {
+        return wrong(0, "delimiters must not be empty");
+    }
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    let mut trim = false;
+    loop {
+        let rest = source.get(at..).unwrap_or_default();
+        let found = rest.find(left);
+        let mut text = rest.get(..found.unwrap_or(rest.len())).unwrap_or_default();
+        if trim {
+            text = text.trim_start_matches(SPACE);
+        }
+        let begin = found.map(|found| at + found);
+        let inside = begin.map_or(0, |begin| begin + left.len());
+        let after = source.get(inside..).unwrap_or_default();
+        let trims = begin.is_some() && after.strip_prefix('-').is_some_and(|after| after.starts_with(SPACE));
+        if trims {
+            text = text.trim_end_matches(SPACE);
+        }
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text));
+        }
+        let Some(begin) = begin else { return Ok(pieces) };
+        let mut action = Action { source, at: inside + if trims { 2 } else { 0 }, right, begin };
+        if action.rest().starts_with("/*") {
+            trim = action.comment()?;
+        } else {
+            let words;
+            (words, trim) = action.words()?;
+            pieces.push(Piece::Action { at: begin, end: action.at, words });
+        }
+        at = action.at;
+    }
+}
+
+/// An action that is being read.
+struct Action<'a, 'r> {
+    source: &'a str,
+    at: usize,
+    right: &'r str,
+    /// Where its delimiter stands.
+    begin: usize,
+}
+
+impl<'a> Action<'a, '_> {
+    fn rest(&self) -> &'a str {
+        self.source.get(self.at..).unwrap_or_default()
+    }
+
+    /// Goes over the end of the action, if it stands here. True when what follows is trimmed.
+    fn closes(&mut self, spaced: bool) -> Option<bool> {
+        let rest = self.rest();
+        if rest.starts_with(self.right) {
+            self.at += self.right.len();
+            return Some(false);
+        }
+        let trims = spaced && rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(self.right));
+        trims.then(|| {
+            self.at += 1 + self.right.len();
+            true
+        })
+    }
+
+    fn comment(&mut self) -> Result<bool, Wrong> {
+        let Some(length) = self.rest().find("*/") else { return wrong(self.begin, "the comment is not closed") };
+        self.at += length + 2;
+        let spaced = self.rest().starts_with(SPACE);
+        self.at += usize::from(spaced);
+        let Some(trim) = self.closes(spaced) else {
+            return wrong(self.at, "a comment ends where its action does, with \"*/\" right before the delimiter");
+        };
+        Ok(trim)
+    }
+
+    fn words(&mut self) -> Result<(Vec<Token<'a>>, bool), Wrong> {
+        let mut words = Vec::new();
+        let mut spaced = true;
+        loop {
+            let rest = self.rest();
+            let space = rest.len() - rest.trim_start_matches(SPACE).len();
+            self.at += space;
+            spaced |= space > 0;
+            if let Some(trim) = self.closes(spaced) {
+                return Ok((words, trim));
+            }
+            let at = self.at;
+            let Some(first) = self.rest().chars().next() else {
+                return wrong(self.begin, "the action is not closed");
+            };
+            let word = self.word(first)?;
+            words.push(Token { word, at, end: self.at, spaced });
+            spaced = false;
+        }
+    }
+
+    fn word(&mut self, first: char) -> Result<Word<'a>, Wrong> {
+        let rest = self.rest();
+        let digit_follows = rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+        for sign in ["(", ")", "|", ",", ":=", "="] {
+            if rest.starts_with(sign) {
+                self.at += sign.len();
+                return Ok(Word::Sign(sign));
+            }
+        }
+        match first {
+            '"' => self.quoted('"').map(Word::Text),
+            '\'' => self.character(),
+            '`' => self.raw(),
+            '$' => Ok(Word::Variable(self.take(1 + name_length(rest.get(1..).unwrap_or_default())))),
+            '.' if !digit_follows => {
+                let length = name_length(rest.get(1..).unwrap_or_default());
+                let taken = self.take(1 + length);
+                Ok(if length == 0 { Word::Dot } else { Word::Field(taken.get(1..).unwrap_or_default()) })
+            }
+            '0'..='9' | '.' => self.number(),
+            '+' | '-' if digit_follows || rest.get(1..).is_some_and(|rest| rest.starts_with('.')) => self.number(),
+            _ if is_name(first) => Ok(Word::Name(self.take(name_length(rest)))),
+            other => wrong(self.at, format!("unexpected {other:?} in an action")),
+        }
+    }
+
+    fn take(&mut self, length: usize) -> &'a str {
+        let taken = self.rest().get(..length).unwrap_or_default();
+        self.at += taken.len();
+        taken
+    }
+
+    fn number(&mut self) -> Result<Word<'a>, Wrong> {
+        let at = self.at;
+        let mut previous = ' ';
+        let length = self.rest().find(|c: char| {
+            let sign = matches!(c, '+' | '-') && matches!(previous, ' ' | 'e' | 'E');
+            let part = c.is_ascii_alphanumeric() || matches!(c, '_' | '.') || sign;
+            previous = c;
+            !part
+        });
+        let text = self.take(length.unwrap_or(self.rest().len()));
+        number(text).map_or_else(|| wrong(at, format!("bad number {text}")), Ok)
+    }
+
+    fn raw(&mut self) -> Result<Word<'a>, Wrong> {
+        let inside = self.rest().get(1..).unwrap_or_default();
+        let Some(length) = inside.find('`') else { return wrong(self.at, "the text is not closed") };
+        let text = inside.get(..length).unwrap_or_default().replace('\r', "");
+        self.at += length + 2;
+        Ok(Word::Text(text))
+    }
+
+    fn character(&mut self) -> Result<Word<'a>, Wrong> {
+        let at = self.at;
+        let text = self.quoted('\'')?;
+        let mut characters = text.chars();
+        match (characters.next(), characters.next()) {
+            (Some(only), None) => Ok(Word::Int(i64::from(u32::from(only)))),
+            _ => wrong(at, "between '…' stands one character; texts stand between \"…\""),
+        }
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<String, Wrong> {
+        let at = self.at;
+        let mut bytes = Vec::new();
+        let mut characters = self.rest().char_indices().skip(1);
+        loop {
+            match characters.next() {
+                None | Some((_, '\n')) => return wrong(at, "the text is not closed"),
+                Some((length, c)) if c == quote => {
+                    self.at += length + 1;
+                    break;
+                }
+                Some((length, '\\')) => {
+                    let escaped = escape(self.rest().get(length + 1..).unwrap_or_default(), quote);
+                    let Some((value, taken)) = escaped else { return wrong(at + length, "unknown escape in a text") };
+                    bytes.extend(value);
+                    // What the escape took is one byte a character.
+                    for _ in 0..taken {
+                        characters.next();
+                    }
+                }
+                Some((_, c)) => bytes.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        String::from_utf8(bytes).or_else(|_| wrong(at, "the escapes of the text do not make UTF-8"))
+    }
+}
+
+fn is_name(c: char) -> bool {
+    c == '_' || c.is_alphanumeric()
+}
+
+fn name_length(text: &str) -> usize {
+    text.find(|c| !is_name(c)).unwrap_or(text.len())
+}
+
+/// The bytes that an escape stands for, and how long it is after its backslash.
+fn escape(rest: &str, quote: char) -> Option<(Vec<u8>, usize)> {
+    let first = rest.chars().next()?;
+    let code = |from: usize, length: usize, radix| {
+        let digits = rest.get(from..from + length)?;
+        let plain = digits.chars().all(|c| c.is_digit(radix));
+        plain.then(|| u32::from_str_radix(digits, radix).ok()).flatten()
+    };
+    let byte = |code: Option<u32>| Some(vec![u8::try_from(code?).ok()?]);
+    let character = |code: Option<u32>| Some(char::from_u32(code?)?.to_string().into_bytes());
+    let simple = |byte: u8| Some((vec![byte], 1));
+    match first {
+        'a' => simple(7),
+        'b' => simple(8),
+        'f' => simple(12),
+        'n' => simple(b'\n'),
+        'r' => simple(b'\r'),
+        't' => simple(b'\t'),
+        'v' => simple(11),
+        '\\' => simple(b'\\'),
+        c if c == quote => simple(u8::try_from(quote).ok()?),
+        'x' => byte(code(1, 2, 16)).map(|value| (value, 3)),
+        '0'..='7' => byte(code(0, 3, 8)).map(|value| (value, 3)),
+        'u' => character(code(1, 4, 16)).map(|value| (value, 5)),
+        'U' => character(code(1, 8, 16)).map(|value| (value, 9)),
+        _ => None,
+    }
+}
+
+/// A number as Go writes them; whole numbers in all bases.
+fn number(text: &str) -> Option<Word<'static>> {
+    let clean = text.replace('_', "").to_ascii_lowercase();
+    let (sign, digits) = match clean.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", clean.strip_prefix('+').unwrap_or(&clean)),
+    };
+    let (radix, digits) = match digits.as_bytes() {
+        [b'0', b'x', ..] => (16, digits.get(2..)?),
+        [b'0', b'o', ..] => (8, digits.get(2..)?),
+        [b'0', b'b', ..] => (2, digits.get(2..)?),
+        [b'0', b'0'..=b'7', ..] if digits.bytes().all(|b| b.is_ascii_digit() && b < b'8') => (8, digits),
+        _ => (10, digits),
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    if let Ok(whole) = i64::from_str_radix(&format!("{sign}{digits}"), radix) {
+        return Some(Word::Int(whole));
+    }
+    let float = digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'+' | b'-'));
+    let value: f64 = format!("{sign}{digits}").parse().ok().filter(|_| float && radix == 10)?;
+    value.is_finite().then_some(Word::Float(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_go() {
+        for (text, expected) in [
+            ("0", Some(Word::Int(0))),
+            ("-12", Some(Word::Int(-12))),
+            ("+7", Some(Word::Int(7))),
+            ("0x1F", Some(Word::Int(31))),
+            ("0o17", Some(Word::Int(15))),
+            ("017", Some(Word::Int(15))),
+            ("0b101", Some(Word::Int(5))),
+            ("1_000", Some(Word::Int(1000))),
+            ("1.5", Some(Word::Float(1.5))),
+            (".5", Some(Word::Float(0.5))),
+            ("1e3", Some(Word::Float(1000.0))),
+            ("-2.5e-3", Some(Word::Float(-0.0025))),
+            ("0x", None),
+            ("1.2.3", None),
+            ("12ab", None),
+            ("--1", None),
+            ("0x-1", None),
+            ("9e999", None),
+        ] {
+            assert_eq!(number(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_have_escapes() {
+        let of = |source: &'static str| match lex(source, ("{{", "}}")).map(|mut pieces| pieces.pop()) {
+            Ok(Some(Piece::Action { words, .. })) => words.first().map(|token| token.word.clone()),
+            _ => None,
+        };
+        for (source, expected) in [
+            (r#"{{"a\tb\n\"\\"}}"#, Some(Word::Text("a\tb\n\"\\".into()))),
+            (r#"{{"\x41\101\u00e9\U0001F600"}}"#, Some(Word::Text("AAé😀".into()))),
+            (r#"{{"\xc3\xa9"}}"#, Some(Word::Text("é".into()))),
+            (r"{{'a'}}", Some(Word::Int(97))),
+            (r"{{'\n'}}", Some(Word::Int(10))),
+            (r"{{'é'}}", Some(Word::Int(233))),
+            ("{{`a\\n\"`}}", Some(Word::Text("a\\n\"".into()))),
+            (r#"{{"}}"}}"#, Some(Word::Text("}}".into()))),
+            (r#"{{"\q"}}"#, None),
+            (r#"{{"\x4"}}"#, None),
+            (r#"{{"\xff"}}"#, None),
+            ("{{\"a\nb\"}}", None),
+            ("{{'ab'}}", None),
+            ("{{`a}}", None),
+        ] {
+            assert_eq!(of(source), expected, "{source}");
+        }
+    }
+}

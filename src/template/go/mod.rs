@@ -1,0 +1,191 @@
+//! The template language of Go: `text/template` with the functions of Sprig.
+//!
+//! `lex` and `parse` read a template, `run` runs it over the values of `item`, `functions` has what
+//! it may call, `format` prints. It is a module of our own because the crates for it take templates
+//! whose blocks are not closed, or say no place when one fails. Differences from Go, on purpose: a value that is not there is an
+//! error where it would be printed (Go prints `<no value>`), and numbers compare by what they are
+//! worth. Whatever a template does is counted: each file has so much [`FUEL`], and ends.
+
+mod format;
+mod functions;
+mod item;
+mod lex;
+mod parse;
+mod run;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use jiff::Zoned;
+use regex::Regex;
+
+use super::Inner;
+use super::expr::Sight;
+use super::rewrite::Root;
+use super::tree::{FileError, Session};
+
+use self::item::{Fuel, Item, Nature, Pairs};
+use self::parse::Template;
+use self::run::{Run, Stop};
+
+/// What rendering one file may cost: about one for each value that is looked at.
+const FUEL: u64 = 10_000_000;
+/// The deepest nesting of what runs: blocks, parentheses, templates within templates.
+const MAX_DEPTH: usize = 150;
+/// The largest file that is made, in bytes.
+const MAX_OUTPUT: usize = 16 << 20;
+/// The largest program that a regular expression may become, in bytes.
+const MAX_REGEX: usize = 1 << 20;
+
+/// Renders every file of a tree.
+pub(super) fn render(session: &Session) -> Result<(), FileError> {
+    let context = Context {
+        session,
+        fuel: Cell::new(0),
+        depth: Cell::new(0),
+        nesting: Cell::new(0),
+        parsed: RefCell::default(),
+        regexes: RefCell::default(),
+    };
+    let dot = context.roots().map_err(|message| FileError::of("", message))?;
+    for file in session.rendered() {
+        session.check().map_err(|message| FileError::of(file, message))?;
+        context.fuel.set(FUEL);
+        context.depth.set(0);
+        let text = context.file(file, &dot)?;
+        session.keep(file, text)?;
+    }
+    Ok(())
+}
+
+/// What the templates of a tree share.
+pub(super) struct Context<'a> {
+    session: &'a Session,
+    fuel: Cell<u64>,
+    depth: Cell<usize>,
+    /// How many files are being rendered within files.
+    nesting: Cell<usize>,
+    parsed: RefCell<HashMap<String, Rc<Template>>>,
+    regexes: RefCell<HashMap<String, Regex>>,
+}
+
+impl Fuel for Context<'_> {
+    fn tick(&self, steps: usize) -> Result<(), String> {
+        let left = self.fuel.get().checked_sub(steps as u64);
+        self.fuel.set(left.unwrap_or(0));
+        left.map(|_| ()).ok_or_else(|| "the template does too much, or does not end".to_owned())
+    }
+}
+
+impl Context<'_> {
+    /// One level deeper, if that is still allowed.
+    fn enter(&self) -> Result<(), String> {
+        self.depth.set(self.depth.get() + 1);
+        if self.depth.get() > MAX_DEPTH { Err(format!("templates are nested more than {MAX_DEPTH} deep")) } else { Ok(()) }
+    }
+
+    fn leave(&self) {
+        self.depth.set(self.depth.get().saturating_sub(1));
+    }
+
+    /// Pays for so many bytes.
+    fn afford(&self, bytes: usize) -> Result<(), String> {
+        self.tick(bytes / 16)
+    }
+
+    fn scope(&self) -> &Arc<Inner> {
+        &self.session.scope
+    }
+
+    fn now(&self) -> &Zoned {
+        &self.session.now
+    }
+
+    fn nesting(&self) -> usize {
+        self.nesting.get()
+    }
+
+    fn environ(&self, name: &str) -> String {
+        let environ = Sight::root(self.scope().as_ref(), Root::Environ);
+        environ.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+    }
+
+    fn regex(&self, pattern: &str) -> Result<Regex, String> {
+        if let Some(known) = self.regexes.borrow().get(pattern) {
+            return Ok(known.clone());
+        }
+        self.tick(1000)?;
+        let built = regex::RegexBuilder::new(pattern).size_limit(MAX_REGEX).build();
+        let built = built.map_err(|error| format!("bad regular expression: {}", error.to_string().replace('\n', " ")))?;
+        self.regexes.borrow_mut().insert(pattern.to_owned(), built.clone());
+        Ok(built)
+    }
+
+    fn write(&self, path: &str, content: &str) -> Result<(), String> {
+        self.session.write(path, content)
+    }
+
+    /// What `.` is at the top: facts, data and environ, in both spellings.
+    fn roots(&self) -> Result<Item, String> {
+        let mut pairs = Pairs::new();
+        for (names, root, nature) in [
+            (["facts", "Facts"], Root::Facts, Nature::Given),
+            (["data", "Data"], Root::Data, Nature::Given),
+            (["environ", "Environ"], Root::Environ, Nature::Environ),
+        ] {
+            // Facts cost much to gather; most templates use none.
+            if root == Root::Facts && !self.session.mentions("acts") {
+                continue;
+            }
+            let item = Item::of(Sight::root(self.scope().as_ref(), root), nature)?;
+            for name in names {
+                pairs.insert(Rc::from(name), item.clone());
+            }
+        }
+        Item::map_of(pairs, Nature::Given)
+    }
+
+    /// `render`: another file of the tree, with what `.` is in it.
+    fn render(&self, file: &str, dot: &Item) -> Result<String, FileError> {
+        let path = self.session.enter(file, self.nesting.get()).map_err(|message| FileError::of("", message))?;
+        self.nesting.set(self.nesting.get() + 1);
+        let rendered = self.file(&path, dot);
+        self.nesting.set(self.nesting.get().saturating_sub(1));
+        rendered
+    }
+
+    fn parsed(&self, file: &str, source: &str) -> Result<Rc<Template>, FileError> {
+        if let Some(known) = self.parsed.borrow().get(file) {
+            return Ok(Rc::clone(known));
+        }
+        let parsed = parse::parse(source, self.session.delimiters());
+        let parsed = Rc::new(parsed.map_err(|wrong| FileError::at(file, source, wrong.at, wrong.message))?);
+        self.parsed.borrow_mut().insert(file.to_owned(), Rc::clone(&parsed));
+        Ok(parsed)
+    }
+
+    fn file(&self, file: &str, dot: &Item) -> Result<String, FileError> {
+        let Some(source) = self.session.source(file) else {
+            return Err(FileError::of(file, "there is no such template".to_owned()));
+        };
+        let template = self.parsed(file, source)?;
+        let name = file.rsplit('/').next().unwrap_or(file);
+        let variables = vec![(Rc::from("$"), dot.clone())];
+        let mut run = Run { context: self, template: &template, source, name, variables, out: String::new() };
+        match run.walk(&template.body, dot) {
+            Ok(()) => Ok(run.out),
+            Err(Stop::Failed(failed)) => {
+                let shown =
+                    source.get(failed.at..failed.end).filter(|text| !text.is_empty() && !failed.message.starts_with(text));
+                let message = shown.map_or(failed.message.clone(), |text| format!("<{}>: {}", text.trim(), failed.message));
+                Err(FileError::at(file, source, failed.at, message))
+            }
+            Err(Stop::Break | Stop::Continue) => Ok(run.out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

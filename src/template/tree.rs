@@ -1,0 +1,261 @@
+//! Trees of template files: each file to a text, with `render` for parts and `write` for more files.
+//!
+//! Pure: the files are in memory before anything is rendered, and what they come to is given back,
+//! not written. Three languages: `jinja`, `jet` and `go`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Zoned;
+
+use super::{Inner, Scope, go, jinja};
+
+/// Directories of this name hold parts: files that are rendered only by `render`.
+pub const PARTIALS: &str = "_partials";
+/// How deep files may render files.
+const MAX_NESTING: usize = 16;
+/// How many times the files of one tree may call `render`.
+const MAX_RENDERS: usize = 100_000;
+/// How much all files of a tree may come to, in bytes.
+const MAX_OUTPUT: usize = 128 << 20;
+/// How much of a line an error shows.
+const MAX_LINE: usize = 120;
+
+/// A language of template files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// Jinja, as minijinja has it.
+    Jinja,
+    /// Jet.
+    Jet,
+    /// Go's text/template with the functions of Sprig.
+    Go,
+}
+
+impl Engine {
+    /// Its delimiters where none are given.
+    pub fn delimiters(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Jet => ("[[", "]]"),
+            Self::Jinja | Self::Go => ("{{", "}}"),
+        }
+    }
+}
+
+/// Template files, by their paths below the directory.
+pub type Files = BTreeMap<String, String>;
+
+/// How a tree is rendered.
+pub struct Options {
+    /// The language.
+    pub engine: Engine,
+    /// The left delimiter; the language's own when empty.
+    pub left: String,
+    /// The right delimiter; the language's own when empty.
+    pub right: String,
+    /// Leave out files that come to nothing but white space.
+    pub skip_empty: bool,
+    /// The time, for `now`.
+    pub now: Zoned,
+    /// Asked now and then: true when rendering shall end with an error.
+    pub is_over: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// What a file came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Its text.
+    pub text: String,
+    /// The template it is of; none where `write` made it.
+    pub template: Option<String>,
+}
+
+/// A template file that can't be rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileError {
+    /// The file, as a path below the directory.
+    pub file: String,
+    /// Line and column in characters, both from 1, where they are known.
+    pub place: Option<(usize, usize)>,
+    /// The line itself.
+    pub line: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl std::error::Error for FileError {}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, place, line, message } = self;
+        match place {
+            Some((number, column)) => write!(f, "{file}:{number}:{column}: {message}, in \"{line}\""),
+            None if file.is_empty() => f.write_str(message),
+            None => write!(f, "{file}: {message}"),
+        }
+    }
+}
+
+impl FileError {
+    /// An error without a place.
+    pub(super) fn of(file: &str, message: String) -> Self {
+        Self { file: file.to_owned(), place: None, line: String::new(), message }
+    }
+
+    /// An error at a byte of the file.
+    pub(super) fn at(file: &str, source: &str, offset: usize, message: impl Into<String>) -> Self {
+        let before = source.get(..offset).unwrap_or(source);
+        let start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = source.get(start..).unwrap_or_default().lines().next().unwrap_or_default().trim();
+        let column = 1 + before.get(start..).unwrap_or_default().chars().count();
+        Self {
+            file: file.to_owned(),
+            place: Some((1 + before.matches('\n').count(), column)),
+            line: line.chars().take(MAX_LINE).collect(),
+            message: message.into(),
+        }
+    }
+}
+
+/// Renders all files but parts; what they come to, by path.
+///
+/// # Errors
+/// With the first file that can't be rendered.
+pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTreeMap<String, Made>, FileError> {
+    let Options { engine, left, right, skip_empty, now, is_over } = options;
+    let own = engine.delimiters();
+    let or = |given: String, own: &str| if given.is_empty() { own.to_owned() } else { given };
+    let session = Arc::new(Session {
+        scope: Arc::clone(&scope.inner),
+        now,
+        files,
+        engine,
+        delimiters: (or(left, own.0), or(right, own.1)),
+        skip_empty,
+        is_over,
+        made: Mutex::default(),
+        renders: AtomicUsize::new(0),
+        size: AtomicUsize::new(0),
+    });
+    match engine {
+        Engine::Go => go::render(&session)?,
+        Engine::Jinja | Engine::Jet => jinja::render(&session)?,
+    }
+    Ok(std::mem::take(&mut *session.made()))
+}
+
+/// A tree that is being rendered.
+pub(super) struct Session {
+    pub(super) scope: Arc<Inner>,
+    pub(super) now: Zoned,
+    pub(super) engine: Engine,
+    files: Files,
+    delimiters: (String, String),
+    skip_empty: bool,
+    is_over: Arc<dyn Fn() -> bool + Send + Sync>,
+    made: Mutex<BTreeMap<String, Made>>,
+    /// How many times `render` was called.
+    renders: AtomicUsize,
+    /// How much was made, in bytes.
+    size: AtomicUsize,
+}
+
+impl Session {
+    fn made(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn delimiters(&self) -> (&str, &str) {
+        (&self.delimiters.0, &self.delimiters.1)
+    }
+
+    pub(super) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    pub(super) fn source(&self, file: &str) -> Option<&str> {
+        self.files.get(file).map(String::as_str)
+    }
+
+    /// The files that are no parts.
+    pub(super) fn rendered(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str).filter(|file| !is_partial(file))
+    }
+
+    /// True when a file holds this text.
+    pub(super) fn mentions(&self, part: &str) -> bool {
+        self.files.values().any(|text| text.contains(part))
+    }
+
+    /// Whether there is still time.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if (self.is_over)() { Err("the run is over".to_owned()) } else { Ok(()) }
+    }
+
+    /// Before a file is rendered within files that are `nesting` deep: its path.
+    pub(super) fn enter(&self, file: &str, nesting: usize) -> Result<String, String> {
+        self.check()?;
+        if nesting >= MAX_NESTING {
+            return Err(format!("files are rendered within files more than {MAX_NESTING} deep"));
+        }
+        if self.renders.fetch_add(1, Ordering::Relaxed) >= MAX_RENDERS {
+            return Err(format!("render is called more than {MAX_RENDERS} times"));
+        }
+        let path = inside(file).ok_or_else(|| format!("{file} is not in the source directory"))?;
+        if self.files.contains_key(&path) {
+            return Ok(path);
+        }
+        Err(format!("there is no template {path} in the source directory"))
+    }
+
+    fn put(&self, path: String, made: Made) -> Result<(), String> {
+        let size = self.size.fetch_add(made.text.len(), Ordering::Relaxed).saturating_add(made.text.len());
+        if size > MAX_OUTPUT {
+            return Err(format!("the files are larger than {MAX_OUTPUT} bytes together"));
+        }
+        self.made().insert(path, made);
+        Ok(())
+    }
+
+    /// Keeps what a file came to.
+    pub(super) fn keep(&self, file: &str, text: String) -> Result<(), FileError> {
+        if self.skip_empty && text.trim().is_empty() {
+            return Ok(());
+        }
+        let path = if self.engine == Engine::Jinja { file.strip_suffix(".j2").unwrap_or(file) } else { file };
+        let path = if path.is_empty() || path.ends_with('/') { file } else { path };
+        let made = Made { text, template: Some(file.to_owned()) };
+        self.put(path.to_owned(), made).map_err(|message| FileError::of(file, message))
+    }
+
+    /// `write`: one more file.
+    pub(super) fn write(&self, path: &str, content: &str) -> Result<(), String> {
+        let path = inside(path).ok_or_else(|| format!("{path} is not in the target directory"))?;
+        self.put(path, Made { text: content.to_owned(), template: None })
+    }
+}
+
+fn is_partial(file: &str) -> bool {
+    file.split('/').any(|part| part == PARTIALS)
+}
+
+/// A path below a directory, without `.` and `..`; nothing when it leads out of it.
+fn inside(path: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    let path = parts.join("/");
+    (!path.is_empty() && !path.contains('\0')).then_some(path)
+}
+
+#[cfg(test)]
+mod tests;
