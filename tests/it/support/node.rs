@@ -40,6 +40,24 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools/node.sh")
 }
 
+/// Whether nodes can run here. Where they can't that is said loudly; in continuous integration (`CI=true`) it is a failure.
+fn can_run() -> bool {
+    let why = Command::new(script()).arg("why").output().unwrap();
+    if !why.status.success() {
+        let why = String::from_utf8_lossy(&why.stderr).trim().to_owned();
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+        eprintln!("skipped: {why}");
+    }
+    why.status.success()
+}
+
+/// The directory that nodes are made of, which nobody may write to; none where they can't run.
+pub fn root() -> Option<String> {
+    let output = can_run().then(|| Command::new(script()).arg("root").output().unwrap())?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+}
+
 impl Node {
     /// Starts a node; none, loudly, where this machine can't. In continuous integration (`CI=true`) that is a failure.
     pub fn start() -> Option<Self> {
@@ -48,11 +66,7 @@ impl Node {
 
     /// The same, with further options of systemd-nspawn, as `--bind-ro=FROM:TO`.
     pub fn start_with(options: &[String]) -> Option<Self> {
-        let why = Command::new(script()).arg("why").output().unwrap();
-        if !why.status.success() {
-            let why = String::from_utf8_lossy(&why.stderr).trim().to_owned();
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
-            eprintln!("skipped: {why}");
+        if !can_run() {
             return None;
         }
         let mut script = Command::new(script())
