@@ -25,7 +25,7 @@ use super::common::Surroundings;
 use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, text};
 
 /// How many files a change names.
-const NAMED: usize = 100;
+const NAMED: usize = 20;
 
 /// Directories of templates.
 pub struct Scaffold;

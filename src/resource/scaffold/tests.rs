@@ -62,7 +62,7 @@ fn decisions() {
     let changes = Scaffold::diff(&p, &state(&p, true, [1, 1, 1, 1])).unwrap();
     assert_eq!(changes[0].details(), ["created a0", "updated u0", "removed x0"]);
     let changes = Scaffold::diff(&p, &state(&p, true, [150, 0, 0, 0])).unwrap();
-    assert_eq!(changes[0].details().last().unwrap(), "and 50 more");
+    assert_eq!(changes[0].details().last().unwrap(), "and 130 more");
 }
 
 #[test]

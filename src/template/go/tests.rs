@@ -169,6 +169,7 @@ fn what_is_wrong_is_said() {
         ("{{add 9223372036854775807 1}}", "too large"),
         ("{{call 1}}", "no value is a function here"),
         ("{{kvGet \"a\" \"b\"}}", "left out"),
+        ("{{toYaml .data}}", "toJson writes what YAML can read"),
     ]);
 }
 

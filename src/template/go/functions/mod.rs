@@ -78,6 +78,8 @@ const LEFT_OUT: &[(&[&str], &str)] = &[
     ),
     (&["getHostByName"], "templates do not use the network; put the address into the data"),
     (&["kvGet", "registrations"], "this version looks nothing up over NATS; put the value into the data"),
+    (&["include"], "it is Helm's; {{ render \"_partials/file\" . }} renders a file, {{ template \"name\" . }} what define made"),
+    (&["toYaml", "fromYaml"], "they are Helm's; toJson writes what YAML can read"),
     (&["call"], "no value is a function here"),
     (&["template"], "it is a statement here: {{ template \"name\" . }}; files are rendered with render"),
 ];
@@ -140,7 +142,7 @@ fn three(args: &[Item]) -> Result<(&Item, &Item, &Item), String> {
 /// A value where text is wanted.
 fn string(context: &Context<'_>, item: &Item) -> Result<Rc<str>, String> {
     match item {
-        Item::Nil => Err("an argument has no value".to_owned()),
+        Item::Nil => Err("an argument has no value; give it one with default".to_owned()),
         other => other.show(context),
     }
 }
