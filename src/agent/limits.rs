@@ -43,6 +43,10 @@ impl Permit for Permitted {
     fn permit_plan(&self, rendered: &Value) -> Result<(), String> {
         check_rendered(&self.0, rendered)
     }
+
+    fn permit_host(&self, host: &str) -> Result<(), String> {
+        if self.0.host_allowed(host) { Ok(()) } else { Err(format!("this node does not fetch from \"{host}\"")) }
+    }
 }
 
 /// Checks what resources of a planned manifest do beside what their names say.
@@ -65,10 +69,11 @@ fn check_properties(limits: &Limits, properties: &Map<String, Value>) -> Result<
         Some(Value::Array(list)) => !list.is_empty(),
         Some(_) => true,
     };
-    if let Some(key) = ["health_checks", "post"].iter().find(|key| is_given(key))
-        && !limits.type_allowed(EXEC)
-    {
-        return Err(format!("its {key} run commands, and this node runs none"));
+    if is_given(&"post") && !limits.type_allowed(EXEC) {
+        return Err("its post run commands, and this node runs none".to_owned());
+    }
+    if is_given(&"health_checks") {
+        limits.check_health(properties)?;
     }
     let text = |key: &str| properties.get(key).and_then(Value::as_str);
     if let Some(parent) = text("extract_parent").filter(|parent| !limits.path_allowed(Path::new(parent))) {
@@ -97,6 +102,12 @@ mod tests {
         for (properties, allowed) in [
             (json!({"name": "/srv/a", "health_checks": [], "post": null}), true),
             (json!({"health_checks": [{"command": "id"}]}), false),
+            (json!({"health_checks": [{"goss_rules": {"command": {"id": {"exit-status": 0}}}}]}), false),
+            (json!({"health_checks": [{"goss_rules": {"port": {"tcp:22": {"listening": true}}}}]}), true),
+            (json!({"health_checks": [{"goss_rules": {"http": {"https://good.example/": {"status": 200}}}}]}), true),
+            (json!({"health_checks": [{"goss_rules": {"http": {"https://evil.example/": {"status": 200}}}}]}), false),
+            (json!({"health_checks": [{"goss_rules": {"file": {"/etc/shadow": {"exists": true}}}}]}), true),
+            (json!({"health_checks": [{"goss_rules": {"file": {"/etc/shadow": {"contents": ["root"]}}}}]}), false),
             (json!({"post": [{"*": "id"}]}), false),
             (json!({"extract_parent": "/srv/x", "url": "https://good.example/a"}), true),
             (json!({"extract_parent": "/etc"}), false),

@@ -10,6 +10,7 @@ pub mod command;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
+pub mod inode;
 pub mod kernel;
 pub mod terminal;
 
@@ -111,6 +112,14 @@ impl Host {
     pub fn bounded(mut self, cancel: Cancel, deadline: Option<Instant>) -> Self {
         self.cancel = cancel;
         self.deadline = deadline;
+        self
+    }
+
+    /// The same machine, for work that ends after `time` at the latest.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        let until = Instant::now() + time;
+        self.deadline = Some(self.deadline.map_or(until, |deadline| deadline.min(until)));
         self
     }
 

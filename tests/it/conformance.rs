@@ -15,6 +15,7 @@ const GROUPS: &[&str] = &[
     "exec/",
     "fail-on-error/",
     "file/",
+    "health/",
     "hiera/",
     "jet-file/",
     "manifest/",
