@@ -361,11 +361,18 @@ pub fn holds_template(value: &Value) -> bool {
 /// What late properties give is known only when the resource runs; whether they can be read at all is known now.
 fn unreadable(planned: &Planned, document: &Document, scope: &Scope) -> Vec<Diagnostic> {
     let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.deferred().contains(&key.as_str()));
-    late.filter_map(|(key, value)| {
-        let error = check_templates(scope, value).err()?;
-        Some(unresolved(&planned.declaration, document, key, &error))
-    })
-    .collect()
+    let late = late.map(|(key, value)| (key.as_str(), check_templates(scope, value)));
+    let rules = planned.common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref());
+    let rules = rules.flat_map(|rules| rules.values()).map(|section| ("health_checks", check_section(scope, section)));
+    late.chain(rules)
+        .filter_map(|(key, checked)| Some(unresolved(&planned.declaration, document, key, &checked.err()?)))
+        .collect()
+}
+
+/// Compiles the templates of a section of rules, those in the names of things too.
+fn check_section(scope: &Scope, section: &Value) -> Result<(), TemplateError> {
+    section.as_object().into_iter().flat_map(|things| things.keys()).try_for_each(|name| scope.check(name))?;
+    check_templates(scope, section)
 }
 
 /// Compiles the templates of one property.
