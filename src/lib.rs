@@ -15,7 +15,7 @@
 //! |---|---|
 //! | L0 | [`model`], [`diag`] |
 //! | L1 | [`host`], [`wire`], [`template`], [`yaml`], [`config`], [`http`], [`unpack`] |
-//! | L2 | [`trust`], [`facts`], [`data`], [`resource`], [`manifest`], [`store`], [`transport`] |
+//! | L2 | [`trust`], [`facts`], [`data`], [`goss`], [`resource`], [`manifest`], [`store`], [`transport`] |
 //! | L3 | [`engine`], [`registry`] |
 //! | L4 | [`agent`], [`fleet`] |
 //! | L5 | [`cli`] |
@@ -30,6 +30,7 @@ pub mod diag;
 pub mod engine;
 pub mod facts;
 pub mod fleet;
+pub mod goss;
 pub mod host;
 pub mod http;
 pub mod manifest;

@@ -55,6 +55,10 @@ impl Permit for Permitted {
     fn permit_plan(&self, rendered: &Value) -> Result<(), String> {
         check_rendered(&self.0, rendered)
     }
+
+    fn permit_host(&self, host: &str) -> Result<(), String> {
+        if self.0.host_allowed(host) { Ok(()) } else { Err(format!("this node does not fetch from \"{host}\"")) }
+    }
 }
 
 /// Checks what resources of a planned manifest do beside what their names say.
@@ -78,10 +82,13 @@ fn check_properties(limits: &Limits, kind: &str, properties: &Map<String, Value>
         Some(Value::String(text)) => !text.is_empty(),
         Some(_) => true,
     };
-    if let Some(key) = ["health_checks", "post", VALIDATE].iter().find(|key| is_given(key))
+    if let Some(key) = ["post", VALIDATE].iter().find(|key| is_given(key))
         && !limits.type_allowed(EXEC)
     {
         return Err(format!("its {key} run commands, and this node runs none"));
+    }
+    if is_given(&"health_checks") {
+        limits.check_health(properties)?;
     }
     let text = |key: &str| properties.get(key).and_then(Value::as_str);
     if let Some(parent) = text("extract_parent").filter(|parent| !limits.path_allowed(Path::new(parent))) {
@@ -114,6 +121,12 @@ mod tests {
         for (properties, allowed) in [
             (json!({"name": "/srv/a", "health_checks": [], "post": null}), true),
             (json!({"health_checks": [{"command": "id"}]}), false),
+            (json!({"health_checks": [{"goss_rules": {"command": {"id": {"exit-status": 0}}}}]}), false),
+            (json!({"health_checks": [{"goss_rules": {"port": {"tcp:22": {"listening": true}}}}]}), true),
+            (json!({"health_checks": [{"goss_rules": {"http": {"https://good.example/": {"status": 200}}}}]}), true),
+            (json!({"health_checks": [{"goss_rules": {"http": {"https://evil.example/": {"status": 200}}}}]}), false),
+            (json!({"health_checks": [{"goss_rules": {"file": {"/etc/shadow": {"exists": true}}}}]}), true),
+            (json!({"health_checks": [{"goss_rules": {"file": {"/etc/shadow": {"contents": ["root"]}}}}]}), false),
             (json!({"post": [{"*": "id"}]}), false),
             (json!({"extract_parent": "/srv/x", "url": "https://good.example/a"}), true),
             (json!({"extract_parent": "/etc"}), false),

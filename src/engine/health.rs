@@ -1,45 +1,116 @@
-//! Health checks: commands in the convention of Nagios plugins.
+//! Health checks: commands in the convention of Nagios plugins, and rules in the language of Goss.
+
+use serde_json::{Map, Value};
 
 use crate::diag::chain;
+use crate::goss::{Allow, Rules};
 use crate::host::{Command, Host};
 use crate::model::{HealthResult, HealthStatus, Span};
 use crate::resource::{HealthCheck, text};
+use crate::template::{Scope, TemplateError};
+
+use super::run::Permit;
+
+/// What checks are run with.
+pub struct Around<'a> {
+    /// Resolves the templates in rules.
+    pub scope: &'a Scope,
+    /// What the host lets rules do; everything when none.
+    pub permit: Option<&'a dyn Permit>,
+    /// The machine.
+    pub host: &'a Host,
+}
 
 /// Runs a check until it is OK or its tries are used up.
 ///
 /// A check that can't be run at all is not tried again: its status is UNKNOWN, its output says why.
-pub fn check(check: &HealthCheck, host: &Host) -> HealthResult {
+pub fn check(check: &HealthCheck, around: &Around<'_>) -> HealthResult {
     let result = |status, tries, output| HealthResult { status, tries, output, name: check.label().to_owned() };
-    let words = match text::words(check.command.trim()) {
-        Ok(words) => words,
-        Err(error) => return result(HealthStatus::Unknown, 0, format!("invalid command \"{}\": {error}", check.command)),
+    let attempt: Box<dyn Fn() -> Result<(HealthStatus, String), String> + '_> = match &check.goss_rules {
+        Some(rules) => Box::new(move || try_rules(rules, check.timeout, around)),
+        None => match command(check) {
+            Ok(command) => Box::new(move || try_command(&command, around.host)),
+            Err(why) => return result(HealthStatus::Unknown, 0, why),
+        },
     };
-    let mut words = words.into_iter();
-    let mut command = Command::new(words.next().unwrap_or_default(), words);
-    command.timeout = check.timeout.map(Span::get);
     let mut tries = 0;
     loop {
         tries += 1;
-        let (status, output) = match host.run(&command) {
-            Ok(output) => (HealthStatus::from_exit(output.code), String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-            Err(error) => return result(HealthStatus::Unknown, tries, chain(&error)),
+        let (status, output) = match attempt() {
+            Ok(said) => said,
+            Err(why) => return result(HealthStatus::Unknown, tries, why),
         };
-        if status == HealthStatus::Ok || tries >= check.tries.max(1) || host.is_over() {
+        if status == HealthStatus::Ok || tries >= check.tries.max(1) || around.host.is_over() {
             return result(status, tries, output);
         }
-        host.sleep(check.try_sleep.get());
+        around.host.sleep(check.try_sleep.get());
     }
+}
+
+fn command(check: &HealthCheck) -> Result<Command, String> {
+    let words = text::words(check.command.trim()).map_err(|error| format!("invalid command \"{}\": {error}", check.command))?;
+    let mut words = words.into_iter();
+    let mut command = Command::new(words.next().unwrap_or_default(), words);
+    command.timeout = check.timeout.map(Span::get);
+    Ok(command)
+}
+
+fn try_command(command: &Command, host: &Host) -> Result<(HealthStatus, String), String> {
+    let output = host.run(command).map_err(|error| chain(&error))?;
+    Ok((HealthStatus::from_exit(output.code), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+}
+
+/// Rules are resolved at every try: what they look at may have been made meanwhile.
+fn try_rules(rules: &Map<String, Value>, timeout: Option<Span>, around: &Around<'_>) -> Result<(HealthStatus, String), String> {
+    let resolved = resolved(rules, around.scope).map_err(|error| format!("goss_rules: {error}"))?;
+    let rules = Rules::read(&resolved).map_err(|wrong| format!("goss_rules: {wrong}"))?;
+    let host = match timeout {
+        Some(timeout) => around.host.clone().for_at_most(timeout.get()),
+        None => around.host.clone(),
+    };
+    let command = |line: &str| around.permit.map_or(Ok(()), |permit| permit.permit("exec", line));
+    let name = |host: &str| around.permit.map_or(Ok(()), |permit| permit.permit_host(host));
+    let outcome = rules.run(&host, Allow { command: &command, host: &name });
+    if host.is_over() {
+        let limit = timeout.filter(|_| !around.host.is_over());
+        return Err(limit.map_or_else(|| "the run was ended".to_owned(), |timeout| format!("it took longer than {timeout}")));
+    }
+    let status = if outcome.failures.is_empty() { HealthStatus::Ok } else { HealthStatus::Critical };
+    Ok((status, outcome.summary()))
+}
+
+/// The rules with their templates resolved, those in the names of things too.
+fn resolved(rules: &Map<String, Value>, scope: &Scope) -> Result<Map<String, Value>, TemplateError> {
+    let thing = |(key, value): (&String, &Value)| Ok((scope.text(key)?.into_owned(), scope.tree(value)?));
+    let section = |(name, value): (&String, &Value)| {
+        let value = match value {
+            Value::Object(things) => Value::Object(things.iter().map(thing).collect::<Result<_, TemplateError>>()?),
+            other => scope.tree(other)?,
+        };
+        Ok((name.clone(), value))
+    };
+    rules.iter().map(section).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
     use super::*;
     use crate::host::fake::{FakeRunner, host};
 
-    fn run(tries: u32, codes: &[i32]) -> (HealthStatus, u32) {
-        let check_me =
-            serde_json::from_value(serde_json::json!({"command": "/x/check a", "tries": tries, "try_sleep": "1ms"})).unwrap();
-        let result = check(&check_me, &host(FakeRunner::exiting(codes)));
+    fn run(check_me: Value, host: &Host, permit: Option<&dyn Permit>) -> HealthResult {
+        let facts = || json!({"root": "/proc", "port": "x"});
+        let scope = Scope::new(Arc::new(facts), json!({"pid": "self"}), BTreeMap::new());
+        check(&serde_json::from_value(check_me).unwrap(), &Around { scope: &scope, permit, host })
+    }
+
+    fn nagios(tries: u32, codes: &[i32]) -> (HealthStatus, u32) {
+        let check_me = json!({"command": "/x/check a", "tries": tries, "try_sleep": "1ms"});
+        let result = run(check_me, &host(FakeRunner::exiting(codes)), None);
         (result.status, result.tries)
     }
 
@@ -56,7 +127,84 @@ mod tests {
             (3, vec![2, 2, 1], (HealthStatus::Warning, 3)),
             (3, vec![], (HealthStatus::Unknown, 1)),
         ] {
-            assert_eq!(run(tries, &codes), expected, "{tries} {codes:?}");
+            assert_eq!(nagios(tries, &codes), expected, "{tries} {codes:?}");
         }
+    }
+
+    #[test]
+    fn rules_are_met_or_not() {
+        let goss = |rules: Value| json!({"goss_rules": rules, "tries": 2, "try_sleep": "1ms"});
+        for (rules, status, tries, output) in [
+            (
+                json!({"file": {"{{ Facts.root }}/{{ Data.pid }}": {"exists": true}}}),
+                HealthStatus::Ok,
+                1,
+                "Count: 1, Failed: 0, Skipped: 0",
+            ),
+            (
+                json!({"file": {"/nope": {"exists": true, "mode": "0644"}}}),
+                HealthStatus::Critical,
+                2,
+                "Count: 2, Failed: 1, Skipped: 1; file /nope: exists: expected true, found false",
+            ),
+            (json!({"file": {"{{ Data.no }}": {"exists": true}}}), HealthStatus::Unknown, 1, "missing key 'Data.no'"),
+            (
+                json!({"matching": {"x": {"content": "{{ 1 + 1 }}", "matches": {"gt": "{{ 2 - 1 }}"}}}}),
+                HealthStatus::Ok,
+                1,
+                "Count: 1",
+            ),
+            (
+                json!({"addr": {"x": {"reachable": true, "timeout": "{{ Facts.port }}"}}}),
+                HealthStatus::Unknown,
+                1,
+                "milliseconds",
+            ),
+        ] {
+            let result = run(goss(rules), &host(FakeRunner::exiting(&[])), None);
+            assert_eq!((result.status, result.tries, result.name.as_str()), (status, tries, "goss"), "{result:?}");
+            assert!(result.output.contains(output), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn the_limits_of_the_host_hold_for_resolved_rules() {
+        struct Nothing;
+        impl Permit for Nothing {
+            fn permit(&self, kind: &str, name: &str) -> Result<(), String> {
+                Err(format!("no {kind} {name}"))
+            }
+            fn permit_plan(&self, _: &Value) -> Result<(), String> {
+                Ok(())
+            }
+            fn permit_host(&self, host: &str) -> Result<(), String> {
+                Err(format!("no host {host}"))
+            }
+        }
+        let rules = json!({
+            "command": {"id {{ Data.pid }}": {"exit-status": 0}},
+            "http": {"http://{{ Data.pid }}.example:1/": {"status": 200}},
+            "addr": {"tcp://[::1]:1": {"reachable": true}},
+            "dns": {"a.example": {"resolvable": true}},
+        });
+        let runner = FakeRunner::exiting(&[0]);
+        let result = run(json!({"goss_rules": rules}), &host(runner.clone()), Some(&Nothing));
+        assert_eq!(result.status, HealthStatus::Critical);
+        for denied in ["no exec id self", "no host self.example", "no host ::1", "no host a.example"] {
+            assert!(result.output.contains(denied), "{}", result.output);
+        }
+        assert_eq!(runner.ran(), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn all_rules_together_have_their_time() {
+        let rules = json!({"command": {"sleep 5": {"exit-status": 0}, "sleep 6": {"exit-status": 0}}});
+        let started = std::time::Instant::now();
+        let result = run(json!({"goss_rules": rules, "timeout": "100ms", "tries": 3}), &Host::system(None), None);
+        assert_eq!(
+            (result.status, result.tries, result.output.as_str()),
+            (HealthStatus::Unknown, 1, "it took longer than 100ms")
+        );
+        assert!(started.elapsed().as_secs() < 3);
     }
 }

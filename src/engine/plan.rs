@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::data::{self, Rules};
 use crate::diag::{Diagnostic, Place, did_you_mean};
+use crate::goss;
 use crate::host::Host;
 use crate::manifest::{self, Declaration, Resources, Source};
 use crate::model::{ManifestId, ResourceRef, Secrets, merge};
@@ -242,7 +243,8 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             deferred = true;
             continue;
         }
-        *value = resolve(scope, kind, key, value).map_err(|error| unresolved(&declaration, document, key, &error))?;
+        let resolved = if key == "health_checks" { resolve_checks(scope, kind, value) } else { resolve(scope, kind, key, value) };
+        *value = resolved.map_err(|error| unresolved(&declaration, document, key, &error))?;
     }
     let common = take_common(&mut own);
     declaration.properties = own;
@@ -252,6 +254,8 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
         declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner()))
     })?;
     let wrong = |invalid: resource::Invalid| refused(&declaration, document, invalid.into());
+    common.validate_checks().map_err(wrong)?;
+    check_rules(&common, &declaration, document)?;
     let requires = common.requires().map_err(wrong)?;
     let subscribes = common.subscribes().map_err(wrong)?;
     if !subscribes.is_empty() && !kind.refreshes() {
@@ -263,6 +267,37 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
     let late = deferred.then(|| declaration.properties.clone());
     let decoded = kind.decode(&declaration.properties, scope).map_err(|error| refused(&declaration, document, error))?;
     Ok(Planned { kind, common, requires, subscribes, decoded, deferred: late, declaration })
+}
+
+/// Rules are resolved when they are checked, everything else of a health check now.
+fn resolve_checks(scope: &Scope, kind: &dyn ResourceType, checks: &Value) -> Result<Value, TemplateError> {
+    let resolve_check = |check: &Value| match check {
+        Value::Object(check) => check
+            .iter()
+            .map(|(key, value)| {
+                let value = if key == "goss_rules" { value.clone() } else { resolve(scope, kind, "", value)? };
+                Ok((key.clone(), value))
+            })
+            .collect(),
+        other => resolve(scope, kind, "", other),
+    };
+    match checks {
+        Value::Array(checks) => checks.iter().map(resolve_check).collect(),
+        other => resolve(scope, kind, "", other),
+    }
+}
+
+/// Whether the rules of health checks can be read, as far as they are not templates.
+fn check_rules(common: &Common, declaration: &Declaration, document: &Document) -> Result<(), Diagnostic> {
+    for rules in common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref()) {
+        if let Err(wrong) = goss::Rules::read(rules) {
+            let diagnostic = declaration.diagnose(document, Some("health_checks"), format!("health_checks: goss_rules: {wrong}"));
+            let mut diagnostic = sharpen(document, diagnostic, wrong.key.as_deref().unwrap_or_default());
+            diagnostic.hint = wrong.hint;
+            return Err(diagnostic);
+        }
+    }
+    Ok(())
 }
 
 /// Takes what every resource may have out of the properties. Most have nothing of it: then all is at its default.
@@ -325,11 +360,18 @@ pub fn holds_template(value: &Value) -> bool {
 /// What late properties give is known only when the resource runs; whether they can be read at all is known now.
 fn unreadable(planned: &Planned, document: &Document, scope: &Scope) -> Vec<Diagnostic> {
     let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.deferred().contains(&key.as_str()));
-    late.filter_map(|(key, value)| {
-        let error = check_templates(scope, value).err()?;
-        Some(unresolved(&planned.declaration, document, key, &error))
-    })
-    .collect()
+    let late = late.map(|(key, value)| (key.as_str(), check_templates(scope, value)));
+    let rules = planned.common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref());
+    let rules = rules.flat_map(|rules| rules.values()).map(|section| ("health_checks", check_section(scope, section)));
+    late.chain(rules)
+        .filter_map(|(key, checked)| Some(unresolved(&planned.declaration, document, key, &checked.err()?)))
+        .collect()
+}
+
+/// Compiles the templates of a section of rules, those in the names of things too.
+fn check_section(scope: &Scope, section: &Value) -> Result<(), TemplateError> {
+    section.as_object().into_iter().flat_map(|things| things.keys()).try_for_each(|name| scope.check(name))?;
+    check_templates(scope, section)
 }
 
 /// Compiles the templates of one property.

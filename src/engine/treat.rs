@@ -266,8 +266,9 @@ impl Treatment<'_> {
 
     /// All checks run, whatever the earlier ones said; one that is not OK fails the resource.
     fn check_health(&self, event: &mut TransactionEvent) {
+        let around = health::Around { scope: &self.plan.scope, permit: self.settings.permit.as_deref(), host: self.host };
         for wanted in &self.planned.common.health_checks {
-            let result = health::check(wanted, self.host);
+            let result = health::check(wanted, &around);
             if result.status != HealthStatus::Ok {
                 event.failed = true;
                 let said = if result.output.is_empty() { String::new() } else { format!(": {}", result.output) };

@@ -18,8 +18,12 @@ pub struct FakeRunner {
 impl FakeRunner {
     /// A runner whose commands end with these codes, in this order.
     pub fn exiting(codes: &[i32]) -> Arc<Self> {
-        let answers = codes.iter().map(|code| Output { code: *code, ..Output::default() }).collect();
-        Arc::new(Self { answers: Mutex::new(answers), ran: Mutex::default() })
+        Self::answering(codes.iter().map(|code| Output { code: *code, ..Output::default() }))
+    }
+
+    /// A runner whose commands end like this, in this order.
+    pub fn answering(outputs: impl IntoIterator<Item = Output>) -> Arc<Self> {
+        Arc::new(Self { answers: Mutex::new(outputs.into_iter().collect()), ran: Mutex::default() })
     }
 
     /// The commands that were run, as words.

@@ -10,6 +10,7 @@ pub mod command;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
+pub mod inode;
 pub mod kernel;
 pub mod lock;
 pub mod partial;
@@ -165,6 +166,14 @@ impl Host {
         if let Some(audience) = &self.audience {
             audience(progress);
         }
+    }
+
+    /// The same machine, for work that ends after `time` at the latest.
+    #[must_use]
+    pub fn for_at_most(mut self, time: Duration) -> Self {
+        let until = Instant::now() + time;
+        self.deadline = Some(self.deadline.map_or(until, |deadline| deadline.min(until)));
+        self
     }
 
     /// The time.

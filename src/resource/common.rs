@@ -82,17 +82,22 @@ pub struct Control {
     pub unless: Option<String>,
 }
 
-/// A command in the convention of Nagios plugins: exit code 0 OK, 1 warning, 2 critical.
+/// A command in the convention of Nagios plugins (exit code 0 OK, 1 warning, 2 critical), or rules in the language of
+/// Goss.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{"required": ["command"]}, {"required": ["goss_rules"]}]))]
 pub struct HealthCheck {
     /// The command, split into words as a shell would; no shell runs.
-    #[serde(deserialize_with = "text::text")]
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// What to call the check; by default the command line from its last `/` on.
+    /// Rules in the language of Goss, instead of a command. Templates in it are resolved when the check runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goss_rules: Option<Map<String, Value>>,
+    /// What to call the check; by default the command line from its last `/` on, or `goss`.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `nagios`, the only format of a command.
+    /// `nagios` of a command, `goss` of rules; need not be said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<HealthFormat>,
     /// How often to try until it is OK.
@@ -102,7 +107,7 @@ pub struct HealthCheck {
     /// How long to wait between tries.
     #[serde(default = "a_second")]
     pub try_sleep: Span,
-    /// How long one try may take.
+    /// How long one try may take, of all rules together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
 }
@@ -113,6 +118,8 @@ pub struct HealthCheck {
 pub enum HealthFormat {
     /// Exit codes of Nagios plugins.
     Nagios,
+    /// Rules of Goss.
+    Goss,
 }
 
 fn once() -> u32 {
@@ -127,7 +134,20 @@ impl HealthCheck {
     /// What to call it.
     pub fn label(&self) -> &str {
         let command = self.command.trim();
-        self.name.as_deref().unwrap_or_else(|| command.rsplit('/').next().unwrap_or(command))
+        let unnamed = || if self.goss_rules.is_some() { "goss" } else { command.rsplit('/').next().unwrap_or(command) };
+        self.name.as_deref().unwrap_or_else(unnamed)
+    }
+
+    /// Whether it is one of a command and rules, in the format of that.
+    fn validate(&self) -> Result<(), Invalid> {
+        let wrong = |message: &str| Err(Invalid::new("health_checks", message));
+        match (self.command.trim().is_empty(), &self.goss_rules, self.format) {
+            (false, Some(_), _) => wrong("'command' or 'goss_rules' are mutually exclusive"),
+            (true, None, _) => wrong("'format' flag is required: a health check has a 'command' or 'goss_rules'"),
+            (true, Some(_), Some(HealthFormat::Nagios)) => wrong("'format' must be 'goss' when using 'goss_rules'"),
+            (false, None, Some(HealthFormat::Goss)) => wrong("'format' must be 'nagios' when using 'command'"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -138,6 +158,14 @@ impl Common {
 
     /// Those of the keys whose text is no template: references and expressions.
     pub const LITERAL: &'static [&'static str] = &["require", "control"];
+
+    /// Whether the health checks can be run.
+    ///
+    /// # Errors
+    /// When one has neither a command nor rules, or both, or another format than it has.
+    pub fn validate_checks(&self) -> Result<(), Invalid> {
+        self.health_checks.iter().try_for_each(HealthCheck::validate)
+    }
 
     /// What is required, as references.
     ///
@@ -191,6 +219,26 @@ mod tests {
             let check: HealthCheck = serde_json::from_value(serde_json::json!({ "command": command })).unwrap();
             assert_eq!(check.label(), label);
             assert_eq!((check.tries, check.try_sleep), (1, Span::seconds(1)));
+        }
+    }
+
+    #[test]
+    fn a_check_is_a_command_or_rules() {
+        for (check, wrong) in [
+            (serde_json::json!({"command": "a"}), None),
+            (serde_json::json!({"command": "a", "format": "nagios"}), None),
+            (serde_json::json!({"goss_rules": {}, "format": "goss"}), None),
+            (serde_json::json!({"command": "a", "goss_rules": {}}), Some("mutually exclusive")),
+            (serde_json::json!({}), Some("'format' flag is required")),
+            (serde_json::json!({"command": "a", "format": "goss"}), Some("must be 'nagios'")),
+            (serde_json::json!({"goss_rules": {}, "format": "nagios"}), Some("must be 'goss'")),
+        ] {
+            let check: HealthCheck = serde_json::from_value(check).unwrap();
+            match (check.validate(), wrong) {
+                (Ok(()), None) => {}
+                (Err(found), Some(wrong)) => assert!(found.message.contains(wrong), "{found}"),
+                (found, _) => panic!("{check:?}: {found:?}"),
+            }
         }
     }
 }

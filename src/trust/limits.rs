@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use serde_json::{Map, Value};
 use url::Url;
 
 use crate::wire::command::{Action, Command, Ensure};
 
 use super::glob;
-use super::reach::{EXEC, reaches, urls};
+use super::reach::{EXEC, Reach, health, reaches, urls};
 
 /// Types that are about paths: those that their names say, unless [`reach::path`](super::path) says another.
 pub const PATH_TYPES: &[&str] = &["file", "line", "symlink", "mount", "archive", "scaffold"];
@@ -52,7 +53,32 @@ impl Limits {
     }
 
     fn check_resource(&self, ensure: &Ensure) -> Result<(), String> {
-        for reach in reaches(ensure) {
+        self.check_reaches(reaches(ensure))?;
+        urls(ensure).into_iter().try_for_each(|url| self.check_url(url))?;
+        self.check_asked(&ensure.properties)
+    }
+
+    /// Whether the health checks among the properties of a resource are within the limits: what they run, whom they
+    /// ask, and whose content they look at.
+    ///
+    /// # Errors
+    /// What is over a limit, in words.
+    pub fn check_health(&self, properties: &Map<String, Value>) -> Result<(), String> {
+        self.check_reaches(health::reaches(properties))?;
+        self.check_asked(properties)
+    }
+
+    fn check_asked(&self, properties: &Map<String, Value>) -> Result<(), String> {
+        health::urls(properties).into_iter().try_for_each(|url| self.check_url(url))?;
+        let over = |host: &&str| self.fetch_hosts.is_some() && (glob::is_template(host) || !self.host_allowed(host));
+        match health::hosts(properties).into_iter().find(over) {
+            Some(host) => Err(format!("this node does not fetch from \"{host}\"")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_reaches(&self, reaches: Vec<Reach<'_>>) -> Result<(), String> {
+        for reach in reaches {
             if !self.type_allowed(reach.kind) {
                 return Err(match reach.kind {
                     EXEC if !self.exec => "this node runs no commands from the network".to_owned(),
@@ -64,7 +90,7 @@ impl Limits {
                 return Err(format!("this node does not manage the path \"{}\"", reach.name));
             }
         }
-        urls(ensure).into_iter().try_for_each(|url| self.check_url(url))
+        Ok(())
     }
 
     fn check_url(&self, text: &str) -> Result<(), String> {
@@ -120,7 +146,7 @@ fn without_user(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -182,7 +208,9 @@ mod tests {
         for (kind, properties) in [
             ("exec", json!({"name": "id"})),
             ("file", json!({"name": "/a", "health_checks": [{"command": "id"}]})),
-            ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {}}]})),
+            ("file", json!({"name": "/a", "health_checks": [{"goss_rules": "{{ x }}"}]})),
+            ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {"command": {"id": {"exit-status": 0}}}}]})),
+            ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {"command": {"x": {"exec": "id"}}}}]})),
             ("scaffold", json!({"name": "/a", "post": [{"*": "id"}]})),
             ("file", json!({"name": "/a", "validate": "id %s"})),
             ("line", json!({"name": "/a", "validate": "id %s"})),
@@ -215,6 +243,23 @@ mod tests {
         ] {
             assert_eq!(limits.check_url(url).is_ok(), wanted, "{url}");
         }
+        for (section, key, wanted) in [
+            ("http", "https://good.example/x", true),
+            ("http", "https://evil.example/x", false),
+            ("http", "https://{{ x }}/x", false),
+            ("addr", "tcp://good.example:80", true),
+            ("addr", "tcp://127.0.0.1:80", false),
+            ("addr", "evil.example:80", false),
+            ("addr", "good.example:80", true),
+            ("dns", "evil.example", false),
+            ("dns", "good.example", true),
+            ("port", "tcp:22", true),
+        ] {
+            let checks = json!({"name": "/a", "health_checks": [{"goss_rules": {section: {key: {}}}}]});
+            assert_eq!(limits.check_resource(&ensure("file", &checks)).is_ok(), wanted, "{section} {key}");
+        }
+        let named = json!({"name": "/a", "health_checks": [{"goss_rules": {"http": {"x": {"url": "https://evil.example"}}}}]});
+        assert!(limits.check_resource(&ensure("file", &named)).is_err());
         let archive = ensure("archive", &json!({"name": "/a.tgz", "url": "https://u:pw@evil.example/a.tgz"}));
         let message = limits.check_resource(&archive).unwrap_err();
         assert_eq!(message, "this node does not fetch from \"https://evil.example/a.tgz\"");

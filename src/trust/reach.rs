@@ -3,7 +3,9 @@
 //! Rules and limits speak of types and names. A resource could say one name and do another thing:
 //! an `exec` has its `command`, an archive unpacks elsewhere, any resource brings commands as
 //! health checks. All of these are given here as further pairs of type and name, so that whoever
-//! checks names checks them too.
+//! checks names checks them too. Health checks are in `health.rs`.
+
+pub(super) mod health;
 
 use std::borrow::Cow;
 
@@ -46,9 +48,8 @@ pub(super) fn reaches(ensure: &Ensure) -> Vec<Reach<'_>> {
     }
     found.extend(further_paths(kind, &ensure.properties).into_iter().map(|path| Reach::new(kind, path)));
     found.extend(property(VALIDATE).filter(|value| value.as_str() != Some("")).map(command));
-    for (key, inner) in [("health_checks", Some("command")), ("post", None)] {
-        found.extend(property(key).into_iter().flat_map(|value| commands(value, inner)));
-    }
+    found.extend(property("post").into_iter().flat_map(commands));
+    found.extend(health::reaches(&ensure.properties));
     found
 }
 
@@ -119,16 +120,14 @@ fn command(value: &Value) -> Reach<'_> {
     Reach::new(EXEC, text(value))
 }
 
-/// The commands in a list of objects: under one key of each, or under all of them.
-fn commands<'a>(value: &'a Value, key: Option<&str>) -> Vec<Reach<'a>> {
+/// The commands in a list of objects, under all of their keys.
+fn commands(value: &Value) -> Vec<Reach<'_>> {
     let unreadable = || vec![Reach::new(EXEC, UNREADABLE)];
     let Value::Array(items) = value else { return unreadable() };
     items
         .iter()
-        .flat_map(|item| match (item, key) {
-            // Without a command it has goss rules, which can run commands too.
-            (Value::Object(item), Some(key)) => item.get(key).map_or_else(unreadable, |value| vec![command(value)]),
-            (Value::Object(item), None) => item.values().map(command).collect(),
+        .flat_map(|item| match item {
+            Value::Object(item) => item.values().map(command).collect(),
             _ => unreadable(),
         })
         .collect()
@@ -155,10 +154,24 @@ mod tests {
             ("archive", json!({"name": "/a", "extract_parent": "/b"}), vec![("archive", "/a"), ("archive", "/b")]),
             ("service", json!({"name": "s", "health_checks": [{"command": "c"}]}), vec![("service", "s"), ("exec", "c")]),
             ("service", json!({"name": "s", "health_checks": {"command": "c"}}), vec![("service", "s"), ("exec", UNREADABLE)]),
+            ("service", json!({"name": "s", "health_checks": [{"name": "x"}]}), vec![("service", "s"), ("exec", UNREADABLE)]),
+            ("service", json!({"name": "s", "health_checks": [{"goss_rules": {}}]}), vec![("service", "s")]),
             (
                 "service",
-                json!({"name": "s", "health_checks": [{"goss_rules": {}}]}),
-                vec![("service", "s"), ("exec", UNREADABLE)],
+                json!({"name": "s", "health_checks": [{"goss_rules": {"command": {"a": {"exec": "c"}, "d": {}, "e": null}}}]}),
+                vec![("service", "s"), ("exec", "c"), ("exec", "d"), ("exec", "e")],
+            ),
+            (
+                "service",
+                json!({"name": "s", "health_checks": [{"command": "b", "goss_rules": {"command": ["x"], "file": 7}}]}),
+                vec![("service", "s"), ("exec", "b"), ("exec", UNREADABLE), ("file", UNREADABLE)],
+            ),
+            (
+                "service",
+                json!({"name": "s", "health_checks": [{"goss_rules": {"file": {
+                    "/a": {"exists": true}, "/b": {"contains": ["x"]}, "c": {"path": "/d", "sha256": "x"},
+                }}}]}),
+                vec![("service", "s"), ("file", "/b"), ("file", "/d")],
             ),
             ("scaffold", json!({"name": "/a", "post": [{"*": "c"}]}), vec![("scaffold", "/a"), ("exec", "c")]),
             ("exec", json!({"name": "n", "command": ["c"]}), vec![("exec", "n"), ("exec", UNREADABLE)]),

@@ -16,6 +16,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("trust", 2),
     ("facts", 2),
     ("data", 2),
+    ("goss", 2),
     ("resource", 2),
     ("manifest", 2),
     ("store", 2),

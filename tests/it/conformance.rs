@@ -18,6 +18,7 @@ const GROUPS: &[&str] = &[
     "exec/",
     "fail-on-error/",
     "file/",
+    "health/",
     "hiera/",
     "jet-file/",
     "manifest/",

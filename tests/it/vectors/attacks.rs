@@ -464,6 +464,26 @@ fn permissions() -> Vec<(&'static str, Attack)> {
             ),
         ),
         (
+            "policy-goss-command",
+            attack(
+                "not_allowed",
+                "A command hidden in the rules of a health check.",
+                www(
+                    json!({"name": "/srv/www/a", "health_checks": [{"goss_rules": {"command": {"x": {"exec": "id", "exit-status": 0}}}}]}),
+                ),
+            ),
+        ),
+        (
+            "policy-goss-content",
+            attack(
+                "not_allowed",
+                "A secret guessed by the rules of a health check.",
+                www(json!({"name": "/srv/www/a", "health_checks": [
+                    {"goss_rules": {"file": {"x": {"path": "/etc/shadow", "exists": true, "contents": ["/^root:[$]6/"]}}}},
+                ]})),
+            ),
+        ),
+        (
             "policy-extract",
             attack(
                 "not_allowed",
@@ -505,6 +525,25 @@ fn permissions() -> Vec<(&'static str, Attack)> {
                 json!({"exec": false}),
                 alice("file", json!({"name": "/a", "health_checks": [{"command": "id"}]})),
                 "A command in a health check where none may run.",
+            ),
+        ),
+        (
+            "limit-exec-in-goss",
+            limited(
+                json!({"exec": false}),
+                alice("file", json!({"name": "/a", "health_checks": [{"goss_rules": {"command": {"id": {"exit-status": 0}}}}]})),
+                "A command in the rules of a health check where none may run.",
+            ),
+        ),
+        (
+            "limit-host-in-goss",
+            limited(
+                json!({"fetch_hosts": ["repo.example"]}),
+                alice(
+                    "file",
+                    json!({"name": "/a", "health_checks": [{"goss_rules": {"http": {"http://127.0.0.1:1/": {"status": 200}}}}]}),
+                ),
+                "A request to a host that is not allowed, in the rules of a health check.",
             ),
         ),
         (

@@ -1,0 +1,314 @@
+//! Rules in the language of Goss, run without its program.
+//!
+//! A document of rules has sections (`file`, `port`, `http`), in each the things that are looked at by name, and of each
+//! thing the attributes that matter with what they are to be. `matcher.rs` compares, the other files look: `local.rs` at
+//! files, mounts and the kernel, `software.rs` at packages, services, processes and commands, `accounts.rs` at users
+//! and groups, `network.rs` and `web.rs` at what answers. The state is read from where it is kept; programs are run only
+//! for packages, services and the commands of the author.
+//!
+//! Neighbour: `engine::health` resolves templates, tries again, and makes a health check of it.
+
+mod accounts;
+mod local;
+mod matcher;
+mod network;
+mod sections;
+mod semver;
+mod software;
+mod web;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::diag::did_you_mean;
+use crate::host::Host;
+use crate::template;
+
+use matcher::{Found, Wanted};
+use sections::{Attribute, SECTIONS, Section};
+
+/// Keys that every thing may have: for people, and to leave it out.
+const COMMON: &[&str] = &["title", "meta", "skip"];
+/// How many failures the summary names.
+const NAMED: usize = 5;
+
+/// Something that is wrong with rules.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{message}", at.as_deref().map(|at| format!("{at}: ")).unwrap_or_default())]
+pub struct Wrong {
+    /// What is wrong.
+    pub message: String,
+    /// In which section, thing and attribute.
+    at: Option<String>,
+    /// The key at fault, as it is written.
+    pub key: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Wrong {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), at: None, key: None, hint: None }
+    }
+
+    fn key(mut self, key: &str) -> Self {
+        self.key = self.key.or_else(|| Some(key.to_owned()));
+        self
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn at(mut self, at: String) -> Self {
+        self.at = self.at.or(Some(at));
+        self
+    }
+}
+
+/// Who is asked before something is run, or somebody is called, when the host sets limits.
+#[derive(Clone, Copy)]
+pub struct Allow<'a> {
+    /// Whether a command may be run; the error says why not.
+    pub command: &'a dyn Fn(&str) -> Result<(), String>,
+    /// Whether a host may be asked, by its name or address.
+    pub host: &'a dyn Fn(&str) -> Result<(), String>,
+}
+
+impl Allow<'static> {
+    /// Everything.
+    pub const ALL: Self = Self { command: &|_| Ok(()), host: &|_| Ok(()) };
+}
+
+/// Rules that were read.
+#[derive(Debug)]
+pub struct Rules {
+    things: Vec<Thing>,
+}
+
+/// One thing that is looked at.
+#[derive(Debug)]
+struct Thing {
+    section: &'static Section,
+    key: String,
+    skip: bool,
+    /// In the order of the section.
+    wanted: Vec<(&'static Attribute, Wanted)>,
+    options: Map<String, Value>,
+}
+
+/// How the rules are met.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// How many attributes there are.
+    pub count: usize,
+    /// Those that are not as wanted, each with what differs.
+    pub failures: Vec<String>,
+    /// How many were not looked at: left out, or about something that is not there.
+    pub skipped: usize,
+}
+
+impl Outcome {
+    /// The line of Goss, and what failed.
+    pub fn summary(&self) -> String {
+        let Self { count, failures, skipped } = self;
+        let mut text = format!("Count: {count}, Failed: {}, Skipped: {skipped}", failures.len());
+        for failure in failures.iter().take(NAMED) {
+            text.push_str("; ");
+            text.push_str(failure);
+        }
+        if failures.len() > NAMED {
+            // Writing to a text can't fail.
+            let _written = write!(text, "; and {} more", failures.len() - NAMED);
+        }
+        text
+    }
+}
+
+impl Rules {
+    /// Reads rules. Attributes whose values are still templates are not looked at: they are read again once resolved.
+    ///
+    /// # Errors
+    /// With the first thing that is wrong with them.
+    pub fn read(sections: &Map<String, Value>) -> Result<Self, Wrong> {
+        let mut things = Vec::new();
+        for (name, value) in sections {
+            let section = SECTIONS.iter().find(|section| section.name == name).ok_or_else(|| unknown_section(name))?;
+            let Value::Object(map) = value else {
+                return Err(Wrong::new(format!("{name} is a map of names, each with what it is to be")).key(name));
+            };
+            for (key, attributes) in map {
+                let thing = Thing::read(section, key, attributes);
+                things.push(thing.map_err(|wrong| wrong.key(key).at(format!("{name} \"{key}\"")))?);
+            }
+        }
+        if things.is_empty() {
+            return Err(Wrong::new("goss_rules has no rules"));
+        }
+        Ok(Self { things })
+    }
+
+    /// Looks at everything, one after the other, until `host` says that the time is over.
+    pub fn run(&self, host: &Host, allow: Allow<'_>) -> Outcome {
+        let mut outcome = Outcome::default();
+        for thing in &self.things {
+            if host.is_over() {
+                break;
+            }
+            thing.check(host, allow, &mut outcome);
+        }
+        outcome
+    }
+}
+
+fn unknown_section(name: &str) -> Wrong {
+    let known = SECTIONS.iter().map(|section| section.name);
+    let hint = match name {
+        "gossfile" => "rules of other files are not read: write them here, or make one of them by a template".to_owned(),
+        _ => did_you_mean(name, known.clone()).map_or_else(
+            || format!("sections are {}", known.collect::<Vec<_>>().join(", ")),
+            |near| format!("did you mean \"{near}\"?"),
+        ),
+    };
+    Wrong::new(format!("unknown section \"{name}\" in goss_rules")).key(name).hint(hint)
+}
+
+impl Thing {
+    fn read(section: &'static Section, key: &str, written: &Value) -> Result<Self, Wrong> {
+        let written = match written {
+            Value::Object(map) => map.clone(),
+            Value::Null => Map::new(),
+            _ => return Err(Wrong::new("what it is to be is a map of attributes")),
+        };
+        let mut wanted = Vec::new();
+        let mut options = Map::new();
+        for (name, value) in written {
+            let attribute = section.attributes.iter().find(|attribute| attribute.is(&name));
+            match attribute {
+                _ if holds_template(&value) => {}
+                Some(attribute) => {
+                    let read = Wanted::read(&value, attribute.lines);
+                    wanted.push((attribute, read.map_err(|wrong| in_attribute(&name, wrong))?));
+                }
+                None if section.options.contains(&name.as_str()) || COMMON.contains(&name.as_str()) => {
+                    sections::check_option(&name, &value).map_err(|wrong| in_attribute(&name, wrong))?;
+                    options.insert(name, value);
+                }
+                None => return Err(section.unknown(&name)),
+            }
+            if let Some(attribute) = attribute
+                && !wanted.iter().any(|(known, _)| known.name == attribute.name)
+            {
+                options.insert(attribute.name.to_owned(), Value::Null);
+            }
+        }
+        let is_there = |name: &str| wanted.iter().any(|(known, _)| known.name == name) || options.contains_key(name);
+        if let Some(required) = section.required.filter(|required| !is_there(required)) {
+            return Err(Wrong::new(format!("{required} is missing"))
+                .hint(format!("say what it is to be, as {required}: {}", section.example)));
+        }
+        let order = |attribute: &Attribute| section.attributes.iter().position(|known| known.name == attribute.name);
+        wanted.sort_by_key(|(attribute, _)| order(attribute));
+        let skip = options.get("skip").and_then(Value::as_bool).unwrap_or(false);
+        Ok(Self { section, key: key.to_owned(), skip, wanted, options })
+    }
+
+    fn check(&self, host: &Host, allow: Allow<'_>, outcome: &mut Outcome) {
+        outcome.count += self.wanted.len();
+        if self.skip {
+            outcome.skipped += self.wanted.len();
+            return;
+        }
+        let attributes: Vec<&'static str> = self.wanted.iter().map(|(attribute, _)| attribute.name).collect();
+        let look = Look { key: &self.key, options: &self.options, attributes: &attributes, host, allow };
+        let found = (self.section.look)(&look);
+        let label = |name: &str, what: &str| format!("{} {}: {name}: {what}", self.section.name, self.key);
+        let mut gone = false;
+        for (attribute, wanted) in &self.wanted {
+            if gone {
+                outcome.skipped += 1;
+                continue;
+            }
+            let here = match &found {
+                Ok(found) => found.get(attribute.name).cloned().unwrap_or_else(|| Err("it is not known here".to_owned())),
+                Err(why) => Err(why.clone()),
+            };
+            let is_gate = self.section.gate && self.section.required == Some(attribute.name);
+            match here {
+                Ok(found) => {
+                    let differs = wanted.differs(&found);
+                    gone = is_gate && (differs.is_some() || found == Found::Value(Value::Bool(false)));
+                    outcome.failures.extend(differs.map(|what| label(attribute.name, &what)));
+                }
+                Err(why) => {
+                    gone = is_gate || found.is_err();
+                    outcome.failures.push(label(attribute.name, &why));
+                }
+            }
+        }
+    }
+}
+
+fn in_attribute(name: &str, wrong: Wrong) -> Wrong {
+    let message = format!("{name}: {}", wrong.message);
+    Wrong { message, ..wrong.key(name) }
+}
+
+fn holds_template(value: &Value) -> bool {
+    match value {
+        Value::String(text) => template::is_template(text),
+        Value::Array(items) => items.iter().any(holds_template),
+        Value::Object(map) => map.values().any(holds_template),
+        _ => false,
+    }
+}
+
+/// What there is of one thing, by attribute; an attribute that can't be had has its reason.
+type Attributes = BTreeMap<&'static str, Result<Found, String>>;
+
+/// A thing to be looked at.
+struct Look<'a> {
+    key: &'a str,
+    options: &'a Map<String, Value>,
+    /// What is wanted of it; nothing else needs to be looked up.
+    attributes: &'a [&'static str],
+    host: &'a Host,
+    allow: Allow<'a>,
+}
+
+impl Look<'_> {
+    /// A text among the options.
+    fn text(&self, option: &str) -> Option<String> {
+        self.options.get(option).filter(|value| !value.is_null()).map(template::to_text).filter(|text| !text.is_empty())
+    }
+
+    /// What names the thing: the option, else its key.
+    fn name(&self, option: &str) -> String {
+        self.text(option).unwrap_or_else(|| self.key.to_owned())
+    }
+
+    fn flag(&self, option: &str) -> bool {
+        self.options.get(option).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// `timeout`, in milliseconds.
+    fn timeout(&self, default: u64) -> Duration {
+        Duration::from_millis(self.options.get("timeout").and_then(Value::as_u64).filter(|time| *time > 0).unwrap_or(default))
+    }
+
+    fn wants(&self, attribute: &str) -> bool {
+        self.attributes.contains(&attribute)
+    }
+}
+
+/// A value that was found.
+fn value(value: impl Into<Value>) -> Result<Found, String> {
+    Ok(Found::Value(value.into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! What is on this machine: files, mounts, parameters of the kernel; and values that the author brings along.
+
+use std::path::Path;
+
+use serde_json::Value;
+use sha2::{Digest, Sha512};
+
+use super::matcher::Found;
+use super::{Attributes, Look, value};
+use crate::diag::chain;
+use crate::host::{fs, inode, kernel};
+
+/// The largest file whose content is looked at.
+const MAX_CONTENT: u64 = 64 << 20;
+/// The largest file of the kernel.
+const MAX_PROC: u64 = 16 << 20;
+
+/// A file of the kernel.
+pub(super) fn proc(path: &str) -> Result<String, String> {
+    fs::read_text(Path::new(path), MAX_PROC).map_err(|error| chain(&error))
+}
+
+/// The path itself, whatever a link leads to; content and digests are those of what it leads to.
+pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
+    let path = look.name("path");
+    let path = Path::new(&path);
+    if path.is_relative() {
+        return Err("a file is looked at by its absolute path".to_owned());
+    }
+    let inode = inode::look(path).map_err(|error| chain(&error))?;
+    let mut found = Attributes::from([("exists", value(inode.is_some()))]);
+    let Some(inode) = inode else { return Ok(found) };
+    let accounts = look.host.accounts();
+    found.extend([
+        ("filetype", value(inode.kind.as_str())),
+        ("mode", value(format!("{:04o}", inode.mode))),
+        ("owner", value(accounts.user_name(inode.uid))),
+        ("group", value(accounts.group_name(inode.gid))),
+        ("uid", value(inode.uid)),
+        ("gid", value(inode.gid)),
+        ("size", value(inode.size)),
+        ("linked-to", inode.target.ok_or_else(|| "it is no symbolic link".to_owned()).map(|target| Found::Value(target.into()))),
+    ]);
+    if look.wants("contents") {
+        let text = content(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        found.insert("contents", text.map(|text| Found::Text { text, shown: false }));
+    }
+    if look.wants("sha256") {
+        let digest = fs::look(path, true).map_err(|error| chain(&error)).map(|look| look.and_then(|look| look.sha256));
+        found.insert("sha256", digest.and_then(|digest| value(digest.ok_or("it is no regular file")?)));
+    }
+    if look.wants("sha512") {
+        found.insert("sha512", content(path).and_then(|bytes| value(fs::hex(&Sha512::digest(&bytes)))));
+    }
+    Ok(found)
+}
+
+/// The content of a regular file; a pipe would hold the check.
+fn content(path: &Path) -> Result<Vec<u8>, String> {
+    let kind = fs::look(path, false).map_err(|error| chain(&error))?.map(|look| look.kind);
+    match kind {
+        Some(fs::Kind::File) => fs::read(path, MAX_CONTENT).map_err(|error| chain(&error)),
+        _ => Err("it is no regular file".to_owned()),
+    }
+}
+
+/// A mounted file system, as `/proc/self/mountinfo` has it (proc(5)); of several at one point the last, which is on top.
+pub(super) fn mount(look: &Look<'_>) -> Result<Attributes, String> {
+    let point = look.name("mountpoint");
+    let mount = find_mount(&proc("/proc/self/mountinfo")?, &point);
+    let mut found = Attributes::from([("exists", value(mount.is_some()))]);
+    let Some(mount) = mount else { return Ok(found) };
+    found.extend([
+        ("opts", value(mount.options)),
+        ("vfs-opts", value(mount.super_options)),
+        ("source", value(mount.source)),
+        ("filesystem", value(mount.kind)),
+    ]);
+    if look.wants("usage") {
+        let percent = kernel::space(Path::new(&point)).map_err(|error| chain(&error)).map(|space| {
+            // Of what can be used at all: some room is kept for root. Rounded up, as df does.
+            let all = u128::from(space.used) + u128::from(space.free);
+            u64::try_from((u128::from(space.used) * 100).div_ceil(all.max(1))).unwrap_or(100)
+        });
+        found.insert("usage", percent.and_then(value));
+    }
+    Ok(found)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    options: Vec<String>,
+    super_options: Vec<String>,
+    source: String,
+    kind: String,
+}
+
+fn find_mount(mountinfo: &str, point: &str) -> Option<Mount> {
+    let mount = |line: &str| {
+        let (here, system) = line.split_once(" - ")?;
+        let mut here = here.split(' ').skip(4);
+        let (at, options) = (here.next()?, here.next()?);
+        let mut system = system.split(' ');
+        let (kind, source, super_options) = (system.next()?, system.next()?, system.next()?);
+        let list = |text: &str| text.split(',').map(str::to_owned).collect();
+        (unescape(at) == point).then(|| Mount {
+            options: list(options),
+            super_options: list(super_options),
+            source: unescape(source),
+            kind: kind.to_owned(),
+        })
+    };
+    mountinfo.lines().filter_map(mount).next_back()
+}
+
+/// The kernel writes a space as `\040`, and so on. The backslash comes last, so that what it makes is not read again.
+fn unescape(text: &str) -> String {
+    let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
+    codes.iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+}
+
+/// A parameter below `/proc/sys`.
+pub(super) fn kernel_param(look: &Look<'_>) -> Result<Attributes, String> {
+    let name = look.name("name");
+    // As in sysctl(8): with a slash in it the name is the path, and may have dots.
+    let path = if name.contains('/') { name.clone() } else { name.replace('.', "/") };
+    if path.split('/').any(|part| part.is_empty() || part == "..") {
+        return Err(format!("\"{name}\" is no name of a parameter, as net.ipv4.ip_forward"));
+    }
+    let found = proc(&format!("/proc/sys/{path}"))?;
+    Ok(Attributes::from([("value", value(found.trim()))]))
+}
+
+/// What the author brings along.
+pub(super) fn matching(look: &Look<'_>) -> Result<Attributes, String> {
+    let content = look.options.get("content").cloned().unwrap_or(Value::Null);
+    Ok(Attributes::from([("matches", Ok(Found::Value(content)))]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_on_top_is_found() {
+        let info = "22 29 0:21 / /proc rw,nosuid shared:12 - proc proc rw\n40 29 254:1 /srv /mnt/my\\040data ro,relatime - ext4 /dev/sda1 rw,errors=remount-ro\n41 29 0:5 / /proc ro - tmpfs tmp rw\nbroken\n";
+        let mount = find_mount(info, "/mnt/my data").unwrap();
+        assert_eq!((mount.kind.as_str(), mount.source.as_str()), ("ext4", "/dev/sda1"));
+        assert_eq!(
+            (mount.options, mount.super_options),
+            (vec!["ro".into(), "relatime".into()], vec!["rw".into(), "errors=remount-ro".into()])
+        );
+        assert_eq!(find_mount(info, "/proc").unwrap().kind, "tmpfs");
+        assert_eq!(find_mount(info, "/mnt"), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! What listens here, what can be reached from here, names, and interfaces.
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, UdpSocket, lookup_host};
+
+use super::local::proc;
+use super::{Attributes, Look, value};
+use crate::host::{Host, kernel};
+
+/// How long is waited for an answer when nothing is said, in milliseconds.
+const TIMEOUT: u64 = 500;
+/// How often whoever waits looks whether the run is over.
+const POLL: Duration = Duration::from_millis(50);
+/// States of sockets in the tables of the kernel (`include/net/tcp_states.h`).
+const TCP_LISTEN: &str = "0A";
+const UDP_OPEN: &str = "07";
+
+/// Waits on this thread for `work`, for a time, and not longer than the run goes on.
+pub(super) fn wait<T>(host: &Host, time: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("this machine gives no means to wait for a network: {error}"))?;
+    let result = runtime.block_on(async {
+        let over = async {
+            while !host.is_over() {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::select! {
+            result = work => result,
+            () = tokio::time::sleep(time) => Err(format!("no answer within {} ms", time.as_millis())),
+            () = over => Err("the time of the check is over".to_owned()),
+        }
+    });
+    // A name that is still being resolved is not waited for.
+    runtime.shutdown_background();
+    result
+}
+
+/// A port that something listens on: `tcp:22`, `udp6:53`; tcp when only a number is said.
+pub(super) fn port(look: &Look<'_>) -> Result<Attributes, String> {
+    let name = look.name("port");
+    let (protocol, number) = name.split_once(':').unwrap_or(("tcp", &name));
+    let wrong = || format!("\"{name}\" is no port, as tcp:22, tcp6:22 or udp:53");
+    let number: u16 = number.parse().map_err(|_| wrong())?;
+    let state = match protocol {
+        "tcp" | "tcp6" => TCP_LISTEN,
+        "udp" | "udp6" => UDP_OPEN,
+        _ => return Err(wrong()),
+    };
+    let table = proc(&format!("/proc/net/{protocol}"))?;
+    let ips: Vec<String> = listening(&table, state, number).iter().map(ToString::to_string).collect();
+    Ok(Attributes::from([("listening", value(!ips.is_empty())), ("ip", value(ips))]))
+}
+
+/// The local addresses of the sockets of one state and port in a table of the kernel.
+fn listening(table: &str, state: &str, port: u16) -> Vec<IpAddr> {
+    let socket = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, _, found) = (fields.next()?, fields.next()?, fields.next()?);
+        let (address, number) = local.split_once(':')?;
+        (found == state && u16::from_str_radix(number, 16).ok()? == port).then(|| address_of(address))?
+    };
+    let mut found: Vec<IpAddr> = table.lines().skip(1).filter_map(socket).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The kernel writes addresses as numbers of the machine, four bytes each.
+fn address_of(hex: &str) -> Option<IpAddr> {
+    let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    match hex.len() {
+        8 => Some(Ipv4Addr::from(word(0)?).into()),
+        32 => {
+            let mut bytes = [0; 16];
+            for (index, chunk) in bytes.chunks_exact_mut(4).enumerate() {
+                chunk.copy_from_slice(&word(index * 8)?);
+            }
+            Some(Ipv6Addr::from(bytes).into())
+        }
+        _ => None,
+    }
+}
+
+/// Something that takes connections: `tcp://host:port`.
+pub(super) fn addr(look: &Look<'_>) -> Result<Attributes, String> {
+    let address = look.name("address");
+    let (protocol, place) = address.split_once("://").unwrap_or(("tcp", &address));
+    let wrong = || format!("\"{address}\" is no address, as tcp://host:80");
+    let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
+    let port: u16 = port.parse().map_err(|_| wrong())?;
+    let host = host.trim_matches(['[', ']']);
+    let local = match look.text("local-address") {
+        Some(text) => Some(text.parse::<IpAddr>().map_err(|_| format!("local-address \"{text}\" is no IP address"))?),
+        None => None,
+    };
+    let is_tcp = match protocol {
+        "tcp" | "tcp4" | "tcp6" => true,
+        "udp" | "udp4" | "udp6" => false,
+        _ => return Err(wrong()),
+    };
+    (look.allow.host)(host)?;
+    let reached = wait(look.host, look.timeout(TIMEOUT), connect(host, port, local, is_tcp));
+    Ok(Attributes::from([("reachable", value(reached.is_ok()))]))
+}
+
+async fn connect(host: &str, port: u16, local: Option<IpAddr>, is_tcp: bool) -> Result<(), String> {
+    let mut last = format!("\"{host}\" has no address");
+    for remote in lookup_host((host, port)).await.map_err(|error| error.to_string())? {
+        let from = local.filter(|local| local.is_ipv4() == remote.is_ipv4());
+        if local.is_some() && from.is_none() {
+            continue;
+        }
+        let tried = if is_tcp { connect_tcp(remote, from).await } else { connect_udp(remote, from).await };
+        match tried {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(last)
+}
+
+async fn connect_tcp(remote: SocketAddr, from: Option<IpAddr>) -> std::io::Result<()> {
+    let socket = if remote.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if let Some(from) = from {
+        socket.bind(SocketAddr::new(from, 0))?;
+    }
+    socket.connect(remote).await.map(drop)
+}
+
+/// UDP has no connections: that there is a way there is all that can be told.
+async fn connect_udp(remote: SocketAddr, from: Option<IpAddr>) -> std::io::Result<()> {
+    let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind(SocketAddr::new(from.unwrap_or(any), 0)).await?.connect(remote).await
+}
+
+/// A name, by the resolver of this host.
+pub(super) fn dns(look: &Look<'_>) -> Result<Attributes, String> {
+    let name = look.name("resolve");
+    if let Some((kind, _)) = name.split_once(':').filter(|(kind, _)| kind.bytes().all(|byte| byte.is_ascii_uppercase())) {
+        return Err(format!("records of type {kind} are not asked for, only addresses; a command (dig) can"));
+    }
+    (look.allow.host)(&name)?;
+    let resolved = wait(look.host, look.timeout(TIMEOUT), async {
+        let found = lookup_host((name.as_str(), 0)).await.map_err(|error| error.to_string())?;
+        Ok(found.map(|address| address.ip().to_string()).collect::<std::collections::BTreeSet<_>>())
+    });
+    let addresses: Vec<String> = resolved.unwrap_or_default().into_iter().collect();
+    Ok(Attributes::from([("resolvable", value(!addresses.is_empty())), ("addrs", value(addresses))]))
+}
+
+/// A network interface.
+pub(super) fn interface(look: &Look<'_>) -> Result<Attributes, String> {
+    let name = look.name("name");
+    let interfaces = kernel::interfaces().map_err(|error| error.to_string())?;
+    let interface = interfaces.iter().find(|interface| interface.name == name);
+    let mut found = Attributes::from([("exists", value(interface.is_some()))]);
+    let Some(interface) = interface else { return Ok(found) };
+    let addresses = interface.addresses.iter().map(|(address, prefix)| format!("{address}/{prefix}"));
+    found.insert("addrs", value(addresses.collect::<Vec<_>>()));
+    if look.wants("mtu") {
+        let mtu = proc(&format!("/sys/class/net/{name}/mtu"));
+        found.insert("mtu", mtu.and_then(|mtu| value(mtu.trim().parse::<u64>().map_err(|error| error.to_string())?)));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn sockets_are_found_in_the_tables_of_the_kernel() {
+        let head = "  sl  local_address rem_address   st\n";
+        let v4 = format!(
+            "{head}   0: 0100007F:0016 00000000:0000 0A 0\n   1: 00000000:0016 00000000:0000 0A 0\n   2: 0100007F:0016 0100007F:9999 01 0\n   3: 0100007F:0050 00000000:0000 0A\nbroken\n"
+        );
+        let shown = |table: &str, state, port| listening(table, state, port).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(&v4, TCP_LISTEN, 22), ["0.0.0.0", "127.0.0.1"]);
+        assert_eq!(shown(&v4, TCP_LISTEN, 23), Vec::<String>::new());
+        let v6 = format!("{head}   0: 00000000000000000000000001000000:0035 00000000000000000000000000000000:0000 07 0\n");
+        assert_eq!(shown(&v6, UDP_OPEN, 53), ["::1"]);
+        assert_eq!(address_of("01"), None);
+    }
+}

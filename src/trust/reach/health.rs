@@ -1,0 +1,80 @@
+//! What the health checks of a resource run, look into and ask.
+//!
+//! Where a thing is looked at that tells nothing of what is in it (that a port is open, that a file exists), nothing is
+//! reached. Whose content may be compared may be guessed piece by piece, so files whose content a rule looks at count as
+//! files.
+
+use serde_json::{Map, Value};
+
+use super::{EXEC, Reach, UNREADABLE, command, text};
+
+/// Attributes of a file that tell what is in it.
+const CONTENT: &[&str] = &["contents", "contains", "sha256", "sha512"];
+
+/// The commands that health checks run, and the files whose content they look at.
+pub(in crate::trust) fn reaches(properties: &Map<String, Value>) -> Vec<Reach<'_>> {
+    let unreadable = || vec![Reach::new(EXEC, UNREADABLE)];
+    match properties.get("health_checks") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(checks)) => {
+            checks.iter().flat_map(|check| check.as_object().map_or_else(unreadable, of_check)).collect()
+        }
+        Some(_) => unreadable(),
+    }
+}
+
+fn of_check(check: &Map<String, Value>) -> Vec<Reach<'_>> {
+    let given = |key: &str| check.get(key).filter(|value| !value.is_null());
+    let mut found: Vec<Reach<'_>> = given("command").into_iter().map(command).collect();
+    match given("goss_rules") {
+        Some(Value::Object(rules)) => {
+            found.extend(things(rules, "command").map(|(key, thing)| Reach::new(EXEC, named(key, thing, "exec"))));
+            let files = things(rules, "file").filter(|(_, thing)| match thing {
+                Some(Value::Object(thing)) => CONTENT.iter().any(|attribute| thing.contains_key(*attribute)),
+                other => other.is_none(),
+            });
+            found.extend(files.map(|(key, thing)| Reach::new("file", named(key, thing, "path"))));
+        }
+        None if !found.is_empty() => {}
+        _ => found.push(Reach::new(EXEC, UNREADABLE)),
+    }
+    found
+}
+
+/// The URLs that health checks fetch.
+pub(in crate::trust) fn urls(properties: &Map<String, Value>) -> Vec<&str> {
+    asked(properties, "http", "url")
+}
+
+/// The hosts that health checks connect to or look up.
+pub(in crate::trust) fn hosts(properties: &Map<String, Value>) -> Vec<&str> {
+    let addresses = asked(properties, "addr", "address").into_iter().map(host);
+    addresses.chain(asked(properties, "dns", "resolve")).collect()
+}
+
+/// The host of `tcp://host:port`.
+fn host(address: &str) -> &str {
+    let place = address.split_once("://").map_or(address, |(_, place)| place);
+    place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']'])
+}
+
+/// What the things of one section name.
+fn asked<'a>(properties: &'a Map<String, Value>, section: &str, option: &str) -> Vec<&'a str> {
+    let checks = properties.get("health_checks").and_then(Value::as_array);
+    let rules = checks.into_iter().flatten().filter_map(|check| check.get("goss_rules")?.as_object());
+    rules.flat_map(|rules| things(rules, section)).map(|(key, thing)| named(key, thing, option)).collect()
+}
+
+/// The things in a section: their key and what is said of them; a section that can't be read is one unreadable thing.
+fn things<'a>(rules: &'a Map<String, Value>, section: &str) -> impl Iterator<Item = (&'a str, Option<&'a Value>)> + use<'a> {
+    let section = rules.get(section);
+    let readable = section.and_then(Value::as_object);
+    let unreadable = section.filter(|_| readable.is_none()).map(|_| (UNREADABLE, None));
+    readable.into_iter().flatten().map(|(key, thing)| (key.as_str(), Some(thing))).chain(unreadable)
+}
+
+/// What an option names, else the key.
+fn named<'a>(key: &'a str, thing: Option<&'a Value>, option: &str) -> &'a str {
+    let option = thing.and_then(|thing| thing.get(option)).filter(|value| !value.is_null());
+    option.map_or(key, text)
+}
