@@ -2,8 +2,8 @@
 //! `tests/cases/<type>/`. A new file is picked up by itself; a type without scenarios fails the test.
 //!
 //! `@ROOT@` in a scenario is a temporary directory, in which the manifest lies too; `@HTTP@` is the URL of a server
-//! that serves its directory `serve`. With `private_mounts` everything runs in a mount namespace of its own, with a copy of
-//! `/etc`: what is mounted there, and written to fstab, nobody else sees.
+//! that serves its directory `serve`. With `private_mounts` everything runs in a mount namespace of its own, with an
+//! `/etc` of its own: what is mounted there, and written to fstab, nobody else sees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -125,7 +125,8 @@ impl Place {
 
     /// Makes mounts private from here on.
     fn separate(&mut self) -> Result<(), String> {
-        let script = "cp -a /etc \"$0\"; mount --bind \"$0\" /etc; echo ready; exec cat";
+        let script = "mkdir \"$0\"; cd /etc; cp -a passwd group nsswitch.conf ld.so.cache \"$0\"; mount --bind \"$0\" /etc; \
+                      echo ready; exec cat";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "/bin/sh", "-euc", script]).arg(self.home.join("etc"));
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
