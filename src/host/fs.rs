@@ -6,7 +6,7 @@ mod stage;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -230,6 +230,25 @@ pub fn sha256(bytes: &[u8]) -> String {
 /// True when the path itself is a symbolic link, wherever it leads.
 pub fn is_symlink(path: &Path) -> bool {
     path.is_symlink()
+}
+
+/// Whether two paths lead to the same file, directory or device, links followed; `None` when one leads to nothing.
+///
+/// # Errors
+/// When one can't be looked at.
+pub fn is_same(one: &Path, other: &Path) -> Result<Option<bool>, FsError> {
+    let (Some(one), Some(other)) = (identity(one)?, identity(other)?) else { return Ok(None) };
+    Ok(Some(one == other))
+}
+
+/// The device and number of what a path names; of a block device its own number, by whatever name.
+fn identity(path: &Path) -> Result<Option<(u64, Option<u64>)>, FsError> {
+    match fs::metadata(path) {
+        Ok(meta) if meta.file_type().is_block_device() => Ok(Some((meta.rdev(), None))),
+        Ok(meta) => Ok(Some((meta.dev(), Some(meta.ino())))),
+        Err(error) if is_nothing(&error) => Ok(None),
+        Err(error) => Err(FsError::io("look at", path, error)),
+    }
 }
 
 /// The whole of a file of at most `limit` bytes.

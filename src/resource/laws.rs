@@ -235,6 +235,22 @@ impl Lawful for super::symlink::Symlink {
     }
 }
 
+/// Only what needs no change of this host: `mount/tests.rs` has the laws over a host in memory, the scenarios real mounts.
+impl Lawful for super::mount::Mount {
+    fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+        let root = root.to_owned();
+        (prop::sample::select(vec!["a", "d", "no/parent"]), prop::sample::select(vec!["", "tmpfs", "UUID=1"]))
+            .prop_map(move |(name, device)| {
+                serde_json::from_value(json!({"name": root.join(name), "ensure": "absent", "device": device})).unwrap()
+            })
+            .boxed()
+    }
+
+    fn before(_: &Path) -> BoxedStrategy<Vec<Made>> {
+        prop::sample::subsequence(vec![Made::Directory("d", 0o755)], 0..=1).boxed()
+    }
+}
+
 impl Lawful for super::exec::Exec {
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
         let root = root.to_owned();
@@ -395,6 +411,7 @@ const LAWS: &[(&str, fn())] = &[
     ("archive", hold::<super::archive::Archive>),
     ("line", hold::<super::line::Line>),
     ("symlink", hold::<super::symlink::Symlink>),
+    ("mount", hold::<super::mount::Mount>),
     ("apply", hold::<super::apply::Apply>),
     ("scaffold", hold::<super::scaffold::Scaffold>),
 ];

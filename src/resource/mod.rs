@@ -15,6 +15,7 @@ pub mod file;
 #[cfg(test)]
 mod laws;
 pub mod line;
+pub mod mount;
 pub mod package;
 mod replace;
 pub mod scaffold;
@@ -47,6 +48,7 @@ pub static TYPES: &[&dyn ResourceType] = &[
     &Kind::<apply::Apply>::NEW,
     &Kind::<symlink::Symlink>::NEW,
     &Kind::<line::Line>::NEW,
+    &Kind::<mount::Mount>::NEW,
 ];
 
 /// The type of this name.

@@ -2,13 +2,15 @@
 //! `tests/cases/<type>/`. A new file is picked up by itself; a type without scenarios fails the test.
 //!
 //! `@ROOT@` in a scenario is a temporary directory, in which the manifest lies too; `@HTTP@` is the URL of a server
-//! that serves its directory `serve`.
+//! that serves its directory `serve`. With `private_mounts` everything runs in a mount namespace of its own, with an
+//! `/etc` of its own: what is mounted there, and written to fstab, nobody else sees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,6 +25,9 @@ struct Scenario {
     /// `root`, where another user can't do it.
     #[serde(default)]
     needs: Option<String>,
+    /// Whether mounts are private to the scenario.
+    #[serde(default)]
+    private_mounts: bool,
     /// Shell commands that prepare the directory.
     #[serde(default)]
     before: String,
@@ -105,23 +110,74 @@ pub fn files() -> BTreeMap<String, Vec<PathBuf>> {
     entries(&cases()).into_iter().filter(|path| path.is_dir()).map(|path| (name(&path), entries(&path))).collect()
 }
 
-fn shell(script: &str, root: &Path) -> Result<(), String> {
-    if script.is_empty() {
-        return Ok(());
+/// Where a scenario runs.
+struct Place {
+    root: PathBuf,
+    home: PathBuf,
+    /// Holds the mount namespace, where the scenario has one.
+    holder: Option<Child>,
+}
+
+impl Place {
+    fn new(root: PathBuf, home: PathBuf) -> Self {
+        Self { root, home, holder: None }
     }
-    let output = Command::new("/bin/sh").args(["-euc", script]).current_dir(root).output().map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("the shell script failed: {}", String::from_utf8_lossy(&output.stderr))),
+
+    /// Makes mounts private from here on.
+    fn separate(&mut self) -> Result<(), String> {
+        let script = "mkdir \"$0\"; cd /etc; cp -a passwd group nsswitch.conf ld.so.cache \"$0\"; mount --bind \"$0\" /etc; \
+                      echo ready; exec cat";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "/bin/sh", "-euc", script]).arg(self.home.join("etc"));
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let child = self.holder.insert(child.map_err(|error| error.to_string())?);
+        let mut said = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).map_err(|error| error.to_string())?;
+        if said == "ready\n" { Ok(()) } else { Err("mount namespaces can't be made here".to_owned()) }
+    }
+
+    /// A command that runs in a directory, and in the namespace.
+    fn command(&self, program: &str, directory: &Path) -> Command {
+        let Some(holder) = &self.holder else {
+            let mut command = Command::new(program);
+            command.current_dir(directory);
+            return command;
+        };
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--target", &holder.id().to_string()]);
+        // Entering leads to the root.
+        command.args(["/bin/sh", "-euc", "cd \"$0\"; exec \"$@\""]).arg(directory).arg(program);
+        command
+    }
+
+    fn shell(&self, script: &str) -> Result<(), String> {
+        if script.is_empty() {
+            return Ok(());
+        }
+        let output = self.command("/bin/sh", &self.root).args(["-euc", script]).output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("the shell script failed: {}", String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+
+    /// The program with an environment that holds nothing of the tester's.
+    fn ensign(&self, args: &[String]) -> Output {
+        let mut command = self.command(env!("CARGO_BIN_EXE_ensign"), &self.home);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.home).env("TMPDIR", &self.home);
+        command.arg("apply").arg(self.root.join("manifest.yaml")).args(["--output", "json"]).args(args);
+        command.output().unwrap()
     }
 }
 
-/// The program with an environment that holds nothing of the tester's.
-fn ensign(root: &Path, home: &Path, args: &[String]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ensign"));
-    command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", home).env("TMPDIR", home);
-    command.current_dir(home).arg("apply").arg(root.join("manifest.yaml")).args(["--output", "json"]).args(args);
-    command.output().unwrap()
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(mut holder) = self.holder.take() {
+            // It waits for the end of its input.
+            drop(holder.stdin.take());
+            holder.wait().unwrap();
+        }
+    }
 }
 
 /// Everything below a directory that a run could touch.
@@ -154,19 +210,19 @@ fn label(event: &Value) -> String {
 }
 
 impl Run {
-    fn check(&self, root: &Path, home: &Path, web: &Web) -> Vec<String> {
+    fn check(&self, place: &Place, web: &Web) -> Vec<String> {
         let mut wrong = Vec::new();
         let earlier = web.asked().len();
-        if let Err(why) = shell(&self.between, root) {
+        if let Err(why) = place.shell(&self.between) {
             return vec![why];
         }
-        let before = self.untouched.then(|| snapshot(root));
-        let output = ensign(root, home, &self.args);
+        let before = self.untouched.then(|| snapshot(&place.root));
+        let output = place.ensign(&self.args);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if output.status.code() != Some(self.exit) {
             wrong.push(format!("exit {:?}, not {}: {err}", output.status.code(), self.exit));
         }
-        if before.is_some_and(|before| before != snapshot(root)) {
+        if before.is_some_and(|before| before != snapshot(&place.root)) {
             wrong.push("something was touched".to_owned());
         }
         let asked: Vec<String> = web.asked().split_off(earlier).into_iter().map(|asked| asked.path).collect();
@@ -283,13 +339,19 @@ fn check(file: &Path) -> Vec<String> {
         eprintln!("skipped: {} needs root", file.display());
         return vec![];
     }
-    if let Err(why) = shell(&scenario.before, &root) {
+    let mut place = Place::new(root.clone(), home);
+    if scenario.private_mounts
+        && let Err(why) = place.separate()
+    {
+        eprintln!("skipped: {}: {why}", file.display());
+        return vec![];
+    }
+    if let Err(why) = place.shell(&scenario.before) {
         return vec![why];
     }
     std::fs::write(root.join("manifest.yaml"), &scenario.manifest).unwrap();
     let runs = scenario.runs.iter().zip(1..);
-    let runs =
-        runs.flat_map(|(run, number)| run.check(&root, &home, &web).into_iter().map(move |why| format!("run {number}: {why}")));
+    let runs = runs.flat_map(|(run, number)| run.check(&place, &web).into_iter().map(move |why| format!("run {number}: {why}")));
     let mut wrong: Vec<String> = runs.collect();
     wrong.extend(scenario.after.iter().flat_map(|(path, after)| after.check(&root.join(path))));
     wrong

@@ -312,6 +312,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         /// Once done, nothing is left to do; and what was not meant is still there.
         #[test]
         fn edits_converge(

@@ -1,0 +1,185 @@
+//! `/etc/fstab` as `fstab(5)` has it: six fields a line, with octal escapes. Only the lines of one mount point are ever
+//! touched; all others, comments too, keep their bytes.
+
+/// A line of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// What is mounted: a device, `UUID=…`, `host:/path`, a directory.
+    pub(super) device: String,
+    /// Where, without a slash at its end.
+    pub(super) point: String,
+    /// The type of file system.
+    pub(super) fstype: String,
+    /// Options, with commas.
+    pub(super) options: String,
+    /// Whether `dump` saves it.
+    pub(super) dump: u32,
+    /// In which pass it is checked at boot; 0 never.
+    pub(super) pass: u32,
+}
+
+impl Entry {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let line = String::from_utf8_lossy(line);
+        let line = line.trim_matches([' ', '\t', '\n', '\r']);
+        if line.starts_with('#') {
+            return None;
+        }
+        let mut fields = line.split([' ', '\t']).filter(|field| !field.is_empty());
+        let (device, point, fstype) = (fields.next()?, fields.next()?, fields.next()?);
+        let options = fields.next().unwrap_or("defaults");
+        let mut number = || fields.next().and_then(|field| field.parse().ok()).unwrap_or(0);
+        let (dump, pass) = (number(), number());
+        let point = decode(point);
+        let trimmed = point.trim_end_matches('/');
+        let point = if trimmed.is_empty() { point } else { trimmed.to_owned() };
+        Some(Self { device: decode(device), point, fstype: decode(fstype), options: decode(options), dump, pass })
+    }
+
+    fn line(&self) -> String {
+        let fields = [&self.device, &self.point, &self.fstype, &self.options].map(|field| encode(field));
+        format!("{} {} {}\n", fields.join(" "), self.dump, self.pass)
+    }
+}
+
+/// The entries of a mount point.
+pub(super) fn entries(table: &[u8], point: &str) -> Vec<Entry> {
+    lines(table).filter_map(Entry::parse).filter(|entry| entry.point == point).collect()
+}
+
+/// The table with this entry in the place of the one of its mount point, or at its end.
+pub(super) fn with(table: &[u8], entry: &Entry) -> Vec<u8> {
+    let mut new = Vec::with_capacity(table.len() + 80);
+    let mut put = false;
+    for line in lines(table) {
+        if !is_of(line, &entry.point) {
+            new.extend_from_slice(line);
+        } else if !put {
+            new.extend_from_slice(entry.line().as_bytes());
+            put = true;
+        }
+    }
+    if !put {
+        if new.last().is_some_and(|last| *last != b'\n') {
+            new.push(b'\n');
+        }
+        new.extend_from_slice(entry.line().as_bytes());
+    }
+    new
+}
+
+/// The table without the entries of a mount point.
+pub(super) fn without(table: &[u8], point: &str) -> Vec<u8> {
+    lines(table).filter(|line| !is_of(line, point)).flatten().copied().collect()
+}
+
+fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
+    table.split_inclusive(|byte| *byte == b'\n')
+}
+
+fn is_of(line: &[u8], point: &str) -> bool {
+    Entry::parse(line).is_some_and(|entry| entry.point == point)
+}
+
+/// A field as it is written: what would end it, or begin a comment, in octal.
+fn encode(field: &str) -> String {
+    let mut text = String::with_capacity(field.len());
+    for (at, c) in field.chars().enumerate() {
+        match c {
+            ' ' | '\t' | '\n' | '\r' | '\\' => text.extend(['\\', digit(c, 6), digit(c, 3), digit(c, 0)]),
+            '#' if at == 0 => text.push_str("\\043"),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// The octal digit of a character that begins at this bit.
+fn digit(c: char, bit: u32) -> char {
+    char::from_digit((u32::from(c) >> bit) & 7, 8).unwrap_or('0')
+}
+
+/// A field as it is meant: a backslash with three octal digits is a byte. The kernel writes `/proc/self/mountinfo` so too.
+pub(super) fn decode(field: &str) -> String {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = (*first == b'\\').then(|| after.get(..3)).flatten().and_then(octal);
+        match escaped {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
+    u8::from_str_radix(digits, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(device: &str, point: &str) -> Entry {
+        let (device, point) = (device.to_owned(), point.to_owned());
+        Entry { device, point, fstype: "ext4".into(), options: "defaults".into(), dump: 0, pass: 2 }
+    }
+
+    const TABLE: &str = "# a comment\n\nUUID=1  /      ext4   errors=remount-ro 0 1\n# /srv ext4\n\t/dev/b\t/my\\040disk/ vfat\n\
+                         tmpfs /tmp tmpfs\n/dev/c none swap sw";
+
+    #[test]
+    fn lines_are_read() {
+        assert_eq!(entries(TABLE.as_bytes(), "/").len(), 1);
+        let disk = entries(TABLE.as_bytes(), "/my disk");
+        assert_eq!(disk, [Entry { fstype: "vfat".into(), pass: 0, ..entry("/dev/b", "/my disk") }]);
+        assert_eq!(entries(TABLE.as_bytes(), "/srv"), []);
+        assert_eq!(entries(TABLE.as_bytes(), "none")[0].fstype, "swap");
+        assert_eq!(entries(b"# x\n/dev/a\n\n", "/dev/a"), []);
+    }
+
+    #[test]
+    fn only_the_lines_of_the_mount_point_change() {
+        let text = |table: Vec<u8>| String::from_utf8(table).unwrap();
+        let new = text(with(TABLE.as_bytes(), &entry("/dev/d", "/my disk")));
+        assert_eq!(new, TABLE.replace("\t/dev/b\t/my\\040disk/ vfat\n", "/dev/d /my\\040disk ext4 defaults 0 2\n"));
+        let added = text(with(TABLE.as_bytes(), &entry("#x y\\", "/srv")));
+        assert_eq!(added, format!("{TABLE}\n\\043x\\040y\\134 /srv ext4 defaults 0 2\n"));
+        assert_eq!(text(without(added.as_bytes(), "/srv")), format!("{TABLE}\n"));
+        assert_eq!(text(without(TABLE.as_bytes(), "/srv")), TABLE);
+        assert_eq!(text(with(b"", &entry("a", "/b"))), "a /b ext4 defaults 0 2\n");
+        assert_eq!(with(b"# \xff\n", &entry("a", "/b")), b"# \xff\na /b ext4 defaults 0 2\n");
+    }
+
+    #[test]
+    fn escapes() {
+        for (written, meant) in
+            [("a\\040b", "a b"), ("\\134040", "\\040"), ("\\04", "\\04"), ("\\400", "\\400"), ("\\303\\274", "ü")]
+        {
+            assert_eq!(decode(written), meant);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_written_is_read_back(device in "[^\u{0}]{1,8}", point in "/[^\u{0}/]{1,8}", table in "([#/a \t\\\\0-7]{0,9}\n?){0,4}") {
+            let wanted = Entry { device, ..entry("", &point) };
+            let table = with(&without(table.as_bytes(), &point), &wanted);
+            prop_assert_eq!(&entries(&table, &point), std::slice::from_ref(&wanted));
+            prop_assert_eq!(&with(&table, &wanted), &table);
+            prop_assert_eq!(entries(&without(&table, &point), &point), []);
+        }
+    }
+}

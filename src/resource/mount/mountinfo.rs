@@ -1,0 +1,106 @@
+//! What is mounted, as `/proc/self/mountinfo` says it (`proc_pid_mountinfo(5)`), and whether options are in force.
+
+use super::fstab::decode;
+
+/// A mounted file system.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Mounted {
+    /// Where.
+    pub(super) point: String,
+    /// The type of file system.
+    pub(super) fstype: String,
+    /// What is mounted, as the file system calls it.
+    pub(super) source: String,
+    /// Options of this mount, with commas.
+    pub(super) options: String,
+    /// Options of the file system, whichever way it is mounted.
+    pub(super) of_all: String,
+}
+
+/// What is mounted at a point, the lowest first: the last one is what is seen.
+pub(super) fn at(mountinfo: &[u8], point: &str) -> Vec<Mounted> {
+    String::from_utf8_lossy(mountinfo).lines().filter_map(parse).filter(|mounted| mounted.point == point).collect()
+}
+
+fn parse(line: &str) -> Option<Mounted> {
+    // Fields that may be there or not stand before the dash.
+    let (mount, system) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(4);
+    let (point, options) = (mount.next()?, mount.next()?);
+    let mut system = system.splitn(3, ' ');
+    let (fstype, source) = (system.next()?, system.next()?);
+    let of_all = system.next().unwrap_or_default();
+    Some(Mounted {
+        point: decode(point),
+        fstype: decode(fstype),
+        source: decode(source),
+        options: options.to_owned(),
+        of_all: of_all.to_owned(),
+    })
+}
+
+/// Options of which the kernel says whether they are in force, with what takes them back.
+const FLAGS: &[(&str, &str)] =
+    &[("ro", "rw"), ("nosuid", "suid"), ("nodev", "dev"), ("noexec", "exec"), ("noatime", "atime"), ("nodiratime", "diratime")];
+
+impl Mounted {
+    /// Those of the wanted options that are not in force.
+    ///
+    /// Only options that are named, and of which the kernel tells: a file system that went read-only because its disk fails
+    /// is not made writable again because nothing was said.
+    pub(super) fn lacks(&self, wanted: &str) -> Vec<&'static str> {
+        let has = |options: &str, name: &str| options.split(',').any(|one| one == name);
+        let mut lacking = Vec::new();
+        for (flag, opposite) in FLAGS {
+            let in_force = has(&self.options, flag) || (*flag == "ro" && has(&self.of_all, flag));
+            // The last one that is named counts.
+            match wanted.split(',').rfind(|one| one == flag || one == opposite) {
+                Some(one) if one == *flag && !in_force => lacking.push(*flag),
+                Some(one) if one == *opposite && in_force => lacking.push(*opposite),
+                _ => {}
+            }
+        }
+        lacking
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTINFO: &str = "\
+22 1 0:20 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a:/b
+36 22 98:0 /mnt1 /mnt2 rw,noatime master:1 propagate_from:2 - ext3 /dev/root rw,errors=continue
+40 22 0:30 / /my\\040disk ro,nosuid,nodev,noexec - tmpfs none rw,size=4k
+41 40 0:31 /x\\134y /my\\040disk rw - ext4 /dev/mapper/a\\040b ro
+not a line
+";
+
+    #[test]
+    fn lines_are_read() {
+        let points: Vec<usize> =
+            ["/", "/mnt2", "/my disk", "/none"].iter().map(|point| at(MOUNTINFO.as_bytes(), point).len()).collect();
+        assert_eq!(points, [1, 1, 2, 0]);
+        let top = at(MOUNTINFO.as_bytes(), "/my disk").pop().unwrap();
+        assert_eq!((top.source.as_str(), top.fstype.as_str(), top.of_all.as_str()), ("/dev/mapper/a b", "ext4", "ro"));
+        assert!(!at(&std::fs::read("/proc/self/mountinfo").unwrap(), "/").is_empty());
+    }
+
+    #[test]
+    fn options_that_are_named_are_compared() {
+        for (options, of_all, wanted, lacking) in [
+            ("rw,relatime", "rw", "defaults", vec![]),
+            ("rw", "rw", "ro", vec!["ro"]),
+            ("rw", "ro", "ro", vec![]),
+            ("ro", "rw", "defaults", vec![]),
+            ("ro", "rw", "rw", vec!["rw"]),
+            ("rw", "ro", "rw", vec!["rw"]),
+            ("rw,nosuid", "rw", "nosuid,noexec,nofail", vec!["noexec"]),
+            ("rw,noexec", "rw", "noexec,exec", vec!["exec"]),
+            ("rw", "rw", "noatime,size=10%", vec!["noatime"]),
+        ] {
+            let mounted = Mounted { options: options.into(), of_all: of_all.into(), ..Mounted::default() };
+            assert_eq!(mounted.lacks(wanted), lacking, "{options} {of_all} {wanted}");
+        }
+    }
+}
