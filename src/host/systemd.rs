@@ -75,6 +75,8 @@ pub struct Unit {
     pub sub: String,
     /// The file that it was read from; empty when there is none.
     pub fragment: String,
+    /// Whether it is enabled, in the words of `systemctl is-enabled`, when systemd last looked.
+    pub file_state: String,
     /// Its files have changed since they were read.
     pub outdated: bool,
     /// A condition in its file did not hold when it was last started.
@@ -89,6 +91,7 @@ impl Unit {
         "ActiveState",
         "SubState",
         "FragmentPath",
+        "UnitFileState",
         "NeedDaemonReload",
         "ConditionResult",
         "ConditionTimestampMonotonic",
@@ -102,6 +105,7 @@ impl Unit {
             active: property("ActiveState"),
             sub: property("SubState"),
             fragment: property("FragmentPath"),
+            file_state: property("UnitFileState"),
             outdated: property("NeedDaemonReload") == "yes",
             // Before the first start, and once it was forgotten, the result is "no" too.
             unmet: property("ConditionResult") == "no" && !matches!(property("ConditionTimestampMonotonic").as_str(), "" | "0"),
@@ -151,15 +155,15 @@ impl Systemd {
     }
 
     fn properties(&self, name: &str, interface: &str) -> Result<HashMap<String, OwnedVariant>, SystemdError> {
+        let path = path_of(name);
         self.talk(ANSWER, async |connection| {
-            let reply = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "LoadUnit", &(name,)).await?;
-            let path: OwnedObjectPath = reply.body().deserialize()?;
-            let reply = connection.call_method(Some(SYSTEMD), path, Some(PROPERTIES), "GetAll", &(interface,)).await?;
+            let reply = connection.call_method(Some(SYSTEMD), path.as_str(), Some(PROPERTIES), "GetAll", &(interface,)).await?;
             reply.body().deserialize()
         })
     }
 
-    /// Whether a unit is enabled, in the words of `systemctl is-enabled`; none when it has no file.
+    /// Whether a unit is enabled, in the words of `systemctl is-enabled`; none when it has no file. systemd looks for all
+    /// links to it anew, which takes it some milliseconds.
     ///
     /// # Errors
     /// When systemd can't be asked.
@@ -303,6 +307,20 @@ async fn wait_for(
     }
 }
 
+/// The object of a unit; systemd loads the unit when somebody speaks to it. Escaped as `sd_bus_path_encode(3)` does.
+fn path_of(name: &str) -> String {
+    let mut path = format!("{MANAGER_PATH}/unit/");
+    for (at, byte) in name.bytes().enumerate() {
+        if byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit()) {
+            path.push(char::from(byte));
+        } else {
+            path.push('_');
+            path.push_str(&super::fs::hex(&[byte]));
+        }
+    }
+    path
+}
+
 /// The interface of a kind of unit: `foo.timer` has `...systemd1.Timer`.
 fn interface_of(name: &str) -> String {
     let kind = name.rsplit('.').next().unwrap_or_default();
@@ -324,6 +342,13 @@ fn word(value: &OwnedVariant) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_have_paths() {
+        for (name, path) in [("ssh.service", "ssh_2eservice"), ("1a@b-c.timer", "_31a_40b_2dc_2etimer"), ("a_b", "a_5fb")] {
+            assert_eq!(path_of(name), format!("/org/freedesktop/systemd1/unit/{path}"));
+        }
+    }
 
     #[test]
     fn kinds_of_units_have_interfaces() {

@@ -273,9 +273,9 @@ impl Resource for Service {
     }
 
     fn query(name: &str) -> Option<Properties> {
-        // As it is at this moment.
-        let timeout = Span::default();
-        Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable: None, refresh: Refresh::Restart, timeout })
+        // As it is at this moment, and in full.
+        let (enable, timeout) = (Some(true), Span::default());
+        Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable, refresh: Refresh::Restart, timeout })
     }
 
     fn freshen(p: &Properties, services: &Services, host: &Host) -> Result<(), ResourceError> {
@@ -289,7 +289,11 @@ impl Resource for Service {
             let known = name::unit(&p.name);
             return Err(ResourceError::State(format!("service {} not found: there is no unit {known}", p.name)));
         }
-        let word = services.manager.enabled(&unit.id, host)?.unwrap_or_default();
+        // Links that somebody else has changed are not in systemd's memory; a fresh look costs, and only matters here.
+        let word = match p.enable {
+            Some(_) => services.manager.enabled(&unit.id, host)?.unwrap_or_default(),
+            None => unit.file_state,
+        };
         let metadata = Metadata {
             name: p.name.clone(),
             provider: services.manager.name(),

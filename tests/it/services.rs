@@ -106,6 +106,13 @@ fn services_are_started_stopped_enabled_and_disabled() {
         host.apply(manifest).is(&["stable", "stable"]);
         assert_eq!((host.says("web").as_str(), host.says("worker@a").as_str()), ("inactive disabled", "inactive enabled"));
 
+        // Links that went behind systemd's back are missed.
+        let manifest = "- service: {name: web, ensure: stopped, enable: true}\n";
+        host.apply(manifest).is(&["changed"]);
+        host.0.sh("systemctl show -p UnitFileState web; rm /etc/systemd/system/multi-user.target.wants/web.service");
+        host.apply(manifest).is(&["changed"]);
+        host.apply(manifest).is(&["stable"]);
+
         let look = host.0.ensign(&["status", "service", "web", "--output", "json"]);
         assert!(look.stdout.contains("\"inactive\""), "{look:?}");
     });

@@ -31,7 +31,14 @@ pub(super) fn tail(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
         format!("--unit={unit}"),
     ]);
     let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.lines().map(clean).filter(|line| !line.is_empty()).collect()
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines().map(clean).filter(|line| !line.is_empty()) {
+        // systemd complains of a file each time that it reads it.
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
 }
 
 /// A line without what a terminal would obey.

@@ -16,7 +16,7 @@ use super::{Activity, journal};
 /// How often a unit that is on its way is looked at.
 const POLL: Duration = Duration::from_millis(50);
 /// How long a process must live to count as started, where the unit does not say when it is ready.
-const SETTLE: Duration = Duration::from_millis(250);
+const SETTLE: Duration = Duration::from_millis(100);
 /// The kinds of services that count as started as soon as there is a process.
 const UNREADY: [&str; 3] = ["simple", "exec", "idle"];
 
@@ -26,6 +26,8 @@ pub struct Services {
     host: Host,
     unit_path: OnceLock<Vec<String>>,
     told: Mutex<Told>,
+    /// The unit that was just looked at, so that the next look, which follows at once, need not ask again.
+    seen: Mutex<Option<(String, Unit)>>,
 }
 
 #[derive(Default)]
@@ -38,7 +40,7 @@ struct Told {
 
 impl Services {
     pub(super) fn new(manager: Box<dyn Manager>, host: &Host) -> Self {
-        Self { manager, host: host.clone(), unit_path: OnceLock::new(), told: Mutex::default() }
+        Self { manager, host: host.clone(), unit_path: OnceLock::new(), told: Mutex::default(), seen: Mutex::default() }
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -49,7 +51,10 @@ impl Services {
         if self.unit_path.get().is_none() {
             let _first = self.unit_path.set(self.manager.unit_path(host)?);
         }
-        Ok(is_outdated(&self.manager.unit(unit, host)?, self.unit_path.get().map_or(&[], Vec::as_slice)))
+        let now = self.manager.unit(unit, host)?;
+        let outdated = is_outdated(&now, self.unit_path.get().map_or(&[], Vec::as_slice));
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((unit.to_owned(), now));
+        Ok(outdated)
     }
 
     fn reload(&self, host: &Host) -> Result<(), ResourceError> {
@@ -79,8 +84,9 @@ impl Services {
         host: &Host,
     ) -> Result<Unit, ResourceError> {
         let began = Instant::now();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).take().filter(|(name, _)| name == unit);
         loop {
-            let now = self.manager.unit(unit, host)?;
+            let now = seen.take().map_or_else(|| self.manager.unit(unit, host), |(_, now)| Ok(now))?;
             if !transient(Activity::of(&now)) || began.elapsed() >= limit.get() || host.is_over() {
                 return Ok(now);
             }
@@ -101,7 +107,7 @@ impl Services {
             Err(error) => Some(chain(&error)),
         };
         let Some(why) = why else { return Ok(()) };
-        let mut message = format!("{}: {why}{}", failed_to(verb), hint(&why, unit));
+        let mut message = format!("{}: {}{}", failed_to(verb), why.trim_end_matches('.'), hint(&why, unit));
         let lines = journal::tail(unit, began, host);
         if !lines.is_empty() {
             message = format!("{message}; the end of its journal:\n    {}", lines.join("\n    "));
@@ -179,9 +185,9 @@ fn failed_to(verb: Verb) -> &'static str {
 /// What to do, where systemd's words leave that open.
 fn hint(why: &str, unit: &str) -> String {
     if why.contains("is masked") {
-        format!(" `systemctl unmask {unit}` lets it be started")
+        format!("; `systemctl unmask {unit}` lets it be started")
     } else if why.contains("not applicable") {
-        " `refresh: reload-or-restart` restarts what can't reload".to_owned()
+        "; `refresh: reload-or-restart` restarts what can't reload".to_owned()
     } else {
         String::new()
     }

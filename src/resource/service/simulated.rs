@@ -88,6 +88,7 @@ impl Manager for Simulated {
             active: get("active"),
             sub: get("sub"),
             fragment: String::new(),
+            file_state: get("word"),
             outdated: get("outdated") == "yes",
             unmet: get("conditions") == "no",
         })

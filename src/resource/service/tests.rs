@@ -177,7 +177,7 @@ fn failures_say_why_and_what_to_do() {
         (json!({"name": "flap"}), false, "it failed (exit-code), and systemd will try again"),
         (json!({"name": "once"}), false, "RemainAfterExit=yes"),
         (json!({"name": "once-cond"}), false, "a condition in its unit does not hold"),
-        (json!({"name": "masked"}), false, "is masked. `systemctl unmask masked.service` lets it be started"),
+        (json!({"name": "masked"}), false, "is masked; `systemctl unmask masked.service` lets it be started"),
         (json!({"name": "static", "enable": false}), false, "the unit is static"),
         (json!({"name": "a", "refresh": "reload"}), true, "the reload failed: Job type reload is not applicable"),
         (json!({"name": "none"}), false, "service none not found: there is no unit none.service"),
