@@ -9,17 +9,24 @@
 pub mod apply;
 pub mod archive;
 pub mod common;
+pub mod cron;
 mod erased;
 pub mod exec;
 pub mod file;
+pub mod group;
 #[cfg(test)]
 mod laws;
 pub mod line;
 pub mod package;
+pub mod presence;
 mod replace;
 pub mod service;
+pub mod shadow;
+mod snippet;
 pub mod symlink;
+pub mod sysctl;
 pub mod text;
+pub mod user;
 
 use std::fmt::Display;
 
@@ -44,6 +51,10 @@ pub static TYPES: &[&dyn ResourceType] = &[
     &Kind::<apply::Apply>::NEW,
     &Kind::<symlink::Symlink>::NEW,
     &Kind::<line::Line>::NEW,
+    &Kind::<user::User>::NEW,
+    &Kind::<group::Group>::NEW,
+    &Kind::<cron::Cron>::NEW,
+    &Kind::<sysctl::Sysctl>::NEW,
 ];
 
 /// The type of this name.

@@ -1,13 +1,15 @@
 //! Local limits: what a node does not do, whoever signs it. From its own configuration, never from the wire.
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use serde_json::{Map, Value};
 use url::Url;
 
 use crate::wire::command::{Action, Command, Ensure};
 
 use super::glob;
-use super::reach::{EXEC, reaches, urls};
+use super::reach::{EXEC, further_paths, reaches, system_paths, urls};
 
 /// Types that are about paths: those that their names say, unless [`reach::path`](super::path) says another.
 pub const PATH_TYPES: &[&str] = &["file", "line", "symlink", "mount", "archive", "scaffold"];
@@ -64,7 +66,24 @@ impl Limits {
                 return Err(format!("this node does not manage the path \"{}\"", reach.name));
             }
         }
+        self.check_system(&ensure.kind, &ensure.properties)?;
         urls(ensure).into_iter().try_for_each(|url| self.check_url(url))
+    }
+
+    /// Whether a resource may write what its type brings with it: the system's own files, and a user's home.
+    ///
+    /// # Errors
+    /// With the first path that it may not, in words.
+    pub fn check_system(&self, kind: &str, properties: &Map<String, Value>) -> Result<(), String> {
+        if self.paths.is_none() {
+            return Ok(());
+        }
+        let home = if kind == "user" { further_paths(kind, properties) } else { Vec::new() };
+        let paths = system_paths(kind, properties).into_iter().chain(home.into_iter().map(Cow::into_owned));
+        match paths.into_iter().find(|path| glob::is_template(path) || !self.path_allowed(Path::new(path))) {
+            Some(path) => Err(format!("this node does not manage the path \"{path}\"")),
+            None => Ok(()),
+        }
     }
 
     fn check_url(&self, text: &str) -> Result<(), String> {
@@ -120,7 +139,7 @@ fn without_user(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -177,6 +196,33 @@ mod tests {
     }
 
     #[test]
+    fn what_types_write_by_themselves_is_limited() {
+        let limits =
+            |paths: &[&str]| Limits { paths: Some(paths.iter().map(|&p| p.into()).collect()), exec: true, ..Limits::default() };
+        let etc = limits(&["/etc", "/proc/sys/net", "/home"]);
+        for (kind, properties, wanted) in [
+            ("user", json!({"name": "a"}), true),
+            ("user", json!({"name": "a", "home": "/srv/a"}), true),
+            ("user", json!({"name": "a", "home": "/home/a", "manage_home": true}), true),
+            ("user", json!({"name": "a", "home": "/srv/a", "manage_home": true}), false),
+            ("user", json!({"name": "a", "home": "/home/{{ x }}", "manage_home": true}), false),
+            ("user", json!({"name": "a", "manage_home": true}), false),
+            ("group", json!({"name": "a"}), true),
+            ("cron", json!({"name": "a", "command": "c"}), true),
+            ("cron", json!({"name": "../../srv/a", "command": "c"}), false),
+            ("sysctl", json!({"name": "net.ipv4.ip_forward", "value": 1}), true),
+            ("sysctl", json!({"name": "net/ipv4/ip_forward", "value": 1}), true),
+            ("sysctl", json!({"name": "vm.swappiness", "value": 1}), false),
+            ("sysctl", json!({"name": "net.{{ x }}", "value": 1}), false),
+        ] {
+            assert_eq!(etc.check_resource(&ensure(kind, &properties)).is_ok(), wanted, "{kind} {properties}");
+            let elsewhere = limits(&["/srv"]).check_resource(&ensure(kind, &properties));
+            assert!(elsewhere.unwrap_err().starts_with("this node does not manage the path"), "{kind} {properties}");
+        }
+        assert!(limits(&["/etc/cron.d"]).check_resource(&ensure("user", &json!({"name": "a"}))).is_err());
+    }
+
+    #[test]
     fn commands_are_off_by_default_in_every_form() {
         let limits = Limits::default();
         for (kind, properties) in [
@@ -184,6 +230,8 @@ mod tests {
             ("file", json!({"name": "/a", "health_checks": [{"command": "id"}]})),
             ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {}}]})),
             ("scaffold", json!({"name": "/a", "post": [{"*": "id"}]})),
+            ("cron", json!({"name": "a", "command": "id"})),
+            ("sysctl", json!({"name": "kernel.core_pattern", "value": "|/x"})),
             ("file", json!({"name": "/a", "validate": "id %s"})),
             ("line", json!({"name": "/a", "validate": "id %s"})),
         ] {

@@ -23,6 +23,10 @@ struct Scenario {
     /// `root`, where another user can't do it.
     #[serde(default)]
     needs: Option<String>,
+    /// Directories of the system with what stands in their place while the program runs, in a mount namespace of its own:
+    /// `{/etc: etc}` lets `/etc` be `@ROOT@/etc`. Only root can have that.
+    #[serde(default)]
+    places: BTreeMap<String, String>,
     /// Shell commands that prepare the directory.
     #[serde(default)]
     before: String,
@@ -117,8 +121,18 @@ fn shell(script: &str, root: &Path) -> Result<(), String> {
 }
 
 /// The program with an environment that holds nothing of the tester's.
-fn ensign(root: &Path, home: &Path, args: &[String]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ensign"));
+fn ensign(root: &Path, home: &Path, places: &BTreeMap<String, String>, args: &[String]) -> Output {
+    let mut command = Command::new("/usr/bin/unshare");
+    if places.is_empty() {
+        command = Command::new(env!("CARGO_BIN_EXE_ensign"));
+    } else {
+        let mut script = String::from("set -e\n");
+        for (place, other) in places {
+            writeln!(script, "mount --bind '{}' '{place}'", root.join(other).display()).unwrap();
+        }
+        script.push_str("exec \"$0\" \"$@\"");
+        command.args(["--mount", "--propagation", "private", "/bin/sh", "-c", &script, env!("CARGO_BIN_EXE_ensign")]);
+    }
     command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", home).env("TMPDIR", home);
     command.current_dir(home).arg("apply").arg(root.join("manifest.yaml")).args(["--output", "json"]).args(args);
     command.output().unwrap()
@@ -154,14 +168,14 @@ fn label(event: &Value) -> String {
 }
 
 impl Run {
-    fn check(&self, root: &Path, home: &Path, web: &Web) -> Vec<String> {
+    fn check(&self, root: &Path, home: &Path, web: &Web, places: &BTreeMap<String, String>) -> Vec<String> {
         let mut wrong = Vec::new();
         let earlier = web.asked().len();
         if let Err(why) = shell(&self.between, root) {
             return vec![why];
         }
         let before = self.untouched.then(|| snapshot(root));
-        let output = ensign(root, home, &self.args);
+        let output = ensign(root, home, places, &self.args);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if output.status.code() != Some(self.exit) {
             wrong.push(format!("exit {:?}, not {}: {err}", output.status.code(), self.exit));
@@ -279,7 +293,7 @@ fn check(file: &Path) -> Vec<String> {
         Err(error) => return vec![format!("the scenario can't be read: {error}")],
     };
     assert!(!scenario.about.is_empty() && !scenario.runs.is_empty(), "{}", file.display());
-    if scenario.needs.as_deref() == Some("root") && !is_root() {
+    if (scenario.needs.as_deref() == Some("root") || !scenario.places.is_empty()) && !is_root() {
         eprintln!("skipped: {} needs root", file.display());
         return vec![];
     }
@@ -288,8 +302,9 @@ fn check(file: &Path) -> Vec<String> {
     }
     std::fs::write(root.join("manifest.yaml"), &scenario.manifest).unwrap();
     let runs = scenario.runs.iter().zip(1..);
-    let runs =
-        runs.flat_map(|(run, number)| run.check(&root, &home, &web).into_iter().map(move |why| format!("run {number}: {why}")));
+    let runs = runs.flat_map(|(run, number)| {
+        run.check(&root, &home, &web, &scenario.places).into_iter().map(move |why| format!("run {number}: {why}"))
+    });
     let mut wrong: Vec<String> = runs.collect();
     wrong.extend(scenario.after.iter().flat_map(|(path, after)| after.check(&root.join(path))));
     wrong
