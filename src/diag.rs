@@ -84,10 +84,12 @@ fn hushed(line: &str) -> String {
         rest = tail.strip_prefix(credentials).unwrap_or(tail);
     }
     text.push_str(rest);
-    match text.split_once("password:") {
+    let key =
+        ["password:", "password_hash:"].into_iter().find_map(|key| text.split_once(key).map(|(head, value)| (head, key, value)));
+    match key {
         // An expression is no secret, and what is wrong is mostly in it.
-        Some((head, value)) if !value.contains(['{', '$']) => {
-            format!("{head}password: {}", stars(value.get(1..).unwrap_or_default()))
+        Some((head, key, value)) if !value.contains("{{") && !value.contains("${") => {
+            format!("{head}{key} {}", stars(value.get(1..).unwrap_or_default()))
         }
         _ => text,
     }
@@ -142,6 +144,7 @@ mod tests {
             ("  password: hünter2", "  password: *******"),
             ("  password: \"{{ Data.x }}\"", "  password: \"{{ Data.x }}\""),
             ("password:", "password: "),
+            ("- user: {name: a, password_hash: $6$a$b}", "- user: {name: a, password_hash: *******"),
         ] {
             assert_eq!(hushed(line), shown);
         }

@@ -10,7 +10,7 @@ use crate::engine::Permit;
 use crate::http;
 use crate::manifest::fetch::FetchLimits;
 use crate::model::Bounds;
-use crate::trust::{Limits, PATH_TYPES, VALIDATE, further_paths, path};
+use crate::trust::{Limits, PATH_TYPES, VALIDATE, further_paths, own_commands, path};
 
 /// The type of everything that runs a command.
 const EXEC: &str = "exec";
@@ -90,6 +90,10 @@ fn check_properties(limits: &Limits, kind: &str, properties: &Map<String, Value>
     if is_given(&"health_checks") {
         limits.check_health(properties)?;
     }
+    if !own_commands(kind, properties).is_empty() && !limits.type_allowed(EXEC) {
+        return Err("it lets others run commands, and this node runs none".to_owned());
+    }
+    limits.check_system(kind, properties)?;
     let text = |key: &str| properties.get(key).and_then(Value::as_str);
     if let Some(parent) = text("extract_parent").filter(|parent| !limits.path_allowed(Path::new(parent))) {
         return Err(format!("this node does not manage the path \"{parent}\""));
@@ -145,9 +149,23 @@ mod tests {
             ("symlink", json!({"name": "/srv/a", "target": "../etc"}), false),
             ("mount", json!({"name": "/srv/a", "device": "/etc"}), false),
             ("file", json!({"name": "/srv/a", "backup": "/var/backups"}), false),
+            ("user", json!({"name": "a"}), false),
+            ("cron", json!({"name": "a", "command": "id"}), false),
+            ("sysctl", json!({"name": "vm.swappiness", "value": 1}), false),
         ] {
             let rendered = json!({"ccm": {"resources": [{kind: properties}]}});
             assert_eq!(check_rendered(&limits, &rendered).is_ok(), allowed, "{rendered}");
+        }
+        let unpathed = Limits { paths: None, exec: false, ..Limits::default() };
+        for (kind, properties, allowed) in [
+            ("user", json!({"name": "a", "home": "/x", "manage_home": true}), true),
+            ("cron", json!({"name": "a", "ensure": "absent"}), true),
+            ("cron", json!({"name": "a", "command": "id"}), false),
+            ("sysctl", json!({"name": "vm.swappiness", "value": 1}), true),
+            ("sysctl", json!({"name": "kernel/modprobe", "value": "/x"}), false),
+        ] {
+            let rendered = json!({"ccm": {"resources": [{kind: properties}]}});
+            assert_eq!(check_rendered(&unpathed, &rendered).is_ok(), allowed, "{rendered}");
         }
         let permitted = Permitted(limits);
         for (kind, name, allowed) in [

@@ -2,9 +2,12 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use nix::unistd::{Gid, Group, Uid, User};
+
+use super::passwd::AccountFiles;
 
 /// A user or group that could not be found.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
@@ -31,12 +34,19 @@ pub enum AccountError {
 type Cache<K, V> = Mutex<BTreeMap<K, V>>;
 
 /// The account database, remembered for the length of a run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Accounts {
-    uids: Cache<String, Result<u32, AccountError>>,
-    gids: Cache<String, Result<u32, AccountError>>,
+    uids: Cache<String, u32>,
+    gids: Cache<String, u32>,
     users: Cache<u32, String>,
     groups: Cache<u32, String>,
+    files: AccountFiles,
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self::in_directory("/etc")
+    }
 }
 
 fn cached<K, Q, V>(cache: &Cache<K, V>, key: &Q, look_up: impl FnOnce() -> V) -> V
@@ -54,12 +64,48 @@ where
     found
 }
 
+/// The same for what may fail. Failures are not remembered: a later step of the run may make the account.
+fn cached_name(
+    cache: &Cache<String, u32>,
+    name: &str,
+    look_up: impl FnOnce() -> Result<u32, AccountError>,
+) -> Result<u32, AccountError> {
+    let known = cache.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+    match known {
+        Some(number) => Ok(number),
+        None => look_up().map(|number| cached(cache, name, || number)),
+    }
+}
+
 /// A text of digits only is the number itself: no account needs to have it.
 fn as_number(name: &str) -> Option<u32> {
     (!name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())).then(|| name.parse().ok()).flatten()
 }
 
 impl Accounts {
+    /// An account database whose files are in this directory.
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
+        let files = AccountFiles::in_directory(directory);
+        Self { uids: Cache::default(), gids: Cache::default(), users: Cache::default(), groups: Cache::default(), files }
+    }
+
+    /// The accounts that are this host's own.
+    pub fn files(&self) -> &AccountFiles {
+        &self.files
+    }
+
+    /// Forgets everything: for whoever has changed an account.
+    pub fn forget(&self) {
+        fn clear<K, V>(cache: &Cache<K, V>) {
+            cache.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        clear(&self.uids);
+        clear(&self.gids);
+        clear(&self.users);
+        clear(&self.groups);
+        self.files.forget();
+    }
+
     /// The number of a user given by name or number.
     ///
     /// # Errors
@@ -68,7 +114,7 @@ impl Accounts {
         if let Some(number) = as_number(name) {
             return Ok(number);
         }
-        cached(&self.uids, name, || match User::from_name(name) {
+        cached_name(&self.uids, name, || match User::from_name(name) {
             Ok(Some(user)) => Ok(user.uid.as_raw()),
             Ok(None) => Err(AccountError::NoUser(name.to_owned())),
             Err(errno) => Err(AccountError::Lookup { kind: "user", name: name.to_owned(), errno }),
@@ -83,7 +129,7 @@ impl Accounts {
         if let Some(number) = as_number(name) {
             return Ok(number);
         }
-        cached(&self.gids, name, || match Group::from_name(name) {
+        cached_name(&self.gids, name, || match Group::from_name(name) {
             Ok(Some(group)) => Ok(group.gid.as_raw()),
             Ok(None) => Err(AccountError::NoGroup(name.to_owned())),
             Err(errno) => Err(AccountError::Lookup { kind: "group", name: name.to_owned(), errno }),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::model::Secret;
+
 use super::{CANCEL_POLL, Cancel};
 
 /// `PATH` of every command that is run, and where bare names are looked for when nothing else says.
@@ -20,6 +22,9 @@ pub const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/us
 
 /// How much of each output stream is kept: the last mebibyte.
 pub const OUTPUT_CAP: usize = 1 << 20;
+
+/// How much a command can be given to read: what a pipe takes at once, however slowly it is read.
+pub const INPUT_CAP: usize = 4096;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,6 +41,8 @@ pub struct Command {
     pub search: Vec<PathBuf>,
     /// When to kill it.
     pub timeout: Option<Duration>,
+    /// What it reads on its standard input, at most [`INPUT_CAP`] bytes; nothing when left out.
+    pub input: Option<Secret>,
 }
 
 impl Command {
@@ -167,22 +174,35 @@ pub fn is_executable(path: &Path) -> bool {
     path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
+/// A pipe that holds all of the input, so that nobody has to wait for its reader.
+fn input_pipe(input: &Secret) -> std::io::Result<std::io::PipeReader> {
+    let bytes = input.reveal().as_bytes();
+    if bytes.len() > INPUT_CAP {
+        return Err(std::io::Error::new(ErrorKind::InvalidInput, "its input is too long"));
+    }
+    let (reader, mut writer) = std::io::pipe()?;
+    writer.write_all(bytes)?;
+    Ok(reader)
+}
+
 impl Runner for SystemRunner {
     fn run(&self, command: &Command, cancel: &Cancel, deadline: Option<Instant>) -> Result<Output, CommandError> {
         let program = self.locate(command)?;
         let started = Instant::now();
+        let start = |source| CommandError::Start { program: command.program.clone(), cwd: command.cwd.clone(), source };
+        let input = command.input.as_ref().map(input_pipe).transpose().map_err(start)?;
         let child = std::process::Command::new(&program)
             .args(&command.args)
             .env_clear()
             .envs([("PATH", DEFAULT_PATH), ("LANG", "C"), ("LC_ALL", "C")])
             .envs(command.env.iter().map(|(key, value)| (key, value)))
             .current_dir(command.cwd.as_deref().unwrap_or(Path::new("/")))
-            .stdin(Stdio::null())
+            .stdin(input.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
-            .map_err(|source| CommandError::Start { program: command.program.clone(), cwd: command.cwd.clone(), source })?;
+            .map_err(start)?;
         let own = command.timeout.map(|timeout| started + timeout);
         let until = [own, deadline].into_iter().flatten().min();
         Wait { child, name: &command.program, started, until, cancel }.finish()
@@ -318,6 +338,19 @@ mod tests {
         command.env = vec![("A".into(), "x y".into())];
         let output = run(&command).unwrap();
         assert_eq!(output, Output { code: 3, stdout: b"/\nx y--C\n".to_vec(), stderr: b"err\n".to_vec() });
+    }
+
+    #[test]
+    fn input_is_read_to_its_end_and_not_shown() {
+        let mut command = sh("cat");
+        command.input = Some(Secret::new("a\nb"));
+        assert_eq!(run(&command).unwrap().stdout, b"a\nb");
+        assert!(!format!("{command:?}").contains("a\\nb"));
+        command.input = Some(Secret::new("x".repeat(INPUT_CAP)));
+        assert_eq!(run(&command).unwrap().stdout.len(), INPUT_CAP);
+        command.input = Some(Secret::new("x".repeat(INPUT_CAP + 1)));
+        assert!(matches!(run(&command), Err(CommandError::Start { .. })));
+        assert_eq!(run(&sh("cat")).unwrap().stdout, b"");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod inode;
 pub mod kernel;
 pub mod lock;
 pub mod partial;
+pub mod passwd;
 pub mod progress;
 pub mod systemd;
 pub mod terminal;
@@ -91,6 +92,7 @@ pub struct Host {
     listener: fn(&str),
     bounds: Arc<Bounds>,
     audience: Option<Audience>,
+    root: PathBuf,
 }
 
 impl Host {
@@ -112,7 +114,17 @@ impl Host {
             listener: |_| {},
             bounds: Arc::default(),
             audience: None,
+            root: PathBuf::from("/"),
         }
+    }
+
+    /// The same machine, with the system's own files below `root`.
+    #[cfg(test)]
+    #[must_use]
+    pub fn rooted(mut self, root: &Path) -> Self {
+        self.accounts = Arc::new(Accounts::in_directory(root.join("etc")));
+        root.clone_into(&mut self.root);
+        self
     }
 
     /// The same machine, with relative sources looked for in `directory`.
@@ -193,6 +205,12 @@ impl Host {
     /// Users and groups.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
+    }
+
+    /// One of the system's own files, by the path that it always has, as `/etc/cron.d`.
+    pub fn system_path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// The directory of the manifest.

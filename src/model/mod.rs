@@ -12,6 +12,7 @@ pub mod merge;
 pub mod registration;
 pub mod secret;
 pub mod summary;
+pub mod sysctl;
 
 pub use bounds::Bounds;
 pub use duration::Span;
@@ -22,3 +23,4 @@ pub use merge::{deep_merge, shallow_merge};
 pub use registration::{Exchange, Registration};
 pub use secret::{Secret, Secrets};
 pub use summary::{ApplyState, RunOutcome, Summary};
+pub use sysctl::SysctlKey;

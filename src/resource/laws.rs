@@ -2,6 +2,8 @@
 //! after `apply`, `diff` is empty; observing twice says the same; a dry run changes nothing;
 //! properties survive being written and read; validation never looks at the host.
 
+mod system;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -18,6 +20,14 @@ use super::{Kind, Resource, ResourceType, State, TYPES};
 
 /// What the laws need of a type: properties, and what may be there before, both below `root`.
 trait Lawful: Resource {
+    /// How many cases are tried.
+    const CASES: u32 = 200;
+    /// Whether only root can do it.
+    const ROOT: bool = false;
+    /// The machine that it runs on.
+    fn host(_root: &Path) -> Host {
+        Host::system(None)
+    }
     fn wanted(root: &Path) -> BoxedStrategy<Self::Properties>;
     fn before(root: &Path) -> BoxedStrategy<Vec<Made>>;
     /// What does the work; a type whose hosts can't be made here has a simulation of one in the directory.
@@ -75,8 +85,12 @@ fn snapshot(root: &Path) -> BTreeMap<String, String> {
 }
 
 fn hold<R: Lawful>() {
+    if R::ROOT && effective_uid() != 0 {
+        eprintln!("skipped: the laws of {} need root", R::TYPE);
+        return;
+    }
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 200,
+        cases: R::CASES,
         failure_persistence: None,
         ..ProptestConfig::default()
     });
@@ -101,7 +115,7 @@ fn check_laws<R: Lawful>(root: &Path, properties: &R::Properties) {
     if R::validate(properties).is_err() {
         return;
     }
-    let host = Host::system(None);
+    let host = R::host(root);
     let provider = R::provider(root, &host);
     let untouched = snapshot(root);
     let first = R::observe(properties, &provider, &host).unwrap();
@@ -414,6 +428,10 @@ const LAWS: &[(&str, fn())] = &[
     ("mount", hold::<super::mount::Mount>),
     ("apply", hold::<super::apply::Apply>),
     ("scaffold", hold::<super::scaffold::Scaffold>),
+    ("user", hold::<super::user::User>),
+    ("group", hold::<super::group::Group>),
+    ("cron", hold::<super::cron::Cron>),
+    ("sysctl", hold::<super::sysctl::Sysctl>),
 ];
 
 #[test]

@@ -9,19 +9,26 @@
 pub mod apply;
 pub mod archive;
 pub mod common;
+pub mod cron;
 mod erased;
 pub mod exec;
 pub mod file;
+pub mod group;
 #[cfg(test)]
 mod laws;
 pub mod line;
 pub mod mount;
 pub mod package;
+pub mod presence;
 mod replace;
 pub mod scaffold;
 pub mod service;
+pub mod shadow;
+mod snippet;
 pub mod symlink;
+pub mod sysctl;
 pub mod text;
+pub mod user;
 
 use std::fmt::Display;
 
@@ -49,6 +56,10 @@ pub static TYPES: &[&dyn ResourceType] = &[
     &Kind::<symlink::Symlink>::NEW,
     &Kind::<line::Line>::NEW,
     &Kind::<mount::Mount>::NEW,
+    &Kind::<user::User>::NEW,
+    &Kind::<group::Group>::NEW,
+    &Kind::<cron::Cron>::NEW,
+    &Kind::<sysctl::Sysctl>::NEW,
 ];
 
 /// The type of this name.

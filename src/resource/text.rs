@@ -85,6 +85,18 @@ pub fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D:
     optional(deserializer).map(Option::unwrap_or_default)
 }
 
+/// A whole number that may have been written as text, as templates do; nothing (`null`) counts as left out.
+///
+/// # Errors
+/// For anything else.
+pub fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let written = optional(deserializer)?;
+    let parse = |text: &String| {
+        text.trim().parse().map_err(|_| D::Error::custom(format_args!("expected a whole number, not \"{text}\"")))
+    };
+    written.as_ref().map(parse).transpose()
+}
+
 /// The words of a command line, split as a shell would, without any expansion.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Local limits: what a node does not do, whoever signs it. From its own configuration, never from the wire.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -8,7 +9,7 @@ use url::Url;
 use crate::wire::command::{Action, Command, Ensure};
 
 use super::glob;
-use super::reach::{EXEC, Reach, health, reaches, urls};
+use super::reach::{EXEC, Reach, further_paths, health, reaches, system_paths, urls};
 
 /// Types that are about paths: those that their names say, unless [`reach::path`](super::path) says another.
 pub const PATH_TYPES: &[&str] = &["file", "line", "symlink", "mount", "archive", "scaffold"];
@@ -54,6 +55,7 @@ impl Limits {
 
     fn check_resource(&self, ensure: &Ensure) -> Result<(), String> {
         self.check_reaches(reaches(ensure))?;
+        self.check_system(&ensure.kind, &ensure.properties)?;
         urls(ensure).into_iter().try_for_each(|url| self.check_url(url))?;
         self.check_asked(&ensure.properties)
     }
@@ -91,6 +93,22 @@ impl Limits {
             }
         }
         Ok(())
+    }
+
+    /// Whether a resource may write what its type brings with it: the system's own files, and a user's home.
+    ///
+    /// # Errors
+    /// With the first path that it may not, in words.
+    pub fn check_system(&self, kind: &str, properties: &Map<String, Value>) -> Result<(), String> {
+        if self.paths.is_none() {
+            return Ok(());
+        }
+        let home = if kind == "user" { further_paths(kind, properties) } else { Vec::new() };
+        let paths = system_paths(kind, properties).into_iter().chain(home.into_iter().map(Cow::into_owned));
+        match paths.into_iter().find(|path| glob::is_template(path) || !self.path_allowed(Path::new(path))) {
+            Some(path) => Err(format!("this node does not manage the path \"{path}\"")),
+            None => Ok(()),
+        }
     }
 
     fn check_url(&self, text: &str) -> Result<(), String> {
@@ -203,6 +221,33 @@ mod tests {
     }
 
     #[test]
+    fn what_types_write_by_themselves_is_limited() {
+        let limits =
+            |paths: &[&str]| Limits { paths: Some(paths.iter().map(|&p| p.into()).collect()), exec: true, ..Limits::default() };
+        let etc = limits(&["/etc", "/proc/sys/net", "/home"]);
+        for (kind, properties, wanted) in [
+            ("user", json!({"name": "a"}), true),
+            ("user", json!({"name": "a", "home": "/srv/a"}), true),
+            ("user", json!({"name": "a", "home": "/home/a", "manage_home": true}), true),
+            ("user", json!({"name": "a", "home": "/srv/a", "manage_home": true}), false),
+            ("user", json!({"name": "a", "home": "/home/{{ x }}", "manage_home": true}), false),
+            ("user", json!({"name": "a", "manage_home": true}), false),
+            ("group", json!({"name": "a"}), true),
+            ("cron", json!({"name": "a", "command": "c"}), true),
+            ("cron", json!({"name": "../../srv/a", "command": "c"}), false),
+            ("sysctl", json!({"name": "net.ipv4.ip_forward", "value": 1}), true),
+            ("sysctl", json!({"name": "net/ipv4/ip_forward", "value": 1}), true),
+            ("sysctl", json!({"name": "vm.swappiness", "value": 1}), false),
+            ("sysctl", json!({"name": "net.{{ x }}", "value": 1}), false),
+        ] {
+            assert_eq!(etc.check_resource(&ensure(kind, &properties)).is_ok(), wanted, "{kind} {properties}");
+            let elsewhere = limits(&["/srv"]).check_resource(&ensure(kind, &properties));
+            assert!(elsewhere.unwrap_err().starts_with("this node does not manage the path"), "{kind} {properties}");
+        }
+        assert!(limits(&["/etc/cron.d"]).check_resource(&ensure("user", &json!({"name": "a"}))).is_err());
+    }
+
+    #[test]
     fn commands_are_off_by_default_in_every_form() {
         let limits = Limits::default();
         for (kind, properties) in [
@@ -212,6 +257,8 @@ mod tests {
             ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {"command": {"id": {"exit-status": 0}}}}]})),
             ("file", json!({"name": "/a", "health_checks": [{"goss_rules": {"command": {"x": {"exec": "id"}}}}]})),
             ("scaffold", json!({"name": "/a", "post": [{"*": "id"}]})),
+            ("cron", json!({"name": "a", "command": "id"})),
+            ("sysctl", json!({"name": "kernel.core_pattern", "value": "|/x"})),
             ("file", json!({"name": "/a", "validate": "id %s"})),
             ("line", json!({"name": "/a", "validate": "id %s"})),
         ] {

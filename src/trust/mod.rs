@@ -17,7 +17,7 @@ pub mod verify;
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use limits::{Limits, PATH_TYPES};
-pub use reach::{VALIDATE, further_paths, path};
+pub use reach::{VALIDATE, further_paths, own_commands, path, system_paths};
 pub use refusal::{Code, Refusal};
 pub use sign::seal;
 pub use verify::{Opened, Seen, Verified, Verifier};

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use crate::model::SysctlKey;
 use crate::wire::command::Ensure;
 
 /// The type of everything that runs a command.
@@ -41,6 +42,7 @@ pub(super) fn reaches(ensure: &Ensure) -> Vec<Reach<'_>> {
     let mut found = vec![Reach::new(kind, own)];
     match kind {
         EXEC => found.extend(["command", "onlyif", "unless"].into_iter().filter_map(property).map(command)),
+        "cron" | "sysctl" => found.extend(own_commands(kind, &ensure.properties).into_iter().map(|line| Reach::new(EXEC, line))),
         "archive" => found.extend(property("extract_parent").map(|value| Reach::new(kind, text(value)))),
         // Read, not written; but what may be read here ends in a file that others may read.
         "file" | "scaffold" => found.extend(property("source").map(|value| Reach::new(kind, text(value)))),
@@ -79,9 +81,57 @@ pub fn further_paths<'a>(kind: &str, properties: &'a Map<String, Value>) -> Vec<
         // Who may write below the link writes where it leads.
         "symlink" => given("target").filter(|target| !target.is_empty()).map(|target| beside(name, target)).into_iter().collect(),
         "mount" => mounted(properties),
+        // It is made, moved or removed with all that it holds.
+        "user" => given("manage_home").map(|_| Cow::Borrowed(given("home").unwrap_or(UNREADABLE))).into_iter().collect(),
         _ => Vec::new(),
     }
 }
+
+/// The system's own files that a resource of this type writes. They follow from its type and name, so rules need not list
+/// them; a node that limits paths does.
+pub fn system_paths(kind: &str, properties: &Map<String, Value>) -> Vec<String> {
+    let name = properties.get("name").map_or(UNREADABLE, text);
+    let all = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+    match kind {
+        "user" => all(&["/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow"]),
+        "group" => all(&["/etc/group", "/etc/gshadow"]),
+        "cron" if name.contains('/') => all(&[UNREADABLE]),
+        "cron" => vec![format!("/etc/cron.d/{name}")],
+        "sysctl" => match name.parse::<SysctlKey>() {
+            Ok(key) => vec![format!("/proc/sys/{}", key.path()), "/etc/sysctl.d".to_owned()],
+            Err(_) => all(&[UNREADABLE]),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// The commands that a resource lets others run: cron, and the kernel where a setting names a program.
+pub fn own_commands<'a>(kind: &str, properties: &'a Map<String, Value>) -> Vec<&'a str> {
+    let given = |key: &str| properties.get(key).filter(|value| !value.is_null() && value.as_str() != Some("")).map(text);
+    match kind {
+        "cron" => {
+            let variables = match properties.get("environment") {
+                Some(Value::Array(pairs)) => pairs.iter().map(text).collect(),
+                other => other.filter(|value| !value.is_null()).map(text).into_iter().collect::<Vec<_>>(),
+            };
+            // `SHELL`, `PATH` and others decide what a command is; a few are known not to.
+            let harmless = |pair: &&str| pair.split('=').next().is_some_and(|name| CRON_VARIABLES.contains(&name));
+            given("command").into_iter().chain(variables.into_iter().filter(|pair| !harmless(pair))).collect()
+        }
+        "sysctl" => match given("name").map(str::parse::<SysctlKey>) {
+            Some(Ok(key)) if !PROGRAM_KEYS.iter().any(|of| key.path().starts_with(of)) => Vec::new(),
+            _ => given("value").into_iter().collect(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Variables of cron itself: where mail goes, and whose clock counts.
+const CRON_VARIABLES: &[&str] = &["MAILTO", "MAILFROM", "CRON_TZ"];
+
+/// Settings of the kernel whose values are programs that it runs, or bring such.
+const PROGRAM_KEYS: &[&str] =
+    &["kernel/core_pattern", "kernel/modprobe", "kernel/hotplug", "kernel/poweroff_cmd", "fs/binfmt_misc/"];
 
 /// Where a link leads: relative targets are seen from its directory.
 fn beside<'a>(link: &str, target: &'a str) -> Cow<'a, str> {
@@ -197,6 +247,20 @@ mod tests {
                 json!({"name": "/m", "device": "/srv", "options": "bind,x=/y:/z,ro"}),
                 vec![("mount", "/m"), ("mount", "/srv"), ("mount", "/y"), ("mount", "/z")],
             ),
+            ("user", json!({"name": "a", "home": "/h", "manage_home": false}), vec![("user", "a")]),
+            ("user", json!({"name": "a", "home": "/h", "manage_home": true}), vec![("user", "a"), ("user", "/h")]),
+            ("user", json!({"name": "a", "manage_home": "{{ x }}"}), vec![("user", "a"), ("user", UNREADABLE)]),
+            ("group", json!({"name": "a", "members": ["b"]}), vec![("group", "a")]),
+            ("cron", json!({"name": "a", "ensure": "absent"}), vec![("cron", "a")]),
+            (
+                "cron",
+                json!({"name": "a", "command": "c", "environment": ["MAILTO=x", "SHELL=/x"]}),
+                vec![("cron", "a"), ("exec", "c"), ("exec", "SHELL=/x")],
+            ),
+            ("cron", json!({"name": "a", "environment": "PATH=/x"}), vec![("cron", "a"), ("exec", "PATH=/x")]),
+            ("sysctl", json!({"name": "vm.swappiness", "value": "1"}), vec![("sysctl", "vm.swappiness")]),
+            ("sysctl", json!({"name": "kernel/modprobe", "value": "/x"}), vec![("sysctl", "kernel/modprobe"), ("exec", "/x")]),
+            ("sysctl", json!({"name": "kernel.{{ x }}", "value": "/x"}), vec![("sysctl", "kernel.{{ x }}"), ("exec", "/x")]),
             ("mount", json!({"name": "/m", "device": "UUID=1"}), vec![("mount", "/m"), ("mount", "UUID=1")]),
             ("mount", json!({"name": "/m", "device": "none", "fstype": "tmpfs"}), vec![("mount", "/m")]),
         ] {

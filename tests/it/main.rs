@@ -30,6 +30,7 @@ mod service;
 mod services;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
+mod system;
 mod tls;
 mod transport;
 mod vectors;

@@ -1,0 +1,115 @@
+//! The keys of kernel settings, as sysctl(8) and sysctl.d(5) write them: `net.ipv4.ip_forward` or `net/ipv4/ip_forward`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest key; with what goes around it, it is the name of a file.
+const MAX: usize = 160;
+
+/// The key of a kernel setting: the parts of its path below `/proc/sys`.
+///
+/// The separator that comes first is *the* separator; the other one then stands for a dot within a part, as in
+/// `net.ipv4.conf.eth0/100.forwarding` and `net/ipv4/conf/eth0.100/forwarding`, which are the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SysctlKey(Vec<String>);
+
+/// A text that is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotAKey(&'static str);
+
+impl FromStr for SysctlKey {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        let slashes = text.find(['.', '/']).is_some_and(|at| text.get(at..).is_some_and(|rest| rest.starts_with('/')));
+        let parts: Vec<String> = match slashes {
+            true => text.split('/').map(str::to_owned).collect(),
+            false => text.split('.').map(|part| part.replace('/', ".")).collect(),
+        };
+        // Patterns, comments, assignments and "-", which ignores errors, mean something else in sysctl.d(5).
+        let odd = |c: char| !c.is_ascii_graphic() || "=*?[]{}\\#;\"'".contains(c);
+        if text.len() > MAX {
+            return Err(NotAKey("it is too long"));
+        }
+        if text.starts_with('-') || text.contains(odd) {
+            return Err(NotAKey("it has a character that no key has"));
+        }
+        if parts.iter().any(|part| matches!(part.as_str(), "" | "." | "..")) {
+            return Err(NotAKey("it has an empty part, \".\" or \"..\""));
+        }
+        if parts.len() < 2 {
+            return Err(NotAKey("it has one part only"));
+        }
+        Ok(Self(parts))
+    }
+}
+
+impl SysctlKey {
+    /// The path below `/proc/sys`.
+    pub fn path(&self) -> String {
+        self.0.join("/")
+    }
+
+    /// A name for a file about this key, which no other key has.
+    pub fn file_name(&self) -> String {
+        let parts: Vec<String> = self.0.iter().map(|part| part.replace('%', "%25").replace('.', "%2E")).collect();
+        parts.join(".")
+    }
+}
+
+/// As configuration files write it: with dots, where no part has one.
+impl fmt::Display for SysctlKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dotted = self.0.iter().any(|part| part.contains('.'));
+        f.write_str(&self.0.join(if dotted { "/" } else { "." }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_separators_name_the_same() {
+        for (text, path, shown, file) in [
+            ("net.ipv4.ip_forward", "net/ipv4/ip_forward", "net.ipv4.ip_forward", "net.ipv4.ip_forward"),
+            ("vm/swappiness", "vm/swappiness", "vm.swappiness", "vm.swappiness"),
+            ("net.ipv4.conf.e0/1.mtu", "net/ipv4/conf/e0.1/mtu", "net/ipv4/conf/e0.1/mtu", "net.ipv4.conf.e0%2E1.mtu"),
+            ("net/ipv4/conf/e0.1/mtu", "net/ipv4/conf/e0.1/mtu", "net/ipv4/conf/e0.1/mtu", "net.ipv4.conf.e0%2E1.mtu"),
+        ] {
+            let key: SysctlKey = text.parse().unwrap();
+            assert_eq!((key.path().as_str(), key.to_string().as_str(), key.file_name().as_str()), (path, shown, file));
+            assert_eq!(shown.parse::<SysctlKey>().unwrap(), key, "{text}: is read back");
+        }
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_kernel_s_directory() {
+        let long = format!("a.{}", "b".repeat(MAX));
+        for text in [
+            "",
+            "swappiness",
+            ".",
+            "..",
+            "a..b",
+            "a.",
+            ".a",
+            "/a/b",
+            "a//b",
+            "a/../b",
+            "../a/b",
+            "a.//.b",
+            "a./.b",
+            "-a.b",
+            "a. b",
+            "a.b=1",
+            "a.*",
+            "a.b\n",
+            "a.ü",
+            &long,
+        ] {
+            assert!(text.parse::<SysctlKey>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Files that belong to one resource each, in directories such as `/etc/cron.d`: small, root's own, mode 0644.
+
+use std::path::Path;
+
+use crate::host::WriteSpec;
+use crate::host::fs::{self, FsError, Kind};
+
+use super::ResourceError;
+
+/// The largest file of which the text is looked at.
+const LIMIT: u64 = 1 << 20;
+
+const MODE: u32 = 0o644;
+
+/// What is at the place of such a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Snippet {
+    /// Its text; empty where it is a link, a device, or no text.
+    pub(super) text: String,
+    /// Whether it is a regular file of root's with the right mode.
+    pub(super) sound: bool,
+}
+
+/// Looks at one; nothing where nothing is.
+///
+/// # Errors
+/// When it can't be read, or is a directory.
+pub(super) fn look(path: &Path) -> Result<Option<Snippet>, ResourceError> {
+    let unsound = || Ok(Some(Snippet { text: String::new(), sound: false }));
+    if fs::is_symlink(path) {
+        return unsound();
+    }
+    let Some(look) = fs::look(path, false)? else { return Ok(None) };
+    if look.kind == Kind::Directory {
+        return Err(ResourceError::State(format!("{} is a directory; remove it first", path.display())));
+    }
+    match fs::read_regular_text(path, LIMIT) {
+        Ok(text) => Ok(Some(Snippet { text, sound: (look.uid, look.gid, look.mode) == (0, 0, MODE) })),
+        Err(FsError::NotAFile(_) | FsError::NotText(_) | FsError::TooLarge { .. }) => unsound(),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Puts one in place in one step; its directory must be there.
+///
+/// # Errors
+/// When the system refuses.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), ResourceError> {
+    Ok(fs::write_atomic(path, &mut text.as_bytes(), WriteSpec { uid: Some(0), gid: Some(0), mode: MODE })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_plain_file_is_never_sound() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        assert_eq!(look(&at("none")).unwrap(), None);
+        std::os::unix::fs::symlink("/nowhere", at("link")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        std::fs::write(at("binary"), b"\xff").unwrap();
+        for name in ["link", "pipe", "binary"] {
+            assert_eq!(look(&at(name)).unwrap(), Some(Snippet { text: String::new(), sound: false }), "{name}");
+        }
+        assert!(look(directory.path()).is_err());
+    }
+}
