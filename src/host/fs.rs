@@ -52,6 +52,16 @@ pub enum FsError {
     /// A link or file where a directory should be on the way to something.
     #[error("{} is in the way: it is not a directory, and links are not followed here", .0.display())]
     InTheWay(PathBuf),
+    /// More than anybody should manage at once.
+    #[error("{} has more than {limit} {what}", path.display())]
+    TooMany {
+        /// The directory.
+        path: PathBuf,
+        /// Of what.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
     /// Another process makes the same file.
     #[error("{} is being made by another process", .0.display())]
     Busy(PathBuf),

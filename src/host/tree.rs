@@ -1,5 +1,8 @@
 //! Writing below a directory what others named: every path is walked from the directory itself, part by part, and no
-//! link is followed on the way, whoever made it. What is there already is replaced in one step or not at all.
+//! link is followed on the way, whoever made it. What is there already is replaced in one step or not at all. `tree/below.rs` has
+//! what looks at a directory and takes away.
+
+mod below;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, Permissions};
@@ -16,6 +19,8 @@ use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat};
 
 use super::fs::{FsError, WriteSpec, set_open};
+
+pub use below::{Entry, Node};
 
 /// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
 const NAME: usize = 200;
@@ -129,11 +134,17 @@ impl Tree {
 
     /// The directory of an entry, made where it is not there, and the entry's name in it.
     fn place<'a>(&'a mut self, path: &'a Path) -> Result<(BorrowedFd<'a>, &'a OsStr), FsError> {
-        let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-        let (Some(name), Some(above), true) = (path.file_name(), path.parent(), plain) else {
-            return Err(FsError::Outside(self.path.join(path)));
-        };
+        let (above, name) = self.split(path)?;
         Ok((self.descend(above)?, name))
+    }
+
+    /// A path that stays in the tree, as the directory of the entry and its name.
+    fn split<'a>(&self, path: &'a Path) -> Result<(&'a Path, &'a OsStr), FsError> {
+        let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+        match (path.parent(), path.file_name()) {
+            (Some(above), Some(name)) if plain => Ok((above, name)),
+            _ => Err(FsError::Outside(self.path.join(path))),
+        }
     }
 
     fn descend(&mut self, above: &Path) -> Result<BorrowedFd<'_>, FsError> {

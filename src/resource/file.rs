@@ -1,6 +1,9 @@
 //! `file`: regular files and directories: existence, content, owner, group, mode.
 //!
 //! A file is replaced in one step, with its owner and mode set before it becomes visible; with what care, says `replace.rs`.
+//! `file/tree.rs` has directories that are managed with all that is below them.
+
+mod tree;
 
 use std::fmt;
 use std::path::Path;
@@ -9,11 +12,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::diag::chain;
 use crate::host::fs::{self, Look, Staged};
 use crate::host::{Host, WriteSpec};
 
 use super::replace::{self, Care};
 use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, text};
+
+use tree::Task;
 
 /// The largest text, in bytes, of which a diff is made.
 pub(super) const PREVIEW_LIMIT: u64 = 1 << 20;
@@ -116,7 +122,7 @@ pub struct Properties {
     /// The content. Empty text empties the file; left out or null, the content is not managed.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// A file on this host to copy the content from; relative to the directory of the manifest.
+    /// A file on this host to copy the content from, or with `recurse` a directory; relative to the directory of the manifest.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// The owner, by name or number. Needed unless absent.
@@ -136,6 +142,13 @@ pub struct Properties {
     /// with the new content, in the same directory. No shell runs. Not run in a dry run.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub validate: String,
+    /// With directory: manage all that is below it too. With a `source`, which is a directory then, its files, directories and
+    /// links are copied; without one, only owner, group and mode are set. Every file gets the mode, links are not followed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recurse: bool,
+    /// With `recurse` and a `source`: remove what the source does not have, and replace what is of another kind.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub purge: bool,
     /// Keep the old file before its content is replaced or it is removed: `true` beside it, as `NAME.TIME.bak`; an ending
     /// that begins with a dot, in place of `.bak`; or the absolute path of a directory.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
@@ -163,6 +176,14 @@ impl Properties {
     fn wanted_mode(&self) -> u32 {
         let mode = self.mode.unwrap_or(Mode(0));
         if self.ensure == Ensure::Directory { mode.for_directory() } else { mode.0 }
+    }
+
+    /// What is to be done below the directory.
+    fn below(&self, exists: bool, host: &Host) -> Result<Vec<Task>, String> {
+        let accounts = host.accounts();
+        let (uid, gid) = (accounts.uid(&self.owner).ok(), accounts.gid(&self.group).ok());
+        let wanted = tree::Wanted { uid, gid, mode: self.mode.unwrap_or(Mode(0)), purge: self.purge };
+        tree::look(self, wanted, exists, host).map_err(|error| chain(&error))
     }
 
     fn write_spec(&self, host: &Host) -> Result<WriteSpec, ResourceError> {
@@ -220,6 +241,9 @@ pub struct FileState {
     found: Found,
     #[serde(skip)]
     wanted: Wanted,
+    /// What is to be done below the directory, or why that can't be told.
+    #[serde(skip)]
+    below: Result<Vec<Task>, String>,
     metadata: Metadata,
 }
 
@@ -270,6 +294,8 @@ pub enum FileChange {
         /// What differs from what is there.
         details: Vec<String>,
     },
+    /// Do what is to be done below the directory.
+    Below(Vec<Task>),
     /// Remove a file or link.
     RemoveFile,
     /// Remove an empty directory.
@@ -281,6 +307,7 @@ pub enum FileChange {
 impl fmt::Display for FileChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Below(tasks) => return f.write_str(&tree::summarise(tasks)),
             Self::Store { empty: true, .. } => "created an empty file with requested attributes",
             Self::Store { .. } | Self::SetAttributes { managed: true, .. } => "created the file",
             Self::SetAttributes { .. } => "updated attributes",
@@ -300,6 +327,7 @@ impl Change for FileChange {
             {
                 details.clone()
             }
+            Self::Below(tasks) => tree::describe(tasks),
             _ => vec![self.to_string()],
         }
     }
@@ -374,6 +402,7 @@ impl Resource for File {
         if p.name == "/" && p.ensure == Ensure::Absent {
             return Err(Invalid::new("force", "'force: true' cannot be used with the filesystem root"));
         }
+        check_tree(p)?;
         let judged = p.ensure == Ensure::Present && p.manages_content();
         if !p.validate.is_empty() && !judged {
             return Err(Invalid::new("validate", "'validate' judges new content: it needs 'content' or 'source'"));
@@ -400,6 +429,8 @@ impl Resource for File {
             mode: Some(Mode(0)),
             force: false,
             validate: String::new(),
+            recurse: false,
+            purge: false,
             backup: String::new(),
             backup_keep: replace::KEEP,
         })
@@ -409,7 +440,8 @@ impl Resource for File {
         let path = p.path();
         let Some(look) = fs::look(path, p.ensure == Ensure::Present)? else {
             let found = if fs::is_symlink(path) { Found::DanglingLink } else { Found::Nothing };
-            return Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default() });
+            let below = if p.recurse { p.below(false, host) } else { Ok(vec![]) };
+            return Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default(), below });
         };
         let sha256 = match (&p.content, p.source.is_empty()) {
             _ if look.kind != fs::Kind::File || p.ensure != Ensure::Present => None,
@@ -420,13 +452,19 @@ impl Resource for File {
         let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
         // Whether it is a link matters only to a step, and costs a call.
         let link = !wanted.is_met(p, &look) && fs::is_symlink(path);
-        Ok(FileState { metadata: describe(p, Some(&look), host), found: Found::Something { look, link }, wanted })
+        let below = if p.recurse && look.kind == fs::Kind::Directory { p.below(true, host) } else { Ok(vec![]) };
+        Ok(FileState { metadata: describe(p, Some(&look), host), found: Found::Something { look, link }, wanted, below })
     }
 
     fn diff(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
         match p.ensure {
             Ensure::Absent => Ok(removal(p, &state.found)),
-            Ensure::Directory => directory(p, state),
+            Ensure::Directory => {
+                let mut changes = directory(p, state)?;
+                let below = state.below.clone().map_err(ResourceError::State)?;
+                changes.extend((!below.is_empty()).then_some(FileChange::Below(below)));
+                Ok(changes)
+            }
             Ensure::Present => present(p, state),
         }
     }
@@ -462,11 +500,15 @@ impl Resource for File {
             }
             FileChange::CreateDirectory { .. } => {
                 let spec = p.write_spec(host)?;
+                if p.recurse {
+                    tree::check_source(p, host)?;
+                }
                 if fs::is_symlink(path) {
                     fs::remove(path)?;
                 }
                 provider.create_directory(path, spec)?;
             }
+            FileChange::Below(tasks) => tree::apply(tasks, p, host)?,
             FileChange::RemoveFile => {
                 p.care().keep_old(path, host)?;
                 fs::remove(path)?;
@@ -505,6 +547,26 @@ impl Resource for File {
 /// What stands for content where it is not shown.
 pub(super) fn digest(content: &[u8]) -> String {
     format!("sha256:{} ({} bytes)", fs::sha256(content), content.len())
+}
+
+fn check_tree(p: &Properties) -> Result<(), Invalid> {
+    let wrong = |property, message: &str| Err(Invalid::new(property, message));
+    if p.purge && (!p.recurse || p.source.is_empty()) {
+        return wrong("purge", "'purge' removes what a source does not have: it needs 'recurse: true' and 'source'");
+    }
+    if !p.recurse {
+        return Ok(());
+    }
+    if p.ensure != Ensure::Directory {
+        return wrong("recurse", "'recurse: true' is only valid with 'ensure: directory'");
+    }
+    if p.name == "/" {
+        return wrong("recurse", "'recurse: true' cannot be used with the filesystem root");
+    }
+    if !p.backup.is_empty() && p.backup != "false" {
+        return wrong("backup", "'backup' is for single files, not with 'recurse: true'");
+    }
+    Ok(())
 }
 
 fn source_sha256(source: &Path) -> Result<String, ResourceError> {

@@ -145,13 +145,16 @@ impl Lawful for super::file::File {
         let names = prop::sample::select(vec!["a", "d", "l", "new", "no/parent", "d/below"]);
         let content = prop::option::of(prop::sample::select(vec!["", "x", "two\nlines\n", "ünï\u{0}code"]));
         let modes = prop::sample::select(vec!["0644", "600", "0o755", "0000", "0777"]);
-        (names, prop::sample::select(vec!["present", "absent", "directory"]), content, modes, any::<bool>())
-            .prop_map(move |(name, ensure, content, mode, force)| {
+        (names, prop::sample::select(vec!["present", "absent", "directory"]), content, modes, any::<[bool; 4]>())
+            .prop_map(move |(name, ensure, content, mode, [force, recurse, purge, backup])| {
+                let recurse = recurse && ensure == "directory";
                 let name = root.join(name);
                 let content = content.filter(|_| ensure == "present");
                 let properties = json!({
                     "name": name, "ensure": ensure, "content": content, "owner": owner, "group": group, "mode": mode,
-                    "force": force && ensure == "absent",
+                    "force": force && ensure == "absent", "recurse": recurse, "purge": purge && recurse,
+                    "source": if purge && recurse { root.join("source") } else { std::path::PathBuf::new() },
+                    "backup": backup && !recurse,
                 });
                 serde_json::from_value(properties).unwrap()
             })
@@ -166,12 +169,18 @@ impl Lawful for super::file::File {
                 Made::File("d/below", "", 0o600),
                 Made::Link("l", "a"),
                 Made::File("l2", "y", 0o444),
+                Made::Directory("source/below", 0o700),
+                Made::File("source/below/x", "x", 0o600),
+                Made::Link("source/l", "../a"),
             ],
-            0..=5,
+            0..=8,
         )
         .prop_map(|mut made| {
             if !made.iter().any(|one| matches!(one, Made::Directory("d", _))) {
                 made.retain(|one| !matches!(one, Made::File("d/below", ..)));
+            }
+            if !made.iter().any(|one| matches!(one, Made::Directory("source/below", _))) {
+                made.retain(|one| !matches!(one, Made::File("source/below/x", ..) | Made::Link("source/l", _)));
             }
             made
         })

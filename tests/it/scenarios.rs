@@ -213,7 +213,7 @@ fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
             left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if meta.is_symlink() {
             write!(about, " {}", path.read_link().unwrap().display()).unwrap();
-        } else {
+        } else if meta.is_file() {
             write!(about, " {:?}", std::fs::read(&path).unwrap()).unwrap();
         }
         found.insert(path, about);

@@ -20,7 +20,7 @@ fn look(kind: fs::Kind, mode: u32, content: Option<&str>) -> Look {
 fn state(p: &Properties, found: Found) -> FileState {
     let sha256 = p.content.as_ref().map(|content| fs::sha256(content.as_bytes()));
     let metadata = Metadata { owner: "root".into(), group: "root".into(), ..Metadata::default() };
-    FileState { found, wanted: Wanted { uid: Some(0), gid: Some(0), sha256 }, metadata }
+    FileState { found, wanted: Wanted { uid: Some(0), gid: Some(0), sha256 }, below: Ok(vec![]), metadata }
 }
 
 fn is(kind: fs::Kind, mode: u32, content: Option<&str>) -> Found {
@@ -137,6 +137,11 @@ fn validation() {
         (r#"{"validate":"check %s"}"#, "it needs 'content' or 'source'"),
         (r#"{"ensure":"absent","content":"x","validate":"check %s"}"#, "it needs 'content' or 'source'"),
         (r#"{"content":"x","validate":"check"}"#, "it has no \"%s\""),
+        (r#"{"recurse":true}"#, "only valid with 'ensure: directory'"),
+        (r#"{"ensure":"directory","purge":true}"#, "it needs 'recurse: true' and 'source'"),
+        (r#"{"ensure":"directory","recurse":true,"purge":true}"#, "it needs 'recurse: true' and 'source'"),
+        (r#"{"ensure":"directory","recurse":true,"name":"/"}"#, "filesystem root"),
+        (r#"{"ensure":"directory","recurse":true,"backup":true}"#, "for single files"),
         (r#"{"backup":"there"}"#, "invalid backup"),
         (r#"{"backup_keep":0}"#, "at least 1"),
         (r#"{"colour":"red"}"#, "unknown field"),

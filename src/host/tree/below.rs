@@ -1,0 +1,278 @@
+//! What is below a directory that is held open: listed, read, given to others, removed. As in `tree.rs`, every path is walked
+//! from the directory itself, and no link is followed.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
+
+use super::super::fs::{FsError, WriteSpec, set_open};
+use super::{Tree, io_error, open_directory};
+
+/// How deep directories may be in each other: every one on the way is held open.
+const DEPTH: usize = 128;
+
+/// What something below a directory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A regular file of this many bytes.
+    File(u64),
+    /// A directory, and whether another file system is mounted there.
+    Directory {
+        /// It is.
+        mounted: bool,
+    },
+    /// A symbolic link, with where it leads.
+    Link(OsString),
+    /// A device, socket or pipe.
+    Other,
+}
+
+/// Something below a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path, from the directory on.
+    pub path: PathBuf,
+    /// What it is.
+    pub node: Node,
+    /// The number of its owner.
+    pub uid: u32,
+    /// The number of its group.
+    pub gid: u32,
+    /// Permission bits, setuid, setgid and sticky included.
+    pub mode: u32,
+}
+
+impl Tree {
+    /// All that is below the directory, sorted, a directory before what is in it. What is mounted there is not entered.
+    ///
+    /// # Errors
+    /// When it can't be looked at, or there are more than `limit` entries.
+    pub fn entries(&self, limit: usize) -> Result<Vec<Entry>, FsError> {
+        let root = self.root.try_clone().map_err(|error| FsError::io("list", &self.path, error))?;
+        let mut walk = Walk { tree: self, limit, device: None, found: Vec::new() };
+        walk.visit(root, Path::new(""), 0)?;
+        walk.found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(walk.found)
+    }
+
+    /// A regular file below the directory, opened for reading.
+    ///
+    /// # Errors
+    /// When it is something else, or can't be opened.
+    pub fn file(&self, path: &Path) -> Result<File, FsError> {
+        let shown = self.path.join(path);
+        let (above, name) = self.find(path)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let file = File::from(openat(above, name, flags, Mode::empty()).map_err(|errno| io_error("read", &shown, errno))?);
+        let meta = file.metadata().map_err(|error| FsError::io("look at", &shown, error))?;
+        if meta.is_file() { Ok(file) } else { Err(FsError::NotAFile(shown)) }
+    }
+
+    /// Sets owner, group and mode of a file or directory.
+    ///
+    /// # Errors
+    /// When it is something else, or the system refuses.
+    pub fn set(&self, path: &Path, spec: WriteSpec) -> Result<(), FsError> {
+        let shown = self.path.join(path);
+        let (above, name) = self.find(path)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let opened = openat(above, name, flags, Mode::empty()).map_err(|errno| io_error("open", &shown, errno))?;
+        set_open(&File::from(opened), &shown, spec)
+    }
+
+    /// Sets owner and group of a link itself.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_link(&self, path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
+        let (above, name) = self.find(path)?;
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        fchownat(above, name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)
+            .map_err(|errno| io_error("set the owner of", &self.path.join(path), errno))
+    }
+
+    /// Removes something with all that is below it.
+    ///
+    /// # Errors
+    /// When the system refuses. What was removed until then is gone.
+    pub fn remove(&self, path: &Path) -> Result<(), FsError> {
+        let (above, name) = self.find(path)?;
+        remove(&above, name, &self.path.join(path), 0)
+    }
+
+    /// The directory of an entry that is there, and the entry's name in it.
+    fn find<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), FsError> {
+        let mut shown = self.path.clone();
+        let (above, name) = self.split(path)?;
+        let mut at = self.root.try_clone().map_err(|error| FsError::io("open", &shown, error))?;
+        for part in above.components() {
+            shown.push(part);
+            at = open_directory(at.as_fd(), part.as_os_str()).map_err(|errno| io_error("open the directory", &shown, errno))?;
+        }
+        Ok((at, name))
+    }
+}
+
+struct Walk<'a> {
+    tree: &'a Tree,
+    limit: usize,
+    /// The file system of the directory.
+    device: Option<u64>,
+    found: Vec<Entry>,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, directory: OwnedFd, path: &Path, depth: usize) -> Result<(), FsError> {
+        let shown = self.tree.path.join(path);
+        let failed = |errno| io_error("list", &shown, errno);
+        if depth > DEPTH {
+            return Err(FsError::TooMany { path: shown, what: "directories in each other", limit: DEPTH });
+        }
+        let mut open = Dir::from_fd(directory).map_err(failed)?;
+        for name in names(&mut open).map_err(failed)? {
+            let below = path.join(&name);
+            let shown = self.tree.path.join(&below);
+            let stat = match fstatat(open.as_fd(), name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                // Somebody was quicker.
+                Err(Errno::ENOENT) => continue,
+                Err(errno) => return Err(io_error("look at", &shown, errno)),
+            };
+            if self.found.len() >= self.limit {
+                return Err(FsError::TooMany { path: self.tree.path.clone(), what: "entries", limit: self.limit });
+            }
+            let own = *self.device.get_or_insert(self.root_device()?);
+            let node = match kind(&stat) {
+                SFlag::S_IFREG => Node::File(u64::try_from(stat.st_size).unwrap_or(0)),
+                SFlag::S_IFDIR => Node::Directory { mounted: stat.st_dev != own },
+                SFlag::S_IFLNK => {
+                    Node::Link(readlinkat(open.as_fd(), name.as_os_str()).map_err(|errno| io_error("read", &shown, errno))?)
+                }
+                _ => Node::Other,
+            };
+            let enter = node == Node::Directory { mounted: false };
+            self.found.push(Entry { path: below.clone(), node, uid: stat.st_uid, gid: stat.st_gid, mode: stat.st_mode & 0o7777 });
+            if enter {
+                let inner = open_directory(open.as_fd(), &name).map_err(|errno| io_error("open the directory", &shown, errno))?;
+                self.visit(inner, &below, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn root_device(&self) -> Result<u64, FsError> {
+        let stat = nix::sys::stat::fstat(&self.tree.root).map_err(|errno| io_error("look at", &self.tree.path, errno))?;
+        Ok(stat.st_dev)
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+fn names(directory: &mut Dir) -> Result<Vec<OsString>, Errno> {
+    let names = directory.iter().map(|entry| entry.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()));
+    let mut names: Vec<OsString> = names.collect::<Result<_, _>>()?;
+    names.retain(|name| name != "." && name != "..");
+    Ok(names)
+}
+
+fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(), FsError> {
+    let failed = |errno| io_error("remove", shown, errno);
+    let stat = match fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(failed(errno)),
+    };
+    if kind(&stat) != SFlag::S_IFDIR {
+        return unlinkat(above, name, UnlinkatFlags::NoRemoveDir).map_err(failed);
+    }
+    if depth > DEPTH {
+        return Err(FsError::TooMany { path: shown.to_owned(), what: "directories in each other", limit: DEPTH });
+    }
+    let inner = open_directory(above.as_fd(), name).map_err(failed)?;
+    let mut open = Dir::from_fd(inner.try_clone().map_err(|error| FsError::io("remove", shown, error))?).map_err(failed)?;
+    for below in names(&mut open).map_err(failed)? {
+        remove(&inner, &below, &shown.join(&below), depth + 1)?;
+    }
+    unlinkat(above, name, UnlinkatFlags::RemoveDir).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn made() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/b/c"), "123").unwrap();
+        std::fs::create_dir(dir.path().join("outside")).unwrap();
+        std::fs::write(dir.path().join("outside/kept"), "kept").unwrap();
+        symlink("../outside", root.join("link")).unwrap();
+        symlink("../../../outside/kept", root.join("a/b/link")).unwrap();
+        nix::unistd::mkfifo(&root.join("pipe"), Mode::S_IRUSR).unwrap();
+        dir
+    }
+
+    #[test]
+    fn everything_is_listed_and_no_link_is_followed() {
+        let dir = made();
+        let tree = Tree::open(&dir.path().join("root")).unwrap();
+        let listed: Vec<(String, Node)> =
+            tree.entries(10).unwrap().into_iter().map(|entry| (entry.path.display().to_string(), entry.node)).collect();
+        let directory = Node::Directory { mounted: false };
+        let wanted = [
+            ("a", directory.clone()),
+            ("a/b", directory),
+            ("a/b/c", Node::File(3)),
+            ("a/b/link", Node::Link("../../../outside/kept".into())),
+            ("link", Node::Link("../outside".into())),
+            ("pipe", Node::Other),
+        ];
+        assert_eq!(listed, wanted.map(|(path, node)| (path.to_owned(), node)));
+        assert!(matches!(tree.entries(5), Err(FsError::TooMany { limit: 5, .. })));
+    }
+
+    #[test]
+    fn only_what_is_in_the_tree_is_read_and_changed() {
+        let dir = made();
+        let root = dir.path().join("root");
+        let tree = Tree::open(&root).unwrap();
+        let mut text = String::new();
+        tree.file(Path::new("a/b/c")).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "123");
+        let spec = WriteSpec { uid: None, gid: None, mode: 0o601 };
+        for path in ["a/b/link", "link", "link/kept", "pipe", "../outside/kept", "/etc/passwd", "", "none"] {
+            assert!(tree.file(Path::new(path)).is_err(), "{path}");
+            assert!(path == "pipe" || tree.set(Path::new(path), spec).is_err(), "{path}");
+        }
+        for path in ["link/kept", "../outside", "/etc/passwd", ""] {
+            assert!(tree.remove(Path::new(path)).is_err(), "{path}");
+        }
+        tree.set(Path::new("a/b/c"), spec).unwrap();
+        assert_eq!(root.join("a/b/c").metadata().unwrap().mode() & 0o7777, 0o601);
+        ["link", "a", "pipe", "none"].iter().for_each(|path| tree.remove(Path::new(path)).unwrap());
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+        assert_eq!(std::fs::read_to_string(dir.path().join("outside/kept")).unwrap(), "kept");
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("d/".repeat(DEPTH + 2))).unwrap();
+        let tree = Tree::open(dir.path()).unwrap();
+        assert!(matches!(tree.entries(1000), Err(FsError::TooMany { limit: DEPTH, .. })));
+    }
+}
