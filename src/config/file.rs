@@ -205,7 +205,7 @@ pub struct Limits {
     pub types: Option<Vec<String>>,
     /// Path prefixes below which files may be managed; all when left out.
     pub paths: Option<Vec<String>>,
-    /// Whether resources that run commands (`exec`) may be managed.
+    /// Whether commands may be run: by `exec`, and as health checks, post commands or `validate` of other types.
     pub exec: bool,
     /// Whether manifests may be applied.
     pub apply: bool,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::fs::{self, FsError};
-use crate::host::{Command, Host, WriteSpec};
+use crate::host::{Command, Host, WriteSpec, systemd};
 
 use super::super::ResourceError;
 use super::mountinfo::Mounted;
@@ -13,8 +13,6 @@ use super::{Mounts, Properties, is_bind};
 
 const FSTAB: &str = "/etc/fstab";
 const MOUNTINFO: &str = "/proc/self/mountinfo";
-/// There where systemd is the init: it makes units of the lines of fstab, and must be told when they change.
-const SYSTEMD: &str = "/run/systemd/system";
 /// The largest fstab and mountinfo, in bytes.
 const LIMIT: u64 = 16 << 20;
 /// How long a command may take: a server that does not answer is tried for two minutes.
@@ -49,7 +47,8 @@ impl Mounts for Linux {
             mode: look.mode,
         });
         fs::write_atomic(path, &mut &*table, spec)?;
-        if Path::new(SYSTEMD).is_dir() {
+        // It makes units of the lines of fstab.
+        if systemd::is_booted() {
             run("systemctl", &["daemon-reload"], host)?;
         }
         Ok(())
