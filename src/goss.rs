@@ -70,19 +70,8 @@ impl Wrong {
     }
 }
 
-/// Who is asked before something is run, or somebody is called, when the host sets limits.
-#[derive(Clone, Copy)]
-pub struct Allow<'a> {
-    /// Whether a command may be run; the error says why not.
-    pub command: &'a dyn Fn(&str) -> Result<(), String>,
-    /// Whether a host may be asked, by its name or address.
-    pub host: &'a dyn Fn(&str) -> Result<(), String>,
-}
-
-impl Allow<'static> {
-    /// Everything.
-    pub const ALL: Self = Self { command: &|_| Ok(()), host: &|_| Ok(()) };
-}
+/// Asked before a command is run; the error says why it may not be.
+pub type Allow<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// Rules that were read.
 #[derive(Debug)]
@@ -152,7 +141,8 @@ impl Rules {
         Ok(Self { things })
     }
 
-    /// Looks at everything, one after the other, until `host` says that the time is over.
+    /// Looks at everything, one after the other, until `host` says that the time is over. Who may be asked over the network
+    /// are the bounds of `host`.
     pub fn run(&self, host: &Host, allow: Allow<'_>) -> Outcome {
         let mut outcome = Outcome::default();
         for thing in &self.things {

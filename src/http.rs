@@ -4,6 +4,7 @@
 //! What is done with the bytes is the business of `manifest::fetch` and of the `archive` resource.
 
 mod hosts;
+mod probe;
 #[cfg(test)]
 #[path = "../tests/it/support/web.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests of the whole program include it too, and use other parts")]
@@ -17,6 +18,9 @@ use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 
 use crate::model::Secret;
+
+pub use hosts::{may_ask, vet};
+pub use probe::{Answered, Probe};
 
 /// Redirects that are followed.
 const REDIRECTS: usize = 5;
@@ -302,6 +306,10 @@ fn same_place(one: &Url, other: &Url) -> bool {
 }
 
 fn client(policy: &Policy) -> Result<Client, reqwest::Error> {
+    builder(policy).build()
+}
+
+fn builder(policy: &Policy) -> reqwest::ClientBuilder {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         // An error means that there is a provider already, which is as good.
@@ -314,7 +322,6 @@ fn client(policy: &Policy) -> Result<Client, reqwest::Error> {
         .connect_timeout(PATIENCE)
         .read_timeout(PATIENCE)
         .user_agent(concat!("ensign/", env!("CARGO_PKG_VERSION")))
-        .build()
 }
 
 #[cfg(test)]

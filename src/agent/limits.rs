@@ -55,10 +55,6 @@ impl Permit for Permitted {
     fn permit_plan(&self, rendered: &Value) -> Result<(), String> {
         check_rendered(&self.0, rendered)
     }
-
-    fn permit_host(&self, host: &str) -> Result<(), String> {
-        if self.0.host_allowed(host) { Ok(()) } else { Err(format!("this node does not fetch from \"{host}\"")) }
-    }
 }
 
 /// Checks what resources of a planned manifest do beside what their names say.

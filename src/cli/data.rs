@@ -27,7 +27,7 @@ pub enum Data {
 /// Arguments of `ensign data parse`.
 #[derive(Debug, Args)]
 pub struct Parse {
-    /// The document: a YAML or JSON file with `data`, and perhaps `hierarchy` and `overrides`. A manifest is one.
+    /// The document: a YAML or JSON file (or `https://...`) with `data`, and perhaps `hierarchy` and `overrides`. A manifest is one.
     source: String,
     /// Facts, added to those of this host; they are texts.
     #[arg(value_name = "FACT=VALUE")]

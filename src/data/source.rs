@@ -1,18 +1,27 @@
-//! Where data from outside comes from: a file. What a URL names is read here too, once it can be fetched from every
-//! layer: add the scheme to [`Source`], and what it reads to [`read`].
+//! Where data from outside comes from: a file, or a URL. Data of a key-value bucket belongs here too: a scheme in
+//! [`Source`], and how it is read in [`read`].
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
+
+use url::Url;
 
 use crate::diag::{Diagnostic, chain};
-use crate::host::fs;
+use crate::host::{Host, fs};
+use crate::http::{self, Ask, HttpError, Policy, shown};
 use crate::yaml::{Document, MAX_BYTES};
+
+/// How long fetching may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where a document of data is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A YAML or JSON file.
     File(PathBuf),
+    /// What a web server gives, over https or http. User and password of the URL are sent to it.
+    Web(Url),
 }
 
 impl FromStr for Source {
@@ -22,32 +31,68 @@ impl FromStr for Source {
         match text.split_once("://") {
             None if text.is_empty() => Err("source is required".to_owned()),
             None => Ok(Self::File(PathBuf::from(text))),
-            Some((scheme, _)) => Err(format!("unsupported data source \"{scheme}://\": data comes from a file")),
+            Some(("https" | "http", _)) => {
+                let url = Url::parse(text).ok().filter(Url::has_host);
+                url.map(Self::Web).ok_or_else(|| format!("\"{}\" is no URL", shown(text)))
+            }
+            Some((scheme, _)) => {
+                Err(format!("unsupported data source \"{scheme}://\": data comes from a file, or from https://host/path"))
+            }
         }
     }
 }
 
-/// Reads the document of a source.
+/// Reads the document of a source, within the bounds of the host.
 ///
 /// # Errors
-/// When it can't be read, or is no document.
-pub fn read(source: &Source) -> Result<Document, Diagnostic> {
+/// When it can't be had, or is no document. Credentials in a URL are not shown.
+pub fn read(source: &Source, host: &Host) -> Result<Document, Diagnostic> {
     match source {
         Source::File(path) => {
             let text = fs::read_text(path, MAX_BYTES as u64).map_err(|error| Diagnostic::new(chain(&error)))?;
             Document::parse(&text, &path.display().to_string())
         }
+        Source::Web(url) => {
+            let name = shown(url.as_str());
+            let text = fetch(url, host).map_err(|error| Diagnostic::new(chain(&error)))?;
+            if text.trim().is_empty() {
+                return Err(Diagnostic::new(format!("what {name} gives is empty")));
+            }
+            Document::parse(&text, &name)
+        }
     }
+}
+
+/// The text behind a URL. One byte more than a document may have is enough to refuse it.
+fn fetch(url: &Url, host: &Host) -> Result<String, HttpError> {
+    let policy = Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal };
+    let host = host.clone().for_at_most(TIMEOUT);
+    let work = async {
+        let mut answer = http::get(&Ask::new(url.clone()), &policy).await?;
+        let mut bytes = Vec::new();
+        while bytes.len() <= MAX_BYTES
+            && let Some(chunk) = answer.chunk().await?
+        {
+            bytes.extend_from_slice(chunk.as_ref());
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    http::block_on(work, &|| host.is_over())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
+    use crate::model::Bounds;
 
     #[test]
     fn sources_are_told_by_their_form() {
         assert_eq!("a/b.yaml".parse(), Ok(Source::File("a/b.yaml".into())));
         assert_eq!("".parse::<Source>(), Err("source is required".to_owned()));
+        assert!(matches!("https://h/x".parse(), Ok(Source::Web(_))));
+        assert_eq!("https://u:p@/x".parse::<Source>(), Err("\"https:///x\" is no URL".to_owned()));
         assert!("ftp://x/y".parse::<Source>().unwrap_err().contains("\"ftp://\""));
     }
 
@@ -55,9 +100,36 @@ mod tests {
     fn files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d.yaml");
-        let source = Source::File(path.clone());
-        assert!(read(&source).unwrap_err().message.contains("could not read"));
+        let (source, host) = (Source::File(path.clone()), Host::system(None));
+        assert!(read(&source, &host).unwrap_err().message.contains("could not read"));
         std::fs::write(&path, "data: {a: 1}").unwrap();
-        assert_eq!(read(&source).unwrap().value()["data"]["a"], 1);
+        assert_eq!(read(&source, &host).unwrap().value()["data"]["a"], 1);
+    }
+
+    #[test]
+    fn a_web_server_is_asked() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let bodies = [("200 OK", "data: {a: 1}"), ("200 OK", " \n"), ("404 Not Found", "")];
+            bodies.map(|(status, body)| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut asked = vec![0; 2048];
+                let length = stream.read(&mut asked).unwrap();
+                write!(stream, "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+                String::from_utf8_lossy(&asked[..length]).to_lowercase()
+            })
+        });
+        let source: Source = format!("http://u:geheim@127.0.0.1:{port}/d.yaml").parse().unwrap();
+        let host = Host::system(None);
+        let document = read(&source, &host).unwrap();
+        assert_eq!((&document.value()["data"]["a"], document.file()), (&1.into(), &*format!("http://127.0.0.1:{port}/d.yaml")));
+        for message in ["is empty", "404"] {
+            let error = read(&source, &host).unwrap_err().to_string();
+            assert!(error.contains(message) && !error.contains("geheim"), "{error}");
+        }
+        assert!(server.join().unwrap()[0].contains("authorization: basic dtpnzwhlaw0="));
+        let confined = host.within(Bounds { internal: false, ..Bounds::default() });
+        assert!(read(&source, &confined).unwrap_err().message.contains("internal to this machine"));
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::diag::chain;
-use crate::goss::{Allow, Rules};
+use crate::goss::Rules;
 use crate::host::{Command, Host};
 use crate::model::{HealthResult, HealthStatus, Span};
 use crate::resource::{HealthCheck, text};
@@ -69,8 +69,7 @@ fn try_rules(rules: &Map<String, Value>, timeout: Option<Span>, around: &Around<
         None => around.host.clone(),
     };
     let command = |line: &str| around.permit.map_or(Ok(()), |permit| permit.permit("exec", line));
-    let name = |host: &str| around.permit.map_or(Ok(()), |permit| permit.permit_host(host));
-    let outcome = rules.run(&host, Allow { command: &command, host: &name });
+    let outcome = rules.run(&host, &command);
     if host.is_over() {
         let limit = timeout.filter(|_| !around.host.is_over());
         return Err(limit.map_or_else(|| "the run was ended".to_owned(), |timeout| format!("it took longer than {timeout}")));
@@ -101,6 +100,7 @@ mod tests {
 
     use super::*;
     use crate::host::fake::{FakeRunner, host};
+    use crate::model::Bounds;
 
     fn run(check_me: Value, host: &Host, permit: Option<&dyn Permit>) -> HealthResult {
         let facts = || json!({"root": "/proc", "port": "x"});
@@ -177,9 +177,6 @@ mod tests {
             fn permit_plan(&self, _: &Value) -> Result<(), String> {
                 Ok(())
             }
-            fn permit_host(&self, host: &str) -> Result<(), String> {
-                Err(format!("no host {host}"))
-            }
         }
         let rules = json!({
             "command": {"id {{ Data.pid }}": {"exit-status": 0}},
@@ -188,9 +185,10 @@ mod tests {
             "dns": {"a.example": {"resolvable": true}},
         });
         let runner = FakeRunner::exiting(&[0]);
-        let result = run(json!({"goss_rules": rules}), &host(runner.clone()), Some(&Nothing));
+        let bounds = Bounds { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..Bounds::default() };
+        let result = run(json!({"goss_rules": rules}), &host(runner.clone()).within(bounds), Some(&Nothing));
         assert_eq!(result.status, HealthStatus::Critical);
-        for denied in ["no exec id self", "no host self.example", "no host ::1", "no host a.example"] {
+        for denied in ["no exec id self", "\"self.example\" is not among", "\"::1\" is not among", "\"a.example\" is not among"] {
             assert!(result.output.contains(denied), "{}", result.output);
         }
         assert_eq!(runner.ran(), Vec::<Vec<String>>::new());

@@ -275,7 +275,11 @@ fn resolve_checks(scope: &Scope, kind: &dyn ResourceType, checks: &Value) -> Res
         Value::Object(check) => check
             .iter()
             .map(|(key, value)| {
-                let value = if key == "goss_rules" { value.clone() } else { resolve(scope, kind, "", value)? };
+                let value = match key.as_str() {
+                    "goss_rules" => value.clone(),
+                    "tries" => scope.tree(value)?,
+                    _ => resolve(scope, kind, "", value)?,
+                };
                 Ok((key.clone(), value))
             })
             .collect(),
@@ -327,15 +331,22 @@ static TYPED: LazyLock<HashSet<(&'static str, String)>> = LazyLock::new(|| {
     let of = |kind: &&'static dyn ResourceType| {
         let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
         let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-        let is_typed = |property: &Value| match property.get("type") {
-            Some(Value::String(one)) => matches!(one.as_str(), "boolean" | "integer" | "number") || is_free(property),
-            _ => is_free(property),
-        };
+        let is_typed = |property: &Value| is_plain(property) || is_free(property) || property.get("items").is_some_and(is_plain);
         let name = kind.name();
         properties.into_iter().filter(move |(_, property)| is_typed(property)).map(move |(key, _)| (name, key))
     };
     resource::TYPES.iter().flat_map(of).collect()
 });
+
+/// True for numbers and flags, also where they may be left out.
+fn is_plain(property: &Value) -> bool {
+    let is_plain = |name: &Value| matches!(name.as_str(), Some("boolean" | "integer" | "number"));
+    match property.get("type") {
+        Some(Value::Array(types)) => types.iter().all(|name| is_plain(name) || name.as_str() == Some("null")),
+        Some(one) => is_plain(one),
+        None => false,
+    }
+}
 
 /// True for a map in which anything may stand.
 fn is_free(property: &Value) -> bool {

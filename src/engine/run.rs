@@ -29,12 +29,6 @@ pub trait Permit: Send + Sync {
     /// # Errors
     /// With the reason, for people.
     fn permit_plan(&self, rendered: &Value) -> Result<(), String>;
-
-    /// Whether a host may be asked for something, by its name or address.
-    ///
-    /// # Errors
-    /// With the reason, for people.
-    fn permit_host(&self, host: &str) -> Result<(), String>;
 }
 
 /// How to run.

@@ -283,6 +283,11 @@ impl Treatment<'_> {
     fn register(&self, event: &mut TransactionEvent) {
         let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
         for entry in &self.planned.common.register_when_stable {
+            let hides = serde_json::to_value(entry).is_ok_and(|entry| self.plan.secrets().hides_value(&entry));
+            if hides {
+                self.fail(event, format!("the registration of {} holds a secret, and is not published", entry.service));
+                continue;
+            }
             if let Err(why) = registrar.register(entry) {
                 self.fail(event, format!("could not register {} of {}: {why}", entry.service, entry.cluster));
             }

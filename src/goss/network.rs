@@ -1,5 +1,6 @@
 //! What listens here, what can be reached from here, names, and interfaces.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::net::{TcpSocket, UdpSocket, lookup_host};
 use super::local::proc;
 use super::{Attributes, Look, value};
 use crate::host::{Host, kernel};
+use crate::http::{self, Policy};
 
 /// How long is waited for an answer when nothing is said, in milliseconds.
 const TIMEOUT: u64 = 500;
@@ -37,6 +39,11 @@ pub(super) fn wait<T>(host: &Host, time: Duration, work: impl Future<Output = Re
     // A name that is still being resolved is not waited for.
     runtime.shutdown_background();
     result
+}
+
+/// Who may be asked from here.
+pub(super) fn policy(host: &Host) -> Policy {
+    Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal }
 }
 
 /// A port that something listens on: `tcp:22`, `udp6:53`; tcp when only a number is said.
@@ -102,14 +109,24 @@ pub(super) fn addr(look: &Look<'_>) -> Result<Attributes, String> {
         "udp" | "udp4" | "udp6" => false,
         _ => return Err(wrong()),
     };
-    (look.allow.host)(host)?;
-    let reached = wait(look.host, look.timeout(TIMEOUT), connect(host, port, local, is_tcp));
+    let policy = policy(look.host);
+    http::may_ask(host, &policy)?;
+    let found = wait(look.host, look.timeout(TIMEOUT), resolve(host, port));
+    let found = match found {
+        Ok(found) if !found.is_empty() => http::vet(host, found, &policy)?,
+        _ => Vec::new(),
+    };
+    let reached = wait(look.host, look.timeout(TIMEOUT), connect(found, local, is_tcp));
     Ok(Attributes::from([("reachable", value(reached.is_ok()))]))
 }
 
-async fn connect(host: &str, port: u16, local: Option<IpAddr>, is_tcp: bool) -> Result<(), String> {
-    let mut last = format!("\"{host}\" has no address");
-    for remote in lookup_host((host, port)).await.map_err(|error| error.to_string())? {
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    Ok(lookup_host((host, port)).await.map_err(|error| error.to_string())?.collect())
+}
+
+async fn connect(found: Vec<SocketAddr>, local: Option<IpAddr>, is_tcp: bool) -> Result<(), String> {
+    let mut last = "there is no address".to_owned();
+    for remote in found {
         let from = local.filter(|local| local.is_ipv4() == remote.is_ipv4());
         if local.is_some() && from.is_none() {
             continue;
@@ -143,12 +160,11 @@ pub(super) fn dns(look: &Look<'_>) -> Result<Attributes, String> {
     if let Some((kind, _)) = name.split_once(':').filter(|(kind, _)| kind.bytes().all(|byte| byte.is_ascii_uppercase())) {
         return Err(format!("records of type {kind} are not asked for, only addresses; a command (dig) can"));
     }
-    (look.allow.host)(&name)?;
-    let resolved = wait(look.host, look.timeout(TIMEOUT), async {
-        let found = lookup_host((name.as_str(), 0)).await.map_err(|error| error.to_string())?;
-        Ok(found.map(|address| address.ip().to_string()).collect::<std::collections::BTreeSet<_>>())
-    });
-    let addresses: Vec<String> = resolved.unwrap_or_default().into_iter().collect();
+    // Only the resolver is asked, so it does not matter where the addresses lead.
+    http::may_ask(&name, &Policy { internal: true, ..policy(look.host) })?;
+    let resolved = wait(look.host, look.timeout(TIMEOUT), resolve(&name, 0)).unwrap_or_default();
+    let addresses: BTreeSet<String> = resolved.iter().map(|address| address.ip().to_string()).collect();
+    let addresses: Vec<String> = addresses.into_iter().collect();
     Ok(Attributes::from([("resolvable", value(!addresses.is_empty())), ("addrs", value(addresses))]))
 }
 

@@ -6,9 +6,10 @@ use serde_json::json;
 use super::*;
 use crate::host::fake::{FakeRunner, host};
 use crate::host::{Host, Output};
+use crate::model::Bounds;
 
 fn run_on(rules: &Value, host: &Host) -> Outcome {
-    Rules::read(rules.as_object().unwrap()).unwrap().run(host, Allow::ALL)
+    Rules::read(rules.as_object().unwrap()).unwrap().run(host, &|_| Ok(()))
 }
 
 #[track_caller]
@@ -250,6 +251,25 @@ fn credentials_go_to_their_own_server_only() {
     assert!(asked.join().unwrap()[0].contains("x-token: t"));
     let seen = &other_asked.join().unwrap()[0];
     assert!(!seen.contains("authorization") && !seen.contains("x-token"), "{seen}");
+}
+
+#[test]
+fn this_machine_itself_is_asked_where_the_bounds_say_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let rules = json!({
+        "http": {format!("http://127.0.0.1:{port}/"): {"status": 200}, format!("http://localhost:{port}/"): {"status": 200}},
+        "addr": {format!("tcp://localhost:{port}"): {"reachable": true}, format!("tcp://[::ffff:127.0.0.1]:{port}"): {"reachable": true}},
+        "dns": {"localhost": {"resolvable": true}},
+    });
+    let confined = Host::system(None).within(Bounds { internal: false, ..Bounds::default() });
+    let outcome = run_on(&rules, &confined);
+    assert_eq!(outcome.failures.len(), 4, "{outcome:?}");
+    assert!(outcome.failures.iter().all(|why| why.contains("internal to this machine")), "{outcome:?}");
+    let named = Bounds { internal: false, fetch_hosts: Some(vec!["localhost".to_owned()]), ..Bounds::default() };
+    let rules = json!({"addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 5000}, "tcp://a.example:1": {"reachable": false}}});
+    let outcome = run_on(&rules, &Host::system(None).within(named));
+    assert!(matches!(outcome.failures.as_slice(), [one] if one.contains("not among the `fetch_hosts`")), "{outcome:?}");
 }
 
 #[test]

@@ -12,17 +12,38 @@ use super::{HttpError, Policy, shown};
 
 /// Checks the host of a URL; an address in the place of a name is checked here, as nothing resolves it.
 pub(super) fn allowed(url: &Url, policy: &Policy) -> Result<(), HttpError> {
-    let denied = |why: String| Err(HttpError::Denied { url: shown(url.as_str()), why });
-    let host = url.host_str().unwrap_or_default();
+    may_ask(url.host_str().unwrap_or_default(), policy).map_err(|why| HttpError::Denied { url: shown(url.as_str()), why })
+}
+
+/// Whether a host may be asked for anything, by its name or address. To what a name leads is told by [`vet`].
+///
+/// # Errors
+/// Why not, in words.
+pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
     if let Some(hosts) = &policy.hosts {
-        if is_listed(host, hosts) {
-            return Ok(());
-        }
-        return denied(format!("\"{host}\" is not among the `fetch_hosts` of this host"));
+        return match is_listed(host, hosts) {
+            true => Ok(()),
+            false => Err(format!("\"{host}\" is not among the `fetch_hosts` of this host")),
+        };
     }
     match host.trim_matches(['[', ']']).parse() {
-        Ok(address) if !policy.internal && is_internal(address) => denied(internal(address)),
+        Ok(address) if !policy.internal && is_internal(address) => Err(internal(address)),
         _ => Ok(()),
+    }
+}
+
+/// Those of the addresses of a host that may be connected to.
+///
+/// # Errors
+/// When there is none, in words.
+pub fn vet(host: &str, found: Vec<SocketAddr>, policy: &Policy) -> Result<Vec<SocketAddr>, String> {
+    let listed = policy.internal || policy.hosts.as_ref().is_some_and(|hosts| is_listed(host, hosts));
+    let first = found.first().map(SocketAddr::ip);
+    let vetted: Vec<SocketAddr> = found.into_iter().filter(|address| listed || !is_internal(address.ip())).collect();
+    match (vetted.is_empty(), first) {
+        (true, Some(address)) => Err(internal(address)),
+        (true, None) => Err(format!("\"{host}\" has no address")),
+        (false, _) => Ok(vetted),
     }
 }
 
@@ -52,17 +73,10 @@ impl Vetted {
 
 impl Resolve for Vetted {
     fn resolve(&self, name: Name) -> Resolving {
-        let host = name.as_str().to_owned();
-        let listed = self.0.internal || self.0.hosts.as_ref().is_some_and(|hosts| is_listed(&host, hosts));
+        let (host, policy) = (name.as_str().to_owned(), self.0.clone());
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
-            let first = found.first().map(SocketAddr::ip);
-            let vetted: Vec<SocketAddr> = found.into_iter().filter(|address| listed || !is_internal(address.ip())).collect();
-            match (vetted.is_empty(), first) {
-                (true, Some(address)) => Err(internal(address).into()),
-                (true, None) => Err(format!("\"{host}\" has no address").into()),
-                (false, _) => Ok(Box::new(vetted.into_iter()) as Addrs),
-            }
+            let found = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
+            Ok(Box::new(vet(&host, found, &policy)?.into_iter()) as Addrs)
         })
     }
 }

@@ -1,0 +1,123 @@
+//! A single look at what a server answers, whatever that is: for checks. Hosts, redirects and credentials are held to the
+//! same rules as when something is fetched.
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::{Method, Url};
+
+use super::{HttpError, Policy, builder, hosts, same_place, shown, transport};
+use crate::model::Secret;
+
+/// Redirects that are followed, as many as Go's client does.
+const REDIRECTS: usize = 10;
+/// How much of an answer is looked at.
+const MAX_BODY: usize = 8 << 20;
+
+/// What is asked. User, password and headers are seen by its own host only, not by one that it redirects to.
+#[derive(Debug)]
+pub struct Probe {
+    url: Url,
+    method: Method,
+    headers: HeaderMap,
+    user: Option<(String, Option<Secret>)>,
+    body: Option<String>,
+    /// Take any certificate.
+    pub insecure: bool,
+    /// Ask again where a redirect leads.
+    pub follow: bool,
+}
+
+/// What a server answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// The status, as 200.
+    pub status: u16,
+    /// Names and values of the headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body, at most 8 MiB of it.
+    pub body: Vec<u8>,
+}
+
+impl Probe {
+    /// Asks for a URL with a method, as `GET`.
+    ///
+    /// # Errors
+    /// When either is none.
+    pub fn new(url: &str, method: &str) -> Result<Self, String> {
+        let parsed = Url::parse(url).ok().filter(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
+        let url = parsed.ok_or("it is no URL, as https://localhost/health")?;
+        let method = Method::from_bytes(method.to_uppercase().as_bytes())
+            .map_err(|_| format!("\"{method}\" is no method, as GET or POST"))?;
+        Ok(Self { url, method, headers: HeaderMap::new(), user: None, body: None, insecure: false, follow: true })
+    }
+
+    /// The same with a header.
+    ///
+    /// # Errors
+    /// When it can't be sent.
+    pub fn header(mut self, name: &str, value: &str) -> Result<Self, HttpError> {
+        let wrong = || HttpError::Header(name.to_owned());
+        let known = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+        self.headers.append(known, HeaderValue::from_str(value).map_err(|_| wrong())?);
+        Ok(self)
+    }
+
+    /// The same for a user, by basic authentication.
+    #[must_use]
+    pub fn user(mut self, name: String, password: Option<Secret>) -> Self {
+        self.user = Some((name, password));
+        self
+    }
+
+    /// The same with a body.
+    #[must_use]
+    pub fn body(mut self, body: String) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    /// When there is no answer, or one of the hosts on the way may not be asked.
+    pub async fn ask(mut self, policy: &Policy) -> Result<Answered, HttpError> {
+        let failed = |url: &Url, error| transport(&shown(url.as_str()), error);
+        let client = builder(policy).tls_danger_accept_invalid_certs(self.insecure).build();
+        let client = client.map_err(|error| failed(&self.url, error))?;
+        let first = self.url.clone();
+        for _ in 0..=REDIRECTS {
+            hosts::allowed(&self.url, policy)?;
+            let mut request = client.request(self.method.clone(), self.url.clone());
+            if same_place(&first, &self.url) {
+                request = request.headers(self.headers.clone());
+                if let Some((name, password)) = &self.user {
+                    request = request.basic_auth(name, password.as_ref().map(Secret::reveal));
+                }
+            }
+            if let Some(body) = &self.body {
+                request = request.body(body.clone());
+            }
+            let mut response = request.send().await.map_err(|error| failed(&self.url, error))?;
+            let next = response.headers().get(LOCATION).and_then(|next| next.to_str().ok());
+            let next = next.and_then(|next| self.url.join(next).ok()).filter(|next| ["http", "https"].contains(&next.scheme()));
+            let status = response.status();
+            if let Some(next) = next.filter(|_| self.follow && status.is_redirection()) {
+                // As browsers and Go do (RFC 9110, section 15.4): only 307 and 308 ask for the same again.
+                if !matches!(status.as_u16(), 307 | 308) && self.method != Method::HEAD {
+                    (self.method, self.body) = (Method::GET, None);
+                }
+                self.url = next;
+                continue;
+            }
+            let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+            let headers = response.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+            let mut body = Vec::new();
+            while body.len() < MAX_BODY
+                && let Some(chunk) = response.chunk().await.map_err(|error| failed(&self.url, error))?
+            {
+                body.extend_from_slice(&chunk);
+            }
+            return Ok(Answered { status: status.as_u16(), headers, body });
+        }
+        Err(HttpError::Denied { url: shown(self.url.as_str()), why: format!("more than {REDIRECTS} redirects") })
+    }
+}
