@@ -72,6 +72,13 @@ fn as_written(property: &mut Value, required: bool) {
         types.extend((!required).then_some("null"));
         map.insert("type".to_owned(), json!(types));
     }
+    if is_list
+        && let Some(items) = map.get_mut("items").filter(|items| {
+            ["integer", "number", "boolean"].iter().any(|kind| items.get("type").is_some_and(|found| found == *kind))
+        })
+    {
+        *items = json!({"anyOf": [items.take(), {"type": "string", "pattern": TEMPLATE}]});
+    }
     if is_free || is_list {
         return;
     }

@@ -102,7 +102,7 @@ pub struct HealthCheck {
     pub format: Option<HealthFormat>,
     /// How often to try until it is OK.
     #[serde(default = "once")]
-    #[schemars(range(min = 1))]
+    #[schemars(schema_with = "tries")]
     pub tries: u32,
     /// How long to wait between tries.
     #[serde(default = "a_second")]
@@ -120,6 +120,11 @@ pub enum HealthFormat {
     Nagios,
     /// Rules of Goss.
     Goss,
+}
+
+/// A count, or a template that gives one.
+fn tries(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": r"\{\{|\$\{"}]})
 }
 
 fn once() -> u32 {
