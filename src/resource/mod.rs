@@ -55,10 +55,10 @@ pub static TYPES: &[&dyn ResourceType] = &[
     &Kind::<apply::Apply>::NEW,
     &Kind::<symlink::Symlink>::NEW,
     &Kind::<line::Line>::NEW,
-    &Kind::<mount::Mount>::NEW,
     &Kind::<user::User>::NEW,
     &Kind::<group::Group>::NEW,
     &Kind::<cron::Cron>::NEW,
+    &Kind::<mount::Mount>::NEW,
     &Kind::<sysctl::Sysctl>::NEW,
 ];
 

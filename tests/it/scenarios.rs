@@ -28,10 +28,6 @@ struct Scenario {
     /// Whether mounts are private to the scenario.
     #[serde(default)]
     private_mounts: bool,
-    /// Directories of the system with what stands in their place while the program runs, in a mount namespace of its own:
-    /// `{/etc: etc}` lets `/etc` be `@ROOT@/etc`. Only root can have that.
-    #[serde(default)]
-    places: BTreeMap<String, String>,
     /// Shell commands that prepare the directory.
     #[serde(default)]
     before: String,
@@ -120,13 +116,11 @@ struct Place {
     home: PathBuf,
     /// Holds the mount namespace, where the scenario has one.
     holder: Option<Child>,
-    /// What stands in the place of directories of the system.
-    places: BTreeMap<String, String>,
 }
 
 impl Place {
-    fn new(root: PathBuf, home: PathBuf, places: BTreeMap<String, String>) -> Self {
-        Self { root, home, holder: None, places }
+    fn new(root: PathBuf, home: PathBuf) -> Self {
+        Self { root, home, holder: None }
     }
 
     /// Makes mounts private from here on.
@@ -167,25 +161,9 @@ impl Place {
         }
     }
 
-    /// The program, with other directories in the place of the system's where the scenario asks for that.
-    fn program(&self) -> Command {
-        let program = env!("CARGO_BIN_EXE_ensign");
-        if self.places.is_empty() {
-            return self.command(program, &self.home);
-        }
-        let mut script = String::from("set -e\n");
-        for (place, other) in &self.places {
-            writeln!(script, "mount --bind '{}' '{place}'", self.root.join(other).display()).unwrap();
-        }
-        script.push_str("exec \"$0\" \"$@\"");
-        let mut command = self.command("/usr/bin/unshare", &self.home);
-        command.args(["--mount", "--propagation", "private", "/bin/sh", "-c", &script, program]);
-        command
-    }
-
     /// The program with an environment that holds nothing of the tester's.
     fn ensign(&self, args: &[String]) -> Output {
-        let mut command = self.program();
+        let mut command = self.command(env!("CARGO_BIN_EXE_ensign"), &self.home);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.home).env("TMPDIR", &self.home);
         command.arg("apply").arg(self.root.join("manifest.yaml")).args(["--output", "json"]).args(args);
         command.output().unwrap()
@@ -357,11 +335,11 @@ fn check(file: &Path) -> Vec<String> {
         Err(error) => return vec![format!("the scenario can't be read: {error}")],
     };
     assert!(!scenario.about.is_empty() && !scenario.runs.is_empty(), "{}", file.display());
-    if (scenario.needs.as_deref() == Some("root") || !scenario.places.is_empty()) && !is_root() {
+    if scenario.needs.as_deref() == Some("root") && !is_root() {
         eprintln!("skipped: {} needs root", file.display());
         return vec![];
     }
-    let mut place = Place::new(root.clone(), home, scenario.places.clone());
+    let mut place = Place::new(root.clone(), home);
     if scenario.private_mounts
         && let Err(why) = place.separate()
     {
