@@ -12,6 +12,7 @@ use crate::facts;
 use crate::host::Host;
 use crate::model::merge::{deep_merge, shallow_merge};
 
+use super::connection::Connection;
 use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
 use super::ui::Ui;
@@ -27,7 +28,7 @@ pub enum Data {
 /// Arguments of `ensign data parse`.
 #[derive(Debug, Args)]
 pub struct Parse {
-    /// The document: a YAML or JSON file (or `https://...`) with `data`, and perhaps `hierarchy` and `overrides`. A manifest is one.
+    /// The document: a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`) with `data`, and perhaps `hierarchy` and `overrides`. A manifest is one.
     source: String,
     /// Facts, added to those of this host; they are texts.
     #[arg(value_name = "FACT=VALUE")]
@@ -44,6 +45,9 @@ pub struct Parse {
     /// Lay the values of a YAML or JSON file over the data; `--data` wins over it.
     #[arg(long, value_name = "FILE")]
     data_file: Option<PathBuf>,
+    /// The server that `kv://` is asked of.
+    #[command(flatten)]
+    connection: Connection,
     /// Print only what this path (of GJSON) leads to, as `web.port` or `users.#.name`.
     #[arg(long, value_name = "PATH")]
     query: Option<String>,
@@ -109,7 +113,8 @@ impl Parse {
         if let Some(fact) = self.facts.iter().find(|fact| !fact.contains('=')) {
             return Err(Failure::usage(format!("the fact \"{fact}\" has no value")).hint(format!("write {fact}=value")));
         }
-        let given = Given { facts: self.facts.clone(), facts_file: self.facts_file.clone(), ..Given::default() };
+        let (facts, facts_file, connection) = (self.facts.clone(), self.facts_file.clone(), self.connection.clone());
+        let given = Given { facts, facts_file, connection, ..Given::default() };
         let added = given.added_facts()?;
         let environ = local::environment();
         let from_environ = if self.env_facts { json!(environ) } else { json!({}) };
@@ -118,7 +123,9 @@ impl Parse {
             let gathered = facts::gather(&host, &local::facts_directories()).value;
             shallow_merge(shallow_merge(gathered, from_environ.clone()), added.clone())
         };
-        Ok(Inputs::new(gather, environ, None))
+        let mut inputs = Inputs::new(gather, environ, None);
+        inputs.exchange = Some(given.exchange());
+        Ok(inputs)
     }
 
     /// The data with what the command line lays over it.

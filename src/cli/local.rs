@@ -46,7 +46,7 @@ pub struct Given {
     /// Add the facts of a YAML or JSON file; `--fact` wins over it.
     #[arg(long = "facts", value_name = "FILE", global = true)]
     pub facts_file: Option<PathBuf>,
-    /// Data for templates from a YAML or JSON file (or `https://...`), merged over that of the manifest; for a single resource, `.hiera`
+    /// Data for templates from a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`), merged over that of the manifest; for a single resource, `.hiera`
     /// in this directory when there is one.
     #[arg(long = "data", alias = "hiera", value_name = "SOURCE", env = "CCM_HIERA_DATA", global = true)]
     pub data: Option<String>,
@@ -136,7 +136,7 @@ impl Given {
     }
 
     /// The bus, connected when something first asks for it.
-    fn exchange(&self) -> Arc<dyn Exchange> {
+    pub fn exchange(&self) -> Arc<dyn Exchange> {
         let connection = self.connection.clone();
         let settings = move || connection.settings().map_err(|failure| failure.why());
         Arc::new(Registry::to(settings, self.registration.clone()))
@@ -195,7 +195,7 @@ pub fn document(file: &Path) -> Result<Document, Failure> {
 pub fn resolve_data(source: &str, inputs: &Inputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
     let from: data::source::Source = source.parse().map_err(Failure::usage)?;
     let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
-    let document = data::source::read(&from, host).map_err(wrong)?;
+    let document = data::source::read(&from, host, inputs.exchange.as_deref()).map_err(wrong)?;
     let rules = data::Rules::read(&document).map_err(wrong)?;
     let resolved = data::resolve(document.value(), &inputs.restricted(host)).map_err(|error| {
         let path: Vec<Step> = error.path().iter().map(|key| Step::Key(key.clone())).collect();

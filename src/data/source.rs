@@ -1,5 +1,4 @@
-//! Where data from outside comes from: a file, or a URL. Data of a key-value bucket belongs here too: a scheme in
-//! [`Source`], and how it is read in [`read`].
+//! Where data from outside comes from: a file, a URL, or a key-value bucket.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,6 +9,7 @@ use url::Url;
 use crate::diag::{Diagnostic, chain};
 use crate::host::{Host, fs};
 use crate::http::{self, Ask, HttpError, Policy, shown};
+use crate::model::Exchange;
 use crate::yaml::{Document, MAX_BYTES};
 
 /// How long fetching may take.
@@ -22,6 +22,13 @@ pub enum Source {
     File(PathBuf),
     /// What a web server gives, over https or http. User and password of the URL are sent to it.
     Web(Url),
+    /// The value under a key of a NATS key-value bucket: `kv://BUCKET/KEY`.
+    Bucket {
+        /// The bucket.
+        bucket: String,
+        /// The key.
+        key: String,
+    },
 }
 
 impl FromStr for Source {
@@ -35,19 +42,34 @@ impl FromStr for Source {
                 let url = Url::parse(text).ok().filter(Url::has_host);
                 url.map(Self::Web).ok_or_else(|| format!("\"{}\" is no URL", shown(text)))
             }
-            Some((scheme, _)) => {
-                Err(format!("unsupported data source \"{scheme}://\": data comes from a file, or from https://host/path"))
-            }
+            Some(("kv", rest)) => match rest.split_once('/') {
+                Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
+                    Ok(Self::Bucket { bucket: bucket.to_owned(), key: key.to_owned() })
+                }
+                _ => Err(format!("\"{text}\" does not name a bucket and a key, as kv://bucket/key")),
+            },
+            Some((scheme, _)) => Err(format!(
+                "unsupported data source \"{scheme}://\": data comes from a file, from https://host/path, or from kv://bucket/key"
+            )),
         }
     }
 }
 
-/// Reads the document of a source, within the bounds of the host.
+/// Reads the document of a source, within the bounds of the host; `exchange` is what buckets are asked over.
 ///
 /// # Errors
 /// When it can't be had, or is no document. Credentials in a URL are not shown.
-pub fn read(source: &Source, host: &Host) -> Result<Document, Diagnostic> {
+pub fn read(source: &Source, host: &Host, exchange: Option<&dyn Exchange>) -> Result<Document, Diagnostic> {
     match source {
+        Source::Bucket { bucket, key } => {
+            let name = format!("kv://{bucket}/{key}");
+            let exchange = exchange.ok_or_else(|| Diagnostic::new(format!("{name} can't be read: no NATS server is given")))?;
+            let text = exchange.value(bucket, key).map_err(Diagnostic::new)?;
+            if text.trim().is_empty() {
+                return Err(Diagnostic::new(format!("{name} is empty")));
+            }
+            Document::parse(&text, &name)
+        }
         Source::File(path) => {
             let text = fs::read_text(path, MAX_BYTES as u64).map_err(|error| Diagnostic::new(chain(&error)))?;
             Document::parse(&text, &path.display().to_string())
@@ -93,6 +115,8 @@ mod tests {
         assert_eq!("".parse::<Source>(), Err("source is required".to_owned()));
         assert!(matches!("https://h/x".parse(), Ok(Source::Web(_))));
         assert_eq!("https://u:p@/x".parse::<Source>(), Err("\"https:///x\" is no URL".to_owned()));
+        assert_eq!("kv://conf/a/b.c".parse(), Ok(Source::Bucket { bucket: "conf".into(), key: "a/b.c".into() }));
+        assert!("kv://conf".parse::<Source>().unwrap_err().contains("kv://bucket/key"));
         assert!("ftp://x/y".parse::<Source>().unwrap_err().contains("\"ftp://\""));
     }
 
@@ -101,9 +125,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d.yaml");
         let (source, host) = (Source::File(path.clone()), Host::system(None));
-        assert!(read(&source, &host).unwrap_err().message.contains("could not read"));
+        assert!(read(&source, &host, None).unwrap_err().message.contains("could not read"));
         std::fs::write(&path, "data: {a: 1}").unwrap();
-        assert_eq!(read(&source, &host).unwrap().value()["data"]["a"], 1);
+        assert_eq!(read(&source, &host, None).unwrap().value()["data"]["a"], 1);
+    }
+
+    #[test]
+    fn a_bucket_needs_a_server() {
+        let source: Source = "kv://conf/site".parse().unwrap();
+        let error = read(&source, &Host::system(None), None).unwrap_err();
+        assert!(error.message.contains("no NATS server is given"), "{error}");
     }
 
     #[test]
@@ -122,14 +153,14 @@ mod tests {
         });
         let source: Source = format!("http://u:geheim@127.0.0.1:{port}/d.yaml").parse().unwrap();
         let host = Host::system(None);
-        let document = read(&source, &host).unwrap();
+        let document = read(&source, &host, None).unwrap();
         assert_eq!((&document.value()["data"]["a"], document.file()), (&1.into(), &*format!("http://127.0.0.1:{port}/d.yaml")));
         for message in ["is empty", "404"] {
-            let error = read(&source, &host).unwrap_err().to_string();
+            let error = read(&source, &host, None).unwrap_err().to_string();
             assert!(error.contains(message) && !error.contains("geheim"), "{error}");
         }
         assert!(server.join().unwrap()[0].contains("authorization: basic dtpnzwhlaw0="));
         let confined = host.within(Bounds { internal: false, ..Bounds::default() });
-        assert!(read(&source, &confined).unwrap_err().message.contains("internal to this machine"));
+        assert!(read(&source, &confined, None).unwrap_err().message.contains("internal to this machine"));
     }
 }

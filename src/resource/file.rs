@@ -452,7 +452,9 @@ impl Resource for File {
         let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
         // Whether it is a link matters only to a step, and costs a call.
         let link = !wanted.is_met(p, &look) && fs::is_symlink(path);
-        let below = if p.recurse && look.kind == fs::Kind::Directory { p.below(true, host) } else { Ok(vec![]) };
+        let there = look.kind == fs::Kind::Directory;
+        // A link to something else gives way to a directory, which is empty then.
+        let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
         Ok(FileState { metadata: describe(p, Some(&look), host), found: Found::Something { look, link }, wanted, below })
     }
 

@@ -62,6 +62,7 @@ fn bucket(url: &str) {
         };
         bus.ensure_stream(&spec).await.unwrap();
         bus.publish_stored("$KV.conf.motd", &[], b"from the bucket".to_vec()).await.unwrap();
+        bus.publish_stored("$KV.conf.site", &[], b"data: {port: 81}".to_vec()).await.unwrap();
         bus.publish_stored("$KV.conf.gone", &[("KV-Operation", "DEL")], vec![]).await.unwrap();
     });
 }
@@ -219,6 +220,26 @@ fn apply_registers_what_is_as_wanted_and_templates_ask_the_bus() {
         );
         at(&url, &["apply", "--register", "--health-check-only", &path]);
         assert_eq!(query(&url, &["prod", "prometheus", "motd"]).len(), 1);
+    }
+}
+
+#[test]
+fn data_comes_from_a_bucket() {
+    for binary in binaries() {
+        let server = server(&binary);
+        let url = server.url();
+        bucket(&url);
+        let parsed: Value = serde_json::from_str(&ok(&url, &["data", "parse", "kv://conf/site"]).stdout).unwrap();
+        assert_eq!(parsed, json!({"port": 81}));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("m.yaml");
+        let text = "data: {port: 80}\nccm:\n  resources:\n    - exec: {name: \"/bin/test {{ Data.port }} = 81\"}\n";
+        std::fs::write(&path, text).unwrap();
+        let path = path.display().to_string();
+        ok(&url, &["apply", &path, "--data", "kv://conf/site"]);
+        assert_eq!(at(&url, &["apply", &path]).code, 1);
+        let missing = at(&url, &["data", "parse", "kv://conf/none"]);
+        assert!(missing.code == 2 && missing.stderr.contains("kv://conf/none does not exist"), "{}", missing.stderr);
     }
 }
 
