@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::config;
 use crate::engine::Permit;
+use crate::host::fs;
 use crate::http;
 use crate::manifest::fetch::FetchLimits;
 use crate::model::Bounds;
@@ -49,12 +50,26 @@ impl Permit for Permitted {
         if PATH_TYPES.contains(&kind) && kind != "line" && !self.0.path_allowed(Path::new(name)) {
             return Err(format!("this node does not manage the path \"{name}\""));
         }
-        Ok(())
+        if PATH_TYPES.contains(&kind) && name.starts_with('/') { real_path(&self.0, kind, Path::new(name)) } else { Ok(()) }
     }
 
     fn permit_plan(&self, rendered: &Value) -> Result<(), String> {
         check_rendered(&self.0, rendered)
     }
+}
+
+/// Whether a path is within the limits when links on the way to it are followed, now.
+///
+/// A link at its end is replaced or refused by most types; where it leads to a directory, something may be written there.
+fn real_path(limits: &Limits, kind: &str, path: &Path) -> Result<(), String> {
+    let Some(prefixes) = &limits.paths else { return Ok(()) };
+    let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(()) };
+    let beside = fs::real(parent).join(name);
+    let real = if kind != "symlink" && path.is_dir() { fs::real(path) } else { beside };
+    if prefixes.iter().any(|prefix| real.starts_with(fs::real(Path::new(prefix)))) {
+        return Ok(());
+    }
+    Err(format!("\"{}\" leads to \"{}\", which this node does not manage", path.display(), real.display()))
 }
 
 /// Checks what resources of a planned manifest do beside what their names say.
@@ -174,6 +189,34 @@ mod tests {
             ("exec", "id", false),
         ] {
             assert_eq!(permitted.permit(kind, name).is_ok(), allowed, "{kind} {name}");
+        }
+    }
+
+    #[test]
+    fn links_lead_nowhere_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("own/sub")).unwrap();
+        std::fs::create_dir(root.join("other")).unwrap();
+        std::os::unix::fs::symlink(root.join("other"), root.join("own/out")).unwrap();
+        std::os::unix::fs::symlink(root.join("own/sub"), root.join("own/in")).unwrap();
+        std::os::unix::fs::symlink(root.join("own"), root.join("alias")).unwrap();
+        for prefix in ["own", "alias"] {
+            let prefix = root.join(prefix);
+            let limits = Limits { paths: Some(vec![prefix.display().to_string()]), ..Limits::default() };
+            for (kind, below, allowed) in [
+                ("file", "a", true),
+                ("file", "sub/new/deep", true),
+                ("file", "in/a", true),
+                ("file", "out/a", false),
+                ("file", "out/new/deep", false),
+                ("scaffold", "out", false),
+                ("symlink", "out", true),
+            ] {
+                let path = prefix.join(below);
+                let permitted = Permitted(limits.clone()).permit(kind, path.to_str().unwrap());
+                assert_eq!(permitted.is_ok(), allowed, "{kind} {}: {permitted:?}", path.display());
+            }
         }
     }
 }

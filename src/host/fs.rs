@@ -184,6 +184,23 @@ pub fn stamp(path: &Path) -> Result<Stamp, FsError> {
     Ok(Stamp(look(path, false)?.map(|look| (look.mtime, look.size))))
 }
 
+/// Where a path leads with every link on the way followed. What is not there stays as it is written.
+pub fn real(path: &Path) -> PathBuf {
+    let (mut at, mut missing) = (path, Vec::new());
+    loop {
+        if let Ok(real) = fs::canonicalize(at) {
+            return missing.iter().rev().fold(real, |real, name| real.join(name));
+        }
+        match (at.parent(), at.file_name()) {
+            (Some(parent), Some(name)) => {
+                missing.push(name);
+                at = parent;
+            }
+            _ => return path.to_owned(),
+        }
+    }
+}
+
 /// Not there, or below something that is no directory.
 fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
