@@ -94,10 +94,16 @@ fn long<B: Beside>(kind: &dyn ResourceType, property: &str) -> String {
     if B::TAKEN.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
 }
 
+/// The flags are made when the command is looked at: making those of all types would be most of what a start costs.
 fn subcommand<B: Beside>(kind: &dyn ResourceType) -> Command {
+    Command::new(kind.name()).about(kind.about()).defer(described::<B>)
+}
+
+/// The command of a type, with its flags.
+fn described<B: Beside>(command: Command) -> Command {
+    let Some(kind) = resource::find(command.get_name()) else { return command };
     let usual = usual_ensure(kind).unwrap_or_else(|| PRESENT.to_owned());
-    let mut command = Command::new(kind.name())
-        .about(kind.about())
+    let mut command = command
         .arg(Arg::new("name").value_name("NAME").required(true).help("The name of the resource"))
         .arg(Arg::new("ensure").value_name("ENSURE").help(format!("The state that is wanted: {usual} when left out")));
     for (name, shape, about) in flags(kind) {
