@@ -3,7 +3,7 @@
 //! - `<!-- file NAME -->`: it is written to a file;
 //! - `<!-- apply NAME [ARGUMENTS] -->`: it is written, then `ensign check` and `ensign apply --noop` must end well;
 //! - `<!-- run -->`: lines that begin with `$ ` are run by a shell, and print what is below; a line of `...` stands for any
-//!   lines.
+//!   lines, and `...` at the beginning or end of a line for the rest of it.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,16 @@ fn fits(expected: &[&str], found: &[&str]) -> bool {
     match expected.split_first() {
         None => found.is_empty(),
         Some((&"...", rest)) => (0..=found.len()).any(|skip| fits(rest, &found[skip..])),
-        Some((line, rest)) => found.first().is_some_and(|found| words(found) == words(line)) && fits(rest, &found[1..]),
+        Some((line, rest)) => found.first().is_some_and(|found| alike(&words(line), &words(found))) && fits(rest, &found[1..]),
+    }
+}
+
+/// Whether a line is as expected, word by word.
+fn alike(expected: &[&str], found: &[&str]) -> bool {
+    match expected {
+        ["...", rest @ ..] => found.ends_with(rest),
+        [rest @ .., "..."] => found.starts_with(rest),
+        _ => expected == found,
     }
 }
 
@@ -49,6 +58,7 @@ fn shell(desk: &Desk, line: &str) -> String {
     let binaries = Path::new(env!("CARGO_BIN_EXE_ensign")).parent().unwrap().display().to_string();
     let mut command = Command::new("/bin/sh");
     command.env_clear().env("PATH", format!("{binaries}:/usr/bin:/bin")).env("HOME", desk.path("home"));
+    command.env("ENSIGN_HISTORY", desk.path("runs"));
     command.current_dir(desk.path(".")).args(["-c", &format!("{{ {line}\n}} 2>&1")]);
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
@@ -65,7 +75,7 @@ fn run(desk: &Desk, block: &Block, page: &str) {
 #[test]
 fn examples_of_the_user_pages_hold() {
     let mut count = 0;
-    for page in ["data.md", "templates.md", "health.md"] {
+    for page in ["data.md", "templates.md", "health.md", "sessions.md"] {
         let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
         let desk = Desk::new();
         for block in blocks(&document) {

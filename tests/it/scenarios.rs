@@ -165,6 +165,7 @@ impl Place {
     fn ensign(&self, args: &[String]) -> Output {
         let mut command = self.command(env!("CARGO_BIN_EXE_ensign"), &self.home);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.home).env("TMPDIR", &self.home);
+        command.env("ENSIGN_HISTORY", "off");
         command.arg("apply").arg(self.root.join("manifest.yaml")).args(["--output", "json"]).args(args);
         command.output().unwrap()
     }
