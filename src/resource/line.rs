@@ -242,19 +242,16 @@ fn list(numbers: &[usize]) -> String {
     format!("line{} {}{more}", if numbers.len() == 1 { "" } else { "s" }, listed.join(", "))
 }
 
-/// The provider of every Unix has nothing to choose.
-pub struct Posix;
-
 impl Resource for Line {
     const TYPE: &'static str = "line";
     const ABOUT: &'static str = "Single lines in text files.";
-    const PROVIDERS: &'static [ProviderEntry<Posix>] =
-        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
+    const PROVIDERS: &'static [ProviderEntry<()>] =
+        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 
     type Properties = Properties;
     type State = LineState;
     type Change = LineChange;
-    type Provider = Posix;
+    type Provider = ();
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         if p.path.is_empty() {
@@ -290,7 +287,7 @@ impl Resource for Line {
         }
     }
 
-    fn observe(p: &Properties, _: &Posix, _: &Host) -> Result<LineState, ResourceError> {
+    fn observe(p: &Properties, (): &(), _: &Host) -> Result<LineState, ResourceError> {
         let found = read(p.path())?;
         let pattern = expression("match", &p.pattern).map_err(|invalid| ResourceError::State(invalid.message))?;
         let (mut lines, mut there) = (0, false);
@@ -320,7 +317,7 @@ impl Resource for Line {
         Ok(edit.added.map(LineChange::Add).into_iter().chain(replaced).chain(removed).collect())
     }
 
-    fn apply(_: &LineChange, p: &Properties, _: &mut LineState, _: &Posix, host: &Host) -> Result<(), ResourceError> {
+    fn apply(_: &LineChange, p: &Properties, _: &mut LineState, (): &(), host: &Host) -> Result<(), ResourceError> {
         // As it is now: what others wrote since it was looked at stays.
         let (content, spec) = match read(p.path())? {
             Found::File { content, look, .. } => {

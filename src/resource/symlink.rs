@@ -143,19 +143,16 @@ impl Change for SymlinkChange {
     }
 }
 
-/// The provider of every Unix has nothing to choose.
-pub struct Posix;
-
 impl Resource for Symlink {
     const TYPE: &'static str = "symlink";
     const ABOUT: &'static str = "Symbolic links: where they lead, and whose they are.";
-    const PROVIDERS: &'static [ProviderEntry<Posix>] =
-        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
+    const PROVIDERS: &'static [ProviderEntry<()>] =
+        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 
     type Properties = Properties;
     type State = SymlinkState;
     type Change = SymlinkChange;
-    type Provider = Posix;
+    type Provider = ();
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         text::check_path("name", "path", &p.name)?;
@@ -190,7 +187,7 @@ impl Resource for Symlink {
         Some(Properties { name: name.to_owned(), ensure: Ensure::Present, target, owner, group, force: false })
     }
 
-    fn observe(p: &Properties, _: &Posix, host: &Host) -> Result<SymlinkState, ResourceError> {
+    fn observe(p: &Properties, (): &(), host: &Host) -> Result<SymlinkState, ResourceError> {
         let accounts = host.accounts();
         let found = find(p.path(), p.force)?;
         let wanted = (accounts.uid(&p.owner).ok(), accounts.gid(&p.group).ok());
@@ -222,7 +219,7 @@ impl Resource for Symlink {
         }
     }
 
-    fn apply(change: &SymlinkChange, p: &Properties, _: &mut SymlinkState, _: &Posix, host: &Host) -> Result<(), ResourceError> {
+    fn apply(change: &SymlinkChange, p: &Properties, _: &mut SymlinkState, (): &(), host: &Host) -> Result<(), ResourceError> {
         let path = p.path();
         match change {
             SymlinkChange::Remove | SymlinkChange::RemoveFile | SymlinkChange::RemoveDirectory => fs::remove(path)?,

@@ -115,13 +115,13 @@ fn files_keep_what_is_not_the_line() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o2640)).unwrap();
     let p = properties(&json!({"name": path, "match": "^x="})).unwrap();
     let host = Host::system(None);
-    let state = Line::observe(&p, &Posix, &host).unwrap();
+    let state = Line::observe(&p, &(), &host).unwrap();
     let preview = Line::preview(&p, &state, &host).unwrap();
     assert_eq!((preview.before.as_str(), preview.after.as_str()), ("a\r\nx=0\r\n\u{fc}\r\n", "a\r\nx=1\r\n\u{fc}\r\n"));
     // What was written between looking and acting is kept.
     std::fs::write(&path, "b\r\nx=0\r\n").unwrap();
     for change in Line::diff(&p, &state).unwrap() {
-        Line::apply(&change, &p, &mut state.clone(), &Posix, &host).unwrap();
+        Line::apply(&change, &p, &mut state.clone(), &(), &host).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "b\r\nx=1\r\n");
     assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o2640);
@@ -135,8 +135,8 @@ fn a_missing_file_is_created_only_when_asked() {
     let host = Host::system(None);
     let run = |extra: Value| {
         let p = properties(&extra).unwrap();
-        let mut state = Line::observe(&p, &Posix, &host)?;
-        Line::diff(&p, &state)?.iter().try_for_each(|change| Line::apply(change, &p, &mut state, &Posix, &host))
+        let mut state = Line::observe(&p, &(), &host)?;
+        Line::diff(&p, &state)?.iter().try_for_each(|change| Line::apply(change, &p, &mut state, &(), &host))
     };
     assert!(run(json!({"name": path})).unwrap_err().to_string().contains("set create: true"));
     run(json!({"name": path, "create": true, "mode": "0600"})).unwrap();
