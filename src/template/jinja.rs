@@ -19,7 +19,7 @@ use super::rewrite::Root;
 use super::tree::{Engine, FileError, Session};
 
 /// The functions that look at the scope.
-const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "jet"];
+const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations"];
 /// The deepest nesting of includes and macros.
 const MAX_RECURSION: usize = 100;
 /// What `.` is in a translated Jet file.

@@ -465,9 +465,11 @@ impl Inner {
         reader(path).map_err(|why| format!("failed to read file \"{path}\": {why}"))
     }
 
-    fn remote(&self, function: &str) -> Result<&dyn Exchange, String> {
+    /// What the bus says: `kvGet` and `registrations`.
+    fn asked(&self, function: &str, args: &[Value]) -> Result<Value, String> {
         let missing = || format!("{function} function not available: no NATS server is given");
-        self.parts.exchange.as_deref().ok_or_else(missing)
+        let exchange = self.parts.exchange.as_deref().ok_or_else(missing)?;
+        if function == "kvGet" { remote::value(exchange, args) } else { remote::registrations(exchange, args) }
     }
 
     fn read_file(&self, args: &[Value]) -> Result<Value, String> {
@@ -535,10 +537,8 @@ fn functions(scope: &Weak<Inner>) -> Vec<(&'static str, Function)> {
         ("file", |inner, args, _| inner.read_file(args)),
         ("template", Inner::template),
         ("jet", Inner::jet),
-        ("kvGet", |inner, args, _| inner.remote("kvGet").and_then(|exchange| remote::value(exchange, args))),
-        ("registrations", |inner, args, _| {
-            inner.remote("registrations").and_then(|exchange| remote::registrations(exchange, args))
-        }),
+        ("kvGet", |inner, args, _| inner.asked("kvGet", args)),
+        ("registrations", |inner, args, _| inner.asked("registrations", args)),
         (remote::PROMETHEUS, |_, args, _| remote::prometheus(args)),
         ("secret", |inner, args, _| inner.secret(args)),
     ];

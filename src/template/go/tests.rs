@@ -168,7 +168,8 @@ fn what_is_wrong_is_said() {
         ("{{div 1 0}}", "division by zero"),
         ("{{add 9223372036854775807 1}}", "too large"),
         ("{{call 1}}", "no value is a function here"),
-        ("{{kvGet \"a\" \"b\"}}", "left out"),
+        ("{{kvGet \"a\" \"b\"}}", "no NATS server is given"),
+        ("{{registrations \"a\"}}", "wrong number of arguments"),
         ("{{toYaml .data}}", "toJson writes what YAML can read"),
     ]);
 }

@@ -77,7 +77,6 @@ const LEFT_OUT: &[(&[&str], &str)] = &[
         "it gives something else every time, so that the file would never be as wanted; put the value into the data",
     ),
     (&["getHostByName"], "templates do not use the network; put the address into the data"),
-    (&["kvGet", "registrations"], "this version looks nothing up over NATS; put the value into the data"),
     (&["include"], "it is Helm's; {{ render \"_partials/file\" . }} renders a file, {{ template \"name\" . }} what define made"),
     (&["toYaml", "fromYaml"], "they are Helm's; toJson writes what YAML can read"),
     (&["call"], "no value is a function here"),

@@ -12,6 +12,8 @@ pub(super) static TABLE: &[Function] = &[
     function("lookup", 1, 2, |c, args| given(c.scope().lookup(&plain(c, args)?))),
     function("readFile", 1, 1, |c, args| given(c.scope().read_file(&plain(c, args)?))),
     function("file", 1, 1, |c, args| given(c.scope().read_file(&plain(c, args)?))),
+    function("kvGet", 2, 2, |c, args| given(c.scope().asked("kvGet", &plain(c, args)?))),
+    function("registrations", 4, 4, |c, args| given(c.scope().asked("registrations", &plain(c, args)?))),
     function("jet", 1, ANY, |c, args| given(c.scope().jet(&plain(c, args)?, c.nesting()))),
     function("render", 2, 2, |c, args| {
         let (file, dot) = two(args)?;
