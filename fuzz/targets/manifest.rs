@@ -13,6 +13,6 @@ use serde_json::json;
 fuzz_target!(|text: &str| {
     let facts = || json!({"host": {"info": {"hostname": "web1", "platformFamily": "debian"}}, "role": "web"});
     let inputs = Inputs::new(facts, BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]), None);
-    let source = Source { text: text.to_owned(), name: "fuzz.yaml".to_owned(), ..Source::default() };
+    let source = Source { text: text.to_owned(), name: "fuzz.yaml".to_owned(), directory: None, digest: None };
     let _planned = plan_manifest(&source, &inputs, &Host::system(None));
 });
