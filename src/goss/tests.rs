@@ -105,6 +105,11 @@ fn a_process_is_known_by_its_program() {
     let long = dir.path().join("ensign-test-with-a-long-name");
     std::fs::copy("/bin/sleep", &long).unwrap();
     let mut child = std::process::Command::new(&long).arg("30").spawn().unwrap();
+    // Right after the start the kernel has no command line to show yet.
+    let line = format!("/proc/{}/cmdline", child.id());
+    while std::fs::read(&line).unwrap().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     holds(
         &json!({"process": {"ensign-test-with-a-long-name": {"running": true, "count": 1}, "ensign-test-with-another": {"running": false}}}),
     );
