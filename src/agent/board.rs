@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::model::ApplyState;
-use crate::wire::report::ChannelState;
+use crate::wire::report::{AssignmentState, ChannelState};
 
 /// What can be wrong with the agent itself; each stands on the board at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +36,8 @@ pub(super) struct Standing {
     pub(super) last_run: Option<ApplyState>,
     /// The latest serial of each channel.
     pub(super) channels: BTreeMap<String, ChannelState>,
+    /// How the node stands to what is assigned to it, in the order in which it is applied.
+    pub(super) assignments: Vec<AssignmentState>,
     /// What is wrong.
     pub(super) troubles: BTreeMap<Topic, String>,
 }

@@ -87,6 +87,8 @@ enum Answer {
     Again(Box<Done>),
     /// It is refused or the node is busy.
     No(Box<Done>, Vec<String>),
+    /// Nobody waits for one.
+    Nothing,
 }
 
 impl Task {
@@ -112,6 +114,8 @@ impl Task {
             Ok(Opened::NotSelected(verified)) => {
                 Answer::Ack(verified.get().id, verified.digest().to_owned(), AckStatus::NotSelected)
             }
+            // Nobody asked this node anything.
+            Ok(Opened::Elsewhere(_)) => Answer::Nothing,
             Ok(Opened::Seen { id, digest }) => match self.node.disk.result(id) {
                 Some(done) => Answer::Again(Box::new(done)),
                 None => Answer::Ack(id, digest, AckStatus::Accepted),
@@ -151,6 +155,7 @@ impl Task {
 
     async fn answer(&mut self, answer: Answer, subject: &str, reply: Option<&str>) {
         let (payload, job) = match &answer {
+            Answer::Nothing => return,
             Answer::Ack(id, digest, status) => {
                 let ack = say::json(&say::ack(&self.node, *id, digest, *status));
                 (ack, Some(self.node.subjects.job(*id, &self.node.settings.node, Stage::Ack)))

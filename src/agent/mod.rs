@@ -2,6 +2,7 @@
 //!
 //! - `intake.rs` verifies and writes down, and never runs anything;
 //! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
+//! - `ask.rs` answers what needs no run;
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
@@ -13,6 +14,7 @@
 //! what the messages look like in `wire`, what a run does in `engine`.
 
 pub mod anchor;
+mod ask;
 mod beat;
 mod board;
 pub mod connect;

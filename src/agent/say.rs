@@ -29,6 +29,7 @@ pub(super) fn ack(node: &Node, id: Uuid, digest: &str, status: AckStatus) -> Ack
         at: node.now(),
         status,
         queued: node.board.read(|standing| standing.queued),
+        due: None,
     }
 }
 
@@ -46,6 +47,8 @@ pub(super) fn done(node: &Node, id: Option<Uuid>, digest: &str, outcome: DoneOut
         event: None,
         apply: None,
         failures: BTreeMap::new(),
+        plan: None,
+        answer: None,
     }
 }
 
@@ -99,6 +102,7 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         groups: node.settings.groups.clone(),
         trust: node.trust.version(),
         channels: standing.channels,
+        assignments: standing.assignments,
         running: standing.running,
         queued: standing.queued,
         last_run: standing.last_run,

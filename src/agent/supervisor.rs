@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::file::PublishRegistrations;
 use crate::host::Cancel;
+use crate::manifest::Source;
 use crate::model::Exchange;
 use crate::registry::{Publish as How, Registry};
 use crate::transport::Bus;
@@ -22,7 +23,7 @@ use crate::wire::{Done, DoneOutcome, Subject};
 use super::board::Topic;
 use super::recover::{self, Left};
 use super::work::{self, Ended, Job};
-use super::{Node, jitter, obtain, say};
+use super::{Node, ask, jitter, obtain, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
 const GRACE: Duration = Duration::from_secs(5);
@@ -111,8 +112,8 @@ impl Task {
 
     async fn perform(&mut self, job: &Job) -> Ended {
         let until = Instant::now() + job.command.options.timeout.get();
-        let source = match &job.command.action {
-            Action::Ensure(_) => None,
+        match &job.command.action {
+            Action::Ensure(_) => self.execute(job, None, until).await,
             Action::Apply(apply) => {
                 // Cancel-safe: a download that is dropped leaves files that are cleaned up after every command.
                 let fetched = tokio::select! {
@@ -121,11 +122,15 @@ impl Task {
                     fetched = obtain::manifest(&self.node, &self.bus, job.id(), apply, until) => fetched,
                 };
                 match fetched {
-                    Ok(source) => Some(source),
-                    Err(missing) => return Ended::without(missing),
+                    Ok(source) => self.execute(job, Some(source), until).await,
+                    Err(missing) => Ended::without(missing),
                 }
             }
-        };
+            action => ask::answer(&self.node, action).await,
+        }
+    }
+
+    async fn execute(&mut self, job: &Job, source: Option<Source>, until: Instant) -> Ended {
         let cancel = Cancel::default();
         let (node, owned, flag) = (Arc::clone(&self.node), job.clone(), cancel.clone());
         let exchange = self.exchange();

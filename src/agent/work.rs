@@ -17,7 +17,7 @@ use crate::model::{ApplyState, Exchange, ManifestId, Outcome, RunOutcome, Transa
 use crate::store::history::{End, Recording, Start};
 use crate::store::{Class, History, MemorySession};
 use crate::trust::Code;
-use crate::wire::command::{Action, Command};
+use crate::wire::command::{Action, Apply, Command};
 use crate::wire::subject::EventKind;
 use crate::wire::{Done, DoneOutcome};
 
@@ -47,6 +47,20 @@ impl Job {
     pub(super) fn id(&self) -> Uuid {
         self.command.id
     }
+
+    /// The manifest that it is about, when it is about one.
+    pub(super) fn manifest(&self) -> Option<&Apply> {
+        match &self.command.action {
+            Action::Apply(apply) => Some(apply),
+            Action::Assign(assign) => Some(&assign.manifest),
+            _ => None,
+        }
+    }
+
+    /// True for a run that changes nothing.
+    pub(super) fn is_dry(&self) -> bool {
+        self.command.options.noop || matches!(&self.command.action, Action::Assign(assign) if !assign.enforce)
+    }
 }
 
 /// How the work ended.
@@ -57,11 +71,21 @@ pub(super) struct Ended {
     event: Option<TransactionEvent>,
     apply: Option<ApplyState>,
     failures: BTreeMap<String, String>,
+    answer: Option<Value>,
 }
 
 impl Ended {
+    fn of(outcome: DoneOutcome, why: Option<String>) -> Self {
+        Self { outcome, why, code: None, event: None, apply: None, failures: BTreeMap::new(), answer: None }
+    }
+
     fn new(outcome: DoneOutcome, why: impl Into<String>) -> Self {
-        Self { outcome, why: Some(why.into()), code: None, event: None, apply: None, failures: BTreeMap::new() }
+        Self::of(outcome, Some(why.into()))
+    }
+
+    /// It was asked something, and this is the answer.
+    pub(super) fn answered(answer: Value) -> Self {
+        Self { answer: Some(answer), ..Self::of(DoneOutcome::Stable, None) }
     }
 
     /// It could not be done.
@@ -94,8 +118,9 @@ impl Ended {
             code: self.code.map(|code| code.as_str().to_owned()),
             message: self.why,
             event: event.map(within_size),
-            apply: self.apply.filter(|_| matches!(job.command.action, Action::Apply(_))),
+            apply: self.apply.filter(|_| job.manifest().is_some()),
             failures: self.failures,
+            answer: self.answer,
             ..say::done(node, Some(job.id()), &job.digest, self.outcome)
         }
     }
@@ -135,7 +160,7 @@ pub(super) fn run(
         return Ended::refused(Code::LocalLimit, why);
     }
     let settings = engine::Settings {
-        noop: job.command.options.noop,
+        noop: job.is_dry(),
         health_check_only: false,
         // A diff shows content, and content does not leave the node.
         diff: false,
@@ -169,19 +194,19 @@ pub(super) fn run(
     };
     let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
     publish_state(node, &state);
-    Ended { outcome, why, code: None, event: heard.last, apply: Some(state), failures: heard.failures }
+    Ended { event: heard.last, apply: Some(state), failures: heard.failures, ..Ended::of(outcome, why) }
 }
 
 /// The record of a run in the history of the host; dry runs leave none.
 fn recording(node: &Node, job: &Job, plan: &Plan) -> Recording {
     let history = History::of(node.settings.state_dir.join("runs"));
-    let what = match &job.command.action {
-        Action::Ensure(_) => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
-        Action::Apply(apply) => apply.url.clone(),
+    let what = match job.manifest() {
+        None => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
+        Some(manifest) => manifest.url.clone(),
     };
     let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
     let start = Start { run_id: job.id(), started: node.now(), what, digest };
-    Recording::begin(Some(&history).filter(|_| !job.command.options.noop), &start)
+    Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start)
 }
 
 fn plan(
@@ -194,14 +219,14 @@ fn plan(
     let gather = Arc::clone(&node.facts);
     let mut inputs = Inputs::new(move || gather(), node.environ.clone(), None);
     inputs.exchange = Some(Arc::clone(exchange));
-    match (&job.command.action, source) {
-        (Action::Ensure(ensure), _) => engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host),
-        (Action::Apply(apply), Some(source)) => {
-            let over = apply.data.clone().into_iter().collect();
-            inputs.data = Some(Value::Object(over)).filter(|_| !apply.data.is_empty());
+    match (&job.command.action, job.manifest(), source) {
+        (Action::Ensure(ensure), ..) => engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host),
+        (_, Some(manifest), Some(source)) => {
+            let over = manifest.data.clone().into_iter().collect();
+            inputs.data = Some(Value::Object(over)).filter(|_| !manifest.data.is_empty());
             engine::plan_manifest(source, &inputs, host)
         }
-        (Action::Apply(_), None) => Err(vec![Diagnostic::new("there is no manifest")]),
+        _ => Err(vec![Diagnostic::new("there is no manifest")]),
     }
 }
 
@@ -229,7 +254,7 @@ fn state(
         run_id: job.id(),
         timestamp: node.now(),
         outcome,
-        noop: job.command.options.noop,
+        noop: job.is_dry(),
         manifest,
         error,
         summary,

@@ -154,7 +154,7 @@ fn sign(command: Command, key: &SigningKey) -> Result<Signed, Failure> {
 }
 
 fn command(stage: &Stage, action: Action, to: Audience) -> Command {
-    let options = Options { noop: false, timeout: TIMEOUT };
+    let options = Options { timeout: TIMEOUT, ..Options::default() };
     let order = Order { action, to, options, channel: None, reason: Some("demonstration".to_owned()), life: TIMEOUT };
     order.command(&stage.session.operator.fleet, stage.session.host.new_id(), stage.session.now())
 }

@@ -41,6 +41,8 @@ pub enum Outcome {
     Expired,
     /// The agent died or was stopped while it ran.
     Interrupted,
+    /// The job was halted, or its error budget used up, before it began.
+    Halted,
     /// It is not there, and said its last word at this time.
     Offline(Option<Timestamp>),
     /// It did not answer in time, though nothing says that it is not there.
@@ -76,6 +78,7 @@ impl Outcome {
             Self::Busy => "busy",
             Self::Expired => "expired",
             Self::Interrupted => "interrupted",
+            Self::Halted => "halted",
             Self::Offline(_) => "offline",
             Self::NoAnswer => "no_answer",
             Self::Unfinished => "unfinished",
@@ -105,6 +108,8 @@ impl Outcome {
             DoneOutcome::Busy => Self::Busy,
             DoneOutcome::Expired => Self::Expired,
             DoneOutcome::Interrupted => Self::Interrupted,
+            DoneOutcome::Halted => Self::Halted,
+            DoneOutcome::NotSelected => Self::NotSelected,
         }
     }
 }

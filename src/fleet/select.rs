@@ -92,6 +92,7 @@ pub(super) mod tests {
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
             trust: 1,
             channels: BTreeMap::new(),
+            assignments: vec![],
             running: None,
             queued: 0,
             last_run: None,

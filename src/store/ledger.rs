@@ -378,6 +378,8 @@ mod tests {
             event: None,
             apply: None,
             failures: BTreeMap::default(),
+            plan: None,
+            answer: None,
         }
     }
 

@@ -48,8 +48,17 @@ impl Limits {
     pub fn check(&self, command: &Command) -> Result<(), String> {
         match &command.action {
             Action::Ensure(ensure) => self.check_resource(ensure),
-            Action::Apply(_) if !self.apply => Err("this node applies no manifests from the network".to_owned()),
+            Action::Apply(_) | Action::Assign(_) if !self.apply => {
+                Err("this node applies no manifests from the network".to_owned())
+            }
             Action::Apply(apply) => self.check_url(&apply.url),
+            Action::Assign(assign) => self.check_url(&assign.manifest.url),
+            Action::Withdraw(_)
+            | Action::Healthcheck(_)
+            | Action::Facts(_)
+            | Action::Status(_)
+            | Action::Halt(_)
+            | Action::Resume(_) => Ok(()),
         }
     }
 

@@ -15,6 +15,8 @@ pub struct Allowed {
     pub rule: usize,
     /// The signing keys that it counts.
     pub keys: Vec<String>,
+    /// True when it would allow the same to every node.
+    pub for_all: bool,
 }
 
 /// No rule allows a command: what the rule that came nearest lacks.
@@ -45,7 +47,8 @@ pub fn decide(rules: &[Rule], command: &Command, signers: &[String]) -> Result<A
         }
         let passed = CHECKS.iter().map(|check| check(rule, command, &keys)).take_while(Option::is_none).count();
         let Some(why) = CHECKS.get(passed).and_then(|check| check(rule, command, &keys)) else {
-            return Ok(Allowed { rule: number, keys });
+            let for_all = rule.nodes.is_none() && rule.groups.is_none() && rule.max_nodes.is_none();
+            return Ok(Allowed { rule: number, keys, for_all });
         };
         if nearest.as_ref().is_none_or(|(most, _, _)| passed > *most) {
             nearest = Some((passed, number, why));
@@ -67,10 +70,13 @@ fn what(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
     match &command.action {
         Action::Ensure(ensure) => resource(rule, ensure),
         // What a manifest holds is not known when it is verified.
-        Action::Apply(_) if rule.types.is_some() || rule.names.is_some() => {
+        Action::Apply(_) | Action::Assign(_) if rule.types.is_some() || rule.names.is_some() => {
             Some("it allows single resources of some types or names, not a manifest".to_owned())
         }
-        Action::Apply(_) => None,
+        action if rule.types.is_some() || rule.names.is_some() => {
+            Some(format!("it allows single resources of some types or names, not the action {}", action.name()))
+        }
+        _ => None,
     }
 }
 
@@ -128,7 +134,12 @@ fn channel(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
 }
 
 fn noop(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
-    (rule.noop_only && !command.options.noop).then(|| "it allows dry runs only".to_owned())
+    let changes_nothing = match &command.action {
+        Action::Healthcheck(_) | Action::Facts(_) | Action::Status(_) => true,
+        Action::Assign(assign) => !assign.enforce,
+        _ => command.options.noop,
+    };
+    (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }
 
 fn quorum(rule: &Rule, _: &Command, keys: &[String]) -> Option<String> {

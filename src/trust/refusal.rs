@@ -69,6 +69,10 @@ codes! {
     SubjectMismatch = "subject_mismatch",
     /// Its `where` can't be evaluated.
     BadWhere = "bad_where",
+    /// What it would do is no longer what was approved.
+    PlanChanged = "plan_changed",
+    /// The job was halted, or too many nodes had failed before it was this node's turn.
+    Halted = "halted",
     /// The queue of the node is full.
     Busy = "busy",
     /// The agent is stopping.

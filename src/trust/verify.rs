@@ -16,7 +16,7 @@ use crate::wire::report::ChannelState;
 use crate::wire::subject::Route;
 use crate::wire::{COMMAND_TYPE, Envelope, EnvelopeError, Subjects, digest, json, pae};
 
-use super::bundle::TrustedBundle;
+use super::bundle::{TrustedBundle, TrustedKey};
 use super::limits::Limits;
 use super::policy::{self, Allowed};
 use super::refusal::{Code, Refusal};
@@ -84,6 +84,8 @@ pub enum Opened {
     },
     /// Not for this node: its `where` is false here.
     NotSelected(Verified<Command>),
+    /// The latest of a channel, which is for other nodes now: whatever was standing here in this channel ends.
+    Elsewhere(Verified<Command>),
 }
 
 /// What one node measures commands by.
@@ -141,6 +143,7 @@ impl Verifier<'_> {
             Ok(Verdict::Seen) => Ok(Opened::Seen { id: signed.command.id, digest: known.digest }),
             Ok(Verdict::Run(allowed)) => Ok(Opened::New(verified(signed, known, allowed, bytes))),
             Ok(Verdict::NotSelected(allowed)) => Ok(Opened::NotSelected(verified(signed, known, allowed, bytes))),
+            Ok(Verdict::Elsewhere(allowed)) => Ok(Opened::Elsewhere(verified(signed, known, allowed, bytes))),
             Err(reason) => Err(known.refuse(reason)),
         }
     }
@@ -161,13 +164,36 @@ impl Verifier<'_> {
         }
     }
 
+    /// Recalls standing desired state that this node accepted, from its own disk.
+    ///
+    /// It stays in force until something later takes its place, also when it, its key or the trust bundle is over its
+    /// time, or the key was revoked: what was accepted is not undone by silence. Only that a key of the bundle signed it
+    /// is checked again, against damage, and the limits of the host.
+    ///
+    /// # Errors
+    /// When nobody that this node knows signed it, or the host does not allow it any more.
+    pub fn recall(&self, bytes: &[u8]) -> Result<Verified<Command>, Refusal> {
+        let (mut known, envelope) = enveloped(bytes)?;
+        let signers: Vec<String> = self.found(&envelope).0.into_iter().map(|key| key.id.clone()).collect();
+        let recalled = command(&envelope).and_then(|command| {
+            known.id = Some(command.id);
+            if signers.is_empty() {
+                return Err((Code::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()));
+            }
+            self.limits.check(&command).map_err(|why| (Code::LocalLimit, why))?;
+            Ok(command)
+        });
+        match recalled {
+            Ok(command) => {
+                let allowed = Allowed { rule: 0, keys: signers.clone(), for_all: false };
+                Ok(verified(Signed { command, signers }, known, allowed, bytes))
+            }
+            Err(reason) => Err(known.refuse(reason)),
+        }
+    }
+
     fn signed(&self, bytes: &[u8]) -> Result<(Known, Signed), Refusal> {
-        let envelope = Envelope::parse(bytes).map_err(|error| {
-            let code = if matches!(error, EnvelopeError::TooLarge(_)) { Code::TooLarge } else { Code::BadEnvelope };
-            Known { digest: digest(bytes), id: None, keyids: vec![] }.refuse((code, chain(&error)))
-        })?;
-        let keyids = envelope.signatures.iter().map(|s| s.keyid.clone()).collect();
-        let known = Known { digest: envelope.digest(), id: None, keyids };
+        let (known, envelope) = enveloped(bytes)?;
         let result = self.signers(&envelope).and_then(|signers| Ok(Signed { command: command(&envelope)?, signers }));
         match result {
             Ok(signed) => Ok((known, signed)),
@@ -175,8 +201,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// The ids of the distinct keys that are valid now and whose signatures verify.
-    fn signers(&self, envelope: &Envelope) -> Result<Vec<String>, Reason> {
+    /// The distinct keys of the bundle whose signatures verify, and whether a known one is named at all.
+    fn found(&self, envelope: &Envelope) -> (Vec<&TrustedKey>, bool) {
         let keys = self.trust.keys();
         let encoded = pae(&envelope.payload_type, &envelope.payload);
         let mut found = HashSet::new();
@@ -190,7 +216,12 @@ impl Verifier<'_> {
             let signer = hint.into_iter().chain(others).find(made_by);
             found.extend(signer);
         }
-        let found: Vec<_> = keys.iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, key)| key).collect();
+        (keys.iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, key)| key).collect(), hinted)
+    }
+
+    /// The ids of the distinct keys that are valid now and whose signatures verify.
+    fn signers(&self, envelope: &Envelope) -> Result<Vec<String>, Reason> {
+        let (found, hinted) = self.found(envelope);
         let valid: Vec<String> =
             found.iter().filter(|key| !key.revoked && key.is_in_time(self.now)).map(|key| key.id.clone()).collect();
         if !valid.is_empty() {
@@ -206,7 +237,12 @@ impl Verifier<'_> {
 
     fn judge(&self, signed: &Signed, digest: &str, subject: Option<&str>) -> Result<Verdict, Reason> {
         let command = &signed.command;
-        self.addressed(command)?;
+        let addressed = self.addressed(command);
+        // Of a channel there is one latest message for all: whom it leaves out learns that from the same.
+        let left_out = command.action.is_standing() && matches!(addressed, Err((Code::NotForMe, _)));
+        if !left_out {
+            addressed.clone()?;
+        }
         self.in_time(command)?;
         match self.seen.seen(command.id) {
             Some(before) if before == digest => return Ok(Verdict::Seen),
@@ -218,7 +254,16 @@ impl Verifier<'_> {
         if let Some(subject) = subject {
             self.came_right(command, subject)?;
         }
+        if left_out {
+            // Who may speak to some nodes only has no say in what the others keep to.
+            return match addressed {
+                Err(reason) if !allowed.for_all => Err(reason),
+                _ => Ok(Verdict::Elsewhere(allowed)),
+            };
+        }
         match &command.to.only_where {
+            // Facts change: what stands asks them again, whenever it runs.
+            Some(_) if command.action.is_standing() => Ok(Verdict::Run(allowed)),
             None => Ok(Verdict::Run(allowed)),
             Some(text) => match (self.condition)(text) {
                 Ok(true) => Ok(Verdict::Run(allowed)),
@@ -256,7 +301,9 @@ impl Verifier<'_> {
         let Some(wanted) = &command.channel else { return Ok(()) };
         let name = &wanted.name;
         // A channel that is new here may begin with any serial, but not with an epoch without a next one.
-        let last = self.seen.channel(name).unwrap_or(ChannelState { epoch: 0, serial: wanted.serial, digest: String::new() });
+        let last = self.seen.channel(name);
+        let first = last.is_none();
+        let last = last.unwrap_or(ChannelState { epoch: 0, serial: wanted.serial, digest: String::new() });
         let reached = format!("channel {name} is at epoch {}, serial {}", last.epoch, last.serial);
         if wanted.epoch != last.epoch {
             return match wanted.epoch.checked_sub(last.epoch) {
@@ -268,8 +315,8 @@ impl Verifier<'_> {
         match wanted.serial.checked_sub(last.serial) {
             None => Err((Code::StaleSerial, reached)),
             Some(ahead) if ahead > MAX_JUMP => Err((Code::SerialJump, reached)),
-            // The same once more is no harm: a run repeated with a new id.
-            Some(0) if !last.digest.is_empty() && !same_artifact(command, &last) => {
+            // The same once more is no harm: a run repeated with a new id. What stands is said once.
+            Some(0) if !first && (command.action.is_standing() || !same_artifact(command, &last)) => {
                 Err((Code::SerialConflict, format!("{reached}, with other content")))
             }
             Some(_) => Ok(()),
@@ -289,8 +336,12 @@ impl Verifier<'_> {
     /// The subject routes and decides nothing; but what travels elsewhere than it was signed for is somebody's trick.
     fn came_right(&self, command: &Command, subject: &str) -> Result<(), Reason> {
         let right = self.subjects.route(subject).is_some_and(|(action, route)| {
-            action == command.action.name()
+            action.is_none_or(|action| action == command.action.name())
                 && match (route, command.to.target()) {
+                    (Route::Desired(name), _) => {
+                        command.action.is_standing() && command.channel.as_ref().is_some_and(|channel| channel.name == name)
+                    }
+                    _ if command.action.is_standing() => false,
                     (Route::Node(id), Some(Target::Nodes(_))) => id == self.node.as_str(),
                     (Route::Group(name), Some(Target::Groups(groups))) => groups.contains(&name) && self.groups.contains(&name),
                     (Route::All, Some(Target::All)) => true,
@@ -304,11 +355,21 @@ impl Verifier<'_> {
 enum Verdict {
     Run(Allowed),
     NotSelected(Allowed),
+    Elsewhere(Allowed),
     Seen,
 }
 
 fn verified(signed: Signed, known: Known, allowed: Allowed, bytes: &[u8]) -> Verified<Command> {
     Verified { value: signed.command, digest: known.digest, allowed, envelope: bytes.to_vec() }
+}
+
+fn enveloped(bytes: &[u8]) -> Result<(Known, Envelope), Refusal> {
+    let envelope = Envelope::parse(bytes).map_err(|error| {
+        let code = if matches!(error, EnvelopeError::TooLarge(_)) { Code::TooLarge } else { Code::BadEnvelope };
+        Known { digest: digest(bytes), id: None, keyids: vec![] }.refuse((code, chain(&error)))
+    })?;
+    let keyids = envelope.signatures.iter().map(|s| s.keyid.clone()).collect();
+    Ok((Known { digest: envelope.digest(), id: None, keyids }, envelope))
 }
 
 /// Reads the very bytes that were verified.
@@ -326,281 +387,4 @@ fn same_artifact(command: &Command, last: &ChannelState) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::trust::{Pin, SigningKey, open_bundle, seal};
-    use crate::wire::TRUST_TYPE;
-
-    const NOW: &str = "2026-11-20T10:01:00Z";
-    const SUBJECT: &str = "ensign.v1.prod.cmd.ensure.node.web1";
-
-    #[derive(Default)]
-    struct Memory {
-        ids: HashMap<Uuid, String>,
-        channels: HashMap<String, ChannelState>,
-    }
-
-    impl Seen for Memory {
-        fn seen(&self, id: Uuid) -> Option<String> {
-            self.ids.get(&id).cloned()
-        }
-
-        fn channel(&self, name: &str) -> Option<ChannelState> {
-            self.channels.get(name).cloned()
-        }
-    }
-
-    fn key(seed: u8) -> SigningKey {
-        SigningKey::from_seed(&[seed; 32])
-    }
-
-    fn trust() -> TrustedBundle {
-        let public = |seed| key(seed).public().to_short();
-        let bundle = json!({
-            "fleet": "prod", "version": 1, "expires": "2027-01-01T00:00:00Z",
-            "root": {"threshold": 1, "keys": [public(1)]},
-            "keys": [{"id": "alice", "key": public(2)}, {"id": "bob", "key": public(3)}],
-            "rules": [{"keys": ["alice"]}, {"keys": ["*"], "quorum": 2}],
-        });
-        let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
-        open_bundle(&envelope.encode(), Pin::Kept).unwrap()
-    }
-
-    fn ensure() -> Value {
-        json!({
-            "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "fleet": "prod", "to": {"nodes": ["web1"]},
-            "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
-            "action": {"ensure": {"type": "service", "properties": {"name": "nginx"}}},
-        })
-    }
-
-    fn apply(epoch: u64, serial: u64, digit: &str) -> Value {
-        let mut value = ensure();
-        value["action"] = json!({"apply": {"url": "https://h/m", "sha256": digit.repeat(64), "size": 1}});
-        value["channel"] = json!({"name": "base", "epoch": epoch, "serial": serial});
-        value
-    }
-
-    fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
-        let keys: Vec<(&str, SigningKey)> = by.iter().map(|(id, seed)| (*id, key(*seed))).collect();
-        let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|(id, key)| (*id, key)).collect();
-        seal(COMMAND_TYPE, value.to_string().into(), &keys).encode()
-    }
-
-    fn open_at(now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
-        Verifier {
-            trust: &trust(),
-            node: &"web1".parse().unwrap(),
-            groups: &["web".into()],
-            limits: &Limits::default(),
-            subjects: &Subjects::new("prod"),
-            now: now.parse().unwrap(),
-            seen,
-            condition: &|text| match text {
-                "yes" => Ok(true),
-                "no" => Ok(false),
-                _ => Err("unknown name".into()),
-            },
-        }
-        .open(bytes, subject)
-    }
-
-    fn open(bytes: &[u8]) -> Result<Opened, Refusal> {
-        open_at(NOW, &Memory::default(), bytes, None)
-    }
-
-    fn code(result: &Result<Opened, Refusal>) -> &'static str {
-        match result {
-            Ok(Opened::New(_)) => "new",
-            Ok(Opened::Seen { .. }) => "seen",
-            Ok(Opened::NotSelected(_)) => "not selected",
-            Err(refusal) => refusal.code.as_str(),
-        }
-    }
-
-    #[test]
-    fn a_good_command_opens_and_says_why() {
-        let bytes = signed(&ensure(), &[("alice", 2)]);
-        let Ok(Opened::New(command)) = open_at(NOW, &Memory::default(), &bytes, Some(SUBJECT)) else { panic!() };
-        assert_eq!((command.signers(), command.rule()), (&["alice".to_owned()][..], 1));
-        assert_eq!(command.digest(), digest(ensure().to_string().as_bytes()));
-        assert_eq!(command.envelope(), bytes);
-        assert_eq!(command.get().to.target(), Some(Target::Nodes(&["web1".parse().unwrap()])));
-    }
-
-    #[test]
-    fn the_key_id_is_only_a_hint() {
-        for (by, wanted) in [
-            (vec![("bob", 2)], "new"),
-            (vec![("", 2)], "new"),
-            (vec![("nobody", 2), ("alice", 9)], "new"),
-            (vec![("alice", 9)], "bad_signature"),
-            (vec![("nobody", 9)], "unknown_key"),
-            (vec![], "unknown_key"),
-            (vec![("bob", 3)], "not_allowed"),
-            (vec![("bob", 3), ("alice", 3), ("nobody", 3)], "not_allowed"),
-        ] {
-            assert_eq!(code(&open(&signed(&ensure(), &by))), wanted, "{by:?}");
-        }
-        let refusal = open(&signed(&ensure(), &[("mallory", 9)])).unwrap_err();
-        assert_eq!((refusal.keyids, refusal.id), (vec!["mallory".to_owned()], None));
-    }
-
-    #[test]
-    fn time_has_a_little_skew() {
-        let bytes = signed(&ensure(), &[("alice", 2)]);
-        for (now, wanted) in [
-            ("1970-01-01T00:00:00Z", "not_yet_valid"),
-            ("2026-11-20T09:59:29Z", "not_yet_valid"),
-            ("2026-11-20T09:59:30Z", "new"),
-            ("2026-11-20T10:05:30Z", "new"),
-            ("2026-11-20T10:05:31Z", "expired"),
-            ("2027-06-01T00:00:00Z", "expired"),
-        ] {
-            assert_eq!(code(&open_at(now, &Memory::default(), &bytes, None)), wanted, "{now}");
-        }
-        let mut later = ensure();
-        later["not_before"] = json!("2026-11-20T10:04:00Z");
-        assert_eq!(code(&open(&signed(&later, &[("alice", 2)]))), "not_yet_valid");
-    }
-
-    #[test]
-    fn the_same_command_is_seen_and_another_of_its_id_refused() {
-        let bytes = signed(&ensure(), &[("alice", 2)]);
-        let id = "0198c1f2-7a3b-7c4d-8e5f-102030405060".parse().unwrap();
-        let mut memory = Memory::default();
-        memory.ids.insert(id, digest(ensure().to_string().as_bytes()));
-        assert_eq!(code(&open_at(NOW, &memory, &bytes, Some(SUBJECT))), "seen");
-        // The same once more under other signatures is still the same.
-        assert_eq!(code(&open_at(NOW, &memory, &signed(&ensure(), &[("alice", 2), ("bob", 3)]), None)), "seen");
-        let mut other = ensure();
-        other["reason"] = json!("x");
-        let refusal = open_at(NOW, &memory, &signed(&other, &[("alice", 2)]), None).unwrap_err();
-        assert_eq!((refusal.code, refusal.id), (Code::Replayed, Some(id)));
-    }
-
-    #[test]
-    fn channels_go_forward_in_bounded_steps() {
-        let mut memory = Memory::default();
-        memory.channels.insert("base".into(), ChannelState { epoch: 2, serial: 42, digest: "a".repeat(64) });
-        for (epoch, serial, digit, wanted) in [
-            (2, 43, "b", "new"),
-            (2, 42, "a", "new"),
-            (2, 42, "b", "serial_conflict"),
-            (2, 41, "a", "stale_serial"),
-            (1, 99, "b", "stale_serial"),
-            (3, 1, "b", "new"),
-            (2, 42 + MAX_JUMP, "b", "new"),
-            (2, 43 + MAX_JUMP, "b", "serial_jump"),
-            (2, u64::MAX, "b", "serial_jump"),
-            (u64::MAX, 1, "b", "serial_jump"),
-        ] {
-            let bytes = signed(&apply(epoch, serial, digit), &[("alice", 2)]);
-            assert_eq!(code(&open_at(NOW, &memory, &bytes, None)), wanted, "{epoch} {serial} {digit}");
-        }
-        for (epoch, wanted) in [(0, "new"), (1, "new"), (u64::MAX, "serial_jump")] {
-            assert_eq!(code(&open(&signed(&apply(epoch, 42, "a"), &[("alice", 2)]))), wanted);
-        }
-    }
-
-    #[test]
-    fn where_selects_after_everything_else() {
-        for (text, wanted) in [("yes", "new"), ("no", "not selected"), ("oops", "bad_where")] {
-            let mut value = ensure();
-            value["to"] = json!({"all": true, "where": text});
-            assert_eq!(code(&open(&signed(&value, &[("alice", 2)]))), wanted);
-            assert_eq!(code(&open(&signed(&value, &[("bob", 3)]))), "not_allowed");
-        }
-    }
-
-    #[test]
-    fn a_command_travels_only_where_it_was_signed_for() {
-        let to = |to: Value| {
-            let mut value = ensure();
-            value["to"] = to;
-            signed(&value, &[("alice", 2)])
-        };
-        let (node, group, all) =
-            (to(json!({"nodes": ["db1", "web1"]})), to(json!({"groups": ["web"]})), to(json!({"all": true})));
-        for (bytes, subject, wanted) in [
-            (&node, "ensign.v1.prod.cmd.ensure.node.web1", "new"),
-            (&node, "ensign.v1.prod.cmd.ensure.node.db1", "subject_mismatch"),
-            (&node, "ensign.v1.prod.cmd.ensure.group.web", "subject_mismatch"),
-            (&node, "ensign.v1.prod.cmd.ensure.all", "subject_mismatch"),
-            (&node, "ensign.v1.prod.cmd.apply.node.web1", "subject_mismatch"),
-            (&node, "ensign.v1.test.cmd.ensure.node.web1", "subject_mismatch"),
-            (&group, "ensign.v1.prod.cmd.ensure.group.web", "new"),
-            (&group, "ensign.v1.prod.cmd.ensure.group.db", "subject_mismatch"),
-            (&all, "ensign.v1.prod.cmd.ensure.all", "new"),
-            (&all, "ensign.v1.prod.cmd.ensure.node.web1", "subject_mismatch"),
-        ] {
-            assert_eq!(code(&open_at(NOW, &Memory::default(), bytes, Some(subject))), wanted, "{subject}");
-        }
-        assert_eq!(code(&open(&to(json!({"nodes": ["db1"]})))), "not_for_me");
-        assert_eq!(code(&open(&to(json!({"groups": ["db"]})))), "not_for_me");
-    }
-
-    #[test]
-    fn an_accepted_command_can_be_opened_again() {
-        let (trust, node, subjects) = (trust(), "web1".parse().unwrap(), Subjects::new("prod"));
-        let memory = Memory::default();
-        let verifier = Verifier {
-            trust: &trust,
-            node: &node,
-            groups: &[],
-            limits: &Limits::default(),
-            subjects: &subjects,
-            now: "2026-12-01T00:00:00Z".parse().unwrap(),
-            seen: &memory,
-            condition: &|_| Ok(true),
-        };
-        assert!(verifier.reopen(&signed(&ensure(), &[("alice", 2)])).is_ok());
-        assert_eq!(verifier.reopen(&signed(&ensure(), &[("alice", 9)])).unwrap_err().code, Code::BadSignature);
-        assert_eq!(verifier.reopen(&signed(&ensure(), &[("bob", 3)])).unwrap_err().code, Code::NotAllowed);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            prop_assert!(open(&bytes).is_err());
-        }
-
-        #[test]
-        fn no_signed_payload_makes_it_panic(payload in "[\\[\\]{}\":,a-z0-9.\\\\ \u{0}é-]{0,200}") {
-            let envelope = seal(COMMAND_TYPE, payload.into(), &[("alice", &key(2))]);
-            prop_assert!(open(&envelope.encode()).is_err());
-        }
-
-        #[test]
-        fn a_flipped_bit_never_changes_what_is_run(place in any::<prop::sample::Index>(), bit in 0..8u8) {
-            let mut bytes = signed(&ensure(), &[("alice", 2)]);
-            let place = place.index(bytes.len());
-            bytes[place] ^= 1 << bit;
-            if let Ok(Opened::New(command)) = open(&bytes) {
-                // Only the hint is outside the signature.
-                prop_assert_eq!(command.digest(), digest(ensure().to_string().as_bytes()));
-                let hint = Envelope::parse(&bytes).unwrap().signatures[0].keyid.clone();
-                prop_assert_ne!(hint, "alice");
-            }
-        }
-
-        #[test]
-        fn a_flipped_bit_in_what_is_signed_never_verifies(place in any::<prop::sample::Index>(), bit in 0..8u8) {
-            let mut envelope = Envelope::parse(&signed(&ensure(), &[("alice", 2)])).unwrap();
-            let (payload, sig) = (envelope.payload.len(), envelope.signatures[0].sig.len());
-            let place = place.index(payload + sig);
-            match place.checked_sub(payload) {
-                None => envelope.payload[place] ^= 1 << bit,
-                Some(place) => envelope.signatures[0].sig[place] ^= 1 << bit,
-            }
-            prop_assert_eq!(code(&open(&envelope.encode())), "bad_signature");
-        }
-    }
-}
+mod tests;

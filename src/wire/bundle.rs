@@ -62,11 +62,11 @@ pub struct OperatorKey {
 pub struct Rule {
     /// Ids of operator keys, as `ops-*`.
     pub keys: Vec<String>,
-    /// `ensure`, `apply`.
+    /// `ensure`, `apply`, `assign`, `withdraw`, `healthcheck`, `facts`, `status`, `halt`, `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<Vec<String>>,
-    /// Resource types, for `ensure`. A rule with types or names allows no `apply`: what a manifest holds is not known
-    /// when it is verified. A resource that brings commands along (health checks, post commands) needs `exec` too.
+    /// Resource types, for `ensure`. A rule with types or names allows no other action: what a manifest holds is not
+    /// known when it is verified. A resource that brings commands along (health checks, post commands) needs `exec` too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
     /// Resource names, for `ensure`; paths are compared after `.` and `..` are resolved, and `*` does not cross a `/`, `**` does.
@@ -80,7 +80,7 @@ pub struct Rule {
     /// Groups that may be named. A rule that lists groups and no nodes allows no nodes; one with either allows no `all`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
-    /// Channels. A rule with channels allows only an `apply` in one of them.
+    /// Channels. A rule with channels allows only what is in one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<String>>,
     /// At most this many nodes, which then must be named.

@@ -1,19 +1,26 @@
-//! The command: what an operator asks of nodes, exactly as signed.
+//! The command: what an operator asks of nodes, exactly as signed. `action.rs` is what it asks for, `waves.rs` when each
+//! node may begin.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::model::{NodeId, Span};
 
+use super::action::MalformedAction;
 use super::report::ChannelState;
+use super::waves::MalformedWaves;
+
+pub use super::action::{Action, Apply, Assign, Ensure, Facts, Healthcheck, JobRef, Nothing};
+pub use super::waves::Waves;
 
 /// The longest life of a one-shot command: `expires` − `issued`.
 pub const MAX_LIFE: Span = Span::seconds(15 * 60);
+/// The longest life of standing desired state: what nobody has signed again for so long is not taken up anew.
+pub const MAX_STANDING: Span = Span::seconds(90 * 86_400);
 
 /// A command. Unknown and duplicate keys are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,10 +39,10 @@ pub struct Command {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub not_before: Option<Timestamp>,
-    /// Not to be accepted after this time; at most 15 minutes after `issued`.
+    /// Not to be accepted after this time; at most 15 minutes after `issued`, or 90 days for what is standing.
     #[schemars(with = "String")]
     pub expires: Timestamp,
-    /// The place of an `apply` in a series: a node that accepted a later one refuses it.
+    /// The place of an `apply`, `assign` or `withdraw` in a series: a node that accepted a later one refuses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<Channel>,
     /// What to do.
@@ -69,23 +76,31 @@ pub enum MalformedCommand {
     #[error("\"expires\" must be after \"issued\"")]
     Backwards,
     /// It lives too long.
-    #[error("\"expires\" is more than {MAX_LIFE} after \"issued\"")]
-    Life,
+    #[error("\"expires\" is more than {0} after \"issued\"")]
+    Life(Span),
     /// It becomes valid only after it expired.
     #[error("\"not_before\" must be before \"expires\"")]
     NeverValid,
     /// A channel on something that has none.
-    #[error("only an apply can be in a channel")]
+    #[error("only an apply, assign or withdraw can be in a channel")]
     Channel,
-    /// The resource has no usable name.
-    #[error("the resource must have a name: a text that is not empty and has no control characters")]
-    Name,
-    /// The resource type is no word.
-    #[error("\"{0}\" is not a resource type")]
-    Kind(String),
-    /// The digest of a manifest is no digest.
-    #[error("\"sha256\" must be 64 digits of lower-case hex")]
-    Digest,
+    /// Standing desired state without a channel.
+    #[error("an {0} must be in a channel")]
+    NoChannel(&'static str),
+    /// What it asks for.
+    #[error(transparent)]
+    Action(#[from] MalformedAction),
+    /// When nodes may begin.
+    #[error(transparent)]
+    Waves(#[from] MalformedWaves),
+    /// An option that this action has no use for.
+    #[error("\"{option}\" has no meaning for {action}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// The action.
+        action: &'static str,
+    },
 }
 
 /// True for a single subject token of ours: `[a-z0-9_-]{1,63}`.
@@ -102,24 +117,50 @@ impl Command {
         check_token("the fleet", &self.fleet)?;
         self.to.check()?;
         self.check_times()?;
-        match (&self.action, &self.channel) {
-            (Action::Ensure(_), Some(_)) => Err(MalformedCommand::Channel),
-            (Action::Ensure(ensure), None) => ensure.check(),
-            (Action::Apply(apply), channel) => {
-                if let Some(channel) = channel {
-                    check_token("the channel", &channel.name)?;
-                }
-                if is_sha256(&apply.sha256) { Ok(()) } else { Err(MalformedCommand::Digest) }
+        self.check_channel()?;
+        self.check_options()?;
+        self.action.check().map_err(MalformedCommand::Action)
+    }
+
+    fn check_channel(&self) -> Result<(), MalformedCommand> {
+        match (&self.channel, &self.action) {
+            (None, action) if action.is_standing() => Err(MalformedCommand::NoChannel(action.name())),
+            (None, _) => Ok(()),
+            (Some(channel), action) if action.is_standing() || matches!(action, Action::Apply(_)) => {
+                check_token("the channel", &channel.name)
+            }
+            (Some(_), _) => Err(MalformedCommand::Channel),
+        }
+    }
+
+    fn check_options(&self) -> Result<(), MalformedCommand> {
+        let action = self.action.name();
+        let (one_shot, runs) = (self.action.runs(), self.action.runs() || matches!(self.action, Action::Assign(_)));
+        for (option, given, allowed) in [
+            ("waves", self.options.waves.is_some(), runs),
+            ("approves", self.options.approves.is_some(), one_shot),
+            // A channel that shall only be looked at says so itself, with `enforce`.
+            ("noop", self.options.noop, !self.action.is_standing()),
+        ] {
+            if given && !allowed {
+                return Err(MalformedCommand::Option { option, action });
             }
         }
+        self.options.waves.as_ref().map_or(Ok(()), |waves| waves.check().map_err(MalformedCommand::Waves))
+    }
+
+    /// How long a command of this kind may live.
+    pub fn longest_life(&self) -> Span {
+        if self.action.is_standing() { MAX_STANDING } else { MAX_LIFE }
     }
 
     fn check_times(&self) -> Result<(), MalformedCommand> {
         if self.expires <= self.issued {
             return Err(MalformedCommand::Backwards);
         }
-        if self.expires.duration_since(self.issued).unsigned_abs() > MAX_LIFE.get() {
-            return Err(MalformedCommand::Life);
+        let longest = self.longest_life();
+        if self.expires.duration_since(self.issued).unsigned_abs() > longest.get() {
+            return Err(MalformedCommand::Life(longest));
         }
         if self.not_before.is_some_and(|time| time >= self.expires) {
             return Err(MalformedCommand::NeverValid);
@@ -129,12 +170,14 @@ impl Command {
 
     /// Channel and the state that it is in once this command is accepted; a dry run moves no channel.
     pub fn channel_state(&self) -> Option<(&str, ChannelState)> {
-        match (&self.action, &self.channel) {
-            (Action::Apply(apply), Some(channel)) if !self.options.noop => {
-                Some((&channel.name, ChannelState { epoch: channel.epoch, serial: channel.serial, digest: apply.sha256.clone() }))
-            }
-            _ => None,
-        }
+        let channel = self.channel.as_ref().filter(|_| !self.options.noop)?;
+        let digest = match &self.action {
+            Action::Apply(apply) => apply.sha256.clone(),
+            Action::Assign(assign) => assign.manifest.sha256.clone(),
+            Action::Withdraw(_) => String::new(),
+            _ => return None,
+        };
+        Some((&channel.name, ChannelState { epoch: channel.epoch, serial: channel.serial, digest }))
     }
 }
 
@@ -142,11 +185,7 @@ fn check_token(what: &'static str, name: &str) -> Result<(), MalformedCommand> {
     if is_token(name) { Ok(()) } else { Err(MalformedCommand::Token { what, name: name.to_owned() }) }
 }
 
-fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// A named series of applies, ordered by epoch, then serial.
+/// A named series, ordered by epoch, then serial: of applies, or of what is standing on the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
@@ -154,7 +193,7 @@ pub struct Channel {
     pub name: String,
     /// Raised to start serials anew.
     pub epoch: u64,
-    /// Raised by every apply of the channel.
+    /// Raised by every command of the channel.
     pub serial: u64,
 }
 
@@ -230,69 +269,6 @@ impl Audience {
     }
 }
 
-/// What to do: an object with exactly one key.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Action {
-    /// Bring one resource to its desired state.
-    Ensure(Ensure),
-    /// Apply a manifest or bundle.
-    Apply(Apply),
-}
-
-impl Action {
-    /// The name of the action, as it stands in subjects and policy.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Ensure(_) => "ensure",
-            Self::Apply(_) => "apply",
-        }
-    }
-}
-
-/// One resource.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Ensure {
-    /// The resource type.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Its properties, `name` among them.
-    pub properties: Map<String, Value>,
-}
-
-impl Ensure {
-    /// The name of the resource, or nothing when the properties have none.
-    pub fn name(&self) -> Option<&str> {
-        self.properties.get("name").and_then(Value::as_str)
-    }
-
-    fn check(&self) -> Result<(), MalformedCommand> {
-        if self.kind.is_empty() || !self.kind.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
-            return Err(MalformedCommand::Kind(self.kind.clone()));
-        }
-        match self.name() {
-            Some(name) if !name.is_empty() && !name.contains(char::is_control) => Ok(()),
-            _ => Err(MalformedCommand::Name),
-        }
-    }
-}
-
-/// A manifest or bundle, pinned by its digest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Apply {
-    /// Where to fetch it: `https://`, `http://`, `obj://bucket/key`, `file://` on the node. A hint: the digest decides.
-    pub url: String,
-    /// SHA-256 of its bytes, lower-case hex.
-    pub sha256: String,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Data merged over the manifest's own.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub data: BTreeMap<String, Value>,
-}
-
 /// How to do it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -301,17 +277,23 @@ pub struct Options {
     pub noop: bool,
     /// How long the run may take.
     pub timeout: Span,
+    /// Which nodes begin when, and how many may fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waves: Option<Waves>,
+    /// The id of a dry run of the same: a node that would now do something else than it said then refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approves: Option<Uuid>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { noop: false, timeout: Span::seconds(300) }
+        Self { noop: false, timeout: Span::seconds(300), waves: None, approves: None }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::diag::chain;
@@ -336,6 +318,11 @@ mod tests {
                 ("/channel", json!({"name": "base", "epoch": 1, "serial": 42})),
             ],
         )
+    }
+
+    fn assign() -> Value {
+        let manifest = json!({"url": "https://h/m.tgz", "sha256": "0".repeat(64), "size": 1});
+        with(apply(), &[("/action", json!({"assign": {"manifest": manifest}})), ("/expires", json!("2027-02-18T10:00:00Z"))])
     }
 
     fn with(mut value: Value, changes: &[(&str, Value)]) -> Value {
@@ -363,6 +350,13 @@ mod tests {
             read(&with(ensure(), &[("/to", good)])).unwrap();
         }
         read(&with(ensure(), &[("/expires", json!("2026-11-20T10:15:00Z"))])).unwrap();
+        let command = read(&assign()).unwrap();
+        assert_eq!(command.channel_state().unwrap().1.serial, 42);
+        let command = read(&with(assign(), &[("/action", json!({"withdraw": {}}))])).unwrap();
+        assert_eq!(command.channel_state().unwrap().1.digest, "");
+        for action in [json!({"facts": {"query": "os.name"}}), json!({"status": {}}), json!({"healthcheck": {}})] {
+            read(&with(ensure(), &[("/action", action)])).unwrap();
+        }
     }
 
     #[test]
@@ -406,7 +400,7 @@ mod tests {
             (ensure(), "/expires", json!("2026-11-20T10:00:00Z"), "must be after"),
             (ensure(), "/expires", json!("2026-11-20T10:15:00.000000001Z"), "more than 15m after"),
             (ensure(), "/not_before", json!("2026-11-20T10:05:00Z"), "\"not_before\" must be"),
-            (ensure(), "/channel", json!({"name": "base", "epoch": 1, "serial": 1}), "only an apply"),
+            (ensure(), "/channel", json!({"name": "base", "epoch": 1, "serial": 1}), "only an apply, assign"),
             (ensure(), "/action/ensure/properties", json!({"ensure": "present"}), "must have a name"),
             (ensure(), "/action/ensure/properties/name", json!(7), "must have a name"),
             (ensure(), "/action/ensure/properties/name", json!("a\nb"), "must have a name"),
@@ -414,6 +408,13 @@ mod tests {
             (ensure(), "/action/ensure/type", json!("File"), "\"File\" is not a resource type"),
             (apply(), "/action/apply/sha256", json!("A".repeat(64)), "lower-case hex"),
             (apply(), "/action/apply/sha256", json!("0".repeat(63)), "lower-case hex"),
+            (assign(), "/channel", Value::Null, "an assign must be in a channel"),
+            (assign(), "/expires", json!("2027-02-18T10:00:01Z"), "more than"),
+            (assign(), "/options", json!({"noop": true}), "\"noop\" has no meaning for assign"),
+            (assign(), "/options", json!({"approves": "0198c1f2-7a3b-7c4d-8e5f-102030405060"}), "\"approves\" has no meaning"),
+            (assign(), "/action/assign/manifest/sha256", json!(""), "lower-case hex"),
+            (assign(), "/action/assign/interval", json!("29s"), "\"interval\" must be"),
+            (ensure(), "/action", json!({"halt": {"job": "x"}}), "at action.halt.job"),
             (apply(), "/channel/name", json!(""), "the channel \"\" is not"),
             (apply(), "/channel/serial", json!(-1), "at channel.serial"),
         ] {

@@ -1,9 +1,10 @@
 //! Message formats and subjects: pure functions over bytes.
 //!
-//! `command.rs` is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
+//! `command.rs` (with `action.rs`, `waves.rs`) is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
 //! answer and publish, `bundle.rs` the trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of
 //! service registrations, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
 
+pub mod action;
 pub mod bundle;
 pub mod command;
 pub mod envelope;
@@ -11,6 +12,7 @@ pub mod json;
 pub mod registration;
 pub mod report;
 pub mod subject;
+pub mod waves;
 
 pub use bundle::TrustBundle;
 pub use command::{Action, Audience, Command, MalformedCommand, Options, Target};

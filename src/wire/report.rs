@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
-use crate::model::{ApplyState, NodeId, TransactionEvent};
+use crate::model::{ApplyState, NodeId, RunOutcome, TransactionEvent};
 
 /// Protocol of an [`Ack`].
 pub const ACK: &str = "io.ensign.v1.job.ack";
@@ -15,6 +16,8 @@ pub const ACK: &str = "io.ensign.v1.job.ack";
 pub const DONE: &str = "io.ensign.v1.job.done";
 /// Protocol of a [`Refused`].
 pub const REFUSED: &str = "io.ensign.v1.event.refused";
+/// Protocol of a [`FailedMark`].
+pub const FAILED: &str = "io.ensign.v1.rollout.failed";
 /// Protocol of a [`Life`].
 pub const LIFE: &str = "io.ensign.v1.event.life";
 /// Protocol of a [`NodeState`].
@@ -39,6 +42,10 @@ pub struct Ack {
     /// How many commands run before it.
     #[serde(default)]
     pub queued: u64,
+    /// When it is this node's turn, for a command in waves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub due: Option<Timestamp>,
 }
 
 /// What becomes of a command.
@@ -83,6 +90,33 @@ pub struct Done {
     /// For an `apply`: the errors of the resources that failed, by `type#name`, the first few.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<String, String>,
+    /// For a dry run: what would change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Planned>,
+    /// For `facts` and `status`: what was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Value>,
+}
+
+/// What a dry run would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Planned {
+    /// SHA-256 over all changes, lower-case hex: the same on two nodes that would change the same.
+    pub digest: String,
+    /// The changes, in the order of the manifest: the first few.
+    pub changes: Vec<PlannedChange>,
+    /// How many more there are.
+    #[serde(default)]
+    pub more: u64,
+}
+
+/// A resource that would change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedChange {
+    /// `type#name`.
+    pub resource: String,
+    /// What would be done, in words.
+    pub what: String,
 }
 
 /// The terminal states of a command on a node.
@@ -103,6 +137,10 @@ pub enum DoneOutcome {
     Expired,
     /// The agent died or was stopped while it ran.
     Interrupted,
+    /// It was not begun: the job was halted, or too many nodes had failed before it was this node's turn.
+    Halted,
+    /// The `where` of the command does not select this node.
+    NotSelected,
 }
 
 /// A refusal, published for monitoring.
@@ -131,6 +169,22 @@ pub struct Refused {
     /// The key ids that the envelope names: hints, not facts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keyids: Vec<String>,
+}
+
+/// A node that failed a command in waves: what the nodes of later waves count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailedMark {
+    /// Always `io.ensign.v1.rollout.failed`.
+    pub protocol: String,
+    /// The command.
+    pub id: Uuid,
+    /// Who failed.
+    pub node: NodeId,
+    /// When.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// How.
+    pub outcome: DoneOutcome,
 }
 
 /// An agent came or went.
@@ -183,6 +237,9 @@ pub struct NodeState {
     /// The latest serial of each channel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub channels: BTreeMap<String, ChannelState>,
+    /// What is assigned to the node, by channel, in the order in which it is applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assignments: Vec<AssignmentState>,
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
@@ -203,6 +260,35 @@ pub struct NodeState {
     pub troubles: Vec<String>,
 }
 
+/// How a node stands to an assignment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AssignmentState {
+    /// The channel.
+    pub channel: String,
+    /// The command that assigned it.
+    pub id: Uuid,
+    /// SHA-256 of the manifest that is in force: an earlier one while the newest can't be had. Absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force: Option<String>,
+    /// True when the `where` of the command holds here.
+    pub selected: bool,
+    /// False: drift is said and not repaired.
+    pub enforce: bool,
+    /// When the assignment must have been signed again.
+    #[schemars(with = "String")]
+    pub expires: Timestamp,
+    /// When the last run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub ran: Option<Timestamp>,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<RunOutcome>,
+    /// The worst health check of the last look; absent when there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<String>,
+}
+
 /// Where a node is in a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChannelState {
@@ -210,6 +296,6 @@ pub struct ChannelState {
     pub epoch: u64,
     /// Serial.
     pub serial: u64,
-    /// SHA-256 of the bundle.
+    /// SHA-256 of the bundle; empty when the channel was withdrawn.
     pub digest: String,
 }

@@ -85,6 +85,8 @@ pub enum Route {
     Group(String),
     /// `...cmd.<action>.all`
     All,
+    /// `...desired.<channel>`, or the same as the server passes it on.
+    Desired(String),
 }
 
 /// The subjects of one fleet.
@@ -103,10 +105,12 @@ impl Subjects {
         Subject(format!("{PREFIX}.{}.{rest}", self.fleet))
     }
 
-    /// The subjects on which a command is published: one for all, one a group, one a named node.
+    /// The subjects on which a command is published: one for all, one a group, one a named node; the channel's own for
+    /// what is standing.
     pub fn command(&self, command: &Command) -> Vec<Subject> {
         let action = command.action.name();
         match command.to.target() {
+            _ if command.action.is_standing() => command.channel.iter().map(|channel| self.desired(&channel.name)).collect(),
             Some(Target::Nodes(nodes)) => {
                 nodes.iter().map(|node| self.subject(format_args!("cmd.{action}.node.{node}"))).collect()
             }
@@ -118,6 +122,51 @@ impl Subjects {
         }
     }
 
+    /// The standing desired state of a channel: one message, the latest.
+    pub fn desired(&self, channel: &str) -> Subject {
+        self.subject(format_args!("desired.{channel}"))
+    }
+
+    /// That of every channel.
+    pub fn all_desired(&self) -> Subject {
+        self.subject(format_args!("desired.*"))
+    }
+
+    /// Where the server passes on what it has stored of it, for nodes that are there.
+    pub fn live_desired(&self) -> Subject {
+        self.subject(format_args!("live.desired.*"))
+    }
+
+    /// What every node may read of commands in waves: who failed, and what the operators say of the job.
+    pub fn rollouts(&self) -> Subject {
+        self.subject(format_args!("rollout.>"))
+    }
+
+    /// That a node failed a command in waves.
+    pub fn rollout_failed(&self, id: Uuid, node: &NodeId) -> Subject {
+        self.subject(format_args!("rollout.{id}.failed.{node}"))
+    }
+
+    /// Every node that failed a command in waves.
+    pub fn rollout_failures(&self, id: Uuid) -> Subject {
+        self.subject(format_args!("rollout.{id}.failed.*"))
+    }
+
+    /// Where one node says that it failed, whichever command.
+    pub fn failures_of(&self, node: &NodeId) -> Subject {
+        self.subject(format_args!("rollout.*.failed.{node}"))
+    }
+
+    /// The latest signed `halt` or `resume` of a job.
+    pub fn rollout_control(&self, id: Uuid) -> Subject {
+        self.subject(format_args!("rollout.{id}.control"))
+    }
+
+    /// Those of every job.
+    pub fn rollout_controls(&self) -> Subject {
+        self.subject(format_args!("rollout.*.control"))
+    }
+
     /// The filters that a node subscribes to for commands.
     pub fn commands_for(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
         let groups = groups.iter().map(|group| self.subject(format_args!("cmd.*.group.{group}")));
@@ -127,13 +176,14 @@ impl Subjects {
             .collect()
     }
 
-    /// Action and route of a command's subject; `None` for any other subject.
-    pub fn route<'a>(&self, subject: &'a str) -> Option<(&'a str, Route)> {
-        let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix(".cmd.")?;
+    /// Action and route of a command's subject, no action where the subject says none; `None` for any other subject.
+    pub fn route<'a>(&self, subject: &'a str) -> Option<(Option<&'a str>, Route)> {
+        let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix('.')?;
         match rest.split('.').collect::<Vec<_>>().as_slice() {
-            [action, "node", id] => Some((action, Route::Node((*id).to_owned()))),
-            [action, "group", name] => Some((action, Route::Group((*name).to_owned()))),
-            [action, "all"] => Some((action, Route::All)),
+            ["cmd", action, "node", id] => Some((Some(action), Route::Node((*id).to_owned()))),
+            ["cmd", action, "group", name] => Some((Some(action), Route::Group((*name).to_owned()))),
+            ["cmd", action, "all"] => Some((Some(action), Route::All)),
+            ["desired", channel] | ["live", "desired", channel] => Some((None, Route::Desired((*channel).to_owned()))),
             _ => None,
         }
     }
@@ -204,7 +254,7 @@ impl Subjects {
         self.subject(format_args!("state.*"))
     }
 
-    /// The name of a stream of this fleet: `JOBS`, `EVENTS` or `STATE`.
+    /// The name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `DESIRED` or `ROLLOUTS`.
     pub fn stream(&self, name: &str) -> String {
         format!("ENSIGN_{}_{name}", self.fleet)
     }
@@ -223,9 +273,12 @@ mod tests {
     fn routes_are_read_back() {
         let subjects = Subjects::new("prod");
         for (subject, wanted) in [
-            ("ensign.v1.prod.cmd.ensure.node.web1", Some(("ensure", Route::Node("web1".into())))),
-            ("ensign.v1.prod.cmd.apply.group.web", Some(("apply", Route::Group("web".into())))),
-            ("ensign.v1.prod.cmd.apply.all", Some(("apply", Route::All))),
+            ("ensign.v1.prod.cmd.ensure.node.web1", Some((Some("ensure"), Route::Node("web1".into())))),
+            ("ensign.v1.prod.cmd.apply.group.web", Some((Some("apply"), Route::Group("web".into())))),
+            ("ensign.v1.prod.cmd.apply.all", Some((Some("apply"), Route::All))),
+            ("ensign.v1.prod.desired.base", Some((None, Route::Desired("base".into())))),
+            ("ensign.v1.prod.live.desired.base", Some((None, Route::Desired("base".into())))),
+            ("ensign.v1.prod.live.desired", None),
             ("ensign.v1.prod2.cmd.apply.all", None),
             ("ensign.v1.pro.cmd.apply.all", None),
             ("ensign.v1.prod.cmd.apply.all.x", None),

@@ -84,7 +84,7 @@ impl TargetArgs {
         Ok(Order {
             action,
             to: self.audience()?,
-            options: Options { noop: self.noop, timeout: self.timeout() },
+            options: Options { noop: self.noop, timeout: self.timeout(), ..Options::default() },
             channel,
             reason: self.reason.clone(),
             life: self.timeout().min(MAX_LIFE),

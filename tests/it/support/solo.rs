@@ -159,7 +159,7 @@ impl Fleet {
             expires: now + SignedDuration::from_mins(5),
             channel: None,
             action,
-            options: Options { noop: false, timeout: Span::seconds(60) },
+            options: Options { timeout: Span::seconds(60), ..Options::default() },
             reason: None,
         }
     }

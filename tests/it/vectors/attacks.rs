@@ -681,6 +681,7 @@ fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8])
     match verifier.open(message, attack.subject.as_deref()) {
         Ok(Opened::New(_)) => "accepted".into(),
         Ok(Opened::Seen { .. }) => "seen".into(),
+        Ok(Opened::Elsewhere(_)) => "elsewhere".into(),
         Ok(Opened::NotSelected(_)) => "not_selected".into(),
         Err(refusal) => refusal.code.to_string(),
     }
@@ -710,7 +711,7 @@ fn no_attack_gets_in_and_each_is_refused_with_its_own_code() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(paths.len(), count, "a file that nothing here makes");
     // The others are the agent's: they are about its state, not about the message.
-    let own = [Code::Busy, Code::ShuttingDown, Code::Storage, Code::BadArtifact];
+    let own = [Code::Busy, Code::ShuttingDown, Code::Storage, Code::BadArtifact, Code::PlanChanged, Code::Halted];
     for code in Code::ALL.iter().filter(|code| !own.contains(code)) {
         assert!(covered.contains(code.as_str()), "no attack is refused with {code}");
     }

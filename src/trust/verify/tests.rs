@@ -1,0 +1,358 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::trust::{Pin, SigningKey, open_bundle, seal};
+use crate::wire::TRUST_TYPE;
+
+const NOW: &str = "2026-11-20T10:01:00Z";
+const SUBJECT: &str = "ensign.v1.prod.cmd.ensure.node.web1";
+
+#[derive(Default)]
+struct Memory {
+    ids: HashMap<Uuid, String>,
+    channels: HashMap<String, ChannelState>,
+}
+
+impl Seen for Memory {
+    fn seen(&self, id: Uuid) -> Option<String> {
+        self.ids.get(&id).cloned()
+    }
+
+    fn channel(&self, name: &str) -> Option<ChannelState> {
+        self.channels.get(name).cloned()
+    }
+}
+
+fn key(seed: u8) -> SigningKey {
+    SigningKey::from_seed(&[seed; 32])
+}
+
+fn trust() -> TrustedBundle {
+    let public = |seed| key(seed).public().to_short();
+    let bundle = json!({
+        "fleet": "prod", "version": 1, "expires": "2027-01-01T00:00:00Z",
+        "root": {"threshold": 1, "keys": [public(1)]},
+        "keys": [{"id": "alice", "key": public(2)}, {"id": "bob", "key": public(3)}],
+        "rules": [{"keys": ["alice"]}, {"keys": ["*"], "quorum": 2}],
+    });
+    let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
+    open_bundle(&envelope.encode(), Pin::Kept).unwrap()
+}
+
+fn ensure() -> Value {
+    json!({
+        "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "fleet": "prod", "to": {"nodes": ["web1"]},
+        "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
+        "action": {"ensure": {"type": "service", "properties": {"name": "nginx"}}},
+    })
+}
+
+fn apply(epoch: u64, serial: u64, digit: &str) -> Value {
+    let mut value = ensure();
+    value["action"] = json!({"apply": {"url": "https://h/m", "sha256": digit.repeat(64), "size": 1}});
+    value["channel"] = json!({"name": "base", "epoch": epoch, "serial": serial});
+    value
+}
+
+fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
+    let keys: Vec<(&str, SigningKey)> = by.iter().map(|(id, seed)| (*id, key(*seed))).collect();
+    let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|(id, key)| (*id, key)).collect();
+    seal(COMMAND_TYPE, value.to_string().into(), &keys).encode()
+}
+
+fn open_at(now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
+    open_with(&trust(), now, seen, bytes, subject)
+}
+
+fn open_with(trust: &TrustedBundle, now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
+    with_verifier(trust, &Limits::default(), now, seen, |verifier| verifier.open(bytes, subject))
+}
+
+fn with_verifier<T>(
+    trust: &TrustedBundle,
+    limits: &Limits,
+    now: &str,
+    seen: &Memory,
+    work: impl FnOnce(&Verifier<'_>) -> T,
+) -> T {
+    work(&Verifier {
+        trust,
+        node: &"web1".parse().unwrap(),
+        groups: &["web".into()],
+        limits,
+        subjects: &Subjects::new("prod"),
+        now: now.parse().unwrap(),
+        seen,
+        condition: &|text| match text {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err("unknown name".into()),
+        },
+    })
+}
+
+fn open(bytes: &[u8]) -> Result<Opened, Refusal> {
+    open_at(NOW, &Memory::default(), bytes, None)
+}
+
+fn code(result: &Result<Opened, Refusal>) -> &'static str {
+    match result {
+        Ok(Opened::New(_)) => "new",
+        Ok(Opened::Seen { .. }) => "seen",
+        Ok(Opened::NotSelected(_)) => "not selected",
+        Ok(Opened::Elsewhere(_)) => "elsewhere",
+        Err(refusal) => refusal.code.as_str(),
+    }
+}
+
+#[test]
+fn a_good_command_opens_and_says_why() {
+    let bytes = signed(&ensure(), &[("alice", 2)]);
+    let Ok(Opened::New(command)) = open_at(NOW, &Memory::default(), &bytes, Some(SUBJECT)) else { panic!() };
+    assert_eq!((command.signers(), command.rule()), (&["alice".to_owned()][..], 1));
+    assert_eq!(command.digest(), digest(ensure().to_string().as_bytes()));
+    assert_eq!(command.envelope(), bytes);
+    assert_eq!(command.get().to.target(), Some(Target::Nodes(&["web1".parse().unwrap()])));
+}
+
+#[test]
+fn the_key_id_is_only_a_hint() {
+    for (by, wanted) in [
+        (vec![("bob", 2)], "new"),
+        (vec![("", 2)], "new"),
+        (vec![("nobody", 2), ("alice", 9)], "new"),
+        (vec![("alice", 9)], "bad_signature"),
+        (vec![("nobody", 9)], "unknown_key"),
+        (vec![], "unknown_key"),
+        (vec![("bob", 3)], "not_allowed"),
+        (vec![("bob", 3), ("alice", 3), ("nobody", 3)], "not_allowed"),
+    ] {
+        assert_eq!(code(&open(&signed(&ensure(), &by))), wanted, "{by:?}");
+    }
+    let refusal = open(&signed(&ensure(), &[("mallory", 9)])).unwrap_err();
+    assert_eq!((refusal.keyids, refusal.id), (vec!["mallory".to_owned()], None));
+}
+
+#[test]
+fn time_has_a_little_skew() {
+    let bytes = signed(&ensure(), &[("alice", 2)]);
+    for (now, wanted) in [
+        ("1970-01-01T00:00:00Z", "not_yet_valid"),
+        ("2026-11-20T09:59:29Z", "not_yet_valid"),
+        ("2026-11-20T09:59:30Z", "new"),
+        ("2026-11-20T10:05:30Z", "new"),
+        ("2026-11-20T10:05:31Z", "expired"),
+        ("2027-06-01T00:00:00Z", "expired"),
+    ] {
+        assert_eq!(code(&open_at(now, &Memory::default(), &bytes, None)), wanted, "{now}");
+    }
+    let mut later = ensure();
+    later["not_before"] = json!("2026-11-20T10:04:00Z");
+    assert_eq!(code(&open(&signed(&later, &[("alice", 2)]))), "not_yet_valid");
+}
+
+#[test]
+fn the_same_command_is_seen_and_another_of_its_id_refused() {
+    let bytes = signed(&ensure(), &[("alice", 2)]);
+    let id = "0198c1f2-7a3b-7c4d-8e5f-102030405060".parse().unwrap();
+    let mut memory = Memory::default();
+    memory.ids.insert(id, digest(ensure().to_string().as_bytes()));
+    assert_eq!(code(&open_at(NOW, &memory, &bytes, Some(SUBJECT))), "seen");
+    // The same once more under other signatures is still the same.
+    assert_eq!(code(&open_at(NOW, &memory, &signed(&ensure(), &[("alice", 2), ("bob", 3)]), None)), "seen");
+    let mut other = ensure();
+    other["reason"] = json!("x");
+    let refusal = open_at(NOW, &memory, &signed(&other, &[("alice", 2)]), None).unwrap_err();
+    assert_eq!((refusal.code, refusal.id), (Code::Replayed, Some(id)));
+}
+
+#[test]
+fn channels_go_forward_in_bounded_steps() {
+    let mut memory = Memory::default();
+    memory.channels.insert("base".into(), ChannelState { epoch: 2, serial: 42, digest: "a".repeat(64) });
+    for (epoch, serial, digit, wanted) in [
+        (2, 43, "b", "new"),
+        (2, 42, "a", "new"),
+        (2, 42, "b", "serial_conflict"),
+        (2, 41, "a", "stale_serial"),
+        (1, 99, "b", "stale_serial"),
+        (3, 1, "b", "new"),
+        (2, 42 + MAX_JUMP, "b", "new"),
+        (2, 43 + MAX_JUMP, "b", "serial_jump"),
+        (2, u64::MAX, "b", "serial_jump"),
+        (u64::MAX, 1, "b", "serial_jump"),
+    ] {
+        let bytes = signed(&apply(epoch, serial, digit), &[("alice", 2)]);
+        assert_eq!(code(&open_at(NOW, &memory, &bytes, None)), wanted, "{epoch} {serial} {digit}");
+    }
+    for (epoch, wanted) in [(0, "new"), (1, "new"), (u64::MAX, "serial_jump")] {
+        assert_eq!(code(&open(&signed(&apply(epoch, 42, "a"), &[("alice", 2)]))), wanted);
+    }
+}
+
+#[test]
+fn where_selects_after_everything_else() {
+    for (text, wanted) in [("yes", "new"), ("no", "not selected"), ("oops", "bad_where")] {
+        let mut value = ensure();
+        value["to"] = json!({"all": true, "where": text});
+        assert_eq!(code(&open(&signed(&value, &[("alice", 2)]))), wanted);
+        assert_eq!(code(&open(&signed(&value, &[("bob", 3)]))), "not_allowed");
+    }
+}
+
+#[test]
+fn a_command_travels_only_where_it_was_signed_for() {
+    let to = |to: Value| {
+        let mut value = ensure();
+        value["to"] = to;
+        signed(&value, &[("alice", 2)])
+    };
+    let (node, group, all) = (to(json!({"nodes": ["db1", "web1"]})), to(json!({"groups": ["web"]})), to(json!({"all": true})));
+    for (bytes, subject, wanted) in [
+        (&node, "ensign.v1.prod.cmd.ensure.node.web1", "new"),
+        (&node, "ensign.v1.prod.cmd.ensure.node.db1", "subject_mismatch"),
+        (&node, "ensign.v1.prod.cmd.ensure.group.web", "subject_mismatch"),
+        (&node, "ensign.v1.prod.cmd.ensure.all", "subject_mismatch"),
+        (&node, "ensign.v1.prod.cmd.apply.node.web1", "subject_mismatch"),
+        (&node, "ensign.v1.test.cmd.ensure.node.web1", "subject_mismatch"),
+        (&group, "ensign.v1.prod.cmd.ensure.group.web", "new"),
+        (&group, "ensign.v1.prod.cmd.ensure.group.db", "subject_mismatch"),
+        (&all, "ensign.v1.prod.cmd.ensure.all", "new"),
+        (&all, "ensign.v1.prod.cmd.ensure.node.web1", "subject_mismatch"),
+    ] {
+        assert_eq!(code(&open_at(NOW, &Memory::default(), bytes, Some(subject))), wanted, "{subject}");
+    }
+    assert_eq!(code(&open(&to(json!({"nodes": ["db1"]})))), "not_for_me");
+    assert_eq!(code(&open(&to(json!({"groups": ["db"]})))), "not_for_me");
+}
+
+#[test]
+fn an_accepted_command_can_be_opened_again() {
+    let (trust, node, subjects) = (trust(), "web1".parse().unwrap(), Subjects::new("prod"));
+    let memory = Memory::default();
+    let verifier = Verifier {
+        trust: &trust,
+        node: &node,
+        groups: &[],
+        limits: &Limits::default(),
+        subjects: &subjects,
+        now: "2026-12-01T00:00:00Z".parse().unwrap(),
+        seen: &memory,
+        condition: &|_| Ok(true),
+    };
+    assert!(verifier.reopen(&signed(&ensure(), &[("alice", 2)])).is_ok());
+    assert_eq!(verifier.reopen(&signed(&ensure(), &[("alice", 9)])).unwrap_err().code, Code::BadSignature);
+    assert_eq!(verifier.reopen(&signed(&ensure(), &[("bob", 3)])).unwrap_err().code, Code::NotAllowed);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(open(&bytes).is_err());
+    }
+
+    #[test]
+    fn no_signed_payload_makes_it_panic(payload in "[\\[\\]{}\":,a-z0-9.\\\\ \u{0}é-]{0,200}") {
+        let envelope = seal(COMMAND_TYPE, payload.into(), &[("alice", &key(2))]);
+        prop_assert!(open(&envelope.encode()).is_err());
+    }
+
+    #[test]
+    fn a_flipped_bit_never_changes_what_is_run(place in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let mut bytes = signed(&ensure(), &[("alice", 2)]);
+        let place = place.index(bytes.len());
+        bytes[place] ^= 1 << bit;
+        if let Ok(Opened::New(command)) = open(&bytes) {
+            // Only the hint is outside the signature.
+            prop_assert_eq!(command.digest(), digest(ensure().to_string().as_bytes()));
+            let hint = Envelope::parse(&bytes).unwrap().signatures[0].keyid.clone();
+            prop_assert_ne!(hint, "alice");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_what_is_signed_never_verifies(place in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let mut envelope = Envelope::parse(&signed(&ensure(), &[("alice", 2)])).unwrap();
+        let (payload, sig) = (envelope.payload.len(), envelope.signatures[0].sig.len());
+        let place = place.index(payload + sig);
+        match place.checked_sub(payload) {
+            None => envelope.payload[place] ^= 1 << bit,
+            Some(place) => envelope.signatures[0].sig[place] ^= 1 << bit,
+        }
+        prop_assert_eq!(code(&open(&envelope.encode())), "bad_signature");
+    }
+}
+
+fn assign(to: Value, serial: u64, id: u8) -> Value {
+    let mut value = ensure();
+    value["id"] = json!(format!("0198c1f2-7a3b-7c4d-8e5f-1020304050{id:02x}"));
+    value["to"] = to;
+    value["expires"] = json!("2026-12-20T10:00:00Z");
+    value["action"] = json!({"assign": {"manifest": {"url": "https://h/m", "sha256": "a".repeat(64), "size": 1}}});
+    value["channel"] = json!({"name": "base", "epoch": 1, "serial": serial});
+    value
+}
+
+#[test]
+fn what_stands_is_ordered_and_said_once() {
+    let mut memory = Memory::default();
+    let state = ChannelState { epoch: 1, serial: 5, digest: "a".repeat(64) };
+    memory.channels.insert("base".into(), state);
+    let all = json!({"all": true});
+    let mut withdraw = assign(all.clone(), 6, 3);
+    withdraw["action"] = json!({"withdraw": {}});
+    for (command, wanted) in [
+        (assign(all.clone(), 6, 1), "new"),
+        (withdraw, "new"),
+        (assign(all.clone(), 4, 1), "stale_serial"),
+        // The same serial under another id is another command, whatever it says.
+        (assign(all.clone(), 5, 2), "serial_conflict"),
+        (assign(json!({"nodes": ["db1"]}), 6, 1), "elsewhere"),
+        (assign(json!({"nodes": ["db1"]}), 4, 1), "stale_serial"),
+        (assign(json!({"all": true, "where": "nonsense"}), 6, 1), "new"),
+    ] {
+        let bytes = signed(&command, &[("alice", 2)]);
+        assert_eq!(code(&open_at(NOW, &memory, &bytes, Some("ensign.v1.prod.desired.base"))), wanted, "{command}");
+        assert_eq!(code(&open_at(NOW, &memory, &bytes, Some("ensign.v1.prod.live.desired.base"))), wanted, "{command}");
+    }
+    let bytes = signed(&assign(all, 6, 1), &[("alice", 2)]);
+    for subject in ["ensign.v1.prod.desired.other", "ensign.v1.prod.cmd.assign.all", "ensign.v1.prod.cmd.apply.all"] {
+        assert_eq!(code(&open_at(NOW, &memory, &bytes, Some(subject))), "subject_mismatch", "{subject}");
+    }
+    let once = signed(&ensure(), &[("alice", 2)]);
+    assert_eq!(code(&open_at(NOW, &memory, &once, Some("ensign.v1.prod.desired.base"))), "subject_mismatch");
+}
+
+#[test]
+fn who_may_speak_to_some_leaves_nobody_out() {
+    let bundle = json!({
+        "fleet": "prod", "version": 1, "expires": "2027-01-01T00:00:00Z",
+        "root": {"threshold": 1, "keys": [key(1).public().to_short()]},
+        "keys": [{"id": "alice", "key": key(2).public().to_short()}],
+        "rules": [{"keys": ["alice"], "nodes": ["db*"]}],
+    });
+    let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
+    let narrow = open_bundle(&envelope.encode(), Pin::Kept).unwrap();
+    let bytes = signed(&assign(json!({"nodes": ["db1"]}), 6, 1), &[("alice", 2)]);
+    let opened = open_with(&narrow, NOW, &Memory::default(), &bytes, Some("ensign.v1.prod.desired.base"));
+    assert_eq!(code(&opened), "not_for_me");
+}
+
+#[test]
+fn what_was_accepted_is_recalled_after_its_time() {
+    let bytes = signed(&assign(json!({"all": true}), 6, 1), &[("alice", 2)]);
+    let trust = trust();
+    let recall = |bytes: &[u8], limits: &Limits| {
+        let recalled = with_verifier(&trust, limits, "2030-01-01T00:00:00Z", &Memory::default(), |it| it.recall(bytes));
+        recalled.map(|verified| verified.get().id.to_string()).map_err(|refusal| refusal.code.as_str())
+    };
+    assert!(recall(&bytes, &Limits::default()).is_ok());
+    assert_eq!(recall(&bytes, &Limits { apply: false, ..Limits::default() }), Err("local_limit"));
+    assert_eq!(recall(&signed(&assign(json!({"all": true}), 6, 1), &[("alice", 9)]), &Limits::default()), Err("unknown_key"));
+    assert_eq!(recall(b"{}", &Limits::default()), Err("bad_envelope"));
+}

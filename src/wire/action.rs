@@ -1,0 +1,248 @@
+//! What a command asks for: the part of [`super::Command`] that says what to do.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::model::Span;
+
+use super::command::is_token;
+
+/// Runs of a channel are at least this far apart.
+pub const MIN_INTERVAL: Span = Span::seconds(30);
+/// Runs of a channel are at most this far apart.
+pub const MAX_INTERVAL: Span = Span::seconds(7 * 86_400);
+
+/// What to do: an object with exactly one key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Action {
+    /// Bring one resource to its desired state.
+    Ensure(Ensure),
+    /// Apply a manifest or bundle, once.
+    Apply(Apply),
+    /// Keep to a manifest or bundle from now on: the standing desired state of a channel.
+    Assign(Assign),
+    /// The channel asks for nothing any more.
+    Withdraw(Nothing),
+    /// Run the health checks of what is assigned.
+    Healthcheck(Healthcheck),
+    /// Say the facts of the host.
+    Facts(Facts),
+    /// Say the state of the node.
+    Status(Nothing),
+    /// Begin no further wave of a job.
+    Halt(JobRef),
+    /// Go on with a job that was halted.
+    Resume(JobRef),
+}
+
+/// An action whose form is wrong.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MalformedAction {
+    /// The resource has no usable name.
+    #[error("the resource must have a name: a text that is not empty and has no control characters")]
+    Name,
+    /// The resource type is no word.
+    #[error("\"{0}\" is not a resource type")]
+    Kind(String),
+    /// The digest of a manifest is no digest.
+    #[error("\"sha256\" must be 64 digits of lower-case hex")]
+    Digest,
+    /// An interval that no node keeps.
+    #[error("\"{key}\" must be between {least} and {most}, not {given}")]
+    Interval {
+        /// Which.
+        key: &'static str,
+        /// The shortest.
+        least: Span,
+        /// The longest.
+        most: Span,
+        /// What was given.
+        given: Span,
+    },
+    /// The name of a channel is none.
+    #[error("\"{0}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")]
+    Channel(String),
+}
+
+impl Action {
+    /// The name of the action, as it stands in subjects and policy.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ensure(_) => "ensure",
+            Self::Apply(_) => "apply",
+            Self::Assign(_) => "assign",
+            Self::Withdraw(_) => "withdraw",
+            Self::Healthcheck(_) => "healthcheck",
+            Self::Facts(_) => "facts",
+            Self::Status(_) => "status",
+            Self::Halt(_) => "halt",
+            Self::Resume(_) => "resume",
+        }
+    }
+
+    /// True for what stays: kept in the stream of desired state, ordered by epoch and serial.
+    pub fn is_standing(&self) -> bool {
+        matches!(self, Self::Assign(_) | Self::Withdraw(_))
+    }
+
+    /// True for what runs resources once, and so may change the host.
+    pub fn runs(&self) -> bool {
+        matches!(self, Self::Ensure(_) | Self::Apply(_))
+    }
+
+    /// Everything about its form that can be said without a node.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), MalformedAction> {
+        match self {
+            Self::Ensure(ensure) => ensure.check(),
+            Self::Apply(apply) => apply.check(),
+            Self::Assign(assign) => assign.check(),
+            Self::Healthcheck(Healthcheck { channel: Some(name) }) if !is_token(name) => {
+                Err(MalformedAction::Channel(name.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ensure {
+    /// The resource type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its properties, `name` among them.
+    pub properties: Map<String, Value>,
+}
+
+impl Ensure {
+    /// The name of the resource, or nothing when the properties have none.
+    pub fn name(&self) -> Option<&str> {
+        self.properties.get("name").and_then(Value::as_str)
+    }
+
+    fn check(&self) -> Result<(), MalformedAction> {
+        if self.kind.is_empty() || !self.kind.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
+            return Err(MalformedAction::Kind(self.kind.clone()));
+        }
+        match self.name() {
+            Some(name) if !name.is_empty() && !name.contains(char::is_control) => Ok(()),
+            _ => Err(MalformedAction::Name),
+        }
+    }
+}
+
+/// A manifest or bundle, pinned by its digest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Apply {
+    /// Where to fetch it: `https://`, `http://`, `obj://bucket/key`, `file://` on the node. A hint: the digest decides.
+    pub url: String,
+    /// SHA-256 of its bytes, lower-case hex.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Data merged over the manifest's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub data: BTreeMap<String, Value>,
+}
+
+impl Apply {
+    fn check(&self) -> Result<(), MalformedAction> {
+        let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        if self.sha256.len() == 64 && self.sha256.bytes().all(is_hex) { Ok(()) } else { Err(MalformedAction::Digest) }
+    }
+}
+
+/// A manifest or bundle that nodes keep to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Assign {
+    /// The manifest.
+    pub manifest: Apply,
+    /// Time between two runs; each node has a place of its own in it.
+    #[serde(default = "interval")]
+    pub interval: Span,
+    /// Time between two looks at the health checks alone; a critical one brings the next run forward. Without it,
+    /// they are looked at in runs only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_interval: Option<Span>,
+    /// Over how much time the first runs of the nodes are spread.
+    #[serde(default = "no_time", skip_serializing_if = "is_no_time")]
+    pub splay: Span,
+    /// False: runs are dry, drift is said and not repaired.
+    #[serde(default = "yes")]
+    pub enforce: bool,
+}
+
+fn interval() -> Span {
+    Span::seconds(300)
+}
+
+fn no_time() -> Span {
+    Span::seconds(0)
+}
+
+fn is_no_time(span: &Span) -> bool {
+    span.get().is_zero()
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Assign {
+    fn check(&self) -> Result<(), MalformedAction> {
+        self.manifest.check()?;
+        let spans = [
+            ("interval", Some(self.interval), MIN_INTERVAL),
+            ("health_interval", self.health_interval, MIN_INTERVAL),
+            ("splay", Some(self.splay), no_time()),
+        ];
+        for (key, given, least) in spans {
+            if let Some(given) = given.filter(|given| *given < least || *given > MAX_INTERVAL) {
+                return Err(MalformedAction::Interval { key, least, most: MAX_INTERVAL, given });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which health checks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Healthcheck {
+    /// Those of this channel; of every channel when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+}
+
+/// Which facts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Facts {
+    /// What is at this place among them, as `os.name`; all of them when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+}
+
+/// A command that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobRef {
+    /// Its id.
+    pub job: Uuid,
+}
+
+/// An action without anything to say about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
