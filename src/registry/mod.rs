@@ -55,6 +55,7 @@ pub async fn init(bus: &Bus, stream: &str, replicas: usize, max_age: Duration) -
         replicas,
         latest_only: true,
         markers: Some(max_age),
+        ..StreamSpec::default()
     };
     Ok(bus.ensure_stream(&spec).await?)
 }

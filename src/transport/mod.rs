@@ -147,6 +147,11 @@ pub struct StreamSpec {
     pub latest_only: bool,
     /// Messages may have a life of their own (servers from 2.11 on); for how long a marker says that one has ended.
     pub markers: Option<Duration>,
+    /// No message can be deleted one by one. A stream that has this keeps it: servers do not take it back.
+    pub deny_delete: bool,
+    /// What is stored is sent on to whoever listens at that moment: from these subjects of the stream, to those
+    /// (both with one `>` at the end). At most once, and without a consumer (NATS ADR-28).
+    pub republish: Option<(String, String)>,
 }
 
 /// What making something exist came to.

@@ -103,6 +103,25 @@ async fn streams_are_made_changed_and_read() {
 }
 
 #[tokio::test]
+async fn what_a_stream_stores_is_sent_on() {
+    for binary in binaries() {
+        let server = NatsServer::start_binary(&binary, &with_jetstream());
+        let bus = Bus::connect(&settings(&server)).await.unwrap();
+        let plain = spec("S", "s.>");
+        let on = StreamSpec { deny_delete: true, republish: Some(("s.>".into(), "live.s.>".into())), ..plain.clone() };
+        assert_eq!(bus.ensure_stream(&plain).await.unwrap(), Ensured::Created);
+        let Ensured::Updated(changes) = bus.ensure_stream(&on).await.unwrap() else { panic!() };
+        assert_eq!(changes, ["deny_delete false → true", "republish none → s.> to live.s.>"]);
+        assert_eq!(bus.ensure_stream(&on).await.unwrap(), Ensured::Unchanged);
+        let mut live = bus.subscribe("live.s.*").await.unwrap();
+        bus.flush_roundtrip().await.unwrap();
+        bus.publish_stored("s.7", &[], b"seven".to_vec()).await.unwrap();
+        let message = live.next().await.unwrap();
+        assert_eq!((message.subject.as_str(), message.payload.as_slice()), ("live.s.7", &b"seven"[..]));
+    }
+}
+
+#[tokio::test]
 async fn objects_come_back_as_they_were() {
     for binary in binaries() {
         let server = NatsServer::start_binary(&binary, &with_jetstream());

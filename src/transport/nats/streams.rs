@@ -6,7 +6,7 @@ use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig, OrderedError
 use async_nats::jetstream::consumer::{DeliverPolicy, push};
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::Config;
+use async_nats::jetstream::stream::{Config, Republish};
 use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -274,7 +274,19 @@ fn bring_to(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
     set("dedupe_window", format!("{:?}", config.duplicate_window), format!("{:?}", spec.dedupe_window));
     config.duplicate_window = spec.dedupe_window;
     set("latest_only", config.allow_rollup.to_string(), spec.latest_only.to_string());
-    (config.allow_rollup, config.deny_delete) = (spec.latest_only, spec.latest_only);
+    config.allow_rollup = spec.latest_only;
+    let deny_delete = spec.latest_only || spec.deny_delete;
+    set("deny_delete", config.deny_delete.to_string(), deny_delete.to_string());
+    config.deny_delete = deny_delete;
+    let shown = |from: &str, to: &str| format!("{from} to {to}");
+    let republished = config.republish.as_ref().map(|old| shown(&old.source, &old.destination));
+    let republish = spec.republish.as_ref().map(|(from, to)| shown(from, to));
+    set("republish", republished.unwrap_or_else(|| "none".to_owned()), republish.unwrap_or_else(|| "none".to_owned()));
+    config.republish = spec.republish.as_ref().map(|(from, to)| Republish {
+        source: from.clone(),
+        destination: to.clone(),
+        headers_only: false,
+    });
     set("markers", format!("{:?}", config.subject_delete_marker_ttl), format!("{:?}", spec.markers));
     (config.allow_message_ttl, config.subject_delete_marker_ttl) = (spec.markers.is_some(), spec.markers);
     set("replicas", config.num_replicas.to_string(), spec.replicas.to_string());
