@@ -21,7 +21,7 @@ use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
 use super::recover::{self, Left};
-use super::work::{self, Ended, Job};
+use super::work::{self, Ended, Job, Work};
 use super::{Node, jitter, obtain, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
@@ -128,8 +128,13 @@ impl Task {
         };
         let cancel = Cancel::default();
         let (node, owned, flag) = (Arc::clone(&self.node), job.clone(), cancel.clone());
-        let exchange = self.exchange();
-        let run = tokio::task::spawn_blocking(move || work::run(&node, &owned, source.as_ref(), &exchange, flag, until));
+        let run = match &self.node.work {
+            Work::Engine => {
+                let exchange = self.exchange();
+                tokio::task::spawn_blocking(move || work::run(&node, &owned, source.as_ref(), &exchange, flag, until))
+            }
+            Work::Rehearsal(play) => tokio::spawn(work::rehearse(node, owned, Arc::clone(play), source, until)),
+        };
         self.watch(run, &cancel).await
     }
 
