@@ -40,13 +40,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::host::Host;
 use crate::host::fs::{self, FsError};
 use crate::store::{Class, Message, StoreError};
-use crate::transport::{Bus, TransportError};
+use crate::transport::{Bus, Link, TransportError};
 use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
 use crate::wire::command::Command;
 use crate::wire::subject::{EventKind, Stage};
@@ -55,6 +56,8 @@ use crate::wire::{Done, Subjects};
 use board::{Board, Standing, Topic};
 use disk::Disk;
 use known::Known;
+
+pub use work::{Played, Rehearse, Work};
 
 /// How long stopping may take after the run has ended: the last results, the last state, the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -73,6 +76,8 @@ pub struct Parts {
     pub environ: BTreeMap<String, String>,
     /// Where bare command names are looked for.
     pub search_path: Option<String>,
+    /// What runs the commands.
+    pub work: Work,
 }
 
 /// An agent that could not start.
@@ -110,6 +115,7 @@ struct Node {
     search_path: Option<String>,
     environ: BTreeMap<String, String>,
     facts: Facts,
+    work: Work,
     known: Known,
     trust: TrustedBundle,
     limits: Limits,
@@ -137,23 +143,13 @@ pub fn run(parts: Parts) -> Result<(), AgentError> {
     result
 }
 
+/// An agent in the service manager's hands: told when it is ready, stopped by a signal.
 async fn serve(parts: Parts) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::System)?;
-    let settings = connect::bus_settings(&parts.settings)?;
-    let node = Arc::new(Node::open(parts)?);
-    let left = recover::recover(&node);
-    let bus = Bus::connect(&settings).await?;
-    let (stopper, stop) = watch::channel(false);
-
-    let reporter = reporter::Handle::spawn(Arc::clone(&node), bus.clone());
-    let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
-    let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
-    let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
+    let agent = Agent::start(parts).await?;
     let watchdog = tokio::spawn(notify::watchdog());
-    let ready = tokio::spawn(notify::ready(Arc::clone(&node), bus.clone()));
-    node.post_life("started");
-    tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust.version(), "started");
+    let ready = tokio::spawn(notify::ready(Arc::clone(&agent.node), agent.bus.clone()));
 
     // Cancel-safe: a signal that came is remembered by its stream.
     tokio::select! {
@@ -163,22 +159,70 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
     tracing::info!("stopping");
     ready.abort();
     notify::stopping();
-    stopper.send_replace(true);
-    intake.ended().await;
-    supervisor.ended().await;
-    node.post_life("stopped");
-    reporter.ended(FAREWELL).await;
-    beat.abort();
-    beat::say_state(&node, &bus, false).await;
-    bus.drain(Instant::now() + FAREWELL).await;
+    agent.stop().await;
     watchdog.abort();
     tracing::info!("stopped");
     Ok(())
 }
 
+/// A running agent. It has nothing of the process that it runs in: there may be many in one.
+pub struct Agent {
+    node: Arc<Node>,
+    bus: Bus,
+    stopper: watch::Sender<bool>,
+    reporter: reporter::Handle,
+    supervisor: supervisor::Handle,
+    intake: intake::Handle,
+    beat: JoinHandle<()>,
+}
+
+impl Agent {
+    /// Starts all its parts on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// When it can't start. A server that is not there is no error: the agent waits for it.
+    pub async fn start(parts: Parts) -> Result<Self, AgentError> {
+        let settings = connect::bus_settings(&parts.settings)?;
+        let node = Arc::new(Node::open(parts)?);
+        let left = recover::recover(&node);
+        let bus = Bus::connect(&settings).await?;
+        let (stopper, stop) = watch::channel(false);
+
+        let reporter = reporter::Handle::spawn(Arc::clone(&node), bus.clone());
+        let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
+        let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
+        let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
+        node.post_life("started");
+        tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust.version(), "started");
+        Ok(Self { node, bus, stopper, reporter, supervisor, intake, beat })
+    }
+
+    /// The state of its connection as it changes.
+    pub fn link(&self) -> watch::Receiver<Link> {
+        self.bus.watch()
+    }
+
+    /// How many messages wait for the server, and how many had to be dropped.
+    pub fn waiting(&self) -> (u64, u64) {
+        self.node.disk.waiting()
+    }
+
+    /// Lets what runs end, says the last state, and closes the connection. What is left stays on disk.
+    pub async fn stop(self) {
+        self.stopper.send_replace(true);
+        self.intake.ended().await;
+        self.supervisor.ended().await;
+        self.node.post_life("stopped");
+        self.reporter.ended(FAREWELL).await;
+        self.beat.abort();
+        beat::say_state(&self.node, &self.bus, false).await;
+        self.bus.drain(Instant::now() + FAREWELL).await;
+    }
+}
+
 impl Node {
     fn open(parts: Parts) -> Result<Self, AgentError> {
-        let Parts { settings, facts, environ, search_path } = parts;
+        let Parts { settings, facts, environ, search_path, work } = parts;
         let host = Host::system(search_path.as_deref());
         fs::create_directory(&settings.state_dir, 0o700)?;
         let trust = anchor::find(&settings)?;
@@ -199,6 +243,7 @@ impl Node {
             environ,
             known: Known::new(Arc::clone(&facts)),
             facts,
+            work,
             trust,
             disk,
             board,

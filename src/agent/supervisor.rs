@@ -22,7 +22,7 @@ use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
 use super::recover::{self, Left};
-use super::work::{self, Ended, Job};
+use super::work::{self, Ended, Job, Work};
 use super::{Node, ask, jitter, obtain, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
@@ -133,8 +133,13 @@ impl Task {
     async fn execute(&mut self, job: &Job, source: Option<Source>, until: Instant) -> Ended {
         let cancel = Cancel::default();
         let (node, owned, flag) = (Arc::clone(&self.node), job.clone(), cancel.clone());
-        let exchange = self.exchange();
-        let run = tokio::task::spawn_blocking(move || work::run(&node, &owned, source.as_ref(), &exchange, flag, until));
+        let run = match &self.node.work {
+            Work::Engine => {
+                let exchange = self.exchange();
+                tokio::task::spawn_blocking(move || work::run(&node, &owned, source.as_ref(), &exchange, flag, until))
+            }
+            Work::Rehearsal(play) => tokio::spawn(work::rehearse(node, owned, Arc::clone(play), source, until)),
+        };
         self.watch(run, &cancel).await
     }
 

@@ -1,4 +1,6 @@
-//! The work of one command: plan, run, and say how it ended.
+//! The work of one command: plan, run, and say how it ended. `work/rehearse.rs` is its stand-in for simulators.
+
+mod rehearse;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +26,9 @@ use crate::wire::{Done, DoneOutcome};
 use super::limits::{self, Permitted};
 use super::obtain::Missing;
 use super::{Node, say};
+
+pub(super) use rehearse::rehearse;
+pub use rehearse::{Played, Rehearse, Work};
 
 /// How many failed resources a result names; the events name all.
 const FAILURES: usize = 10;

@@ -9,7 +9,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::agent::{self, AgentError, Parts, anchor, connect};
+use crate::agent::{self, AgentError, Parts, Work, anchor, connect};
 use crate::config::{Level, Settings, Surroundings};
 use crate::diag::Diagnostic;
 use crate::facts;
@@ -86,7 +86,8 @@ fn run(config: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
         gathered.value
     };
     let environ = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    let parts = Parts { settings, facts: std::sync::Arc::new(gather), environ: environ.collect(), search_path };
+    let environ = environ.collect();
+    let parts = Parts { settings, facts: std::sync::Arc::new(gather), environ, search_path, work: Work::Engine };
     agent::run(parts).map_err(|error| failure(&error))?;
     Ok(Exit::Done)
 }

@@ -1,0 +1,73 @@
+//! Work that is only played: how a simulated node ends a command, after some time, without touching a host.
+//!
+//! In: what a [`Rehearse`] says about a command. Out: the same events, summary and result that a run of the engine leaves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::manifest::Source;
+use crate::model::summary::Tally;
+use crate::model::{ManifestId, NodeId, RunOutcome, TransactionEvent};
+use crate::wire::command::Command;
+
+use super::{DoneOutcome, Ended, Heard, Job, Node, publish_state, state};
+
+/// What runs the commands of an agent.
+#[derive(Clone, Default)]
+pub enum Work {
+    /// The engine, on this host.
+    #[default]
+    Engine,
+    /// Nothing runs: this says how commands end. For simulators, which need ten thousand nodes and have one host.
+    Rehearsal(Arc<dyn Rehearse>),
+}
+
+/// Says how commands end.
+pub trait Rehearse: Send + Sync {
+    /// What would happen if `node` ran `command`.
+    fn play(&self, node: &NodeId, command: &Command) -> Played;
+}
+
+/// A run that did not take place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Played {
+    /// How long it takes; past the time limit of the command it is ended, as a real one is.
+    pub takes: Duration,
+    /// What happens to each resource, in order. How the run ends follows from them.
+    pub events: Vec<TransactionEvent>,
+}
+
+/// Plays a command until done or `until`.
+pub(in crate::agent) async fn rehearse(
+    node: Arc<Node>,
+    job: Job,
+    play: Arc<dyn Rehearse>,
+    source: Option<Source>,
+    until: Instant,
+) -> Ended {
+    let Played { takes, events } = play.play(&node.settings.node, &job.command);
+    let end = Instant::now() + takes;
+    tokio::time::sleep_until(end.min(until).into()).await;
+    if end > until {
+        return Ended::failed(format!("it took longer than {}, and was ended", job.command.options.timeout));
+    }
+    let mut heard = Heard { node: &node, last: None, failures: BTreeMap::new() };
+    let mut tally = Tally::default();
+    for event in &events {
+        tally.add(event);
+        heard.hear(event);
+    }
+    let (event, failures) = (heard.last, heard.failures);
+    let summary = tally.summary();
+    let run = RunOutcome::of(&summary);
+    let outcome = match run {
+        RunOutcome::Stable => DoneOutcome::Stable,
+        RunOutcome::Changed => DoneOutcome::Changed,
+        RunOutcome::Failed | RunOutcome::Interrupted => DoneOutcome::Failed,
+    };
+    let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
+    let state = state(&node, &job, manifest, run, None, summary);
+    publish_state(&node, &state);
+    Ended { event, apply: Some(state), failures, ..Ended::of(outcome, None) }
+}
