@@ -31,7 +31,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -109,7 +109,8 @@ struct Node {
     environ: BTreeMap<String, String>,
     facts: Facts,
     known: Known,
-    trust: TrustedBundle,
+    /// Behind [`Node::trust`], as it may be replaced at any time.
+    trust: RwLock<Arc<TrustedBundle>>,
     limits: Limits,
     disk: Disk,
     board: Board,
@@ -151,7 +152,7 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
     let watchdog = tokio::spawn(notify::watchdog());
     let ready = tokio::spawn(notify::ready(Arc::clone(&node), bus.clone()));
     node.post_life("started");
-    tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust.version(), "started");
+    tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust().version(), "started");
 
     // Cancel-safe: a signal that came is remembered by its stream.
     tokio::select! {
@@ -197,7 +198,7 @@ impl Node {
             environ,
             known: Known::new(Arc::clone(&facts)),
             facts,
-            trust,
+            trust: RwLock::new(Arc::new(trust)),
             disk,
             board,
         })
@@ -207,11 +208,18 @@ impl Node {
         self.host.now()
     }
 
+    /// The trust bundle in force at this moment. Who takes it for one decision takes it once.
+    fn trust(&self) -> Arc<TrustedBundle> {
+        // One pointer is behind it, which no panic can leave half written.
+        Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Lends the verifier as it is now.
     fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
         let condition = |expression: &str| self.known.holds(expression);
+        let trust = self.trust();
         work(&Verifier {
-            trust: &self.trust,
+            trust: &trust,
             node: &self.settings.node,
             groups: &self.settings.groups,
             limits: &self.limits,

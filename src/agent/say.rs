@@ -97,7 +97,7 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         started: node.started,
         version: VERSION.to_owned(),
         groups: node.settings.groups.clone(),
-        trust: node.trust.version(),
+        trust: node.trust().version(),
         channels: standing.channels,
         running: standing.running,
         queued: standing.queued,
