@@ -94,8 +94,9 @@ impl Task {
         let now = node.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.board.set(Topic::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
-        let over = node.trust.is_expired(now);
-        node.board.set(Topic::Trust, over.then(|| format!("the trust bundle expired at {}", node.trust.expires())));
+        let trust = node.trust();
+        let over = trust.is_expired(now);
+        node.board.set(Topic::Trust, over.then(|| format!("the trust bundle expired at {}", trust.expires())));
         let counters = self.bus.counters();
         let lost = counters.slow_consumers;
         node.board

@@ -33,7 +33,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -117,7 +117,8 @@ struct Node {
     facts: Facts,
     work: Work,
     known: Known,
-    trust: TrustedBundle,
+    /// Behind [`Node::trust`], as it may be replaced at any time.
+    trust: RwLock<Arc<TrustedBundle>>,
     limits: Limits,
     disk: Disk,
     board: Board,
@@ -193,7 +194,7 @@ impl Agent {
         let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
         let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
         node.post_life("started");
-        tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust.version(), "started");
+        tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust().version(), "started");
         Ok(Self { node, bus, stopper, reporter, supervisor, intake, beat })
     }
 
@@ -244,7 +245,7 @@ impl Node {
             known: Known::new(Arc::clone(&facts)),
             facts,
             work,
-            trust,
+            trust: RwLock::new(Arc::new(trust)),
             disk,
             board,
         })
@@ -254,11 +255,18 @@ impl Node {
         self.host.now()
     }
 
+    /// The trust bundle in force at this moment. Who takes it for one decision takes it once.
+    fn trust(&self) -> Arc<TrustedBundle> {
+        // One pointer is behind it, which no panic can leave half written.
+        Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Lends the verifier as it is now.
     fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
         let condition = |expression: &str| self.known.holds(expression);
+        let trust = self.trust();
         work(&Verifier {
-            trust: &self.trust,
+            trust: &trust,
             node: &self.settings.node,
             groups: &self.settings.groups,
             limits: &self.limits,

@@ -100,7 +100,7 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         started: node.started,
         version: VERSION.to_owned(),
         groups: node.settings.groups.clone(),
-        trust: node.trust.version(),
+        trust: node.trust().version(),
         channels: standing.channels,
         assignments: standing.assignments,
         running: standing.running,
