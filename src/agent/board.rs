@@ -23,6 +23,8 @@ pub(super) enum Topic {
     Clock,
     /// Another agent uses the id of this node.
     Identity,
+    /// The configuration was read again, and is wrong.
+    Config,
 }
 
 /// How the agent stands.
@@ -36,6 +38,8 @@ pub(super) struct Standing {
     pub(super) last_run: Option<ApplyState>,
     /// The latest serial of each channel.
     pub(super) channels: BTreeMap<String, ChannelState>,
+    /// The keys of the configuration that wait for a restart.
+    pub(super) pending: Vec<String>,
     /// What is wrong.
     pub(super) troubles: BTreeMap<Topic, String>,
 }

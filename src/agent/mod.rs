@@ -7,6 +7,7 @@
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
 //! - `known.rs` answers what a command asks about the facts of the host;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
+//! - `live.rs` has the settings in force, `reload.rs` puts others in force;
 //! - `notify.rs` talks to the service manager.
 //!
 //! One thread for all of that, a second one while something runs. Who may ask is decided in `trust`,
@@ -21,9 +22,11 @@ mod intake;
 mod jitter;
 mod known;
 mod limits;
+mod live;
 mod notify;
 mod obtain;
 mod recover;
+pub mod reload;
 mod reporter;
 mod say;
 mod supervisor;
@@ -53,12 +56,16 @@ use crate::wire::{Done, Subjects};
 use board::{Board, Standing, Topic};
 use disk::Disk;
 use known::Known;
+use live::Live;
+use reload::Reload;
 
 /// How long stopping may take after the run has ended: the last results, the last state, the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Gives the facts of this host, anew each time.
-pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+/// Gathers the facts of this host with those of the administrator in these directories, anew each time.
+pub type Gather = Arc<dyn Fn(&[PathBuf]) -> Value + Send + Sync>;
 
 /// What an agent is made of, beside its settings: what only the edge of the program knows.
 #[derive(Clone)]
@@ -66,11 +73,13 @@ pub struct Parts {
     /// The settings.
     pub settings: Settings,
     /// Gathers the facts of the host.
-    pub facts: Facts,
+    pub facts: Gather,
     /// `Environ` in templates.
     pub environ: BTreeMap<String, String>,
     /// Where bare command names are looked for.
     pub search_path: Option<String>,
+    /// What a reload needs.
+    pub reload: Reload,
 }
 
 /// An agent that could not start.
@@ -101,7 +110,7 @@ pub enum AgentError {
 
 /// What every part of the agent shares.
 struct Node {
-    settings: Settings,
+    settings: Live,
     subjects: Subjects,
     /// For the clock and ids. Runs have a machine of their own.
     host: Host,
@@ -110,7 +119,6 @@ struct Node {
     facts: Facts,
     known: Known,
     trust: TrustedBundle,
-    limits: Limits,
     disk: Disk,
     board: Board,
     boot: Uuid,
@@ -138,6 +146,8 @@ pub fn run(parts: Parts) -> Result<(), AgentError> {
 async fn serve(parts: Parts) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::System)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(AgentError::System)?;
+    let reload = parts.reload.clone();
     let settings = connect::bus_settings(&parts.settings)?;
     let node = Arc::new(Node::open(parts)?);
     let left = recover::recover(&node);
@@ -151,12 +161,16 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
     let watchdog = tokio::spawn(notify::watchdog());
     let ready = tokio::spawn(notify::ready(Arc::clone(&node), bus.clone()));
     node.post_life("started");
-    tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust.version(), "started");
+    let settings = node.settings();
+    tracing::info!(node = %settings.node, fleet = settings.fleet, trust = node.trust.version(), "started");
 
-    // Cancel-safe: a signal that came is remembered by its stream.
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    loop {
+        // Cancel-safe: a signal that came is remembered by its stream.
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => reload::reload(&node, &reload).await,
+        }
     }
     tracing::info!("stopping");
     ready.abort();
@@ -176,7 +190,7 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
 
 impl Node {
     fn open(parts: Parts) -> Result<Self, AgentError> {
-        let Parts { settings, facts, environ, search_path } = parts;
+        let Parts { settings, facts, environ, search_path, reload: _ } = parts;
         let host = Host::system(search_path.as_deref());
         fs::create_directory(&settings.state_dir, 0o700)?;
         let trust = anchor::find(&settings)?;
@@ -186,9 +200,14 @@ impl Node {
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
+        let subjects = Subjects::new(settings.fleet.clone());
+        let settings = Live::new(settings);
+        let facts: Facts = {
+            let settings = settings.clone();
+            Arc::new(move || facts(&settings.facts_dirs()))
+        };
         Ok(Self {
-            subjects: Subjects::new(settings.fleet.clone()),
-            limits: limits::of(&settings.limits),
+            subjects,
             boot: host.new_id(),
             started: host.now(),
             settings,
@@ -207,14 +226,25 @@ impl Node {
         self.host.now()
     }
 
+    /// The settings as they are now: for one piece of work, as a reload may exchange them.
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.now()
+    }
+
+    /// The limits of this host as they are now.
+    fn limits(&self) -> Limits {
+        limits::of(&self.settings().limits)
+    }
+
     /// Lends the verifier as it is now.
     fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
         let condition = |expression: &str| self.known.holds(expression);
+        let (settings, limits) = (self.settings(), self.limits());
         work(&Verifier {
             trust: &self.trust,
-            node: &self.settings.node,
-            groups: &self.settings.groups,
-            limits: &self.limits,
+            node: &settings.node,
+            groups: &settings.groups,
+            limits: &limits,
             subjects: &self.subjects,
             now: self.disk.not_before(self.now()),
             seen: &self.disk,
@@ -243,7 +273,7 @@ impl Node {
     }
 
     fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
-        let subject = self.subjects.event(&self.settings.node, kind).as_str().to_owned();
+        let subject = self.subjects.event(&self.settings().node, kind).as_str().to_owned();
         Message { subject, msg_id: id.to_string(), payload, class }
     }
 
@@ -258,11 +288,11 @@ impl Node {
 
     /// What the server knows the result of a command by: the same, however often it is sent.
     fn result_id(&self, id: Uuid) -> String {
-        format!("{id}.{}.done", self.settings.node)
+        format!("{id}.{}.done", self.settings().node)
     }
 
     fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
-        let subject = self.subjects.job(id, &self.settings.node, Stage::Done).as_str().to_owned();
+        let subject = self.subjects.job(id, &self.settings().node, Stage::Done).as_str().to_owned();
         Message { subject, msg_id, payload: say::json(done), class: Class::Result }
     }
 
