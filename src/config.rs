@@ -5,6 +5,7 @@
 
 pub mod document;
 pub mod file;
+pub mod log;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::model::{NodeId, Secret, Span};
 
 use document::Document;
 pub use file::{AgentFile, Level, Publish};
+pub use log::Log;
 
 /// What the surroundings say where the file says nothing.
 #[derive(Debug, Clone)]
@@ -52,7 +54,7 @@ pub struct Settings {
     /// Largest bundle, in bytes.
     pub max_bundle: u64,
     /// How much is logged.
-    pub log: Level,
+    pub log: Log,
     /// Service registrations.
     pub registration: file::Registration,
     /// The connection.
@@ -173,6 +175,9 @@ fn is_token(text: &str) -> bool {
     text.parse::<NodeId>().is_ok()
 }
 
+/// The longest queue of commands that can be configured.
+pub const MAX_QUEUE: usize = 1024;
+
 const TOKEN: &str = "1 to 63 of a-z, 0-9, _ and -";
 
 impl Check<'_> {
@@ -183,7 +188,7 @@ impl Check<'_> {
         let node = self.node(file.node.as_deref());
         let groups = self.groups(file.groups);
         let heartbeat = self.between(&["heartbeat"], file.heartbeat.0, Span::seconds(1), Span::seconds(3600)).get();
-        let queue = usize::try_from(self.between(&["queue"], file.queue, 1, 1024)).unwrap_or(1);
+        let queue = usize::try_from(self.between(&["queue"], file.queue, 1, MAX_QUEUE as u64)).unwrap_or(1);
         let outbox_max = self.between(&["outbox_max"], file.outbox_max, 1 << 20, 1 << 40);
         let max_bundle = self.between(&["max_bundle"], file.max_bundle, 1 << 10, 1 << 32);
         let nats = self.nats(file.nats);

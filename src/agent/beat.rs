@@ -24,13 +24,14 @@ const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
 /// Says the state until `stop`; the last state is the caller's to say, with [`say_state`].
 pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<bool>) {
     // Not being allowed to listen to itself costs only the detection of a twin.
-    let own = node.subjects.state(&node.settings.node);
+    let own = node.subjects.state(&node.settings().node);
     let own = bus.subscribe(own.as_str()).await.ok();
     let mut task = Task { twin: None, own, node, bus };
     let mut standing = task.node.board.watch();
     let mut link = task.bus.watch();
+    let mut settings = task.node.settings.watch();
     // Spread from the start: a fleet that was switched on together does not beat together.
-    let mut due = Instant::now() + jitter::up_to(task.node.settings.heartbeat);
+    let mut due = Instant::now() + jitter::up_to(task.node.settings().heartbeat);
     loop {
         task.look();
         say_state(&task.node, &task.bus, true).await;
@@ -42,10 +43,15 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<boo
             tokio::select! {
                 _ = stop.changed() => return,
                 () = tokio::time::sleep_until(due.into()) => {
-                    due = Instant::now() + task.node.settings.heartbeat;
+                    due = Instant::now() + task.node.settings().heartbeat;
                     break;
                 }
                 changed = standing.changed() => if changed.is_ok() { break },
+                changed = settings.changed() => if changed.is_ok() {
+                    // The state has the groups and the interval, and the next one may be due sooner.
+                    due = due.min(Instant::now() + task.node.settings().heartbeat);
+                    break;
+                },
                 changed = link.changed() => if changed.is_ok() && link.borrow().connected { break },
                 Some(message) = heard(&mut task.own) => task.hear(&message),
             }
@@ -81,7 +87,7 @@ impl Task {
     /// Looks at what no event tells of.
     fn look(&mut self) {
         let node = &self.node;
-        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings.heartbeat) {
+        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings().heartbeat) {
             self.twin = None;
             node.board.fine(Topic::Identity);
         }
@@ -109,7 +115,7 @@ pub(super) async fn say_state(node: &Node, bus: &Bus, alive: bool) {
     if !bus.is_connected() {
         return;
     }
-    let subject = node.subjects.state(&node.settings.node);
+    let subject = node.subjects.state(&node.settings().node);
     if let Err(error) = bus.publish(subject.as_str(), &[], say::json(&say::state(node, alive))).await {
         tracing::debug!(error = %crate::diag::chain(&error), "the state was not published");
     }

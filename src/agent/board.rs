@@ -23,6 +23,8 @@ pub(super) enum Topic {
     Clock,
     /// Another agent uses the id of this node.
     Identity,
+    /// The configuration was read again, and is wrong.
+    Config,
 }
 
 /// How the agent stands.
@@ -38,6 +40,8 @@ pub(super) struct Standing {
     pub(super) channels: BTreeMap<String, ChannelState>,
     /// How the node stands to what is assigned to it, in the order in which it is applied.
     pub(super) assignments: Vec<AssignmentState>,
+    /// The keys of the configuration that wait for a restart.
+    pub(super) pending: Vec<String>,
     /// What is wrong.
     pub(super) troubles: BTreeMap<Topic, String>,
 }

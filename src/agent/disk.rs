@@ -132,6 +132,11 @@ impl Disk {
         held(&self.outbox).ack(through)
     }
 
+    /// Another size for the outbox: the oldest go when it is smaller than what waits.
+    pub(super) fn resize_outbox(&self, max_bytes: u64) -> Result<(), StoreError> {
+        held(&self.outbox).resize(max_bytes)
+    }
+
     /// How many wait, and how many had to be dropped.
     pub(super) fn waiting(&self) -> (u64, u64) {
         let outbox = held(&self.outbox);

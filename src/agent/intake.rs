@@ -2,6 +2,7 @@
 //!
 //! Order: verify → room in the queue → on disk → queue → acknowledge. What is not on disk is not run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use crate::config::Settings;
 use crate::diag::chain;
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified};
@@ -27,7 +29,6 @@ const HALL: usize = 64;
 /// The running intake.
 pub(super) struct Handle {
     task: JoinHandle<()>,
-    subscriptions: Vec<JoinHandle<()>>,
 }
 
 impl Handle {
@@ -42,22 +43,54 @@ impl Handle {
         stop: watch::Receiver<bool>,
     ) -> Result<Self, TransportError> {
         let (hall, messages) = mpsc::channel(HALL);
-        let mut subscriptions = Vec::new();
-        for subject in node.subjects.commands_for(&node.settings.node, &node.settings.groups) {
-            let inbox = bus.subscribe(subject.as_str()).await?;
-            subscriptions.push(tokio::spawn(forward(inbox, hall.clone())));
-        }
-        let task = Task { node, bus, queue, messages, stop, refusals: Allowance::new(50, Duration::from_millis(100)) };
-        Ok(Self { task: tokio::spawn(task.run()), subscriptions })
+        let mut subscriptions = Subscriptions { hall, open: BTreeMap::new() };
+        let settings = node.settings.watch();
+        subscriptions.follow(&node, &bus).await?;
+        let refusals = Allowance::new(50, Duration::from_millis(100));
+        let task = Task { node, bus, queue, messages, settings, subscriptions, stop, refusals };
+        Ok(Self { task: tokio::spawn(task.run()) })
     }
 
     /// Waits until nothing is taken any more.
     pub(super) async fn ended(self) {
-        for subscription in self.subscriptions {
-            subscription.abort();
-        }
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the intake broke");
+        }
+    }
+}
+
+/// The subscriptions to the subjects of this node, its groups and all.
+struct Subscriptions {
+    hall: mpsc::Sender<Message>,
+    open: BTreeMap<String, JoinHandle<()>>,
+}
+
+impl Subscriptions {
+    /// Subscribes to what the groups of the node ask for, then ends what they do not ask for any more. What is in both
+    /// is left alone, so that no command for it is lost.
+    async fn follow(&mut self, node: &Node, bus: &Bus) -> Result<(), TransportError> {
+        let settings = node.settings();
+        let wanted: BTreeSet<String> =
+            node.subjects.commands_for(&settings.node, &settings.groups).iter().map(ToString::to_string).collect();
+        for subject in wanted.iter().filter(|subject| !self.open.contains_key(*subject)).collect::<Vec<_>>() {
+            let inbox = bus.subscribe(subject).await?;
+            self.open.insert(subject.clone(), tokio::spawn(forward(inbox, self.hall.clone())));
+        }
+        self.open.retain(|subject, subscription| {
+            let keep = wanted.contains(subject);
+            if !keep {
+                subscription.abort();
+            }
+            keep
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        for subscription in self.open.values() {
+            subscription.abort();
         }
     }
 }
@@ -75,6 +108,8 @@ struct Task {
     bus: Bus,
     queue: mpsc::Sender<Job>,
     messages: mpsc::Receiver<Message>,
+    settings: watch::Receiver<Arc<Settings>>,
+    subscriptions: Subscriptions,
     stop: watch::Receiver<bool>,
     refusals: Allowance,
 }
@@ -98,6 +133,12 @@ impl Task {
             let message = tokio::select! {
                 biased;
                 _ = self.stop.changed() => return,
+                changed = self.settings.changed() => {
+                    if changed.is_ok() && let Err(error) = self.subscriptions.follow(&self.node, &self.bus).await {
+                        tracing::error!(error = %chain(&error), "the groups of this node are not listened to");
+                    }
+                    continue;
+                }
                 message = self.messages.recv() => message,
             };
             let Some(message) = message else { return };
@@ -132,12 +173,13 @@ impl Task {
         let no = |outcome, code, why: String| {
             Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
         };
+        let waiting = self.queue.max_capacity() - self.queue.capacity();
+        let full = || no(DoneOutcome::Busy, Code::Busy, format!("{waiting} commands wait already"));
         let place = match self.queue.try_reserve() {
+            // This is the only sender: nobody takes the place meanwhile.
+            Ok(_) if waiting >= self.node.settings().queue => return full(),
             Ok(place) => place,
-            Err(mpsc::error::TrySendError::Full(())) => {
-                let why = format!("{} commands wait already", self.queue.max_capacity());
-                return no(DoneOutcome::Busy, Code::Busy, why);
-            }
+            Err(mpsc::error::TrySendError::Full(())) => return full(),
             Err(mpsc::error::TrySendError::Closed(())) => {
                 return no(DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned());
             }
@@ -158,7 +200,7 @@ impl Task {
             Answer::Nothing => return,
             Answer::Ack(id, digest, status) => {
                 let ack = say::json(&say::ack(&self.node, *id, digest, *status));
-                (ack, Some(self.node.subjects.job(*id, &self.node.settings.node, Stage::Ack)))
+                (ack, Some(self.node.subjects.job(*id, &self.node.settings().node, Stage::Ack)))
             }
             Answer::Again(done) => (say::json(done), None),
             Answer::No(done, keyids) => {

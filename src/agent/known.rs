@@ -33,6 +33,11 @@ impl Known {
         facts
     }
 
+    /// The next question gathers anew.
+    pub(super) fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Whether an expression over facts holds here.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
 //! - `known.rs` answers what a command asks about the facts of the host;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
+//! - `live.rs` has the settings in force, `reload.rs` puts others in force;
 //! - `notify.rs` talks to the service manager.
 //!
 //! One thread for all of that, a second one while something runs. Who may ask is decided in `trust`,
@@ -23,9 +24,11 @@ mod intake;
 mod jitter;
 mod known;
 mod limits;
+mod live;
 mod notify;
 mod obtain;
 mod recover;
+pub mod reload;
 mod reporter;
 mod say;
 mod supervisor;
@@ -56,6 +59,8 @@ use crate::wire::{Done, Subjects};
 use board::{Board, Standing, Topic};
 use disk::Disk;
 use known::Known;
+use live::Live;
+use reload::Reload;
 
 pub use work::{Played, Rehearse, Work};
 
@@ -63,7 +68,9 @@ pub use work::{Played, Rehearse, Work};
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Gives the facts of this host, anew each time.
-pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
+/// Gathers the facts of this host with those of the administrator in these directories, anew each time.
+pub type Gather = Arc<dyn Fn(&[PathBuf]) -> Value + Send + Sync>;
 
 /// What an agent is made of, beside its settings: what only the edge of the program knows.
 #[derive(Clone)]
@@ -71,7 +78,7 @@ pub struct Parts {
     /// The settings.
     pub settings: Settings,
     /// Gathers the facts of the host.
-    pub facts: Facts,
+    pub facts: Gather,
     /// `Environ` in templates.
     pub environ: BTreeMap<String, String>,
     /// Where bare command names are looked for.
@@ -108,7 +115,7 @@ pub enum AgentError {
 
 /// What every part of the agent shares.
 struct Node {
-    settings: Settings,
+    settings: Live,
     subjects: Subjects,
     /// For the clock and ids. Runs have a machine of their own.
     host: Host,
@@ -119,7 +126,6 @@ struct Node {
     known: Known,
     /// Behind [`Node::trust`], as it may be replaced at any time.
     trust: RwLock<Arc<TrustedBundle>>,
-    limits: Limits,
     disk: Disk,
     board: Board,
     boot: Uuid,
@@ -130,7 +136,7 @@ struct Node {
 ///
 /// # Errors
 /// When it can't start. Once it runs, troubles are logged and shown in its state.
-pub fn run(parts: Parts) -> Result<(), AgentError> {
+pub fn run(parts: Parts, reload: Reload) -> Result<(), AgentError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // One for a run, one for looking up names, one to spare.
@@ -138,24 +144,28 @@ pub fn run(parts: Parts) -> Result<(), AgentError> {
         .thread_keep_alive(Duration::from_secs(2))
         .build()
         .map_err(AgentError::System)?;
-    let result = runtime.block_on(serve(parts));
+    let result = runtime.block_on(serve(parts, reload));
     // A run that hangs in the kernel must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
 }
 
 /// An agent in the service manager's hands: told when it is ready, stopped by a signal.
-async fn serve(parts: Parts) -> Result<(), AgentError> {
+async fn serve(parts: Parts, reload: Reload) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::System)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(AgentError::System)?;
     let agent = Agent::start(parts).await?;
     let watchdog = tokio::spawn(notify::watchdog());
     let ready = tokio::spawn(notify::ready(Arc::clone(&agent.node), agent.bus.clone()));
 
-    // Cancel-safe: a signal that came is remembered by its stream.
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    loop {
+        // Cancel-safe: a signal that came is remembered by its stream.
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => reload::reload(&agent.node, &reload).await,
+        }
     }
     tracing::info!("stopping");
     ready.abort();
@@ -194,7 +204,8 @@ impl Agent {
         let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
         let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
         node.post_life("started");
-        tracing::info!(node = %node.settings.node, fleet = node.settings.fleet, trust = node.trust().version(), "started");
+        let settings = node.settings();
+        tracing::info!(node = %settings.node, fleet = settings.fleet, trust = node.trust().version(), "started");
         Ok(Self { node, bus, stopper, reporter, supervisor, intake, beat })
     }
 
@@ -233,9 +244,14 @@ impl Node {
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
+        let subjects = Subjects::new(settings.fleet.clone());
+        let settings = Live::new(settings);
+        let facts: Facts = {
+            let settings = settings.clone();
+            Arc::new(move || facts(&settings.facts_dirs()))
+        };
         Ok(Self {
-            subjects: Subjects::new(settings.fleet.clone()),
-            limits: limits::of(&settings.limits),
+            subjects,
             boot: host.new_id(),
             started: host.now(),
             settings,
@@ -261,15 +277,26 @@ impl Node {
         Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The settings as they are now: for one piece of work, as a reload may exchange them.
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.now()
+    }
+
+    /// The limits of this host as they are now.
+    fn limits(&self) -> Limits {
+        limits::of(&self.settings().limits)
+    }
+
     /// Lends the verifier as it is now.
     fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
         let condition = |expression: &str| self.known.holds(expression);
         let trust = self.trust();
+        let (settings, limits) = (self.settings(), self.limits());
         work(&Verifier {
             trust: &trust,
-            node: &self.settings.node,
-            groups: &self.settings.groups,
-            limits: &self.limits,
+            node: &settings.node,
+            groups: &settings.groups,
+            limits: &limits,
             subjects: &self.subjects,
             now: self.disk.not_before(self.now()),
             seen: &self.disk,
@@ -298,7 +325,7 @@ impl Node {
     }
 
     fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
-        let subject = self.subjects.event(&self.settings.node, kind).as_str().to_owned();
+        let subject = self.subjects.event(&self.settings().node, kind).as_str().to_owned();
         Message { subject, msg_id: id.to_string(), payload, class }
     }
 
@@ -313,11 +340,11 @@ impl Node {
 
     /// What the server knows the result of a command by: the same, however often it is sent.
     fn result_id(&self, id: Uuid) -> String {
-        format!("{id}.{}.done", self.settings.node)
+        format!("{id}.{}.done", self.settings().node)
     }
 
     fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
-        let subject = self.subjects.job(id, &self.settings.node, Stage::Done).as_str().to_owned();
+        let subject = self.subjects.job(id, &self.settings().node, Stage::Done).as_str().to_owned();
         Message { subject, msg_id, payload: say::json(done), class: Class::Result }
     }
 

@@ -24,7 +24,8 @@ fn tell(states: &[NotifyState<'_>]) {
 /// Tells that the agent is ready as soon as it takes commands: the server has its subscriptions. A host must boot
 /// without a server as well: after [`CONNECTING`] the agent is ready to wait for one.
 pub(super) async fn ready(node: Arc<Node>, bus: Bus) {
-    let name = format!("node {} of fleet {}", node.settings.node, node.settings.fleet);
+    let settings = node.settings();
+    let name = format!("node {} of fleet {}", settings.node, settings.fleet);
     let mut listening = std::pin::pin!(listening(&bus));
     if tokio::time::timeout(CONNECTING, &mut listening).await.is_err() {
         tell(&[NotifyState::Ready, NotifyState::Status(&format!("{name}, waiting for a NATS server"))]);
@@ -44,6 +45,20 @@ async fn listening(bus: &Bus) {
         }
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// The configuration is being read again: `systemctl reload` waits for [`reloaded`].
+pub(super) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        // Without its time the service manager would not take it.
+        Err(error) => tracing::warn!(%error, "could not tell the service manager"),
+    }
+}
+
+/// It was read.
+pub(super) fn reloaded() {
+    tell(&[NotifyState::Ready]);
 }
 
 /// The agent is about to end.

@@ -62,7 +62,7 @@ pub(super) async fn manifest(node: &Node, bus: &Bus, id: Uuid, apply: &Apply, un
     let path = directory.join("fetched");
     let mut file = fs::create_new(&path, 0o600)?;
     let pin = Pin { sha256: apply.sha256.clone(), size: apply.size };
-    let limits = limits::fetching(&node.settings, until.saturating_duration_since(Instant::now()));
+    let limits = limits::fetching(&node.settings(), until.saturating_duration_since(Instant::now()));
     fetch::fetch(&apply.url, &pin, &limits, &Objects(bus), &mut file).await.map_err(|error| not_fetched(&error))?;
     // From the same descriptor that was written and hashed: nothing can be put in between.
     file.rewind().map_err(|error| FsError::io("read", &path, error))?;
@@ -110,7 +110,7 @@ fn read(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -
 
 /// Where the files of a command are while it runs.
 fn directory(node: &Node, id: Uuid) -> PathBuf {
-    node.settings.state_dir.join("work").join(id.to_string())
+    node.settings().state_dir.join("work").join(id.to_string())
 }
 
 /// Removes the files of a command.

@@ -10,6 +10,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::config::MAX_QUEUE;
 use crate::config::file::PublishRegistrations;
 use crate::host::Cancel;
 use crate::manifest::Source;
@@ -34,7 +35,8 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// The running supervisor.
 pub(super) struct Handle {
-    /// Takes commands. The bound is the configured one: what does not fit is answered with `busy`.
+    /// Takes commands. The bound is the largest that can be configured; intake holds the one that is configured,
+    /// which may change, and answers `busy` to what is over it.
     pub(super) queue: mpsc::Sender<Job>,
     task: JoinHandle<()>,
 }
@@ -42,7 +44,7 @@ pub(super) struct Handle {
 impl Handle {
     /// Starts it. `left` is what an earlier agent accepted and did not end.
     pub(super) fn spawn(node: Arc<Node>, bus: Bus, left: Left, stop: watch::Receiver<bool>) -> Self {
-        let (queue, jobs) = mpsc::channel(node.settings.queue);
+        let (queue, jobs) = mpsc::channel(MAX_QUEUE);
         let task = tokio::spawn(Task { node, bus, left: left.jobs, jobs, stop }.run(left.ended));
         Self { queue, task }
     }
@@ -145,12 +147,12 @@ impl Task {
 
     /// The bus for a run, which asks on a thread of its own while this one drives the connection.
     fn exchange(&self) -> Arc<dyn Exchange> {
-        let wanted = &self.node.settings.registration;
+        let wanted = self.node.settings().registration.clone();
         let publish = match wanted.publish {
             PublishRegistrations::Nats => How::Announced,
             PublishRegistrations::Jetstream | PublishRegistrations::Off => How::Stored,
         };
-        Arc::new(Registry::over(runtime::Handle::current(), self.bus.clone(), wanted.stream.clone(), publish))
+        Arc::new(Registry::over(runtime::Handle::current(), self.bus.clone(), wanted.stream, publish))
     }
 
     /// Waits for a run; a stop gives it some time, then cancels it.

@@ -151,7 +151,7 @@ pub(super) fn run(
     cancel: Cancel,
     until: Instant,
 ) -> Ended {
-    let bounds = limits::bounds(&node.settings.limits);
+    let bounds = limits::bounds(&node.settings().limits);
     let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).within(bounds);
     host = host.heard_by(|what| tracing::info!("{what}"));
     if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
@@ -161,7 +161,7 @@ pub(super) fn run(
         Ok(plan) => plan,
         Err(wrong) => return not_planned(node, job, source, &wrong),
     };
-    if let Err(why) = limits::check_rendered(&node.limits, &plan.rendered()) {
+    if let Err(why) = limits::check_rendered(&node.limits(), &plan.rendered()) {
         return Ended::refused(Code::LocalLimit, why);
     }
     let settings = engine::Settings {
@@ -171,9 +171,9 @@ pub(super) fn run(
         diff: false,
         bare: false,
         run_id: job.id(),
-        node: Some(node.settings.node.clone()),
-        permit: Some(Arc::new(Permitted(node.limits.clone()))),
-        registrar: node.settings.registration.is_published().then(|| Arc::clone(exchange)),
+        node: Some(node.settings().node.clone()),
+        permit: Some(Arc::new(Permitted(node.limits()))),
+        registrar: node.settings().registration.is_published().then(|| Arc::clone(exchange)),
     };
     let mut heard = Heard { node, last: None, failures: BTreeMap::new() };
     let mut session = MemorySession::default();
@@ -204,7 +204,7 @@ pub(super) fn run(
 
 /// The record of a run in the history of the host; dry runs leave none.
 fn recording(node: &Node, job: &Job, plan: &Plan) -> Recording {
-    let history = History::of(node.settings.state_dir.join("runs"));
+    let history = History::of(node.settings().state_dir.join("runs"));
     let what = match job.manifest() {
         None => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
         Some(manifest) => manifest.url.clone(),
@@ -255,7 +255,7 @@ fn state(
     ApplyState {
         protocol: APPLY_STATE.to_owned(),
         event_id: node.host.new_id(),
-        node: node.settings.node.clone(),
+        node: node.settings().node.clone(),
         run_id: job.id(),
         timestamp: node.now(),
         outcome,
@@ -281,7 +281,7 @@ struct Heard<'a> {
 impl Heard<'_> {
     fn hear(&mut self, event: &TransactionEvent) {
         let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
-        if matters || self.node.settings.events == Publish::All {
+        if matters || self.node.settings().events == Publish::All {
             let payload = say::json(&within_size(event.clone()));
             self.node.post(&self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event));
         }

@@ -1,16 +1,19 @@
 //! `ensign agent`: the daemon of a node, and the check of its configuration.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::agent::reload::{Reload, Reread, SetLog};
 use crate::agent::{self, AgentError, Parts, Work, anchor, connect};
-use crate::config::{Level, Settings, Surroundings};
+use crate::config::{Level, Log, Settings, Surroundings};
 use crate::diag::Diagnostic;
 use crate::facts;
 use crate::host::{Host, account, fs, kernel};
@@ -74,12 +77,12 @@ pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
 
 fn run(config: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
     let settings = settings(&config.config)?;
-    log(settings.log);
+    let reload = Reload { reread: reread(&config.config), log: log(&settings.log) };
     ui.flush();
     let search_path = std::env::var("PATH").ok();
-    let (host, directories) = (Host::system(search_path.as_deref()), settings.facts_dirs.clone());
-    let gather = move || {
-        let gathered = facts::gather(&host, &directories);
+    let host = Host::system(search_path.as_deref());
+    let gather = move |directories: &[PathBuf]| {
+        let gathered = facts::gather(&host, directories);
         for warning in &gathered.warnings {
             tracing::warn!("{warning}");
         }
@@ -87,9 +90,15 @@ fn run(config: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     let environ = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let environ = environ.collect();
-    let parts = Parts { settings, facts: std::sync::Arc::new(gather), environ, search_path, work: Work::Engine };
-    agent::run(parts).map_err(|error| failure(&error))?;
+    let parts = Parts { settings, facts: Arc::new(gather), environ, search_path, work: Work::Engine };
+    agent::run(parts, reload).map_err(|error| failure(&error))?;
     Ok(Exit::Done)
+}
+
+/// Reads the same file again, whatever the working directory is by then.
+fn reread(path: &Path) -> Reread {
+    let path = std::env::current_dir().map_or_else(|_| path.to_owned(), |here| here.join(path));
+    Arc::new(move || settings(&path).map_err(|failure| failure.diagnostics))
 }
 
 fn failure(error: &AgentError) -> Failure {
@@ -139,22 +148,34 @@ fn state_dir() -> PathBuf {
     own().map_or_else(|| PathBuf::from("/var/lib/ensign"), |state| state.join("ensign"))
 }
 
-/// To standard error: our own lines as asked for, those of libraries from warnings on.
-fn log(level: Level) {
-    let level = match level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
-    };
-    let targets = Targets::new().with_target("ensign", level).with_default(level.min(LevelFilter::WARN));
+/// To standard error; gives what changes how much while the program runs.
+fn log(wanted: &Log) -> SetLog {
+    let (filter, handle) = reload::Layer::new(targets(wanted));
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
     // The journal has the time of every line itself.
     let lines = if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().boxed() } else { lines.boxed() };
     // It fails when there is one already: then that one is as good.
-    let _there_is_one = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
+    let _there_is_one = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    // It fails when the filter is gone, which lives as long as the program.
+    Arc::new(move |wanted| drop(handle.reload(targets(wanted))))
+}
+
+/// Our own lines as asked for, those of libraries from warnings on; modules apart as asked for.
+fn targets(log: &Log) -> Targets {
+    let own = level(log.level);
+    let targets = Targets::new().with_target("ensign", own).with_default(own.min(LevelFilter::WARN));
+    log.modules.iter().fold(targets, |targets, (module, wanted)| targets.with_target(module.clone(), level(*wanted)))
+}
+
+fn level(level: Level) -> LevelFilter {
+    match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    }
 }
 
 fn check(check: &Check, ui: &mut Ui) -> Result<Exit, Failure> {

@@ -1,12 +1,15 @@
 //! `agent.toml` as it is written. The comments of the fields are what `agent.toml.example` and the
 //! schema explain; `config.rs` checks and resolves.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::model::{Bounds, Secret, Span};
+
+use super::log::Log;
 
 /// The configuration of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -43,9 +46,9 @@ pub struct AgentFile {
     #[serde(default = "max_bundle", deserialize_with = "size")]
     #[schemars(with = "String")]
     pub max_bundle: u64,
-    /// How much is logged.
+    /// How much is logged: a level, and levels of modules apart, as `info,ensign::agent=debug`.
     #[serde(default)]
-    pub log: Level,
+    pub log: Log,
     /// Service registrations.
     #[serde(default)]
     pub registration: Registration,
@@ -117,8 +120,7 @@ pub enum PublishRegistrations {
 }
 
 /// How much is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Level {
     /// Errors.
     Error,
@@ -131,6 +133,23 @@ pub enum Level {
     Debug,
     /// And everything.
     Trace,
+}
+
+impl Level {
+    /// Every level, from the fewest lines to the most.
+    pub const ALL: [Self; 5] = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        })
+    }
 }
 
 /// The connection. One way to log in at most.

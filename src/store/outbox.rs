@@ -180,6 +180,15 @@ impl Outbox {
         Ok(())
     }
 
+    /// Holds at most this much from now on. What is too much is dropped as by [`Self::push`].
+    ///
+    /// # Errors
+    /// When that can't be written down.
+    pub fn resize(&mut self, max_bytes: u64) -> Result<(), StoreError> {
+        self.max_bytes = max_bytes;
+        self.make_room(0)
+    }
+
     /// Returns when everything that was pushed is on disk.
     ///
     /// # Errors

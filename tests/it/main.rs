@@ -23,6 +23,7 @@ mod generated;
 mod health;
 mod local;
 mod nodes;
+mod operations;
 mod package;
 mod registration;
 mod scenarios;

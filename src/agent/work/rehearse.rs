@@ -46,7 +46,7 @@ pub(in crate::agent) async fn rehearse(
     source: Option<Source>,
     until: Instant,
 ) -> Ended {
-    let Played { takes, events } = play.play(&node.settings.node, &job.command);
+    let Played { takes, events } = play.play(&node.settings().node, &job.command);
     let end = Instant::now() + takes;
     tokio::time::sleep_until(end.min(until).into()).await;
     if end > until {

@@ -230,6 +230,28 @@ impl Fleet {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// Changes the configuration, which a running agent does not notice by itself.
+    pub fn edit_config(&self, from: &str, to: &str) {
+        let text = std::fs::read_to_string(self.path("agent.toml")).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(self.path("agent.toml"), text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// Waits for a state of the node that is as wanted, and gives it.
+    pub async fn state(&self, what: &str, wanted: impl Fn(&NodeState) -> bool) -> NodeState {
+        let stream = self.subjects.stream("STATE");
+        let start = Instant::now();
+        loop {
+            let last = self.bus.last_per_subject(&stream, self.subjects.states().as_str()).await.unwrap();
+            let state = last.first().map(|message| serde_json::from_slice::<NodeState>(&message.payload).unwrap());
+            match state {
+                Some(state) if wanted(&state) => return state,
+                state => assert!(start.elapsed() < PATIENCE, "waited for {what}: {state:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     pub async fn until(&self, what: &str, condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
@@ -273,6 +295,12 @@ impl Agent {
     pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
+    }
+
+    /// As `systemctl reload` does.
+    pub fn hangup(&self) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
     }
 
     /// As the service manager does; gives the exit code.

@@ -1,0 +1,103 @@
+//! How much is logged, as it is written: `info`, or with parts of the program apart, `info,ensign::agent=debug`.
+//!
+//! The form is that of `RUST_LOG`, which operators of Rust programs know; the command line turns it into a filter.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+
+use super::file::Level;
+
+/// How much is logged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Log {
+    /// For the program itself; libraries it is built with are heard from warnings on.
+    pub level: Level,
+    /// For modules apart (`ensign::agent`, `async_nats`): the longest name that fits a line wins.
+    pub modules: Vec<(String, Level)>,
+}
+
+/// What is wrong with such a text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// A word that is no level.
+    #[error("\"{0}\" is no level: expected error, warn, info, debug or trace, alone or as module=level")]
+    Level(String),
+    /// Something that is no name of a module.
+    #[error("\"{0}\" is no name of a module, as ensign::agent")]
+    Module(String),
+    /// Two levels for everything.
+    #[error("more than one level stands without a module")]
+    Twice,
+}
+
+impl FromStr for Log {
+    type Err = LogError;
+
+    fn from_str(text: &str) -> Result<Self, LogError> {
+        let mut log = Self::default();
+        let mut seen = false;
+        for part in text.split(',').map(str::trim) {
+            match part.split_once('=') {
+                None if seen => return Err(LogError::Twice),
+                None => (log.level, seen) = (level(part)?, true),
+                Some((module, word)) => {
+                    let module = module.trim();
+                    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+                    if module.is_empty() || !module.chars().all(fits) {
+                        return Err(LogError::Module(module.to_owned()));
+                    }
+                    log.modules.push((module.to_owned(), level(word.trim())?));
+                }
+            }
+        }
+        Ok(log)
+    }
+}
+
+fn level(word: &str) -> Result<Level, LogError> {
+    Level::ALL.into_iter().find(|level| level.to_string() == word).ok_or_else(|| LogError::Level(word.to_owned()))
+}
+
+impl fmt::Display for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.level)?;
+        self.modules.iter().try_for_each(|(module, level)| write!(f, ",{module}={level}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Log {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_stand_alone_or_with_modules() {
+        for (text, shown) in [
+            ("info", "info"),
+            ("debug", "debug"),
+            ("warn, ensign::agent=debug", "warn,ensign::agent=debug"),
+            ("async_nats=trace", "info,async_nats=trace"),
+        ] {
+            assert_eq!(text.parse::<Log>().unwrap().to_string(), shown);
+        }
+        for (text, wrong) in [
+            ("loud", LogError::Level("loud".into())),
+            ("info,", LogError::Level(String::new())),
+            ("ensign::agent=loud", LogError::Level("loud".into())),
+            ("info,debug", LogError::Twice),
+            ("=debug", LogError::Module(String::new())),
+            ("a b=debug", LogError::Module("a b".into())),
+        ] {
+            assert_eq!(text.parse::<Log>(), Err(wrong), "{text}");
+        }
+    }
+}

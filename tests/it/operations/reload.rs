@@ -1,0 +1,122 @@
+//! SIGHUP: the configuration is read again, as a whole or not at all.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use ensign::wire::command::{Audience, Command};
+use ensign::wire::{AckStatus, Done, DoneOutcome};
+
+use crate::support::solo::{Fleet, PATIENCE, on_every_server};
+
+#[test]
+fn groups_and_limits_change_and_commands_go_on() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let agent = fleet.agent().await;
+        let to_group = |group: &str| {
+            let mut command = fleet.file("motd", group);
+            command.to = Audience { nodes: None, groups: Some(vec![group.to_owned()]), ..command.to };
+            command
+        };
+        let accepted = async |command: &Command| {
+            let first = &fleet.ask(command, fleet.sign(command), 1).await[0];
+            first["status"].as_str() == Some("accepted")
+        };
+        assert!(accepted(&to_group("web")).await);
+        fleet.edit_config("groups = [\"web\"]", "groups = [\"db\"]");
+        fleet.edit_config("[limits]", "[limits]\npaths = [\"/nonesuch\"]");
+        fleet.edit_config("heartbeat = \"1s\"", "heartbeat = \"2s\"\nevents = \"all\"");
+        agent.hangup();
+        let state = fleet.state("the new group", |state| state.groups == ["db"]).await;
+        assert_eq!((state.interval, state.troubles.as_slice()), (2, &[][..]));
+        // Nobody listens for the old group any more, and the new limits hold.
+        let command = to_group("db");
+        let done: Done = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
+        assert_eq!(done.code.as_deref(), Some("local_limit"));
+        let (old, mut inbox) = (to_group("web"), fleet.bus.request_inbox().await.unwrap());
+        fleet.publish(&old, fleet.sign(&old), &format!("{}.1", inbox.0)).await;
+        let answer = tokio::time::timeout(PATIENCE, inbox.1.next()).await.expect("an answer").unwrap();
+        assert!(answer.no_responders || answer.payload.is_empty(), "{answer:?}");
+        fleet.edit_config("paths = [\"/nonesuch\"]", "");
+        // What comes while the configuration is read again is not lost.
+        let commands: Vec<Command> = (0..20).map(|number| fleet.file(&format!("f{number}"), "x")).collect();
+        for (number, command) in commands.iter().enumerate() {
+            if number % 4 == 0 {
+                let (from, to) = if number % 8 == 0 { ("[\"db\"]", "[\"db\", \"x\"]") } else { ("[\"db\", \"x\"]", "[\"db\"]") };
+                fleet.edit_config(from, to);
+                agent.hangup();
+                if number == 0 {
+                    fleet.state("both groups", |state| state.groups.len() == 2).await;
+                }
+            }
+            // The queue of this agent is short: one after the other.
+            let answers = fleet.ask(command, fleet.sign(command), 2).await;
+            assert_eq!(answers[0]["status"], serde_json::to_value(AckStatus::Accepted).unwrap(), "{answers:?}");
+            assert_eq!(answers[1]["outcome"], serde_json::to_value(DoneOutcome::Changed).unwrap(), "{answers:?}");
+        }
+        assert_eq!(agent.stop(), Some(0));
+    });
+}
+
+#[test]
+fn a_wrong_file_changes_nothing_and_is_a_trouble_until_a_good_one_comes() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let agent = fleet.agent().await;
+        fleet.edit_config("queue = 2", "queu = 1\nlog = \"debug\"");
+        agent.hangup();
+        let state = fleet.state("a trouble", |state| !state.troubles.is_empty()).await;
+        let config = fleet.path("agent.toml").display().to_string();
+        let wanted =
+            format!("the configuration is wrong and was not taken: {config}:6:1: unknown key `queu` (did you mean `queue`?)");
+        assert_eq!(state.troubles, [wanted]);
+        assert!(fleet.log().contains("queu = 1") && !fleet.log().contains("DEBUG"), "{}", fleet.log());
+        // What only a restart changes is named, the rest holds; the agent stays who it is.
+        fleet.edit_config("queu = 1", "queue = 1");
+        fleet.edit_config("node = \"web1\"", "node = \"web2\"");
+        fleet.edit_config("log = \"debug\"", "log = \"info,ensign::agent=debug\"");
+        agent.hangup();
+        fleet.state("no trouble", |state| state.troubles.is_empty()).await;
+        fleet.until("what waits for a restart", || fleet.log().contains("what changed in node needs a restart")).await;
+        let slow = fleet.slow("slow", 2);
+        fleet.send(&slow).await;
+        fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
+        let [first, second] = ["a", "b"].map(|name| fleet.slow(name, 0));
+        let answer = async |command: &Command| fleet.ask(command, fleet.sign(command), 1).await[0].clone();
+        assert_eq!(answer(&first).await["status"], "accepted");
+        assert_eq!(answer(&second).await["outcome"], "busy");
+        // A file that is gone is as wrong as any other.
+        std::fs::remove_file(fleet.path("agent.toml")).unwrap();
+        agent.hangup();
+        fleet.state("a trouble", |state| state.troubles.iter().any(|trouble| trouble.contains("agent.toml"))).await;
+        assert_eq!(agent.stop(), Some(0));
+    });
+}
+
+#[test]
+fn the_service_manager_is_told_of_a_reload() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let path = fleet.path("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let agent = fleet.agent_as(fleet.process().env("NOTIFY_SOCKET", &path)).await;
+        let heard = || {
+            let mut bytes = [0; 512];
+            let length = manager.recv(&mut bytes).unwrap();
+            String::from_utf8(bytes[..length].to_vec()).unwrap()
+        };
+        while !heard().contains("READY=1") {}
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        agent.hangup();
+        let reloading = loop {
+            let text = heard();
+            if !text.contains("READY=1") {
+                break text;
+            }
+        };
+        assert!(reloading.contains("RELOADING=1") && reloading.contains("MONOTONIC_USEC="), "{reloading}");
+        assert!(heard().contains("READY=1"));
+        assert_eq!(agent.stop(), Some(0));
+    });
+}
