@@ -39,6 +39,8 @@ pub struct Settings {
     pub hostname: String,
     /// The groups of the node, sorted, each once.
     pub groups: Vec<String>,
+    /// The channels that are followed, in the order in which they are applied; `None` is all, by name.
+    pub channels: Option<Vec<String>>,
     /// Where everything is kept that must survive.
     pub state_dir: PathBuf,
     /// Directories of facts.
@@ -187,6 +189,7 @@ impl Check<'_> {
         }
         let node = self.node(file.node.as_deref());
         let groups = self.groups(file.groups);
+        self.channels(file.channels.as_deref());
         let heartbeat = self.between(&["heartbeat"], file.heartbeat.0, Span::seconds(1), Span::seconds(3600)).get();
         let queue = usize::try_from(self.between(&["queue"], file.queue, 1, MAX_QUEUE as u64)).unwrap_or(1);
         let outbox_max = self.between(&["outbox_max"], file.outbox_max, 1 << 20, 1 << 40);
@@ -200,6 +203,7 @@ impl Check<'_> {
                 node,
                 hostname: self.around.hostname.clone(),
                 groups,
+                channels: file.channels,
                 state_dir: file.state_dir.map_or_else(|| self.around.state_dir.clone(), |dir| self.path(&dir)),
                 facts_dirs: file.facts_dirs.iter().map(|dir| self.path(dir)).collect(),
                 heartbeat,
@@ -263,6 +267,17 @@ impl Check<'_> {
         groups.sort();
         groups.dedup();
         groups
+    }
+
+    fn channels(&mut self, channels: Option<&[String]>) {
+        for (place, channel) in channels.into_iter().flatten().enumerate() {
+            if !is_token(channel) {
+                self.wrong(&["channels"], format!("\"{channel}\" is not the name of a channel: {TOKEN}"));
+            }
+            if channels.is_some_and(|all| all.iter().take(place).any(|before| before == channel)) {
+                self.wrong(&["channels"], format!("the channel \"{channel}\" is there twice"));
+            }
+        }
     }
 
     fn nats(&mut self, nats: file::Nats) -> Nats {

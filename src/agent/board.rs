@@ -23,6 +23,8 @@ pub(super) enum Topic {
     Clock,
     /// Another agent uses the id of this node.
     Identity,
+    /// What is assigned is not in force as it should be.
+    Channels,
     /// The configuration was read again, and is wrong.
     Config,
 }

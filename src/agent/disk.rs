@@ -14,7 +14,7 @@ use crate::config::Settings;
 use crate::store::{Acceptance, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
 use crate::trust::{Seen, Verified};
 use crate::wire::Done;
-use crate::wire::command::{Action, Command};
+use crate::wire::command::Command;
 use crate::wire::report::ChannelState;
 
 /// The ledger and the outbox of this node.
@@ -62,7 +62,7 @@ impl Disk {
             expires: command.expires,
             subject: Some(subject),
             envelope: verified.envelope(),
-            channel: moved(command),
+            channel: command.channel_state(),
         })
     }
 
@@ -74,6 +74,11 @@ impl Disk {
     /// How a command ended.
     pub(super) fn result(&self, id: Uuid) -> Option<Done> {
         held(&self.ledger).result(id).cloned()
+    }
+
+    /// The end of a command that is told nobody.
+    pub(super) fn close(&self, id: Uuid, done: &Done) -> Result<(), StoreError> {
+        held(&self.ledger).done(id, done)
     }
 
     pub(super) fn unfinished(&self) -> Vec<Unfinished> {
@@ -142,13 +147,6 @@ impl Disk {
         let outbox = held(&self.outbox);
         (outbox.len() as u64, outbox.dropped())
     }
-}
-
-/// The channel that a command moves, and to where.
-pub(super) fn moved(command: &Command) -> Option<(&str, ChannelState)> {
-    let (Some(channel), Action::Apply(apply)) = (&command.channel, &command.action) else { return None };
-    let state = ChannelState { epoch: channel.epoch, serial: channel.serial, digest: apply.sha256.clone() };
-    Some((channel.name.as_str(), state))
 }
 
 impl Seen for Disk {

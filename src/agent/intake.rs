@@ -2,7 +2,7 @@
 //!
 //! Order: verify → room in the queue → on disk → queue → acknowledge. What is not on disk is not run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::diag::chain;
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified};
 use crate::wire::command::Command;
-use crate::wire::subject::Stage;
+use crate::wire::subject::{Route, Stage};
 use crate::wire::{AckStatus, Done, DoneOutcome};
 
 use super::board::Topic;
@@ -26,8 +26,13 @@ use super::{Node, say};
 /// than a millisecond: what waits here is a burst. Behind it, each subscription has a backlog of its own.
 const HALL: usize = 64;
 
+/// Refusals of so many channels are remembered: more than a fleet has.
+const REMEMBERED: usize = 256;
+
 /// The running intake.
 pub(super) struct Handle {
+    /// Takes what another part of the agent has found for it.
+    pub(super) hall: mpsc::Sender<Message>,
     task: JoinHandle<()>,
 }
 
@@ -43,12 +48,12 @@ impl Handle {
         stop: watch::Receiver<bool>,
     ) -> Result<Self, TransportError> {
         let (hall, messages) = mpsc::channel(HALL);
-        let mut subscriptions = Subscriptions { hall, open: BTreeMap::new() };
+        let mut subscriptions = Subscriptions { hall: hall.clone(), open: BTreeMap::new() };
         let settings = node.settings.watch();
         subscriptions.follow(&node, &bus).await?;
         let refusals = Allowance::new(50, Duration::from_millis(100));
-        let task = Task { node, bus, queue, messages, settings, subscriptions, stop, refusals };
-        Ok(Self { task: tokio::spawn(task.run()) })
+        let task = Task { node, bus, queue, messages, settings, subscriptions, stop, refusals, refused: HashMap::new() };
+        Ok(Self { hall, task: tokio::spawn(task.run()) })
     }
 
     /// Waits until nothing is taken any more.
@@ -71,7 +76,7 @@ impl Subscriptions {
     async fn follow(&mut self, node: &Node, bus: &Bus) -> Result<(), TransportError> {
         let settings = node.settings();
         let wanted: BTreeSet<String> =
-            node.subjects.commands_for(&settings.node, &settings.groups).iter().map(ToString::to_string).collect();
+            node.subjects.heard_by(&settings.node, &settings.groups).iter().map(ToString::to_string).collect();
         for subject in wanted.iter().filter(|subject| !self.open.contains_key(*subject)).collect::<Vec<_>>() {
             let inbox = bus.subscribe(subject).await?;
             self.open.insert(subject.clone(), tokio::spawn(forward(inbox, self.hall.clone())));
@@ -112,6 +117,8 @@ struct Task {
     subscriptions: Subscriptions,
     stop: watch::Receiver<bool>,
     refusals: Allowance,
+    /// What was refused last of each channel.
+    refused: HashMap<String, (Code, String)>,
 }
 
 /// What is answered.
@@ -149,23 +156,56 @@ impl Task {
     }
 
     /// Everything that must not be torn apart; nothing in here waits for the network.
-    fn decide(&self, message: &Message, reply: Option<&str>) -> Answer {
+    fn decide(&mut self, message: &Message, reply: Option<&str>) -> Answer {
         match self.node.verify(|verifier| verifier.open(&message.payload, Some(&message.subject))) {
+            Ok(Opened::New(verified)) if verified.get().action.is_standing() => self.stand(&verified, &message.subject, true),
             Ok(Opened::New(verified)) => self.accept(&verified, &message.subject, reply),
             Ok(Opened::NotSelected(verified)) => {
                 Answer::Ack(verified.get().id, verified.digest().to_owned(), AckStatus::NotSelected)
             }
-            // Nobody asked this node anything.
-            Ok(Opened::Elsewhere(_)) => Answer::Nothing,
+            Ok(Opened::Elsewhere(verified)) => self.stand(&verified, &message.subject, false),
+            // The streams say the same again and again: who asks for a result asks otherwise.
+            Ok(Opened::Seen { .. }) if self.is_desired(message) => Answer::Nothing,
             Ok(Opened::Seen { id, digest }) => match self.node.disk.result(id) {
                 Some(done) => Answer::Again(Box::new(done)),
                 None => Answer::Ack(id, digest, AckStatus::Accepted),
             },
+            Err(refusal) if self.is_desired(message) && !self.is_news(message, &refusal) => Answer::Nothing,
             Err(Refusal { code, message, digest, id, keyids }) => {
                 let outcome = if code == Code::Expired { DoneOutcome::Expired } else { DoneOutcome::Refused };
                 Answer::No(Box::new(say::not_done(&self.node, id, &digest, outcome, (code, message))), keyids)
             }
         }
+    }
+
+    fn is_desired(&self, message: &Message) -> bool {
+        matches!(self.node.subjects.route(&message.subject), Some((_, Route::Desired(_))))
+    }
+
+    /// Whether this refusal was not said before: what is wrong in the stream is found there at every look.
+    fn is_news(&mut self, message: &Message, refusal: &Refusal) -> bool {
+        let Some((_, Route::Desired(channel))) = self.node.subjects.route(&message.subject) else { return true };
+        if self.refused.len() >= REMEMBERED {
+            self.refused.clear();
+        }
+        let said = (refusal.code, refusal.digest.clone());
+        self.refused.insert(channel, said.clone()) != Some(said)
+    }
+
+    /// Takes what stands from here on: on disk first, then known, then acknowledged. `here`: this node was asked.
+    fn stand(&self, verified: &Verified<Command>, subject: &str, here: bool) -> Answer {
+        let (id, digest) = (verified.get().id, verified.digest().to_owned());
+        let taken = self.node.standing.take(verified).and_then(|()| self.node.disk.accept(verified, subject));
+        let taken = taken.and_then(|()| if here { Ok(()) } else { self.node.close(verified.get(), &digest) });
+        if let Err(error) = taken {
+            let why = chain(&error);
+            self.node.board.trouble(Topic::Disk, why.clone());
+            let done = say::not_done(&self.node, Some(id), &digest, DoneOutcome::Refused, (Code::Storage, why));
+            return Answer::No(Box::new(done), verified.signers().to_vec());
+        }
+        tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "stands");
+        self.node.accepted(verified.get());
+        if here { Answer::Ack(id, digest, AckStatus::Accepted) } else { Answer::Nothing }
     }
 
     fn accept(&self, verified: &Verified<Command>, subject: &str, reply: Option<&str>) -> Answer {
@@ -190,7 +230,7 @@ impl Task {
             return no(DoneOutcome::Refused, Code::Storage, why);
         }
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
-        place.send(Job { command: verified.get().clone(), digest: digest.clone(), reply: reply.map(str::to_owned) });
+        place.send(Job::once(verified.get().clone(), digest.clone(), reply.map(str::to_owned)));
         self.node.accepted(verified.get());
         Answer::Ack(id, digest, AckStatus::Accepted)
     }

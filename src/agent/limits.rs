@@ -17,9 +17,9 @@ use crate::trust::{Limits, PATH_TYPES, VALIDATE, further_paths, own_commands, pa
 const EXEC: &str = "exec";
 
 /// The limits as the verifier has them.
-pub(super) fn of(limits: &config::Limits) -> Limits {
-    let config::Limits { types, paths, exec, apply, fetch_hosts, .. } = limits.clone();
-    Limits { types, paths, exec, fetch_hosts, apply }
+pub(super) fn of(settings: &config::Settings) -> Limits {
+    let config::Limits { types, paths, exec, apply, fetch_hosts, .. } = settings.limits.clone();
+    Limits { types, paths, exec, fetch_hosts, apply, channels: settings.channels.clone() }
 }
 
 /// The limits as fetching has them.

@@ -3,6 +3,7 @@
 //! - `intake.rs` verifies and writes down, and never runs anything;
 //! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
 //! - `ask.rs` answers what needs no run;
+//! - `enforcer.rs` keeps the node to what stands on it, `standing.rs` is that, `catch_up.rs` asks whether there is more;
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
@@ -18,8 +19,10 @@ pub mod anchor;
 mod ask;
 mod beat;
 mod board;
+mod catch_up;
 pub mod connect;
 mod disk;
+mod enforcer;
 mod intake;
 mod jitter;
 mod known;
@@ -31,6 +34,7 @@ mod recover;
 pub mod reload;
 mod reporter;
 mod say;
+mod standing;
 mod supervisor;
 mod work;
 
@@ -54,7 +58,7 @@ use crate::transport::{Bus, Link, TransportError};
 use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
 use crate::wire::command::Command;
 use crate::wire::subject::{EventKind, Stage};
-use crate::wire::{Done, Subjects};
+use crate::wire::{Done, DoneOutcome, Subjects};
 
 use board::{Board, Standing, Topic};
 use disk::Disk;
@@ -66,6 +70,9 @@ pub use work::{Played, Rehearse, Work};
 
 /// How long stopping may take after the run has ended: the last results, the last state, the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The longest pause before a result is tried to be written once more: it only costs this host something.
+const SOON: Duration = Duration::from_secs(5);
 
 /// Gives the facts of this host, anew each time.
 type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
@@ -127,6 +134,7 @@ struct Node {
     /// Behind [`Node::trust`], as it may be replaced at any time.
     trust: RwLock<Arc<TrustedBundle>>,
     disk: Disk,
+    standing: standing::Standing,
     board: Board,
     boot: Uuid,
     started: Timestamp,
@@ -184,6 +192,8 @@ pub struct Agent {
     reporter: reporter::Handle,
     supervisor: supervisor::Handle,
     intake: intake::Handle,
+    enforcer: JoinHandle<()>,
+    catch_up: JoinHandle<()>,
     beat: JoinHandle<()>,
 }
 
@@ -202,11 +212,13 @@ impl Agent {
         let reporter = reporter::Handle::spawn(Arc::clone(&node), bus.clone());
         let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
         let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
+        let enforcer = enforcer::spawn(Arc::clone(&node), bus.clone(), supervisor.runs.clone(), stop.clone());
+        let catch_up = tokio::spawn(catch_up::run(Arc::clone(&node), bus.clone(), intake.hall.clone(), stop.clone()));
         let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
         node.post_life("started");
         let settings = node.settings();
         tracing::info!(node = %settings.node, fleet = settings.fleet, trust = node.trust().version(), "started");
-        Ok(Self { node, bus, stopper, reporter, supervisor, intake, beat })
+        Ok(Self { node, bus, stopper, reporter, supervisor, intake, enforcer, catch_up, beat })
     }
 
     /// The state of its connection as it changes.
@@ -222,8 +234,12 @@ impl Agent {
     /// Lets what runs end, says the last state, and closes the connection. What is left stays on disk.
     pub async fn stop(self) {
         self.stopper.send_replace(true);
+        self.catch_up.abort();
         self.intake.ended().await;
         self.supervisor.ended().await;
+        if let Err(error) = self.enforcer.await {
+            tracing::error!(%error, "the enforcer broke");
+        }
         self.node.post_life("stopped");
         self.reporter.ended(FAREWELL).await;
         self.beat.abort();
@@ -245,6 +261,17 @@ impl Node {
         fs::remove_all(&settings.state_dir.join("work"))?;
         let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
         let subjects = Subjects::new(settings.fleet.clone());
+        let verifier = Verifier {
+            trust: &trust,
+            node: &settings.node,
+            groups: &settings.groups,
+            limits: &limits::of(&settings),
+            subjects: &subjects,
+            now: disk.not_before(host.now()),
+            seen: &disk,
+            condition: &|_| Err("facts are asked when it runs".to_owned()),
+        };
+        let standing = standing::Standing::open(&settings, |envelope| verifier.recall(envelope)).map_err(store)?;
         let settings = Live::new(settings);
         let facts: Facts = {
             let settings = settings.clone();
@@ -263,6 +290,7 @@ impl Node {
             work,
             trust: RwLock::new(Arc::new(trust)),
             disk,
+            standing,
             board,
         })
     }
@@ -284,7 +312,7 @@ impl Node {
 
     /// The limits of this host as they are now.
     fn limits(&self) -> Limits {
-        limits::of(&self.settings().limits)
+        limits::of(&self.settings())
     }
 
     /// Lends the verifier as it is now.
@@ -306,7 +334,7 @@ impl Node {
 
     /// Notes on the board what a command changes by being accepted.
     fn accepted(&self, command: &Command) {
-        if let Some((channel, state)) = disk::moved(command) {
+        if let Some((channel, state)) = command.channel_state() {
             self.board.change(|standing| {
                 standing.channels.insert(channel.to_owned(), state);
             });
@@ -336,6 +364,27 @@ impl Node {
         let again = matches!(finished, Err(StoreError::Fs(_)));
         self.noted(finished);
         !again
+    }
+
+    /// Returns when the end of a command is written down (true), or the agent stops. While the disk takes no result nothing
+    /// else is run either: its result would fare no better.
+    async fn write_down(&self, done: &Done, mut posted: bool, stop: &mut watch::Receiver<bool>) -> bool {
+        let mut attempt = 0;
+        while !self.finish(done, &mut posted) {
+            attempt += 1;
+            // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing. The value is looked
+            // at, as the change itself may have been taken before.
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return false,
+                () = tokio::time::sleep(jitter::backoff(attempt).min(SOON)) => {}
+            }
+        }
+        true
+    }
+
+    /// The end of a command that nobody asked this node about: in the ledger, so that it is known when it comes again.
+    fn close(&self, command: &Command, digest: &str) -> Result<(), StoreError> {
+        self.disk.close(command.id, &say::done(self, Some(command.id), digest, DoneOutcome::NotSelected))
     }
 
     /// What the server knows the result of a command by: the same, however often it is sent.

@@ -1,6 +1,7 @@
-//! Obtaining what an `apply` names: fetched, checked against its digest, unpacked, in a directory of its own.
+//! Obtaining what an `apply` names: fetched, checked against its digest, unpacked, in a directory of its own. What an
+//! `assign` names is kept, and fetched only once.
 
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -59,17 +60,57 @@ pub(super) async fn manifest(node: &Node, bus: &Bus, id: Uuid, apply: &Apply, un
     let directory = directory(node, id);
     fs::remove_all(&directory)?;
     fs::create_directory(&directory, 0o700)?;
-    let path = directory.join("fetched");
-    let mut file = fs::create_new(&path, 0o600)?;
-    let pin = Pin { sha256: apply.sha256.clone(), size: apply.size };
-    let limits = limits::fetching(&node.settings(), until.saturating_duration_since(Instant::now()));
-    fetch::fetch(&apply.url, &pin, &limits, &Objects(bus), &mut file).await.map_err(|error| not_fetched(&error))?;
+    let mut file = fs::create_new(&directory.join(FETCHED), 0o600)?;
+    fetch_into(node, bus, apply, &mut file, until).await?;
     // From the same descriptor that was written and hashed: nothing can be put in between.
-    file.rewind().map_err(|error| FsError::io("read", &path, error))?;
-    let name = http::shown(&apply.url);
+    file.rewind().map_err(|error| FsError::io("read", &directory, error))?;
+    unpacked(file, apply, directory).await
+}
+
+/// The name of what was fetched, in a directory of its own.
+const FETCHED: &str = "fetched";
+
+async fn fetch_into(
+    node: &Node,
+    bus: &Bus,
+    apply: &Apply,
+    file: &mut (impl Write + Send),
+    until: Instant,
+) -> Result<(), Missing> {
+    let limits = limits::fetching(&node.settings(), until.saturating_duration_since(Instant::now()));
+    fetch::fetch(&apply.url, &pin(apply), &limits, &Objects(bus), file).await.map_err(|error| not_fetched(&error))
+}
+
+fn pin(apply: &Apply) -> Pin {
+    Pin { sha256: apply.sha256.clone(), size: apply.size }
+}
+
+async fn unpacked(file: impl Read + Seek + Send + 'static, apply: &Apply, directory: PathBuf) -> Result<Source, Missing> {
+    let (name, pin) = (http::shown(&apply.url), pin(apply));
     tokio::task::spawn_blocking(move || read(file, &pin, &directory, name))
         .await
         .unwrap_or_else(|_| Err(Missing::failed("the bundle could not be read: the program has an error".to_owned())))
+}
+
+/// Gives the manifest of an assignment: from what is kept on this host, or else fetched by `until` and kept.
+///
+/// # Errors
+/// When it can't be had, is not what was signed, or may not be fetched by this host.
+pub(super) async fn standing(node: &Node, bus: &Bus, apply: &Apply, until: Instant) -> Result<Source, Missing> {
+    let objects = node.standing.objects();
+    let directory = node.settings().state_dir.join("work").join(&apply.sha256);
+    // Unpacked anew from bytes whose digest is right: what others, or a power cut, made of an earlier copy is gone.
+    fs::remove_all(&directory)?;
+    fs::create_directory(&directory, 0o700)?;
+    if let Some(kept) = objects.get(&apply.sha256).map_err(|error| Missing::failed(chain(&error)))? {
+        return unpacked(kept, apply, directory).await;
+    }
+    let path = directory.join(FETCHED);
+    let mut file = fs::create_new(&path, 0o600)?;
+    fetch_into(node, bus, apply, &mut file, until).await?;
+    objects.adopt(&path, &apply.sha256).map_err(|error| Missing::failed(chain(&error)))?;
+    file.rewind().map_err(|error| FsError::io("read", &path, error))?;
+    unpacked(file, apply, directory).await
 }
 
 fn not_fetched(error: &FetchError) -> Missing {

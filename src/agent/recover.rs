@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::store::Unfinished;
+use crate::trust::Code;
 use crate::wire::{Done, DoneOutcome};
 
 use super::work::Job;
@@ -34,6 +35,8 @@ pub(super) fn recover(node: &Node) -> Left {
     for left in node.disk.unfinished() {
         if left.started {
             found.ended.push(interrupted(node, &left));
+        } else if let Some(done) = standing(node, &left) {
+            found.ended.extend(done);
         } else {
             reopen(node, &left, &mut found);
         }
@@ -52,12 +55,26 @@ fn interrupted(node: &Node, left: &Unfinished) -> Ended {
     Ended { done, posted: false }
 }
 
+/// What stands is taken up by the enforcer. Something later may have come before it was ever run: then that is its end.
+fn standing(node: &Node, left: &Unfinished) -> Option<Option<Ended>> {
+    let verified = node.verify(|verifier| verifier.recall(&left.envelope)).ok()?;
+    if !verified.get().action.is_standing() {
+        return None;
+    }
+    if node.standing.owe(verified.get()) {
+        return Some(None);
+    }
+    let why = (Code::StaleSerial, "something later came in its channel before it was run".to_owned());
+    let done = say::not_done(node, Some(left.id), &left.digest, DoneOutcome::Refused, why);
+    Some(Some(Ended { done, posted: false }))
+}
+
 fn reopen(node: &Node, left: &Unfinished, found: &mut Left) {
     match node.verify(|verifier| verifier.reopen(&left.envelope)) {
         // Its time is looked at when its turn comes, as for every command that waits.
         Ok(verified) => {
             tracing::info!(id = %left.id, "taken up again");
-            found.jobs.push_back(Job { command: verified.get().clone(), digest: left.digest.clone(), reply: None });
+            found.jobs.push_back(Job::once(verified.get().clone(), left.digest.clone(), None));
         }
         Err(refusal) => {
             let why = (refusal.code, refusal.message);

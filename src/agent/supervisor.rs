@@ -22,22 +22,23 @@ use crate::wire::command::Action;
 use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
+use super::enforcer::Asked;
 use super::recover::{self, Left};
 use super::work::{self, Ended, Job, Work};
-use super::{Node, ask, jitter, obtain, say};
+use super::{Node, ask, obtain, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a cancelled run may take to end.
 const CANCELLED: Duration = Duration::from_secs(3);
-/// The longest pause before a result is tried to be written once more: it only costs this host something.
-const SOON: Duration = Duration::from_secs(5);
 
 /// The running supervisor.
 pub(super) struct Handle {
     /// Takes commands. The bound is the largest that can be configured; intake holds the one that is configured,
     /// which may change, and answers `busy` to what is over it.
     pub(super) queue: mpsc::Sender<Job>,
+    /// Takes runs of what stands, one at a time: commands go first.
+    pub(super) runs: mpsc::Sender<Asked>,
     task: JoinHandle<()>,
 }
 
@@ -45,8 +46,10 @@ impl Handle {
     /// Starts it. `left` is what an earlier agent accepted and did not end.
     pub(super) fn spawn(node: Arc<Node>, bus: Bus, left: Left, stop: watch::Receiver<bool>) -> Self {
         let (queue, jobs) = mpsc::channel(MAX_QUEUE);
-        let task = tokio::spawn(Task { node, bus, left: left.jobs, jobs, stop }.run(left.ended));
-        Self { queue, task }
+        // The enforcer waits for the end of each before it asks for the next.
+        let (runs, asked) = mpsc::channel(1);
+        let task = tokio::spawn(Task { node, bus, left: left.jobs, jobs, asked, stop }.run(left.ended));
+        Self { queue, runs, task }
     }
 
     /// Waits until the run that was going on has ended, one way or the other.
@@ -62,38 +65,70 @@ struct Task {
     bus: Bus,
     left: VecDeque<Job>,
     jobs: mpsc::Receiver<Job>,
+    asked: mpsc::Receiver<Asked>,
     stop: watch::Receiver<bool>,
+}
+
+/// What is to be run next.
+enum Next {
+    /// A command.
+    Command(Job),
+    /// What stands.
+    Standing(Asked),
 }
 
 impl Task {
     async fn run(mut self, ended: Vec<recover::Ended>) {
         for recover::Ended { done, posted } in ended {
-            self.write_down(&done, posted).await;
+            self.node.write_down(&done, posted, &mut self.stop).await;
         }
-        while let Some(job) = self.next().await {
-            let waiting = (self.left.len() + self.jobs.len()) as u64;
-            self.node.board.change(|standing| (standing.running, standing.queued) = (Some(job.id()), waiting));
-            let done = self.treat(&job).await;
-            self.finish(&job, done).await;
-            obtain::clean(&self.node, job.id());
-            let waiting = (self.left.len() + self.jobs.len()) as u64;
-            self.node.board.change(|standing| (standing.running, standing.queued) = (None, waiting));
+        while let Some(next) = self.next().await {
+            match next {
+                Next::Command(job) => self.command(&job).await,
+                Next::Standing(asked) => self.stand(asked).await,
+            }
         }
         // What still waits is in the ledger, and is taken up by the next start.
     }
 
-    async fn next(&mut self) -> Option<Job> {
+    async fn command(&mut self, job: &Job) {
+        self.shows(Some(job.run));
+        let done = self.treat(job).await;
+        self.finish(job, done).await;
+        obtain::clean(&self.node, job.id());
+        self.shows(None);
+    }
+
+    async fn stand(&mut self, asked: Asked) {
+        let Asked { job, source, ended } = asked;
+        tracing::info!(id = %job.id(), run = %job.run, "running what stands");
+        self.shows(Some(job.run));
+        let until = Instant::now() + job.command.options.timeout.get();
+        let end = self.execute(&job, Some(source), until).await;
+        self.shows(None);
+        // Only an enforcer that was stopped does not wait for it.
+        let _heard = ended.send(end);
+    }
+
+    /// Shows on the board what runs, and how many commands wait.
+    fn shows(&self, running: Option<uuid::Uuid>) {
+        let waiting = (self.left.len() + self.jobs.len()) as u64;
+        self.node.board.change(|standing| (standing.running, standing.queued) = (running, waiting));
+    }
+
+    async fn next(&mut self) -> Option<Next> {
         if *self.stop.borrow() {
             return None;
         }
         if let Some(job) = self.left.pop_front() {
-            return Some(job);
+            return Some(Next::Command(job));
         }
         // Cancel-safe: a watch keeps its last value, and `recv` takes nothing that it does not give.
         tokio::select! {
             biased;
             _ = self.stop.changed() => None,
-            job = self.jobs.recv() => job,
+            job = self.jobs.recv() => job.map(Next::Command),
+            Some(asked) = self.asked.recv() => Some(Next::Standing(asked)),
         }
     }
 
@@ -174,24 +209,9 @@ impl Task {
         }
     }
 
-    /// Returns when the end of a command is written down, or the agent stops. While the disk takes no result nothing
-    /// else is run either: its result would fare no better.
-    async fn write_down(&mut self, done: &Done, mut posted: bool) {
-        let mut attempt = 0;
-        while !self.node.finish(done, &mut posted) {
-            attempt += 1;
-            // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing. The value is looked
-            // at, as the change itself may have been taken before.
-            tokio::select! {
-                _ = self.stop.wait_for(|stop| *stop) => return,
-                () = tokio::time::sleep(jitter::backoff(attempt).min(SOON)) => {}
-            }
-        }
-    }
-
     async fn finish(&mut self, job: &Job, done: Done) {
         tracing::info!(id = %job.id(), outcome = ?done.outcome, why = done.message.as_deref(), "done");
-        self.write_down(&done, false).await;
+        self.node.write_down(&done, false, &mut self.stop).await;
         if done.outcome == DoneOutcome::Refused {
             let subject = self.node.subjects.command(&job.command).into_iter().next();
             self.node.post_refusal(&done, subject.as_ref().map_or("", Subject::as_str), Vec::new());

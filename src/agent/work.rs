@@ -15,7 +15,7 @@ use crate::engine::{self, Inputs, Plan};
 use crate::host::{Cancel, Host};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
-use crate::model::{ApplyState, Exchange, ManifestId, Outcome, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent};
 use crate::store::history::{End, Recording, Start};
 use crate::store::{Class, History, MemorySession};
 use crate::trust::Code;
@@ -46,9 +46,18 @@ pub(super) struct Job {
     pub(super) digest: String,
     /// Where its sender waits, when somebody does.
     pub(super) reply: Option<String>,
+    /// The run: the command's own id, and another one for every further run of what stands.
+    pub(super) run: Uuid,
+    /// Only the health checks are to be looked at.
+    pub(super) health_check_only: bool,
 }
 
 impl Job {
+    /// A command that runs once.
+    pub(super) fn once(command: Command, digest: String, reply: Option<String>) -> Self {
+        Self { run: command.id, command, digest, reply, health_check_only: false }
+    }
+
     pub(super) fn id(&self) -> Uuid {
         self.command.id
     }
@@ -64,7 +73,9 @@ impl Job {
 
     /// True for a run that changes nothing.
     pub(super) fn is_dry(&self) -> bool {
-        self.command.options.noop || matches!(&self.command.action, Action::Assign(assign) if !assign.enforce)
+        self.command.options.noop
+            || self.health_check_only
+            || matches!(&self.command.action, Action::Assign(assign) if !assign.enforce)
     }
 }
 
@@ -77,15 +88,35 @@ pub(super) struct Ended {
     apply: Option<ApplyState>,
     failures: BTreeMap<String, String>,
     answer: Option<Value>,
+    /// Whether the manifest could be planned: what came after that is about the host.
+    pub(super) planned: bool,
+    /// The worst health check; nothing when there was none.
+    pub(super) health: Option<HealthStatus>,
 }
 
 impl Ended {
     fn of(outcome: DoneOutcome, why: Option<String>) -> Self {
-        Self { outcome, why, code: None, event: None, apply: None, failures: BTreeMap::new(), answer: None }
+        let (failures, planned) = (BTreeMap::new(), false);
+        Self { outcome, why, code: None, event: None, apply: None, failures, answer: None, planned, health: None }
     }
 
     fn new(outcome: DoneOutcome, why: impl Into<String>) -> Self {
         Self::of(outcome, Some(why.into()))
+    }
+
+    /// True when the agent was stopped meanwhile.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.outcome == DoneOutcome::Interrupted
+    }
+
+    /// Why it ended so, for people.
+    pub(super) fn why(&self) -> &str {
+        self.why.as_deref().unwrap_or_default()
+    }
+
+    /// The summary of the run.
+    pub(super) fn apply(&self) -> Option<&ApplyState> {
+        self.apply.as_ref()
     }
 
     /// It was asked something, and this is the answer.
@@ -165,17 +196,17 @@ pub(super) fn run(
         return Ended::refused(Code::LocalLimit, why);
     }
     let settings = engine::Settings {
-        noop: job.is_dry(),
-        health_check_only: false,
+        noop: job.is_dry() && !job.health_check_only,
+        health_check_only: job.health_check_only,
         // A diff shows content, and content does not leave the node.
         diff: false,
         bare: false,
-        run_id: job.id(),
+        run_id: job.run,
         node: Some(node.settings().node.clone()),
         permit: Some(Arc::new(Permitted(node.limits()))),
         registrar: node.settings().registration.is_published().then(|| Arc::clone(exchange)),
     };
-    let mut heard = Heard { node, last: None, failures: BTreeMap::new() };
+    let mut heard = Heard::new(node);
     let mut session = MemorySession::default();
     let mut recording = recording(node, job, &plan);
     let report = engine::run(&plan, &settings, &host, &mut session, &mut |event| {
@@ -198,8 +229,19 @@ pub(super) fn run(
         }
     };
     let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
-    publish_state(node, &state);
-    Ended { event: heard.last, apply: Some(state), failures: heard.failures, ..Ended::of(outcome, why) }
+    if job.health_check_only {
+        publish_health(node, &state, heard.health);
+    } else {
+        publish_state(node, &state);
+    }
+    Ended {
+        event: heard.last,
+        apply: Some(state),
+        failures: heard.failures,
+        planned: true,
+        health: heard.health,
+        ..Ended::of(outcome, why)
+    }
 }
 
 /// The record of a run in the history of the host; dry runs leave none.
@@ -210,7 +252,7 @@ fn recording(node: &Node, job: &Job, plan: &Plan) -> Recording {
         Some(manifest) => manifest.url.clone(),
     };
     let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
-    let start = Start { run_id: job.id(), started: node.now(), what, digest };
+    let start = Start { run_id: job.run, started: node.now(), what, digest };
     Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start)
 }
 
@@ -256,13 +298,20 @@ fn state(
         protocol: APPLY_STATE.to_owned(),
         event_id: node.host.new_id(),
         node: node.settings().node.clone(),
-        run_id: job.id(),
+        run_id: job.run,
         timestamp: node.now(),
         outcome,
         noop: job.is_dry(),
         manifest,
         error,
         summary,
+    }
+}
+
+/// A look at the health alone is published when it is not well.
+fn publish_health(node: &Node, state: &ApplyState, health: Option<HealthStatus>) {
+    if health.is_some_and(|health| health != HealthStatus::Ok) {
+        node.post(&node.event(EventKind::Health, state.event_id, say::json(state), Class::Result));
     }
 }
 
@@ -276,9 +325,14 @@ struct Heard<'a> {
     node: &'a Node,
     last: Option<TransactionEvent>,
     failures: BTreeMap<String, String>,
+    health: Option<HealthStatus>,
 }
 
-impl Heard<'_> {
+impl<'a> Heard<'a> {
+    fn new(node: &'a Node) -> Self {
+        Self { node, last: None, failures: BTreeMap::new(), health: None }
+    }
+
     fn hear(&mut self, event: &TransactionEvent) {
         let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
         if matters || self.node.settings().events == Publish::All {
@@ -294,6 +348,8 @@ impl Heard<'_> {
             error.truncate(end);
             self.failures.insert(event.label(), error);
         }
+        let checked = event.health_check.iter().map(|check| check.status);
+        self.health = checked.chain(self.health).max_by_key(|status| status.gravity());
         self.last = Some(event.clone());
     }
 }

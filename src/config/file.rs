@@ -23,6 +23,10 @@ pub struct AgentFile {
     /// The groups of the node.
     #[serde(default)]
     pub groups: Vec<String>,
+    /// The channels whose standing desired state the node keeps to, in the order in which they are applied; every one
+    /// that is for it, by name, when left out.
+    #[serde(default)]
+    pub channels: Option<Vec<String>>,
     /// Where the agent keeps its state.
     #[serde(default)]
     pub state_dir: Option<PathBuf>,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::model::{NodeId, Span};
 use crate::transport::{Bus, Feed, From, Inbox, TransportError};
 use crate::trust::{SigningKey, seal};
-use crate::wire::command::{Channel, MAX_LIFE};
+use crate::wire::command::{Channel, MAX_LIFE, MAX_STANDING};
 use crate::wire::{Action, Audience, COMMAND_TYPE, Command, NodeState, Options, Subject, Subjects, Target};
 
 /// What is to be done, where.
@@ -24,14 +24,15 @@ pub struct Order {
     pub channel: Option<Channel>,
     /// Why.
     pub reason: Option<String>,
-    /// How long nodes may accept it; at most [`MAX_LIFE`].
+    /// How long nodes may accept it; at most [`MAX_LIFE`], or [`MAX_STANDING`] for what stands.
     pub life: Span,
 }
 
 impl Order {
     /// The command of this order.
     pub fn command(self, fleet: &str, id: Uuid, now: Timestamp) -> Command {
-        let life = SignedDuration::try_from(self.life.min(MAX_LIFE).get()).unwrap_or(SignedDuration::ZERO);
+        let longest = if self.action.is_standing() { MAX_STANDING } else { MAX_LIFE };
+        let life = SignedDuration::try_from(self.life.min(longest).get()).unwrap_or(SignedDuration::ZERO);
         Command {
             id,
             fleet: fleet.to_owned(),
@@ -47,9 +48,10 @@ impl Order {
     }
 }
 
-/// The next place in a channel: one serial after the latest that any node of the fleet has.
-pub fn next_in_channel(name: &str, states: &BTreeMap<NodeId, NodeState>) -> Channel {
-    let latest = states.values().filter_map(|state| state.channels.get(name)).map(|at| (at.epoch, at.serial)).max();
+/// The next place in a channel: one serial after the latest that any node of the fleet has, or that was `published`.
+pub fn next_in_channel(name: &str, states: &BTreeMap<NodeId, NodeState>, published: Option<&Channel>) -> Channel {
+    let reached = states.values().filter_map(|state| state.channels.get(name)).map(|at| (at.epoch, at.serial));
+    let latest = reached.chain(published.map(|channel| (channel.epoch, channel.serial))).max();
     let (epoch, serial) = latest.unwrap_or((1, 0));
     Channel { name: name.to_owned(), epoch, serial: serial + 1 }
 }
@@ -97,6 +99,13 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result
     let headers = [(crate::transport::MESSAGE_ID, message_id.as_str())];
     bus.publish_stored(subjects.job_command(id).as_str(), &headers, signed.envelope.clone()).await?;
     let mut asked = Vec::new();
+    if signed.command.action.is_standing() {
+        // Into the stream that keeps it; from there the server passes it on.
+        for subject in subjects.command(&signed.command) {
+            bus.publish_stored(subject.as_str(), &headers, signed.envelope.clone()).await?;
+        }
+        return Ok(Dispatched { feed, inbox, asked });
+    }
     for (number, (subject, node)) in addressed(subjects, &signed.command).into_iter().enumerate() {
         bus.publish_with_reply(subject.as_str(), &format!("{reply}.{number}"), &[], signed.envelope.clone()).await?;
         asked.push(node);
@@ -147,7 +156,9 @@ mod tests {
             (state.node.clone(), state)
         };
         let states = BTreeMap::from([at("a", 1, 9), at("b", 2, 3)]);
-        let next = |name| next_in_channel(name, &states);
+        let next = |name| next_in_channel(name, &states, None);
+        let published = Channel { name: "base".into(), epoch: 2, serial: 7 };
+        assert_eq!(next_in_channel("base", &states, Some(&published)).serial, 8);
         assert_eq!((next("base").epoch, next("base").serial), (2, 4));
         assert_eq!((next("new").epoch, next("new").serial), (1, 1));
     }

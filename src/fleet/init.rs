@@ -47,6 +47,13 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
         spec("EVENTS", subjects.events(None).to_string(), Some(retention.events), Some(retention.max_bytes), None),
         // One message a node, for as long as the fleet lives: what is offline must still be known.
         spec("STATE", subjects.states().to_string(), None, None, Some(1)),
+        // What every node keeps to, told to those that are there as it comes, and asked for by those that were not.
+        StreamSpec {
+            deny_delete: true,
+            republish: Some(subjects.desired_passed_on()),
+            ..spec("DESIRED", subjects.all_desired().to_string(), None, None, Some(1))
+        },
+        spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.max_bytes), Some(1)),
     ]
 }
 

@@ -3,8 +3,9 @@
 //! `operator.rs` is who asks and how to reach the bus, `init.rs` makes the streams, `permissions.rs`
 //! who may say what on the bus. A command goes through `select.rs` (which nodes), `dispatch.rs` (sign
 //! and send) and `gather.rs` (wait for every node); `cluster.rs` groups what they said by cause.
-//! `view.rs` is the fleet as its states tell it. What is here prints nothing: `cli` does.
+//! `channels.rs` is what stands. `view.rs` is the fleet as its states tell it. What is here prints nothing: `cli` does.
 
+pub mod channels;
 pub mod cluster;
 pub mod dispatch;
 pub mod gather;

@@ -54,6 +54,8 @@ fn operator(subjects: &Subjects) -> Permissions {
         publish: vec![
             subjects.all_commands().to_string(),
             subjects.job_commands().to_string(),
+            subjects.all_desired().to_string(),
+            subjects.rollout_controls().to_string(),
             format!("$O.{bucket}.>"),
             "$JS.API.>".to_owned(),
             "$JS.FC.>".to_owned(),
@@ -69,16 +71,24 @@ fn operator(subjects: &Subjects) -> Permissions {
 fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions {
     let inbox = format!("{}.>", inbox_prefix(node));
     let bundles = format!("$JS.API.DIRECT.GET.OBJ_{}", subjects.bucket());
-    let commands = subjects.commands_for(node, groups).into_iter().map(|subject| subject.to_string());
+    let read = |name: &str| {
+        let stream = format!("$JS.API.DIRECT.GET.{}", subjects.stream(name));
+        [format!("{stream}.>"), stream]
+    };
+    let commands = subjects.heard_by(node, groups).into_iter().map(|subject| subject.to_string());
     Permissions {
         publish: vec![
             subjects.events(Some(node)).to_string(),
             subjects.state(node).to_string(),
             subjects.jobs_of(node).to_string(),
+            subjects.failures_of(node).to_string(),
             format!("{bundles}.>"),
             bundles,
             inbox.clone(),
-        ],
+        ]
+        .into_iter()
+        .chain(["DESIRED", "ROLLOUTS"].into_iter().flat_map(read))
+        .collect(),
         // Its own state too: what it did not say itself there is another host under its name.
         subscribe: commands.chain([subjects.state(node).to_string(), inbox]).collect(),
         responses: true,
@@ -99,7 +109,11 @@ fn monitor(subjects: &Subjects) -> Permissions {
         ]
     };
     Permissions {
-        publish: ["JOBS", "EVENTS", "STATE"].into_iter().flat_map(of_stream).chain([inbox.clone()]).collect(),
+        publish: ["JOBS", "EVENTS", "STATE", "DESIRED", "ROLLOUTS"]
+            .into_iter()
+            .flat_map(of_stream)
+            .chain([inbox.clone()])
+            .collect(),
         subscribe: vec![subjects.events(None).to_string(), subjects.states().to_string(), subjects.all_jobs().to_string(), inbox],
         responses: false,
     }
@@ -208,9 +222,14 @@ mod tests {
                 "ensign.v1.prod.event.web1.>",
                 "ensign.v1.prod.state.web1",
                 "ensign.v1.prod.job.*.web1.*",
+                "ensign.v1.prod.rollout.*.failed.web1",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
-                "_INBOX_web1.>"
+                "_INBOX_web1.>",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED.>",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_ROLLOUTS.>",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_ROLLOUTS"
             ]
         );
         assert_eq!(
@@ -219,6 +238,7 @@ mod tests {
                 "ensign.v1.prod.cmd.*.node.web1",
                 "ensign.v1.prod.cmd.*.all",
                 "ensign.v1.prod.cmd.*.group.web",
+                "ensign.v1.prod.live.desired.*",
                 "ensign.v1.prod.state.web1",
                 "_INBOX_web1.>"
             ]

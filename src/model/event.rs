@@ -65,6 +65,16 @@ impl HealthStatus {
         }
     }
 
+    /// How bad it is, the worst last: what nobody can tell is worse than a warning.
+    pub fn gravity(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Warning => 1,
+            Self::Unknown => 2,
+            Self::Critical => 3,
+        }
+    }
+
     /// The word for people: `OK`, `WARNING`, `CRITICAL`, `UNKNOWN`.
     pub fn as_str(self) -> &'static str {
         match self {

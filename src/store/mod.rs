@@ -1,4 +1,5 @@
-//! What must outlive the process: sessions, the history of runs, the ledger of accepted commands, messages on their way out.
+//! What must outlive the process: sessions, the history of runs, the ledger of accepted commands, messages on their way
+//! out, what stands on the node and what was fetched for it.
 //!
 //! Everything here survives `kill -9` at any point: files are appended to and a torn end is cut
 //! off, or they are replaced in one step. `host` knows files in general; this module owns the
@@ -8,8 +9,10 @@ mod append;
 pub mod dir;
 pub mod history;
 pub mod ledger;
+pub mod objects;
 pub mod outbox;
 pub mod session;
+pub mod standing;
 
 use std::path::PathBuf;
 
@@ -19,8 +22,10 @@ use crate::host::FsError;
 
 pub use history::History;
 pub use ledger::{Acceptance, Ledger, Unfinished};
+pub use objects::Objects;
 pub use outbox::{Class, Message, Outbox, Queued};
 pub use session::{DirectorySession, Entry, MemorySession, Session};
+pub use standing::{Kept, StandingStore};
 
 /// State that could not be read or written.
 #[derive(Debug, thiserror::Error)]

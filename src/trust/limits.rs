@@ -27,12 +27,14 @@ pub struct Limits {
     pub fetch_hosts: Option<Vec<String>>,
     /// Whether manifests may be applied.
     pub apply: bool,
+    /// Channels whose standing desired state is kept to.
+    pub channels: Option<Vec<String>>,
 }
 
 impl Default for Limits {
     /// Everything but commands.
     fn default() -> Self {
-        Self { types: None, paths: None, exec: false, fetch_hosts: None, apply: true }
+        Self { types: None, paths: None, exec: false, fetch_hosts: None, apply: true, channels: None }
     }
 }
 
@@ -52,13 +54,26 @@ impl Limits {
                 Err("this node applies no manifests from the network".to_owned())
             }
             Action::Apply(apply) => self.check_url(&apply.url),
-            Action::Assign(assign) => self.check_url(&assign.manifest.url),
+            Action::Assign(assign) => {
+                self.check_channel(command)?;
+                self.check_url(&assign.manifest.url)
+            }
             Action::Withdraw(_)
             | Action::Healthcheck(_)
             | Action::Facts(_)
             | Action::Status(_)
             | Action::Halt(_)
             | Action::Resume(_) => Ok(()),
+        }
+    }
+
+    fn check_channel(&self, command: &Command) -> Result<(), String> {
+        let name = command.channel.as_ref().map(|channel| channel.name.as_str()).unwrap_or_default();
+        match &self.channels {
+            Some(channels) if !channels.iter().any(|known| known == name) => {
+                Err(format!("this node does not follow the channel {name}"))
+            }
+            _ => Ok(()),
         }
     }
 

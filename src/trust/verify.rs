@@ -245,7 +245,13 @@ impl Verifier<'_> {
         }
         self.in_time(command)?;
         match self.seen.seen(command.id) {
-            Some(before) if before == digest => return Ok(Verdict::Seen),
+            Some(before) if before == digest => {
+                // What stood before, in place of what stands now: somebody turns the channel back.
+                return match self.in_order(command) {
+                    Err((Code::StaleSerial, why)) if command.action.is_standing() => Err((Code::StaleSerial, why)),
+                    _ => Ok(Verdict::Seen),
+                };
+            }
             Some(_) => return Err((Code::Replayed, "another command with this id was accepted before".to_owned())),
             None => {}
         }
@@ -277,12 +283,7 @@ impl Verifier<'_> {
         if command.fleet != self.trust.fleet() {
             return Err((Code::WrongFleet, format!("it is for the fleet {}", command.fleet)));
         }
-        let mine = match command.to.target() {
-            Some(Target::Nodes(nodes)) => nodes.contains(self.node),
-            Some(Target::Groups(groups)) => groups.iter().any(|group| self.groups.contains(group)),
-            Some(Target::All) => true,
-            None => false,
-        };
+        let mine = command.to.includes(self.node, self.groups);
         if mine { Ok(()) } else { Err((Code::NotForMe, "it is for other nodes".to_owned())) }
     }
 

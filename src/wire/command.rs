@@ -252,6 +252,16 @@ impl Audience {
         }
     }
 
+    /// Whether a node is among them, as far as that can be said without its facts.
+    pub fn includes(&self, node: &NodeId, groups: &[String]) -> bool {
+        match self.target() {
+            Some(Target::Nodes(nodes)) => nodes.contains(node),
+            Some(Target::Groups(wanted)) => wanted.iter().any(|group| groups.contains(group)),
+            Some(Target::All) => true,
+            None => false,
+        }
+    }
+
     fn check(&self) -> Result<(), MalformedCommand> {
         let names: Vec<&str> = match self.target().ok_or(MalformedCommand::Audience)? {
             Target::Nodes(nodes) => nodes.iter().map(NodeId::as_str).collect(),

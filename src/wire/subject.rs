@@ -39,6 +39,8 @@ pub enum EventKind {
     Transaction,
     /// An `ApplyState`.
     Run,
+    /// The `ApplyState` of a look at the health checks alone that was not well.
+    Health,
     /// An agent came or went.
     Life,
     /// A command was refused.
@@ -51,6 +53,7 @@ impl EventKind {
         match self {
             Self::Transaction => "transaction",
             Self::Run => "run",
+            Self::Health => "health",
             Self::Life => "life",
             Self::Refused => "refused",
         }
@@ -137,6 +140,12 @@ impl Subjects {
         self.subject(format_args!("live.desired.*"))
     }
 
+    /// From which subjects to which the server passes it on, as a stream's `republish` has it (NATS ADR-28).
+    pub fn desired_passed_on(&self) -> (String, String) {
+        let below = |place: &str| self.subject(format_args!("{place}.>")).to_string();
+        (below("desired"), below("live.desired"))
+    }
+
     /// What every node may read of commands in waves: who failed, and what the operators say of the job.
     pub fn rollouts(&self) -> Subject {
         self.subject(format_args!("rollout.>"))
@@ -174,6 +183,13 @@ impl Subjects {
             .into_iter()
             .chain(groups)
             .collect()
+    }
+
+    /// Everything that a node listens to for work: commands, and what the server passes on of what stands.
+    pub fn heard_by(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
+        let mut subjects = self.commands_for(node, groups);
+        subjects.push(self.live_desired());
+        subjects
     }
 
     /// Action and route of a command's subject, no action where the subject says none; `None` for any other subject.

@@ -57,6 +57,14 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The same share of `whole` (from nothing up to but not including it) that the place is of all places.
+    pub fn share(self, whole: i64) -> i64 {
+        let share = (u128::from(self.0) * u128::from(whole.unsigned_abs())) >> 64;
+        i64::try_from(share).unwrap_or(i64::MAX)
+    }
+}
+
 impl From<Place> for String {
     fn from(place: Place) -> Self {
         format!("{:016x}", place.0)

@@ -15,6 +15,7 @@
 mod agent;
 mod architecture;
 mod archive;
+mod channels;
 mod conformance;
 mod data;
 mod documents;

@@ -2,7 +2,6 @@
 //!
 //! In: what a [`Rehearse`] says about a command. Out: the same events, summary and result that a run of the engine leaves.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,7 +51,7 @@ pub(in crate::agent) async fn rehearse(
     if end > until {
         return Ended::failed(format!("it took longer than {}, and was ended", job.command.options.timeout));
     }
-    let mut heard = Heard { node: &node, last: None, failures: BTreeMap::new() };
+    let mut heard = Heard::new(&node);
     let mut tally = Tally::default();
     for event in &events {
         tally.add(event);
@@ -69,5 +68,5 @@ pub(in crate::agent) async fn rehearse(
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
     let state = state(&node, &job, manifest, run, None, summary);
     publish_state(&node, &state);
-    Ended { event, apply: Some(state), failures, ..Ended::of(outcome, None) }
+    Ended { event, apply: Some(state), failures, planned: true, ..Ended::of(outcome, None) }
 }

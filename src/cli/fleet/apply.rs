@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::fleet::dispatch::next_in_channel;
-use crate::fleet::select;
+use crate::fleet::{channels, select};
 use crate::host::fs;
 use crate::manifest::bundle;
 use crate::wire::Action;
-use crate::wire::command::{Apply, is_token};
+use crate::wire::command::{Apply, Channel, is_token};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::Ui;
@@ -21,8 +21,9 @@ use super::target::TargetArgs;
 /// As much as an agent takes, unless it is told otherwise.
 const BUNDLE_MAX: u64 = 64 << 20;
 
+/// What is to be applied.
 #[derive(Debug, Args)]
-pub(super) struct ApplyArgs {
+pub(super) struct SourceArgs {
     /// A directory with a manifest.yaml, a bundle, a manifest; or the URL of one, with its digest and size.
     source: String,
     /// The SHA-256 of what is behind a URL, in hex.
@@ -31,6 +32,12 @@ pub(super) struct ApplyArgs {
     /// The size of what is behind a URL, in bytes.
     #[arg(long, value_name = "BYTES", requires = "sha256")]
     size: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    source: SourceArgs,
     /// A series of applies: nodes refuse an older one of it after a newer one.
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
@@ -40,18 +47,39 @@ pub(super) struct ApplyArgs {
 
 pub(super) async fn run(args: ApplyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     args.target.audience()?;
-    let source = Source::new(&args)?;
+    if let Some(channel) = &args.channel {
+        check_channel(channel)?;
+    }
+    let source = Source::new(&args.source)?;
     let session = context.open().await?;
     let apply = source.pin(&session, ui).await?;
     let channel = match &args.channel {
-        Some(name) => {
-            let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
-            Some(next_in_channel(name, &states))
-        }
+        Some(name) => Some(next_place(name, &session).await?),
         None => None,
     };
     let order = args.target.order(Action::Apply(apply), channel)?;
     Ok(send(order, &args.target, &session, ui).await?.exit)
+}
+
+/// Whether a channel can have this name.
+///
+/// # Errors
+/// When it can't.
+pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("\"{name}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")))
+}
+
+/// The next place in a channel.
+///
+/// # Errors
+/// When nobody can say what the latest one is.
+pub(super) async fn next_place(name: &str, session: &Session) -> Result<Channel, Failure> {
+    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let desired = channels::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    Ok(next_in_channel(name, &states, desired.get(name).map(|desired| &desired.place)))
 }
 
 /// What is to be applied, before it has an address that nodes can reach.
@@ -64,10 +92,7 @@ pub(in crate::cli) enum Source {
 }
 
 impl Source {
-    fn new(args: &ApplyArgs) -> Result<Self, Failure> {
-        if let Some(channel) = args.channel.as_deref().filter(|channel| !is_token(channel)) {
-            return Err(Failure::usage(format!("\"{channel}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")));
-        }
+    pub(super) fn new(args: &SourceArgs) -> Result<Self, Failure> {
         if args.source.contains("://") {
             let (Some(sha256), Some(size)) = (args.sha256.clone(), args.size) else {
                 return Err(Failure::usage("a URL needs --sha256 and --size: nodes obey the digest, not the URL").hint(
@@ -120,8 +145,8 @@ impl Source {
 mod tests {
     use super::*;
 
-    fn args(source: &str) -> ApplyArgs {
-        ApplyArgs { source: source.to_owned(), sha256: None, size: None, channel: None, target: TargetArgs::default() }
+    fn args(source: &str) -> SourceArgs {
+        SourceArgs { source: source.to_owned(), sha256: None, size: None }
     }
 
     #[test]
@@ -133,8 +158,8 @@ mod tests {
         assert!(matches!(Source::new(&args(&format!("{path}/manifest.yaml"))).unwrap(), Source::Here { ending: "yaml", .. }));
         assert!(Source::new(&args("https://x/y")).unwrap_err().diagnostics[0].message.contains("--sha256"));
         assert!(Source::new(&args("/no/such/thing")).is_err());
-        let pinned = ApplyArgs { sha256: Some("ab".into()), size: Some(3), ..args("https://x/y") };
+        let pinned = SourceArgs { sha256: Some("ab".into()), size: Some(3), ..args("https://x/y") };
         assert!(matches!(Source::new(&pinned).unwrap(), Source::Pinned { size: 3, .. }));
-        assert!(Source::new(&ApplyArgs { channel: Some("a.b".into()), ..args(path) }).is_err());
+        assert!(check_channel("a.b").is_err());
     }
 }

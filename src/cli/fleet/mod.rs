@@ -2,6 +2,7 @@
 //! a command and prints what becomes of it.
 
 pub(super) mod apply;
+mod channels;
 mod ensure;
 mod events;
 mod init;
@@ -34,6 +35,12 @@ enum FleetCommand {
     Ensure(ensure::EnsureArgs),
     /// Applies a manifest or bundle on every chosen node.
     Apply(apply::ApplyArgs),
+    /// Has every chosen node keep to a manifest or bundle from now on.
+    Assign(channels::AssignArgs),
+    /// Ends what was assigned in a channel.
+    Withdraw(channels::WithdrawArgs),
+    /// What is assigned, and how far the nodes are.
+    Channels,
     /// How the fleet stands.
     Status,
     /// The nodes, and how each of them stands.
@@ -56,6 +63,9 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             FleetCommand::Init(args) => init::run(args, &context, ui).await,
             FleetCommand::Ensure(args) => ensure::run(args, &context, ui).await,
             FleetCommand::Apply(args) => apply::run(args, &context, ui).await,
+            FleetCommand::Assign(args) => channels::assign(args, &context, ui).await,
+            FleetCommand::Withdraw(args) => channels::withdraw(args, &context, ui).await,
+            FleetCommand::Channels => channels::list(&context, ui).await,
             FleetCommand::Status => status::status(&context, ui).await,
             FleetCommand::Nodes => status::nodes(&context, ui).await,
             FleetCommand::Events(args) => events::run(args, &context, ui).await,

@@ -81,14 +81,19 @@ impl TargetArgs {
     /// # Errors
     /// As [`TargetArgs::audience`].
     pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
-        Ok(Order {
+        Ok(self.order_to(self.audience()?, action, channel))
+    }
+
+    /// The order for `action` to an audience that is known already.
+    pub(in crate::cli) fn order_to(&self, to: Audience, action: Action, channel: Option<Channel>) -> Order {
+        Order {
             action,
-            to: self.audience()?,
+            to,
             options: Options { noop: self.noop, timeout: self.timeout(), ..Options::default() },
             channel,
             reason: self.reason.clone(),
             life: self.timeout().min(MAX_LIFE),
-        })
+        }
     }
 }
 

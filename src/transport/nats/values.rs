@@ -1,9 +1,10 @@
 //! Single messages of streams by their subject: values of key-value buckets, removal of what is no longer so.
 
 use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind};
+use jiff::Timestamp;
 
-use super::super::TransportError;
-use super::Bus;
+use super::super::{Message, TransportError};
+use super::{Bus, headers_of};
 
 impl Bus {
     /// The value under a key of a key-value bucket (NATS ADR-8). Read without a consumer.
@@ -43,6 +44,34 @@ impl Bus {
                 TransportError::NotFound(format!("the bucket {bucket} (asked for {url})"))
             }
             _ => self.no_jetstream_or(format!("could not read {url}"), error),
+        }
+    }
+
+    /// The first message of a stream that comes after this place and whose subject `filter` matches. Read without a
+    /// consumer; nothing when there is none.
+    ///
+    /// # Errors
+    /// When the stream is not there, or may not be read.
+    pub async fn stored_after(&self, stream: &str, filter: &str, after: u64) -> Result<Option<Message>, TransportError> {
+        let doing = || format!("could not read the stream {stream}");
+        let found = self.jetstream.get_stream_no_info(stream).await.map_err(|error| TransportError::failed(doing(), error))?;
+        let next = found.direct_get_next_for_subject(filter, Some(after.saturating_add(1))).await;
+        match next {
+            Ok(next) => Ok(Some(Message {
+                subject: next.subject.to_string(),
+                payload: next.payload.to_vec(),
+                headers: headers_of(&next.headers),
+                time: Timestamp::from_nanosecond(next.time.unix_timestamp_nanos()).ok(),
+                seq: Some(next.sequence),
+                ..Message::default()
+            })),
+            Err(error) => match error.kind() {
+                DirectGetErrorKind::NotFound => Ok(None),
+                DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut(format!("reading the stream {stream}"))),
+                // Nobody answers a read of a stream that is not there.
+                _ if self.is_connected() && self.has_jetstream() => Err(TransportError::NoStream(stream.to_owned())),
+                _ => Err(self.no_jetstream_or(doing(), error)),
+            },
         }
     }
 

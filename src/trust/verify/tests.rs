@@ -320,6 +320,13 @@ fn what_stands_is_ordered_and_said_once() {
         assert_eq!(code(&open_at(NOW, &memory, &bytes, Some("ensign.v1.prod.desired.base"))), wanted, "{command}");
         assert_eq!(code(&open_at(NOW, &memory, &bytes, Some("ensign.v1.prod.live.desired.base"))), wanted, "{command}");
     }
+    // The very same again is no news, unless something later has come.
+    for (serial, wanted) in [(4, "stale_serial"), (5, "seen"), (6, "seen")] {
+        let command = assign(all.clone(), serial, 1);
+        let mut memory = Memory { channels: memory.channels.clone(), ..Memory::default() };
+        memory.ids.insert(command["id"].as_str().unwrap().parse().unwrap(), digest(command.to_string().as_bytes()));
+        assert_eq!(code(&open_at(NOW, &memory, &signed(&command, &[("alice", 2)]), None)), wanted, "{serial}");
+    }
     let bytes = signed(&assign(all, 6, 1), &[("alice", 2)]);
     for subject in ["ensign.v1.prod.desired.other", "ensign.v1.prod.cmd.assign.all", "ensign.v1.prod.cmd.apply.all"] {
         assert_eq!(code(&open_at(NOW, &memory, &bytes, Some(subject))), "subject_mismatch", "{subject}");

@@ -125,6 +125,16 @@ impl Fleet {
             home.display()
         );
         std::fs::write(home.join("agent.toml"), config).unwrap();
+        self.spawn(node);
+        self.wait_for(&format!("{node} is there"), || {
+            let nodes = self.run(&["nodes", "--output", "json"]).json();
+            nodes.as_array().unwrap().iter().any(|row| row["node"] == node && row["presence"] == "alive")
+        });
+    }
+
+    /// Starts the agent of a node that was started before, and waits for nothing.
+    pub fn spawn(&mut self, node: &str) {
+        let home = self.path(node);
         let log = std::fs::File::options().create(true).append(true).open(home.join("agent.log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_ensign"))
             .args(["agent", "run", "--config"])
@@ -134,10 +144,6 @@ impl Fleet {
             .spawn()
             .unwrap();
         self.agents.push((node.to_owned(), child));
-        self.wait_for(&format!("{node} is there"), || {
-            let nodes = self.run(&["nodes", "--output", "json"]).json();
-            nodes.as_array().unwrap().iter().any(|row| row["node"] == node && row["presence"] == "alive")
-        });
     }
 
     /// Kills the agent of a node as a power cut would.

@@ -666,6 +666,7 @@ fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8])
             exec: limits.exec,
             fetch_hosts: limits.fetch_hosts.clone(),
             apply: limits.apply,
+            channels: None,
         },
     );
     let verifier = Verifier {

@@ -1,0 +1,235 @@
+//! The enforcer: keeps the node to what stands on it. Decides when a channel is due, has the supervisor run it, and says
+//! how it went.
+//!
+//! Order of a turn: does the `where` hold → is the manifest here, or can it be had → run → in force → result. What can't be
+//! had or planned leaves the last good one in force.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::diag::chain;
+use crate::manifest::Source;
+use crate::model::HealthStatus;
+use crate::transport::Bus;
+use crate::trust::Code;
+use crate::wire::{Done, DoneOutcome};
+
+use super::board::Topic;
+use super::obtain::{self, Missing};
+use super::standing::{Channel, Statement, Turn};
+use super::work::{Ended, Job};
+use super::{Node, say};
+
+/// The pause before something that could not be had is asked for once more.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// A run that the supervisor is asked for.
+pub(super) struct Asked {
+    /// What to run.
+    pub(super) job: Job,
+    /// Its manifest.
+    pub(super) source: Source,
+    /// Where to say how it ended.
+    pub(super) ended: oneshot::Sender<Ended>,
+}
+
+/// Starts it; it ends with `stop`. One run is asked for at a time, so one place on the way to the supervisor is enough.
+pub(super) fn spawn(node: Arc<Node>, bus: Bus, runs: mpsc::Sender<Asked>, stop: watch::Receiver<bool>) -> JoinHandle<()> {
+    tokio::spawn(Task { node, bus, runs, stop }.run())
+}
+
+struct Task {
+    node: Arc<Node>,
+    bus: Bus,
+    runs: mpsc::Sender<Asked>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut settings = self.node.settings.watch();
+        loop {
+            self.show();
+            let next = self.node.standing.next(&self.node.settings());
+            let at = next.as_ref().map(|(at, ..)| *at);
+            let due = async {
+                match at {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Cancel-safe, all of them: watches keep their last value, a notification its permit, and a sleep that is
+            // dropped is made anew from the same moment.
+            let is_due = tokio::select! {
+                biased;
+                _ = self.stop.wait_for(|stop| *stop) => return,
+                () = self.node.standing.changed() => false,
+                _ = settings.changed() => false,
+                () = due => true,
+            };
+            if let Some((_, name, turn)) = next.filter(|_| is_due) {
+                self.turn(&name, turn).await;
+            }
+        }
+    }
+
+    /// Puts how the channels stand on the board.
+    fn show(&self) {
+        let (assignments, wrong) = self.node.standing.report(&self.node.settings(), self.node.now());
+        self.node.board.change(|standing| standing.assignments = assignments);
+        self.node.board.set(Topic::Channels, wrong);
+    }
+
+    async fn turn(&mut self, name: &str, turn: Turn) {
+        let Some(channel) = self.node.standing.channel(name) else { return };
+        let latest = Arc::clone(&channel.latest);
+        let settings = self.node.settings();
+        if !channel.is_here(&settings) {
+            // Withdrawn, or for other nodes now: all that is left to do is to say so.
+            self.settle(name, &channel, say::done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::Stable))
+                .await;
+            return;
+        }
+        match self.selected(&latest) {
+            Ok(true) => self.run_or_look(name, &channel, turn).await,
+            Ok(false) => {
+                self.node.standing.change(name, &latest, |channel| channel.went.selected = false);
+                let done = say::done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::NotSelected);
+                self.settle(name, &channel, done).await;
+            }
+            Err(why) => {
+                let code = (Code::BadWhere, format!("its \"where\" can't be evaluated: {why}"));
+                self.node.standing.change(name, &latest, |channel| channel.went.trouble = Some(code.1.clone()));
+                let done = say::not_done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::Refused, code);
+                self.settle(name, &channel, done).await;
+            }
+        }
+        self.schedule(name, &latest, turn);
+    }
+
+    fn selected(&self, statement: &Statement) -> Result<bool, String> {
+        statement.command.to.only_where.as_deref().map_or(Ok(true), |expression| self.node.known.holds(expression))
+    }
+
+    async fn run_or_look(&mut self, name: &str, channel: &Channel, turn: Turn) {
+        self.node.standing.change(name, &channel.latest, |channel| channel.went.selected = true);
+        match turn {
+            Turn::Run => self.run_channel(name, channel).await,
+            Turn::Health => self.look(name, channel).await,
+        }
+    }
+
+    /// Runs the latest assignment; where that can't be, the last good one.
+    async fn run_channel(&mut self, name: &str, channel: &Channel) {
+        let latest = &channel.latest;
+        let ended = self.perform(latest, channel.owed, Turn::Run).await;
+        if ended.is_interrupted() {
+            // The agent stops. Its next start does it again, and has the result.
+            return;
+        }
+        if ended.planned {
+            if let Err(error) = self.node.standing.proved(name, latest) {
+                self.node.board.trouble(Topic::Disk, chain(&error));
+            }
+            self.note(name, latest, &ended, None);
+        } else {
+            self.fall_back(name, channel, ended.why()).await;
+        }
+        let job = job_of(latest, latest.command.id, Turn::Run);
+        let done = ended.into_done(&self.node, &job);
+        self.settle(name, channel, done).await;
+    }
+
+    async fn fall_back(&mut self, name: &str, channel: &Channel, why: &str) {
+        let good = channel.good.as_ref().filter(|good| good.command.id != channel.latest.command.id);
+        let kept = if good.is_some() { "; what was assigned before stays in force" } else { "" };
+        let trouble = format!("what is assigned can't be used: {why}{kept}");
+        tracing::error!(channel = name, "{trouble}");
+        self.node.standing.change(name, &channel.latest, |channel| channel.went.trouble = Some(trouble.clone()));
+        if let Some(good) = good {
+            let ended = self.perform(good, false, Turn::Run).await;
+            self.note(name, &channel.latest, &ended, Some(trouble));
+        }
+    }
+
+    /// Looks at the health checks of what is in force; a critical one brings the next run forward.
+    async fn look(&mut self, name: &str, channel: &Channel) {
+        let Some(good) = &channel.good else { return };
+        let ended = self.perform(good, false, Turn::Health).await;
+        let health = ended.health;
+        self.node.standing.change(name, &channel.latest, |channel| {
+            channel.went.health = health;
+            if health == Some(HealthStatus::Critical) {
+                channel.due = Instant::now();
+            }
+        });
+        if health == Some(HealthStatus::Critical) {
+            tracing::warn!(channel = name, "a health check is critical: the channel runs now");
+        }
+    }
+
+    /// Has a statement run. `first`: under the id of its command, so that the run is what the command came to.
+    async fn perform(&mut self, statement: &Arc<Statement>, first: bool, turn: Turn) -> Ended {
+        let Some(assign) = statement.assign() else { return Ended::failed("nothing is assigned") };
+        let run = if first { statement.command.id } else { self.node.host.new_id() };
+        let job = job_of(statement, run, turn);
+        let until = Instant::now() + statement.command.options.timeout.get();
+        // Cancel-safe: a download that is dropped leaves a file that the next one replaces.
+        let fetched: Result<Source, Missing> = tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => return Ended::interrupted(),
+            fetched = obtain::standing(&self.node, &self.bus, &assign.manifest, until) => fetched,
+        };
+        let source = match fetched {
+            Ok(source) => source,
+            Err(missing) => return Ended::without(missing),
+        };
+        let (ended, answer) = oneshot::channel();
+        if self.runs.send(Asked { job, source, ended }).await.is_err() {
+            return Ended::interrupted();
+        }
+        // The supervisor answers each, and drops the answer only when the agent stops.
+        answer.await.unwrap_or_else(|_| Ended::interrupted())
+    }
+
+    fn note(&self, name: &str, latest: &Statement, ended: &Ended, trouble: Option<String>) {
+        let ran = ended.apply().map(|state| (state.timestamp, state.outcome));
+        self.node.standing.change(name, latest, |channel| {
+            channel.went.ran = ran.or(channel.went.ran);
+            channel.went.health = ended.health.or(channel.went.health);
+            channel.went.trouble = trouble;
+        });
+    }
+
+    /// Says what the latest of a channel came to, once, to whoever sent it.
+    async fn settle(&mut self, name: &str, channel: &Channel, done: Done) {
+        if channel.owed && self.node.write_down(&done, false, &mut self.stop).await {
+            self.node.standing.change(name, &channel.latest, |channel| channel.owed = false);
+        }
+    }
+
+    fn schedule(&self, name: &str, latest: &Statement, turn: Turn) {
+        let Some(assign) = latest.assign() else { return };
+        let (settings, now) = (self.node.settings(), self.node.now());
+        self.node.standing.change(name, latest, |channel| {
+            if turn == Turn::Run {
+                let next = channel.slot(assign.interval.get(), &settings, now);
+                channel.due = if channel.went.trouble.is_some() { next.min(Instant::now() + RETRY) } else { next };
+            }
+            channel.health_due = assign.health_interval.map(|every| channel.slot(every.get(), &settings, now));
+        });
+    }
+}
+
+fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
+    Job {
+        command: statement.command.clone(),
+        digest: statement.digest.clone(),
+        reply: None,
+        run,
+        health_check_only: turn == Turn::Health,
+    }
+}

@@ -1,0 +1,117 @@
+//! What stands on this node: for each channel the latest that was accepted, and the last assignment that could be used.
+//!
+//! One small file a channel, replaced in one step. It is what a node without a broker goes on with after a reboot. What
+//! the files hold was verified when it was accepted; `trust` checks it again when it is read back.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::host::fs;
+
+use super::{StoreError, dir};
+
+/// Two envelopes in base64, with room to spare.
+const MAX_FILE: u64 = 1 << 20;
+const ENDING: &str = "json";
+
+/// A channel on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The envelope of the latest command of the channel that was accepted.
+    #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
+    pub latest: Vec<u8>,
+    /// The envelope of the last assignment whose manifest could be used, when that is not the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good: Option<Envelope>,
+}
+
+/// The bytes of an envelope.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Envelope(#[serde(serialize_with = "to_base64", deserialize_with = "from_base64")] pub Vec<u8>);
+
+fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}
+
+fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    STANDARD.decode(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+/// The files of the channels.
+#[derive(Debug)]
+pub struct StandingStore {
+    dir: PathBuf,
+}
+
+impl StandingStore {
+    /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
+    ///
+    /// # Errors
+    /// When the system refuses, or a file is not what was written.
+    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<String, Kept>), StoreError> {
+        let store = Self { dir: state_dir.join("channels") };
+        dir::create(&store.dir)?;
+        let mut found = BTreeMap::new();
+        for path in fs::list(&store.dir)? {
+            if path.extension().is_none_or(|ending| ending != ENDING) {
+                // What a process that was killed while it wrote has left.
+                fs::remove(&path)?;
+                continue;
+            }
+            let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+            let kept = serde_json::from_slice(&fs::read(&path, MAX_FILE)?).map_err(|source| StoreError::Damaged {
+                path: path.clone(),
+                line: source.line(),
+                source,
+            })?;
+            found.insert(name.to_owned(), kept);
+        }
+        Ok((store, found))
+    }
+
+    /// Writes down how a channel stands. When this returns, it is on disk.
+    ///
+    /// # Errors
+    /// When the system refuses; then what was there before still counts.
+    pub fn write(&self, channel: &str, kept: &Kept) -> Result<(), StoreError> {
+        dir::write_atomic(&self.dir.join(channel).with_extension(ENDING), &serde_json::to_vec(kept)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_there_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, found) = StandingStore::open(dir.path()).unwrap();
+        assert!(found.is_empty());
+        let base = Kept { latest: b"{}".to_vec(), good: Some(Envelope(b"x".to_vec())) };
+        store.write("base", &base).unwrap();
+        let web = Kept { latest: b"\xff".to_vec(), good: None };
+        store.write("web", &web).unwrap();
+        std::fs::write(dir.path().join("channels/.new-123"), "half").unwrap();
+        let (store, found) = StandingStore::open(dir.path()).unwrap();
+        assert_eq!(found, BTreeMap::from([("base".to_owned(), base), ("web".to_owned(), web.clone())]));
+        store.write("base", &web).unwrap();
+        assert_eq!(StandingStore::open(dir.path()).unwrap().1["base"], web);
+        assert!(!dir.path().join("channels/.new-123").exists());
+    }
+
+    #[test]
+    fn damage_is_said_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = StandingStore::open(dir.path()).unwrap();
+        store.write("base", &Kept { latest: vec![], good: None }).unwrap();
+        let path = dir.path().join("channels/base.json");
+        std::fs::write(&path, "{\"latest\":").unwrap();
+        let message = StandingStore::open(dir.path()).unwrap_err().to_string();
+        assert_eq!(message, format!("{}, line 1, is damaged", path.display()));
+    }
+}

@@ -1,0 +1,193 @@
+//! What stands: nodes keep to the latest of a channel, with a broker or without one, and take nothing older for newer.
+
+use std::path::PathBuf;
+
+use ensign::transport::From;
+use ensign::wire::report::Refused;
+use ensign::wire::subject::EventKind;
+use serde_json::Value;
+
+use crate::support::fleet::{Fleet, Ran};
+use crate::support::nats::binaries;
+
+const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
+
+fn fleet(binary: &std::path::Path) -> Fleet {
+    let mut fleet = Fleet::new(binary, &NODES);
+    for (node, group) in NODES {
+        fleet.start(node, group);
+    }
+    fleet
+}
+
+/// A manifest that writes `content` to a file of each node.
+fn manifest(fleet: &Fleet, content: &str) -> String {
+    let own = std::fs::metadata("/proc/self").unwrap();
+    let (uid, gid) = (std::os::unix::fs::MetadataExt::uid(&own), std::os::unix::fs::MetadataExt::gid(&own));
+    let text = format!(
+        "ccm:\n  resources:\n    - file:\n        - \"{{{{ Facts.site }}}}/motd\":\n            ensure: present\n            content: \"{content}\"\n            owner: \"{uid}\"\n            group: \"{gid}\"\n            mode: \"0644\"\n"
+    );
+    let path = fleet.path(&format!("{}.yaml", content.replace(|c: char| !c.is_ascii_alphanumeric(), "_")));
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn motd(fleet: &Fleet, node: &str) -> PathBuf {
+    fleet.path(node).join("site/motd")
+}
+
+fn content(fleet: &Fleet, node: &str) -> String {
+    std::fs::read_to_string(motd(fleet, node)).unwrap_or_default()
+}
+
+fn assign(fleet: &Fleet, content: &str, more: &[&str]) -> Ran {
+    let manifest = manifest(fleet, content);
+    fleet.run(&[&["assign", "base", &manifest, "--output", "json", "--timeout", "20s"], more].concat())
+}
+
+fn outcome(ran: &Ran, node: &str) -> String {
+    let document = ran.json();
+    let of = document["nodes"].as_array().unwrap().iter().find(|row| row["node"] == node);
+    of.map(|row| row["outcome"].as_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+fn state(fleet: &Fleet, node: &str) -> Value {
+    let nodes = fleet.run(&["nodes", "--output", "json"]).json();
+    nodes.as_array().unwrap().iter().find(|row| row["node"] == node).cloned().unwrap()
+}
+
+fn base(fleet: &Fleet) -> Value {
+    fleet.run(&["channels", "--output", "json"]).json()[0].clone()
+}
+
+#[test]
+fn who_was_away_catches_up_and_who_has_no_broker_goes_on() {
+    for binary in binaries() {
+        let mut fleet = fleet(&binary);
+        let first = assign(&fleet, "one", &["--all", "--reason", "CHG-1"]);
+        assert_eq!(
+            (first.code, outcome(&first, "web1"), outcome(&first, "db1")),
+            (0, "changed".into(), "changed".into()),
+            "{}",
+            first.stderr
+        );
+        assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("one".into(), "one".into()));
+
+        fleet.kill("db1");
+        let second = assign(&fleet, "two", &["--all"]);
+        assert_eq!((second.code, outcome(&second, "web1")), (4, "changed".into()), "{}", second.stdout);
+        let row = base(&fleet);
+        assert_eq!((&row["serial"], &row["in_force"], &row["nodes"]), (&2.into(), &1.into(), &2.into()), "{row}");
+        assert_eq!((row["behind"][0].as_str(), content(&fleet, "db1").as_str()), (Some("db1"), "one"));
+        fleet.start("db1", "db");
+        fleet.wait_for("db1 caught up", || content(&fleet, "db1") == "two");
+        fleet.wait_for("all have it in force", || base(&fleet)["in_force"] == 2);
+
+        // A reboot without a broker: what was accepted last is kept to, from the disk alone.
+        fleet.kill("web1");
+        fleet.server.kill();
+        std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
+        fleet.spawn("web1");
+        fleet.wait_for("repaired without a broker", || content(&fleet, "web1") == "two");
+        fleet.server.up();
+        fleet.wait_for("web1 is back", || state(&fleet, "web1")["presence"] == "alive");
+        assert_eq!(state(&fleet, "web1")["channels"]["base"]["serial"], 2);
+    }
+}
+
+#[test]
+fn what_cannot_be_used_leaves_the_last_good_one_in_force() {
+    let mut fleet = fleet(&binaries()[0]);
+    assert_eq!(assign(&fleet, "good", &["--all"]).code, 0);
+    let broken = fleet.path("broken.yaml");
+    std::fs::write(&broken, "ccm:\n  resources:\n    - file:\n        - /x:\n            colour: red\n").unwrap();
+    let failed = fleet.run(&["assign", "base", broken.to_str().unwrap(), "--all", "--output", "json", "--timeout", "20s"]);
+    assert_eq!((failed.code, outcome(&failed, "web1")), (1, "failed".into()), "{}", failed.stdout);
+    assert!(failed.stdout.contains("colour"), "{}", failed.stdout);
+    fleet.wait_for("the trouble is shown", || {
+        state(&fleet, "web1")["troubles"].to_string().contains("what was assigned before stays in force")
+    });
+    let row = base(&fleet);
+    assert_eq!((&row["in_force"], &row["serials"]["2"]), (&0.into(), &2.into()), "{row}");
+    fleet.kill("web1");
+    std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
+    fleet.spawn("web1");
+    fleet.wait_for("repaired to the last good one", || content(&fleet, "web1") == "good");
+    // The next good one ends the trouble.
+    assert_eq!(assign(&fleet, "better", &["--all"]).code, 0);
+    assert_eq!(content(&fleet, "web1"), "better");
+    fleet.wait_for("no trouble", || state(&fleet, "web1")["troubles"].as_array().is_none_or(Vec::is_empty));
+}
+
+#[test]
+fn channels_are_for_some_and_end() {
+    let mut fleet = fleet(&binaries()[0]);
+    let some = assign(&fleet, "web", &["--all", "--where", "Facts.role == 'web'"]);
+    assert_eq!(
+        (some.code, outcome(&some, "web1"), outcome(&some, "db1")),
+        (0, "changed".into(), "not_selected".into()),
+        "{}",
+        some.stderr
+    );
+    assert!(!motd(&fleet, "db1").exists());
+
+    let monitored = assign(&fleet, "seen", &["--all", "--monitor"]);
+    assert_eq!((monitored.code, outcome(&monitored, "db1")), (0, "changed".into()), "{}", monitored.stdout);
+    assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("web".into(), String::new()));
+
+    // The latest is for web alone: db is left out, and told so by the same message.
+    assert_eq!(assign(&fleet, "only", &["--group", "web"]).code, 0);
+    fleet.wait_for("db1 has left the channel", || {
+        let state = state(&fleet, "db1");
+        state["channels"]["base"]["serial"] == 3 && state["assignments"].as_array().is_none_or(Vec::is_empty)
+    });
+    let whole = fleet.run(&["withdraw", "base", "--group", "web"]);
+    assert!(whole.code == 2 && whole.stderr.contains("as a whole"), "{}", whole.stderr);
+    let typo = fleet.run(&["withdraw", "bsae"]);
+    assert!(typo.code == 2 && typo.stderr.contains("there are: base"), "{}", typo.stderr);
+    let withdrawn = fleet.run(&["withdraw", "base", "--output", "json", "--timeout", "20s"]);
+    assert_eq!((withdrawn.code, outcome(&withdrawn, "web1")), (0, "stable".into()), "{}", withdrawn.stderr);
+    fleet.wait_for("nothing is assigned", || state(&fleet, "web1")["assignments"].as_array().is_none_or(Vec::is_empty));
+    fleet.kill("web1");
+    std::fs::write(motd(&fleet, "web1"), "mine").unwrap();
+    fleet.start("web1", "web");
+    assert_eq!((content(&fleet, "web1").as_str(), base(&fleet)["manifest"].is_null()), ("mine", true));
+}
+
+#[tokio::test]
+async fn nothing_older_forged_or_foreign_takes_its_place() {
+    let fleet = tokio::task::spawn_blocking(|| fleet(&binaries()[0])).await.unwrap();
+    let operator = fleet.connect("operator", None).await;
+    let stream = fleet.subjects.stream("DESIRED");
+    let subject = fleet.subjects.desired("base");
+    assert_eq!(assign(&fleet, "one", &["--all"]).code, 0);
+    let old = operator.last_per_subject(&stream, subject.as_str()).await.unwrap().remove(0).payload;
+    assert_eq!(assign(&fleet, "two", &["--all"]).code, 0);
+    let new = operator.last_per_subject(&stream, subject.as_str()).await.unwrap().remove(0).payload;
+    let mut forged = new.clone();
+    let signature = String::from_utf8(new.clone()).unwrap().find("\"sig\":\"").unwrap() + 7;
+    forged[signature] = if forged[signature] == b'A' { b'B' } else { b'A' };
+    let node = "web1".parse().unwrap();
+    let refusals = fleet.subjects.event(&node, EventKind::Refused);
+    let mut feed = operator.follow(&fleet.subjects.stream("EVENTS"), refusals.as_str(), From::New).await.unwrap();
+    let elsewhere = fleet.subjects.desired("other");
+    for (subject, payload, code) in [
+        (subject.as_str(), old.clone(), "stale_serial"),
+        (subject.as_str(), forged, "bad_signature"),
+        (elsewhere.as_str(), new.clone(), "subject_mismatch"),
+        (elsewhere.as_str(), b"{}".to_vec(), "bad_envelope"),
+    ] {
+        operator.publish_stored(subject, &[], payload).await.unwrap();
+        let heard = tokio::time::timeout(std::time::Duration::from_secs(15), feed.next()).await;
+        let refused: Refused = serde_json::from_slice(&heard.expect(code).unwrap().unwrap().payload).unwrap();
+        assert_eq!((refused.code.as_str(), refused.subject.contains("desired")), (code, true), "{}", refused.message);
+    }
+    assert_eq!(content(&fleet, "web1"), "two");
+    assert_eq!(state(&fleet, "web1")["channels"]["base"]["serial"], 2);
+    // Another node's user may not speak for the channel at all.
+    let web = fleet.connect("web1", Some("_INBOX_web1")).await;
+    assert!(web.publish_stored(subject.as_str(), &[], new).await.is_err());
+    let latest = operator.last_per_subject(&stream, subject.as_str()).await.unwrap().remove(0).payload;
+    assert_ne!(latest, old);
+    drop(fleet);
+}
