@@ -5,6 +5,7 @@
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
+//! - `succession.rs` puts the next trust bundle in the place of the one in force;
 //! - `known.rs` answers what a command asks about the facts of the host;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
 //! - `notify.rs` talks to the service manager.
@@ -26,6 +27,7 @@ mod obtain;
 mod recover;
 mod reporter;
 mod say;
+mod succession;
 mod supervisor;
 mod work;
 
@@ -47,6 +49,7 @@ use crate::store::{Class, Message, StoreError};
 use crate::transport::{Bus, TransportError};
 use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
 use crate::wire::command::Command;
+use crate::wire::report::Life;
 use crate::wire::subject::{EventKind, Stage};
 use crate::wire::{Done, Subjects};
 
@@ -149,6 +152,7 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
     let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
     let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
     let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
+    let succession = tokio::spawn(succession::run(Arc::clone(&node), bus.clone()));
     let watchdog = tokio::spawn(notify::watchdog());
     let ready = tokio::spawn(notify::ready(Arc::clone(&node), bus.clone()));
     node.post_life("started");
@@ -161,6 +165,7 @@ async fn serve(parts: Parts) -> Result<(), AgentError> {
     }
     tracing::info!("stopping");
     ready.abort();
+    succession.abort();
     notify::stopping();
     stopper.send_replace(true);
     intake.ended().await;
@@ -181,12 +186,12 @@ impl Node {
         let host = Host::system(search_path.as_deref());
         fs::create_directory(&settings.state_dir, 0o700)?;
         let trust = anchor::find(&settings)?;
-        anchor::keep(&settings, &trust)?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
+        anchor::keep(&settings, &trust).map_err(store)?;
         let disk = Disk::open(&settings).map_err(store)?;
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
-        let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
+        let board = Board::new(Standing { trust: trust.version(), channels: disk.channels(), ..Standing::default() });
         Ok(Self {
             subjects: Subjects::new(settings.fleet.clone()),
             limits: limits::of(&settings.limits),
@@ -291,8 +296,11 @@ impl Node {
     }
 
     fn post_life(&self, what: &str) {
-        let life = say::life(self, what);
-        self.post(&self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result));
+        self.post_life_of(&say::life(self, what));
+    }
+
+    fn post_life_of(&self, life: &Life) {
+        self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Class::Result));
     }
 
     /// Sends something that may get lost.

@@ -57,7 +57,8 @@ fn reopen(node: &Node, left: &Unfinished, found: &mut Left) {
         // Its time is looked at when its turn comes, as for every command that waits.
         Ok(verified) => {
             tracing::info!(id = %left.id, "taken up again");
-            found.jobs.push_back(Job { command: verified.get().clone(), digest: left.digest.clone(), reply: None });
+            let (command, digest) = (verified.get().clone(), left.digest.clone());
+            found.jobs.push_back(Job { command, digest, envelope: verified.envelope().into(), reply: None });
         }
         Err(refusal) => {
             let why = (refusal.code, refusal.message);

@@ -39,6 +39,8 @@ pub(super) struct Job {
     pub(super) command: Command,
     /// SHA-256 of its signed bytes.
     pub(super) digest: String,
+    /// Its envelope as it came, to be checked again when its turn comes.
+    pub(super) envelope: Arc<[u8]>,
     /// Where its sender waits, when somebody does.
     pub(super) reply: Option<String>,
 }

@@ -54,6 +54,7 @@ fn operator(subjects: &Subjects) -> Permissions {
         publish: vec![
             subjects.all_commands().to_string(),
             subjects.job_commands().to_string(),
+            subjects.trusts().to_string(),
             format!("$O.{bucket}.>"),
             "$JS.API.>".to_owned(),
             "$JS.FC.>".to_owned(),
@@ -77,10 +78,11 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
             subjects.jobs_of(node).to_string(),
             format!("{bundles}.>"),
             bundles,
+            format!("$JS.API.DIRECT.GET.{}.>", subjects.stream("TRUST")),
             inbox.clone(),
         ],
         // Its own state too: what it did not say itself there is another host under its name.
-        subscribe: commands.chain([subjects.state(node).to_string(), inbox]).collect(),
+        subscribe: commands.chain([subjects.state(node).to_string(), subjects.live_trusts().to_string(), inbox]).collect(),
         responses: true,
     }
 }
@@ -99,7 +101,7 @@ fn monitor(subjects: &Subjects) -> Permissions {
         ]
     };
     Permissions {
-        publish: ["JOBS", "EVENTS", "STATE"].into_iter().flat_map(of_stream).chain([inbox.clone()]).collect(),
+        publish: ["JOBS", "EVENTS", "STATE", "TRUST"].into_iter().flat_map(of_stream).chain([inbox.clone()]).collect(),
         subscribe: vec![subjects.events(None).to_string(), subjects.states().to_string(), subjects.all_jobs().to_string(), inbox],
         responses: false,
     }
@@ -210,6 +212,7 @@ mod tests {
                 "ensign.v1.prod.job.*.web1.*",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST.>",
                 "_INBOX_web1.>"
             ]
         );
@@ -220,6 +223,7 @@ mod tests {
                 "ensign.v1.prod.cmd.*.all",
                 "ensign.v1.prod.cmd.*.group.web",
                 "ensign.v1.prod.state.web1",
+                "ensign.v1.prod.live.trust.>",
                 "_INBOX_web1.>"
             ]
         );

@@ -2,8 +2,10 @@
 
 use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind};
 
-use super::super::TransportError;
-use super::Bus;
+use jiff::Timestamp;
+
+use super::super::{Message, TransportError};
+use super::{Bus, headers_of};
 
 impl Bus {
     /// The value under a key of a key-value bucket (NATS ADR-8). Read without a consumer.
@@ -43,6 +45,37 @@ impl Bus {
                 TransportError::NotFound(format!("the bucket {bucket} (asked for {url})"))
             }
             _ => self.no_jetstream_or(format!("could not read {url}"), error),
+        }
+    }
+
+    /// The last message of a subject of a stream; none when there is none. Read without a consumer (NATS ADR-31), which
+    /// the stream must allow.
+    ///
+    /// # Errors
+    /// When the stream is not there, or does not answer.
+    pub async fn last(&self, stream: &str, subject: &str) -> Result<Option<Message>, TransportError> {
+        let doing = || format!("could not read {subject} of the stream {stream}");
+        if !self.is_connected() {
+            return Err(TransportError::Disconnected);
+        }
+        let handle = self.jetstream.get_stream_no_info(stream).await;
+        let handle = handle.map_err(|error| TransportError::failed(doing(), error))?;
+        match handle.direct_get_last_for_subject(subject).await {
+            Ok(last) => Ok(Some(Message {
+                subject: last.subject.into_string(),
+                headers: headers_of(&last.headers),
+                payload: last.payload.into(),
+                time: Timestamp::from_nanosecond(last.time.unix_timestamp_nanos()).ok(),
+                seq: Some(last.sequence),
+                ..Message::default()
+            })),
+            Err(error) => match error.kind() {
+                DirectGetErrorKind::NotFound => Ok(None),
+                DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut(format!("reading {subject} of the stream {stream}"))),
+                // Nobody answers a read of a stream that is not there.
+                _ if self.is_connected() && self.has_jetstream() => Err(TransportError::NoStream(stream.to_owned())),
+                _ => Err(self.no_jetstream_or(doing(), error)),
+            },
         }
     }
 
