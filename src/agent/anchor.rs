@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::Settings;
-use crate::host::fs::{self, FsError, WriteSpec};
+use crate::host::fs::{self, FsError};
+use crate::store::{StoreError, dir};
 use crate::trust::{BundleError, KeyError, Pin, PublicKey, TrustedBundle, open_bundle};
 use crate::wire::envelope::MAX_ENVELOPE;
 
@@ -63,17 +64,17 @@ pub fn find(settings: &Settings) -> Result<TrustedBundle, AnchorError> {
     }
 }
 
-/// Keeps a bundle for the next start.
+/// Keeps a bundle for the next start; it is on disk when this returns, also after a power cut.
 ///
 /// # Errors
 /// When it can't be written.
-pub(super) fn keep(settings: &Settings, bundle: &TrustedBundle) -> Result<(), FsError> {
+pub(super) fn keep(settings: &Settings, bundle: &TrustedBundle) -> Result<(), StoreError> {
     let path = settings.state_dir.join(KEPT);
     // Most starts have it already, and must not need room on the disk.
     if fs::read(&path, MAX_ENVELOPE as u64).is_ok_and(|kept| kept == bundle.envelope()) {
         return Ok(());
     }
-    fs::write_atomic(&path, &mut bundle.envelope(), WriteSpec { uid: None, gid: None, mode: 0o600 })
+    dir::write_atomic(&path, bundle.envelope())
 }
 
 fn kept(settings: &Settings) -> Result<Option<TrustedBundle>, AnchorError> {

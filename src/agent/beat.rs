@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
 use crate::transport::{Bus, Inbox, Message};
+use crate::trust::TrustedBundle;
 use crate::wire::NodeState;
 
 use super::board::Topic;
@@ -17,6 +18,9 @@ use super::{Node, jitter, say};
 
 /// Changes that come closer than this are said together.
 const GATHER: Duration = Duration::from_millis(100);
+
+/// How long before its end a trust bundle is said to end: time enough for people to meet and sign the next one.
+const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// No clock of a host that works is before this: the program is younger.
 const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
@@ -100,14 +104,24 @@ impl Task {
         let now = node.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.board.set(Topic::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
-        let trust = node.trust();
-        let over = trust.is_expired(now);
-        node.board.set(Topic::Trust, over.then(|| format!("the trust bundle expired at {}", trust.expires())));
+        node.board.set(Topic::Trust, overdue(&node.trust(), node.disk.not_before(now)));
         let counters = self.bus.counters();
         let lost = counters.slow_consumers;
         node.board
             .set(Topic::Connection, (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken")));
     }
+}
+
+/// What is wrong with the time of the trust bundle in force.
+fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
+    if trust.is_expired(now) {
+        return Some(format!(
+            "the trust bundle expired at {}: nothing new is accepted until the next version comes",
+            trust.expires()
+        ));
+    }
+    let soon = now.checked_add(NOTICE).is_ok_and(|then| trust.is_expired(then));
+    soon.then(|| format!("the trust bundle expires at {}", trust.expires()))
 }
 
 /// Says how the node stands now. Not kept when there is no connection: the next one says more.

@@ -17,8 +17,10 @@ pub(super) enum Topic {
     Reports,
     /// The connection lost messages.
     Connection,
-    /// The trust bundle is over its time.
+    /// The trust bundle is over its time, or will soon be.
     Trust,
+    /// The next trust bundle can't be had, or not be taken.
+    Succession,
     /// The clock is wrong.
     Clock,
     /// Another agent uses the id of this node.
@@ -38,6 +40,8 @@ pub(super) struct Standing {
     pub(super) queued: u64,
     /// The last run.
     pub(super) last_run: Option<ApplyState>,
+    /// The version of the trust bundle in force.
+    pub(super) trust: u64,
     /// The latest serial of each channel.
     pub(super) channels: BTreeMap<String, ChannelState>,
     /// How the node stands to what is assigned to it, in the order in which it is applied.

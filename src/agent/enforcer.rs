@@ -228,6 +228,7 @@ fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
     Job {
         command: statement.command.clone(),
         digest: statement.digest.clone(),
+        envelope: statement.envelope.as_slice().into(),
         reply: None,
         run,
         health_check_only: turn == Turn::Health,

@@ -230,7 +230,7 @@ impl Task {
             return no(DoneOutcome::Refused, Code::Storage, why);
         }
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
-        place.send(Job::once(verified.get().clone(), digest.clone(), reply.map(str::to_owned)));
+        place.send(Job::once(verified, reply.map(str::to_owned)));
         self.node.accepted(verified.get());
         Answer::Ack(id, digest, AckStatus::Accepted)
     }
@@ -269,7 +269,7 @@ fn is_inbox(reply: &str) -> bool {
 }
 
 /// So many at once, and one more after every interval.
-struct Allowance {
+pub(super) struct Allowance {
     most: u32,
     left: u32,
     interval: Duration,
@@ -277,11 +277,13 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn new(most: u32, interval: Duration) -> Self {
+    /// That many, all of them at hand.
+    pub(super) fn new(most: u32, interval: Duration) -> Self {
         Self { most, left: most, interval, since: Instant::now() }
     }
 
-    fn take(&mut self) -> bool {
+    /// Takes one, when there is one left.
+    pub(super) fn take(&mut self) -> bool {
         let gained = self.since.elapsed().as_millis() / self.interval.as_millis().max(1);
         if gained > 0 {
             self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(u32::MAX)).min(self.most);

@@ -7,6 +7,7 @@
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
+//! - `succession.rs` puts the next trust bundle in the place of the one in force;
 //! - `known.rs` answers what a command asks about the facts of the host;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
 //! - `live.rs` has the settings in force, `reload.rs` puts others in force;
@@ -35,6 +36,7 @@ pub mod reload;
 mod reporter;
 mod say;
 mod standing;
+mod succession;
 mod supervisor;
 mod work;
 
@@ -57,6 +59,7 @@ use crate::store::{Class, Message, StoreError};
 use crate::transport::{Bus, Link, TransportError};
 use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
 use crate::wire::command::Command;
+use crate::wire::report::Life;
 use crate::wire::subject::{EventKind, Stage};
 use crate::wire::{Done, DoneOutcome, Subjects};
 
@@ -194,6 +197,7 @@ pub struct Agent {
     intake: intake::Handle,
     enforcer: JoinHandle<()>,
     catch_up: JoinHandle<()>,
+    succession: JoinHandle<()>,
     beat: JoinHandle<()>,
 }
 
@@ -214,11 +218,12 @@ impl Agent {
         let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
         let enforcer = enforcer::spawn(Arc::clone(&node), bus.clone(), supervisor.runs.clone(), stop.clone());
         let catch_up = tokio::spawn(catch_up::run(Arc::clone(&node), bus.clone(), intake.hall.clone(), stop.clone()));
+        let succession = tokio::spawn(succession::run(Arc::clone(&node), bus.clone()));
         let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
         node.post_life("started");
         let settings = node.settings();
         tracing::info!(node = %settings.node, fleet = settings.fleet, trust = node.trust().version(), "started");
-        Ok(Self { node, bus, stopper, reporter, supervisor, intake, enforcer, catch_up, beat })
+        Ok(Self { node, bus, stopper, reporter, supervisor, intake, enforcer, catch_up, succession, beat })
     }
 
     /// The state of its connection as it changes.
@@ -235,6 +240,7 @@ impl Agent {
     pub async fn stop(self) {
         self.stopper.send_replace(true);
         self.catch_up.abort();
+        self.succession.abort();
         self.intake.ended().await;
         self.supervisor.ended().await;
         if let Err(error) = self.enforcer.await {
@@ -254,12 +260,12 @@ impl Node {
         let host = Host::system(search_path.as_deref());
         fs::create_directory(&settings.state_dir, 0o700)?;
         let trust = anchor::find(&settings)?;
-        anchor::keep(&settings, &trust)?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
+        anchor::keep(&settings, &trust).map_err(store)?;
         let disk = Disk::open(&settings).map_err(store)?;
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
-        let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
+        let board = Board::new(Standing { trust: trust.version(), channels: disk.channels(), ..Standing::default() });
         let subjects = Subjects::new(settings.fleet.clone());
         let verifier = Verifier {
             trust: &trust,
@@ -414,8 +420,11 @@ impl Node {
     }
 
     fn post_life(&self, what: &str) {
-        let life = say::life(self, what);
-        self.post(&self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result));
+        self.post_life_of(&say::life(self, what));
+    }
+
+    fn post_life_of(&self, life: &Life) {
+        self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Class::Result));
     }
 
     /// Sends something that may get lost.

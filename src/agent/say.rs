@@ -81,9 +81,15 @@ pub(super) fn life(node: &Node, what: &str) -> Life {
         node: node.settings().node.clone(),
         timestamp: node.now(),
         what: what.to_owned(),
+        message: None,
         version: VERSION.to_owned(),
         boot: node.boot,
     }
+}
+
+/// That another trust bundle is obeyed.
+pub(super) fn trust_life(node: &Node, version: u64) -> Life {
+    Life { message: Some(format!("now obeys version {version}")), ..life(node, "trust") }
 }
 
 pub(super) fn state(node: &Node, alive: bool) -> NodeState {

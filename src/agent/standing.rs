@@ -30,7 +30,8 @@ pub(super) struct Statement {
     pub(super) command: Command,
     /// SHA-256 of the signed bytes.
     pub(super) digest: String,
-    envelope: Vec<u8>,
+    /// The envelope as it came.
+    pub(super) envelope: Vec<u8>,
 }
 
 impl Statement {

@@ -1,6 +1,6 @@
 //! The supervisor: takes accepted commands one by one, runs each on a thread of its own, says how it ended.
 //!
-//! Order: what `intake` wrote down → started, on disk → run → result, on disk and in the outbox → reply.
+//! Order: what `intake` wrote down → checked again → started, on disk → run → result, on disk and in the outbox → reply.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -137,6 +137,10 @@ impl Task {
         if node.now() > job.command.expires {
             let why = format!("it expired at {} while it waited", job.command.expires);
             return say::not_done(&node, Some(job.id()), &job.digest, DoneOutcome::Expired, (Code::Expired, why));
+        }
+        // Trust may have changed while it waited: a key that is revoked asks for nothing any more.
+        if let Err(refusal) = node.verify(|verifier| verifier.reopen(&job.envelope)) {
+            return Ended::refused(refusal.code, refusal.message).into_done(&node, job);
         }
         if let Err(error) = node.disk.start(job.id()) {
             let why = crate::diag::chain(&error);

@@ -18,7 +18,7 @@ use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent};
 use crate::store::history::{End, Recording, Start};
 use crate::store::{Class, History, MemorySession};
-use crate::trust::Code;
+use crate::trust::{Code, Verified};
 use crate::wire::command::{Action, Apply, Command};
 use crate::wire::subject::EventKind;
 use crate::wire::{Done, DoneOutcome};
@@ -44,6 +44,8 @@ pub(super) struct Job {
     pub(super) command: Command,
     /// SHA-256 of its signed bytes.
     pub(super) digest: String,
+    /// Its envelope as it came, to be checked again when its turn comes.
+    pub(super) envelope: Arc<[u8]>,
     /// Where its sender waits, when somebody does.
     pub(super) reply: Option<String>,
     /// The run: the command's own id, and another one for every further run of what stands.
@@ -54,8 +56,9 @@ pub(super) struct Job {
 
 impl Job {
     /// A command that runs once.
-    pub(super) fn once(command: Command, digest: String, reply: Option<String>) -> Self {
-        Self { run: command.id, command, digest, reply, health_check_only: false }
+    pub(super) fn once(verified: &Verified<Command>, reply: Option<String>) -> Self {
+        let (command, digest) = (verified.get().clone(), verified.digest().to_owned());
+        Self { run: command.id, command, digest, envelope: verified.envelope().into(), reply, health_check_only: false }
     }
 
     pub(super) fn id(&self) -> Uuid {

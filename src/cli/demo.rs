@@ -14,7 +14,7 @@ use crate::fleet::dispatch::{self, Signed};
 use crate::fleet::{NodeResult, Order, Outcome};
 use crate::host::{Host, fs};
 use crate::model::Span;
-use crate::trust::SigningKey;
+use crate::trust::{Sign, SigningKey};
 use crate::wire::command::Ensure;
 use crate::wire::{Action, Audience, Command, Options};
 
@@ -149,7 +149,7 @@ fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), Failur
     Ok(())
 }
 
-fn sign(command: Command, key: &SigningKey) -> Result<Signed, Failure> {
+fn sign(command: Command, key: &dyn Sign) -> Result<Signed, Failure> {
     dispatch::sign(command, &[(OPERATOR, key)]).map_err(|error| Failure::from_error(Exit::Failed, &error))
 }
 
@@ -170,7 +170,7 @@ async fn apply(stage: &Stage, ui: &mut Ui) -> Result<(Signed, Vec<NodeResult>), 
     write(&bundle.join("manifest.yaml"), MANIFEST)?;
     write(&bundle.join("app.conf"), APP_CONF)?;
     let pinned = Source::here(&bundle)?.pin(&stage.session, ui).await?;
-    let signed = sign(command(stage, Action::Apply(pinned), Audience::all()), &stage.operator.key)?;
+    let signed = sign(command(stage, Action::Apply(pinned), Audience::all()), stage.operator.key.as_ref())?;
     let results = deliver_here(stage, &signed, ui).await?;
     for (node, _) in NODES {
         let path = stage.site(node).join("app.conf");
@@ -222,13 +222,13 @@ async fn forged(stage: &Stage, ui: &mut Ui) -> Result<(), Failure> {
 
 async fn replayed(stage: &Stage, accepted: &Signed, ui: &mut Ui) -> Result<(), Failure> {
     let other = Command { id: accepted.command.id, ..command(stage, motd(stage, "web1"), to("web1")?) };
-    let signed = sign(other, &stage.operator.key)?;
+    let signed = sign(other, stage.operator.key.as_ref())?;
     refused(&deliver_here(stage, &signed, ui).await?, "replayed")
 }
 
 async fn beyond_limits(stage: &Stage, ui: &mut Ui) -> Result<(), Failure> {
     let outside = ensure(json!({"name": stage.dir.join("outside"), "ensure": "absent"}));
-    let signed = sign(command(stage, outside, to("web1")?), &stage.operator.key)?;
+    let signed = sign(command(stage, outside, to("web1")?), stage.operator.key.as_ref())?;
     refused(&deliver_here(stage, &signed, ui).await?, "local_limit")
 }
 

@@ -5,19 +5,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::diag::{Diagnostic, chain};
-use crate::host::{fs, terminal};
+use crate::fleet::operator::SSH_AGENT;
+use crate::host::fs;
 use crate::model::Secret;
 use crate::transport::nkey::UserKey;
 use crate::trust::{KeyError, PublicKey, SigningKey};
 
 use super::error::{Exit, Failure};
+use super::signer::{KEY_MAX, ask, from_env, in_file, of_file, stem};
+pub use super::signer::{Signer, borrowed, signer};
 use super::ui::Ui;
-
-/// The longest file that holds a key.
-const KEY_MAX: u64 = 64 * 1024;
-/// Where a passphrase comes from when nobody is asked.
-const PASSPHRASE: &str = "ENSIGN_KEY_PASSPHRASE";
 
 /// Keys to sign with, and keys for NATS.
 #[derive(Debug, Args)]
@@ -32,10 +29,30 @@ enum KeyCommand {
     New(New),
     /// Shows the public key of a private or public key, in both its forms.
     Show(Show),
+    /// Takes over an OpenSSH private key (ssh-ed25519) into a file of its own, with a passphrase of its own.
+    Import(Import),
+}
+
+#[derive(Debug, Args)]
+struct Import {
+    /// The private key to take over, as ~/.ssh/id_ed25519. It stays as it is.
+    source: PathBuf,
+    #[command(flatten)]
+    new: Written,
 }
 
 #[derive(Debug, Args)]
 struct New {
+    #[command(flatten)]
+    new: Written,
+    /// Makes a key for a NATS user instead: the file gets the seed, the public nkey is for the server.
+    #[arg(long, conflicts_with_all = ["comment", "passphrase_env", "no_passphrase"])]
+    nats: bool,
+}
+
+/// A private key file that is written.
+#[derive(Debug, Args)]
+struct Written {
     /// The file to write; it must not be there yet.
     file: PathBuf,
     /// What stands behind the public key, for people; the file's name when not given.
@@ -47,14 +64,11 @@ struct New {
     /// Writes the private key as it is: whoever reads the file can sign.
     #[arg(long)]
     no_passphrase: bool,
-    /// Makes a key for a NATS user instead: the file gets the seed, the public nkey is for the server.
-    #[arg(long, conflicts_with_all = ["comment", "passphrase_env", "no_passphrase"])]
-    nats: bool,
 }
 
 #[derive(Debug, Args)]
 struct Show {
-    /// A key file, or a public key itself.
+    /// A key file, a public key itself, or ssh-agent:NAME.
     key: String,
     /// Prints one JSON document.
     #[arg(long)]
@@ -67,16 +81,25 @@ struct Show {
 /// When a file is in the way, or can't be read or written.
 pub fn run(args: KeyArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     match args.command {
-        KeyCommand::New(new) if new.nats => new_nats(&new.file, ui),
-        KeyCommand::New(new) => new_key(new, ui),
+        KeyCommand::New(new) if new.nats => new_nats(&new.new.file, ui),
+        KeyCommand::New(new) => new_key(new.new, ui),
+        KeyCommand::Import(import) => self::import(import, ui),
         KeyCommand::Show(show) => self::show(&show, ui),
     }
 }
 
-fn new_key(new: New, ui: &mut Ui) -> Result<Exit, Failure> {
+fn new_key(new: Written, ui: &mut Ui) -> Result<Exit, Failure> {
+    let key = SigningKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    write_key(&key, new, ui)
+}
+
+fn import(import: Import, ui: &mut Ui) -> Result<Exit, Failure> {
+    write_key(&of_file(&import.source)?, import.new, ui)
+}
+
+fn write_key(key: &SigningKey, new: Written, ui: &mut Ui) -> Result<Exit, Failure> {
     let passphrase = new_passphrase(&new)?;
     let comment = new.comment.unwrap_or_else(|| stem(&new.file));
-    let key = SigningKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let text = key.to_openssh(&comment, passphrase.as_ref()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     write_new(&new.file, text.as_bytes(), 0o600)?;
     let public = key.public().to_openssh(&comment);
@@ -126,12 +149,7 @@ fn public_file(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The name of a file without its ending: what its key is called.
-fn stem(path: &Path) -> String {
-    path.file_stem().map_or_else(|| "key".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-fn new_passphrase(new: &New) -> Result<Option<Secret>, Failure> {
+fn new_passphrase(new: &Written) -> Result<Option<Secret>, Failure> {
     if new.no_passphrase {
         return Ok(None);
     }
@@ -150,48 +168,6 @@ fn new_passphrase(new: &New) -> Result<Option<Secret>, Failure> {
     Ok(Some(first))
 }
 
-fn from_env(variable: &str) -> Option<Secret> {
-    std::env::var(variable).ok().filter(|value| !value.is_empty()).map(Secret::new)
-}
-
-fn ask(prompt: &str) -> Result<Secret, Failure> {
-    terminal::ask_secret(prompt).map_err(|error| {
-        Failure::new(Exit::Usage, Diagnostic::new(format!("could not ask for the passphrase: {error}"))).hint(format!(
-            "without a terminal, give it in {PASSPHRASE}, or make the key with --passphrase-env or --no-passphrase"
-        ))
-    })
-}
-
-/// A private key to sign with, and what it is called in the envelope.
-#[derive(Debug)]
-pub struct Signer {
-    /// The name of its file without the ending: a hint for nodes, which try their keys of this name first.
-    pub id: String,
-    /// The key.
-    pub key: SigningKey,
-}
-
-/// Reads a private key; its passphrase comes from the environment or the terminal.
-///
-/// # Errors
-/// When it can't be read, or the passphrase is wrong.
-pub fn signer(path: &Path) -> Result<Signer, Failure> {
-    let text = fs::read_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let key = match SigningKey::from_openssh(&text, None) {
-        Err(KeyError::NeedsPassphrase) => {
-            let passphrase = from_env(PASSPHRASE).map_or_else(|| ask(&format!("passphrase for {}: ", path.display())), Ok)?;
-            SigningKey::from_openssh(&text, Some(&passphrase))
-        }
-        other => other,
-    };
-    let key = key.map_err(|error| in_file(path, &error))?;
-    Ok(Signer { id: stem(path), key })
-}
-
-fn in_file(path: &Path, error: &KeyError) -> Failure {
-    Failure::new(Exit::Usage, Diagnostic::new(format!("{}: {}", path.display(), chain(error))))
-}
-
 /// A public key with its comment: as it is written, or of a file of either half.
 ///
 /// # Errors
@@ -199,6 +175,10 @@ fn in_file(path: &Path, error: &KeyError) -> Failure {
 pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
     if let Ok(key) = text_or_file.parse::<PublicKey>() {
         return Ok((key, comment_of(text_or_file)));
+    }
+    if text_or_file.starts_with(SSH_AGENT) {
+        let signer = signer(Path::new(text_or_file))?;
+        return Ok((signer.key.public(), signer.id));
     }
     let path = Path::new(text_or_file);
     let text = fs::read_text(path, KEY_MAX).map_err(|error| {
@@ -214,6 +194,10 @@ pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
     {
         return Ok((key, comment_of(&beside)));
     }
+    // A public key of a kind that can't sign is no private key either, and says better what is wrong.
+    if let Err(error @ (KeyError::Fido(_) | KeyError::Algorithm(_))) = text.parse::<PublicKey>() {
+        return Err(in_file(path, &error));
+    }
     let signer = signer(path)?;
     Ok((signer.key.public(), signer.id))
 }
@@ -226,8 +210,8 @@ fn comment_of(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn new(file: PathBuf) -> New {
-        New { file, comment: None, passphrase_env: None, no_passphrase: true, nats: false }
+    fn new(file: PathBuf) -> Written {
+        Written { file, comment: None, passphrase_env: None, no_passphrase: true }
     }
 
     #[test]
@@ -243,6 +227,9 @@ mod tests {
             let (public, comment) = public_key(given.to_str().unwrap()).unwrap();
             assert_eq!((public, comment.as_str()), (signer.key.public(), "ops-alice"));
         }
+        let copy = dir.path().join("copy.key");
+        import(Import { source: file.clone(), new: new(copy.clone()) }, &mut ui).unwrap();
+        assert_eq!(super::signer(&copy).unwrap().key.public(), signer.key.public());
         assert_eq!(public_key(&signer.key.public().to_short()).unwrap().0, signer.key.public());
         assert!(public_key("nonsense").is_err());
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());

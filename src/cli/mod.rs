@@ -22,6 +22,7 @@ pub mod schemas;
 pub mod session;
 pub mod shape;
 pub mod shell;
+pub mod signer;
 pub mod status;
 pub mod trust;
 pub mod ui;

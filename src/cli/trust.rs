@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::host::fs::{self, WriteSpec};
 use crate::model::Span;
 use crate::trust::bundle::check_bundle;
-use crate::trust::{Pin, PublicKey, TrustedBundle, open_bundle, seal};
+use crate::trust::{Pin, PublicKey, TrustedBundle, open_bundle, seal_by};
 use crate::wire::bundle::{OperatorKey, Roots, Rule};
 use crate::wire::{TRUST_TYPE, TrustBundle, envelope, json};
 
@@ -123,8 +123,8 @@ pub fn first_bundle(
 pub fn seal_bundle(bundle: &TrustBundle, roots: &[Signer]) -> Result<Vec<u8>, Failure> {
     check_bundle(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let payload = serde_json::to_vec(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let keys: Vec<_> = roots.iter().map(|root| (root.id.as_str(), &root.key)).collect();
-    let signed = seal(TRUST_TYPE, payload, &keys).encode();
+    let signed =
+        seal_by(TRUST_TYPE, payload, &key::borrowed(roots)).map_err(|error| Failure::from_error(Exit::Usage, &error))?.encode();
     open_bundle(&signed, Pin::Kept)
         .map_err(|error| Failure::from_error(Exit::Usage, &error).hint("give --root for each of the root keys that must sign"))?;
     Ok(signed)
@@ -258,14 +258,14 @@ mod tests {
 
     #[test]
     fn a_first_bundle_is_one_that_nodes_believe() {
-        let root = Signer { id: "root".into(), key: SigningKey::from_seed(&[1; 32]) };
+        let root = Signer { id: "root".into(), key: Box::new(SigningKey::from_seed(&[1; 32])) };
         let alice = ("ops-alice".to_owned(), SigningKey::from_seed(&[2; 32]).public());
         let roots = [root.key.public()];
         let bundle = first_bundle("prod", &roots, 1, &[alice], "2030-01-01T00:00:00Z".parse().unwrap());
         let signed = seal_bundle(&bundle, &[root]).unwrap();
         let opened = open_bundle(&signed, Pin::Roots { fleet: "prod", keys: &roots, threshold: 1 }).unwrap();
         assert_eq!(opened.bundle(), &bundle);
-        let other = Signer { id: "root".into(), key: SigningKey::from_seed(&[3; 32]) };
+        let other = Signer { id: "root".into(), key: Box::new(SigningKey::from_seed(&[3; 32])) };
         assert!(seal_bundle(&bundle, &[other]).is_err(), "signed by somebody else");
     }
 

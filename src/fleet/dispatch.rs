@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::model::{NodeId, Span};
 use crate::transport::{Bus, Feed, From, Inbox, TransportError};
-use crate::trust::{SigningKey, seal};
+use crate::trust::{Sign, SignError, seal_by};
 use crate::wire::command::{Channel, MAX_LIFE, MAX_STANDING};
 use crate::wire::{Action, Audience, COMMAND_TYPE, Command, NodeState, Options, Subject, Subjects, Target};
 
@@ -70,9 +70,9 @@ pub struct Signed {
 /// Signs a command with each key; the id beside a key is a hint.
 ///
 /// # Errors
-/// When it can't be written as JSON.
-pub fn sign(command: Command, keys: &[(&str, &SigningKey)]) -> Result<Signed, serde_json::Error> {
-    let envelope = seal(COMMAND_TYPE, serde_json::to_vec(&command)?, keys);
+/// When it can't be written as JSON, or who holds a key does not sign.
+pub fn sign(command: Command, keys: &[(&str, &dyn Sign)]) -> Result<Signed, SignError> {
+    let envelope = seal_by(COMMAND_TYPE, serde_json::to_vec(&command)?, keys)?;
     Ok(Signed { command, digest: envelope.digest(), envelope: envelope.encode() })
 }
 
@@ -124,6 +124,7 @@ fn addressed(subjects: &Subjects, command: &Command) -> Vec<(Subject, Option<Nod
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trust::SigningKey;
     use crate::wire::command::Ensure;
 
     fn order(to: Audience) -> Order {

@@ -54,7 +54,24 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
             ..spec("DESIRED", subjects.all_desired().to_string(), None, None, Some(1))
         },
         spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.max_bytes), Some(1)),
+        trust(subjects, retention),
     ]
+}
+
+/// One message a version, for ever: a node that was away takes one after the other. What it stores it sends on.
+fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
+    let subject = subjects.trusts().to_string();
+    StreamSpec {
+        name: subjects.stream("TRUST"),
+        subjects: vec![subject.clone()],
+        max_per_subject: Some(1),
+        allow_direct: true,
+        dedupe_window: DEDUPE,
+        replicas: retention.replicas,
+        deny_delete: true,
+        republish: Some((subject, subjects.live_trusts().to_string())),
+        ..StreamSpec::default()
+    }
 }
 
 /// Makes streams and bucket exist; says of each by name what it came to.

@@ -21,7 +21,8 @@ const SECRET_MAX: u64 = 64 * 1024;
 pub struct OperatorFile {
     /// The fleet.
     pub fleet: Option<String>,
-    /// Files of private keys to sign with, beside this file when not absolute.
+    /// Files of private keys to sign with, beside this file when not absolute; or `ssh-agent:` and the comment, the
+    /// fingerprint or the public key file of a key that the ssh-agent holds.
     #[serde(default)]
     pub keys: Vec<PathBuf>,
     /// The connection, as in `agent.toml`.
@@ -44,7 +45,7 @@ pub struct Given {
 pub struct Operator {
     /// The fleet.
     pub fleet: String,
-    /// Files of private keys to sign with; for those who only look there may be none.
+    /// Private keys to sign with: files, or `ssh-agent:NAME`. For those who only look there may be none.
     pub keys: Vec<PathBuf>,
     /// How to reach the bus.
     pub bus: BusSettings,
@@ -65,9 +66,25 @@ impl Operator {
         if fleet.parse::<NodeId>().is_err() {
             return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
         }
-        let keys = if given.keys.is_empty() { file.keys.iter().map(|key| directory.join(key)).collect() } else { given.keys };
+        let keys = if given.keys.is_empty() { file.keys.iter().map(|key| beside(&directory, key)).collect() } else { given.keys };
         let bus = bus(given.server.as_deref(), file.nats, &directory).map_err(one)?;
         Ok(Self { fleet, keys, bus })
+    }
+}
+
+/// What the name of a key that an SSH agent holds begins with.
+pub const SSH_AGENT: &str = "ssh-agent:";
+
+/// A key of `operator.toml`: a file beside it, or one of an SSH agent, whose public half may be such a file.
+fn beside(directory: &Path, key: &Path) -> PathBuf {
+    match key.to_str().and_then(|key| key.strip_prefix(SSH_AGENT)) {
+        None => directory.join(key),
+        Some(name) if !name.is_empty() && directory.join(name).is_file() => {
+            let mut named = std::ffi::OsString::from(SSH_AGENT);
+            named.push(directory.join(name));
+            PathBuf::from(named)
+        }
+        Some(_) => key.to_owned(),
     }
 }
 
@@ -143,6 +160,11 @@ mod tests {
         assert_eq!((operator.fleet.as_str(), operator.bus.servers), ("prod", vec!["tls://n:4222".to_owned()]));
         assert_eq!(operator.keys, [dir.path().join("a.key"), PathBuf::from("/b.key")]);
         assert!(matches!(operator.bus.credentials, Some(Credentials::NkeySeed(seed)) if seed.reveal() == "SUSEED"));
+        let agent = "fleet = \"f\"\nkeys = [\"ssh-agent:seed\", \"ssh-agent:alice@host\", \"ssh-agent:\"]\n";
+        let operator = Operator::new(Given::default(), Some((agent, &path))).unwrap();
+        let wanted =
+            [format!("ssh-agent:{}", dir.path().join("seed").display()), "ssh-agent:alice@host".into(), "ssh-agent:".into()];
+        assert_eq!(operator.keys, wanted.map(PathBuf::from));
         let given = Given { fleet: Some("test".into()), server: Some("nats://a, nats://b".into()), keys: vec!["c".into()] };
         let operator = Operator::new(given, Some((text, &path))).unwrap();
         assert_eq!((operator.fleet.as_str(), operator.bus.servers.len()), ("test", 2));

@@ -56,6 +56,7 @@ fn operator(subjects: &Subjects) -> Permissions {
             subjects.job_commands().to_string(),
             subjects.all_desired().to_string(),
             subjects.rollout_controls().to_string(),
+            subjects.trusts().to_string(),
             format!("$O.{bucket}.>"),
             "$JS.API.>".to_owned(),
             "$JS.FC.>".to_owned(),
@@ -84,13 +85,14 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
             subjects.failures_of(node).to_string(),
             format!("{bundles}.>"),
             bundles,
+            format!("$JS.API.DIRECT.GET.{}.>", subjects.stream("TRUST")),
             inbox.clone(),
         ]
         .into_iter()
         .chain(["DESIRED", "ROLLOUTS"].into_iter().flat_map(read))
         .collect(),
         // Its own state too: what it did not say itself there is another host under its name.
-        subscribe: commands.chain([subjects.state(node).to_string(), inbox]).collect(),
+        subscribe: commands.chain([subjects.state(node).to_string(), subjects.live_trusts().to_string(), inbox]).collect(),
         responses: true,
     }
 }
@@ -109,7 +111,7 @@ fn monitor(subjects: &Subjects) -> Permissions {
         ]
     };
     Permissions {
-        publish: ["JOBS", "EVENTS", "STATE", "DESIRED", "ROLLOUTS"]
+        publish: ["JOBS", "EVENTS", "STATE", "TRUST", "DESIRED", "ROLLOUTS"]
             .into_iter()
             .flat_map(of_stream)
             .chain([inbox.clone()])
@@ -225,6 +227,7 @@ mod tests {
                 "ensign.v1.prod.rollout.*.failed.web1",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST.>",
                 "_INBOX_web1.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED",
@@ -240,6 +243,7 @@ mod tests {
                 "ensign.v1.prod.cmd.*.group.web",
                 "ensign.v1.prod.live.desired.*",
                 "ensign.v1.prod.state.web1",
+                "ensign.v1.prod.live.trust.>",
                 "_INBOX_web1.>"
             ]
         );

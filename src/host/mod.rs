@@ -16,6 +16,7 @@ pub mod lock;
 pub mod partial;
 pub mod passwd;
 pub mod progress;
+pub mod ssh_agent;
 pub mod systemd;
 pub mod terminal;
 pub mod tree;

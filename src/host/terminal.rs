@@ -1,7 +1,9 @@
 //! The terminal of the person who runs the program: asking for what must not be shown.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
@@ -27,4 +29,20 @@ pub fn ask_secret(prompt: &str) -> io::Result<Secret> {
     let secret = Secret::new(line.trim_end_matches(['\r', '\n']));
     zeroize::Zeroize::zeroize(&mut line);
     read.map(|_| secret)
+}
+
+/// Asks with a program of the person's own (ssh(1), `SSH_ASKPASS`): it gets the prompt as its argument, and says the
+/// secret on its standard output.
+///
+/// # Errors
+/// When it can't be started, or ends with an error, as when nothing was entered.
+pub fn ask_program(program: &OsStr, prompt: &str) -> io::Result<Secret> {
+    let mut child = Command::new(program).arg(prompt).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut said = String::new();
+    let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said));
+    let secret = Secret::new(said.trim_end_matches(['\r', '\n']));
+    zeroize::Zeroize::zeroize(&mut said);
+    let status = child.wait()?;
+    read?;
+    if status.success() { Ok(secret) } else { Err(io::Error::other(format!("{}: {status}", program.display()))) }
 }

@@ -30,6 +30,11 @@ pub enum KeyError {
     /// An OpenSSH key of another kind.
     #[error("the key is {0}, only ssh-ed25519 can sign")]
     Algorithm(String),
+    /// The key of a FIDO device.
+    #[error(
+        "the key is in a FIDO device ({0}), whose signatures cover more than the bytes that nodes verify; only ssh-ed25519 can sign"
+    )]
+    Fido(String),
     /// A point of small order: signatures under it prove nothing.
     #[error("the key is weak: anybody can make signatures for it")]
     Weak,
@@ -48,6 +53,16 @@ pub enum KeyError {
     /// The system has no randomness to give.
     #[error("could not get random bytes")]
     Random(#[source] getrandom::Error),
+}
+
+impl KeyError {
+    /// A key of an algorithm that can't sign here.
+    fn other(algorithm: &ssh_key::Algorithm) -> Self {
+        match algorithm {
+            ssh_key::Algorithm::SkEd25519 | ssh_key::Algorithm::SkEcdsaSha2NistP256 => Self::Fido(algorithm.to_string()),
+            _ => Self::Algorithm(algorithm.to_string()),
+        }
+    }
 }
 
 /// A public key. Never a weak one.
@@ -105,7 +120,7 @@ impl FromStr for PublicKey {
         let key = ssh_key::PublicKey::from_openssh(text).map_err(|_| KeyError::NotAKey)?;
         match key.key_data().ed25519() {
             Some(key) => Self::from_bytes(&key.0),
-            None => Err(KeyError::Algorithm(key.algorithm().to_string())),
+            None => Err(KeyError::other(&key.algorithm())),
         }
     }
 }
@@ -142,7 +157,7 @@ impl SigningKey {
     pub fn from_openssh(text: &str, passphrase: Option<&Secret>) -> Result<Self, KeyError> {
         let mut key = ssh_key::PrivateKey::from_openssh(text).map_err(KeyError::PrivateKey)?;
         if key.algorithm() != ssh_key::Algorithm::Ed25519 {
-            return Err(KeyError::Algorithm(key.algorithm().to_string()));
+            return Err(KeyError::other(&key.algorithm()));
         }
         if key.is_encrypted() {
             let passphrase = passphrase.ok_or(KeyError::NeedsPassphrase)?;
@@ -153,7 +168,7 @@ impl SigningKey {
         }
         match key.key_data() {
             KeypairData::Ed25519(pair) => Ok(Self::from_seed(&Zeroizing::new(pair.private.to_bytes()))),
-            _ => Err(KeyError::Algorithm(key.algorithm().to_string())),
+            _ => Err(KeyError::other(&key.algorithm())),
         }
     }
 

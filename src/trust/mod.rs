@@ -1,7 +1,7 @@
 //! Who may ask what of this node: keys, signatures, the trust bundle, policy, local limits.
 //!
 //! Pure: bytes, a clock reading and what was seen before go in, a decision comes out; the agent
-//! writes down and runs. The only user of the signature library, and the only maker of
+//! writes down and runs. What signs may be elsewhere (`ssh_agent.rs`). The only user of the signature library, and the only maker of
 //! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
 
 pub mod bundle;
@@ -12,6 +12,7 @@ pub mod policy;
 mod reach;
 pub mod refusal;
 pub mod sign;
+pub mod ssh_agent;
 pub mod verify;
 
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
@@ -19,5 +20,5 @@ pub use keys::{KeyError, PublicKey, SigningKey};
 pub use limits::{Limits, PATH_TYPES};
 pub use reach::{VALIDATE, further_paths, own_commands, path, system_paths};
 pub use refusal::{Code, Refusal};
-pub use sign::seal;
+pub use sign::{Sign, SignError, countersign, seal, seal_by};
 pub use verify::{Opened, Seen, Verified, Verifier};

@@ -199,8 +199,11 @@ pub struct Life {
     /// When.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
-    /// `started` or `stopped`.
+    /// `started`, `stopped`, or `trust`: another trust bundle is obeyed from now on.
     pub what: String,
+    /// For people: more about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// The version of the program.
     pub version: String,
     /// Which start of the agent.

@@ -270,7 +270,33 @@ impl Subjects {
         self.subject(format_args!("state.*"))
     }
 
-    /// The name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `DESIRED` or `ROLLOUTS`.
+    /// A version of the trust bundle.
+    pub fn trust(&self, version: u64) -> Subject {
+        self.subject(format_args!("trust.{version}"))
+    }
+
+    /// Every version of the trust bundle.
+    pub fn trusts(&self) -> Subject {
+        self.subject(format_args!("trust.>"))
+    }
+
+    /// Where the server sends on the versions that it stores.
+    pub fn live_trusts(&self) -> Subject {
+        self.subject(format_args!("live.trust.>"))
+    }
+
+    /// The version that a subject of a trust bundle names, stored or sent on; `None` for any other subject.
+    pub fn trust_version(&self, subject: &str) -> Option<u64> {
+        let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix('.')?;
+        rest.strip_prefix("live.").unwrap_or(rest).strip_prefix("trust.")?.parse().ok()
+    }
+
+    /// Every refusal by a node.
+    pub fn refusals(&self) -> Subject {
+        self.subject(format_args!("event.*.{}", EventKind::Refused.as_str()))
+    }
+
+    /// The name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `TRUST`, `DESIRED` or `ROLLOUTS`.
     pub fn stream(&self, name: &str) -> String {
         format!("ENSIGN_{}_{name}", self.fleet)
     }
@@ -315,6 +341,17 @@ mod tests {
         }
         for other in [subjects.job_command(id).as_str(), "ensign.v1.prod.job.x.web1.ack", "ensign.v1.prod.job", "other"] {
             assert_eq!(subjects.report(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn versions_are_read_back() {
+        let subjects = Subjects::new("prod");
+        assert_eq!(subjects.trust_version(subjects.trust(8).as_str()), Some(8));
+        assert_eq!(subjects.trust_version("ensign.v1.prod.live.trust.9"), Some(9));
+        for other in ["ensign.v1.prod.trust.x", "ensign.v1.prod.trust", "ensign.v1.prod2.trust.8", "ensign.v1.prod.desired.8", ""]
+        {
+            assert_eq!(subjects.trust_version(other), None, "{other}");
         }
     }
 

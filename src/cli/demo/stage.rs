@@ -141,7 +141,7 @@ fn nkey() -> Result<UserKey, Failure> {
 }
 
 fn signer(id: &str) -> Result<Signer, Failure> {
-    Ok(Signer { id: id.to_owned(), key: SigningKey::generate().map_err(|error| failed(&error))? })
+    Ok(Signer { id: id.to_owned(), key: Box::new(SigningKey::generate().map_err(|error| failed(&error))?) })
 }
 
 fn free_port() -> Result<u16, Failure> {

@@ -90,8 +90,8 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
         "life" => json::read::<Life>(payload).map_or_else(
             |_| unreadable(),
             |life| {
-                let word = if life.what == "started" { "started" } else { "stopped" };
-                (Tone::Dim, word, format!("agent {}", life.version))
+                let word = ["started", "trust"].into_iter().find(|word| life.what == *word).unwrap_or("stopped");
+                (Tone::Dim, word, life.message.unwrap_or_else(|| format!("agent {}", life.version)))
             },
         ),
         "refused" => json::read::<Refused>(payload)

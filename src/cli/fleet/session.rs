@@ -9,7 +9,7 @@ use crate::fleet::Operator;
 use crate::fleet::operator::Given;
 use crate::host::Host;
 use crate::transport::Bus;
-use crate::trust::SigningKey;
+use crate::trust::Sign;
 use crate::wire::Subjects;
 
 use super::super::connection::Connection;
@@ -26,7 +26,8 @@ pub(in crate::cli) struct Context {
     pub(in crate::cli) fleet: Option<String>,
     #[command(flatten)]
     pub(in crate::cli) connection: Connection,
-    /// A private key file to sign with. May be repeated, where rules ask for several.
+    /// A private key to sign with: its file, or ssh-agent:NAME (comment, fingerprint or public key file) for one that
+    /// the ssh-agent holds. May be repeated, where rules ask for several.
     #[arg(long, global = true, value_name = "FILE")]
     pub(in crate::cli) key: Vec<PathBuf>,
     /// How results are written to standard output.
@@ -85,13 +86,13 @@ impl Session {
 /// When there are none, or one can't be read.
 pub(in crate::cli) fn signers(operator: &Operator) -> Result<Vec<Signer>, Failure> {
     if operator.keys.is_empty() {
-        let hint = "use --key FILE, or set `keys` in operator.toml; `ensign key new FILE` makes one";
+        let hint = "use --key FILE or --key ssh-agent:NAME, or set `keys` in operator.toml; `ensign key new FILE` makes one";
         return Err(Failure::usage("there is no key to sign with").hint(hint));
     }
     operator.keys.iter().map(|path| key::signer(path)).collect()
 }
 
 /// The keys in the form that signing takes.
-pub(in crate::cli) fn borrowed(signers: &[Signer]) -> Vec<(&str, &SigningKey)> {
-    signers.iter().map(|signer| (signer.id.as_str(), &signer.key)).collect()
+pub(in crate::cli) fn borrowed(signers: &[Signer]) -> Vec<(&str, &dyn Sign)> {
+    key::borrowed(signers)
 }

@@ -1,6 +1,7 @@
 //! Single messages of streams by their subject: values of key-value buckets, removal of what is no longer so.
 
-use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind};
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, Stream};
 use jiff::Timestamp;
 
 use super::super::{Message, TransportError};
@@ -47,22 +48,47 @@ impl Bus {
         }
     }
 
-    /// The first message of a stream that comes after this place and whose subject `filter` matches. Read without a
-    /// consumer; nothing when there is none.
+    /// The last message of a subject of a stream; none when there is none. Read without a consumer (NATS ADR-31), which
+    /// the stream must allow.
     ///
     /// # Errors
-    /// When the stream is not there, or may not be read.
+    /// When the stream is not there, or does not answer.
+    pub async fn last(&self, stream: &str, subject: &str) -> Result<Option<Message>, TransportError> {
+        let handle = self.unseen(stream).await?;
+        self.read_directly(stream, handle.direct_get_last_for_subject(subject).await)
+    }
+
+    /// The first message of a stream that comes after this place and whose subject `filter` matches; none when there is
+    /// none. Read without a consumer, which the stream must allow.
+    ///
+    /// # Errors
+    /// When the stream is not there, or does not answer.
     pub async fn stored_after(&self, stream: &str, filter: &str, after: u64) -> Result<Option<Message>, TransportError> {
-        let doing = || format!("could not read the stream {stream}");
-        let found = self.jetstream.get_stream_no_info(stream).await.map_err(|error| TransportError::failed(doing(), error))?;
-        let next = found.direct_get_next_for_subject(filter, Some(after.saturating_add(1))).await;
-        match next {
-            Ok(next) => Ok(Some(Message {
-                subject: next.subject.to_string(),
-                payload: next.payload.to_vec(),
-                headers: headers_of(&next.headers),
-                time: Timestamp::from_nanosecond(next.time.unix_timestamp_nanos()).ok(),
-                seq: Some(next.sequence),
+        let handle = self.unseen(stream).await?;
+        self.read_directly(stream, handle.direct_get_next_for_subject(filter, Some(after.saturating_add(1))).await)
+    }
+
+    /// A stream that nothing is asked about: nodes may not.
+    async fn unseen(&self, stream: &str) -> Result<Stream<()>, TransportError> {
+        if !self.is_connected() {
+            return Err(TransportError::Disconnected);
+        }
+        let handle = self.jetstream.get_stream_no_info(stream).await;
+        handle.map_err(|error| TransportError::failed(format!("could not read the stream {stream}"), error))
+    }
+
+    fn read_directly(
+        &self,
+        stream: &str,
+        found: Result<StreamMessage, DirectGetError>,
+    ) -> Result<Option<Message>, TransportError> {
+        match found {
+            Ok(found) => Ok(Some(Message {
+                subject: found.subject.into_string(),
+                headers: headers_of(&found.headers),
+                payload: found.payload.into(),
+                time: Timestamp::from_nanosecond(found.time.unix_timestamp_nanos()).ok(),
+                seq: Some(found.sequence),
                 ..Message::default()
             })),
             Err(error) => match error.kind() {
@@ -70,7 +96,7 @@ impl Bus {
                 DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut(format!("reading the stream {stream}"))),
                 // Nobody answers a read of a stream that is not there.
                 _ if self.is_connected() && self.has_jetstream() => Err(TransportError::NoStream(stream.to_owned())),
-                _ => Err(self.no_jetstream_or(doing(), error)),
+                _ => Err(self.no_jetstream_or(format!("could not read the stream {stream}"), error)),
             },
         }
     }

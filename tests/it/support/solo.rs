@@ -72,6 +72,9 @@ impl Fleet {
             };
             bus.ensure_stream(&spec).await.unwrap();
         }
+        let trust = ensign::fleet::init::streams(&subjects, ensign::fleet::init::Retention::default()).pop().unwrap();
+        assert_eq!(trust.name, subjects.stream("TRUST"));
+        bus.ensure_stream(&trust).await.unwrap();
         let fleet = Self { server, bus, dir: TempDir::new().unwrap(), operator: SigningKey::from_seed(&[2; 32]), subjects };
         fleet.write_trust();
         fleet.write_config(limits);
@@ -87,7 +90,7 @@ impl Fleet {
         let bundle = TrustBundle {
             fleet: FLEET.into(),
             version: 1,
-            expires: Timestamp::now() + SignedDuration::from_hours(24),
+            expires: Timestamp::now() + SignedDuration::from_hours(24 * 365),
             root: Roots { threshold: 1, keys: vec![root.public().to_string()] },
             keys: vec![OperatorKey {
                 id: "ops".into(),

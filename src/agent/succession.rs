@@ -1,0 +1,189 @@
+//! How the next trust bundle takes the place of the one in force.
+//!
+//! A stream keeps every version under a subject of its own, and the server sends on what it stores. That may get lost,
+//! so the stream is asked as well: after every connect, and now and then. A node that was away takes N+1, N+2, ... one
+//! after the other, each by the roots of the one before; none is left out. No node has a consumer (NATS ADR-31).
+//!
+//! Order: verified → on disk → in force → said. What is not accepted is published as a refusal, once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::diag::chain;
+use crate::transport::{Bus, Inbox, Message, TransportError};
+use crate::trust::{Pin, TrustedBundle, open_bundle};
+use crate::wire::{self, DoneOutcome, Envelope};
+
+use super::board::Topic;
+use super::intake::Allowance;
+use super::{Node, anchor, jitter, say};
+
+/// The stream is asked again after this, and up to [`SPREAD`] more.
+const POLL: Duration = Duration::from_secs(300);
+/// What keeps a fleet from asking all at once.
+const SPREAD: Duration = Duration::from_secs(600);
+/// The pause after the stream could not be asked, and as much again at most: a fleet must not storm a sick server.
+const AGAIN: Duration = Duration::from_secs(30);
+/// So many digests are remembered of what was accepted, and of what was refused.
+const REMEMBERED: usize = 64;
+
+/// Takes bundles for as long as it runs. Whatever it writes it writes between two waits: it may be aborted at any time.
+pub(super) async fn run(node: Arc<Node>, bus: Bus) {
+    // Not being allowed to listen costs time only: the stream is asked anyway.
+    let mut live = bus.subscribe(node.subjects.live_trusts().as_str()).await.ok();
+    let mut link = bus.watch();
+    let accepted = Memory::of(node.trust().digest().to_owned());
+    let allowance = Allowance::new(20, Duration::from_secs(1));
+    let mut task = Task { node, bus, accepted, refused: Memory::default(), allowance };
+    let (mut connects, mut due) = (0, Instant::now());
+    loop {
+        let now = *link.borrow_and_update();
+        if now.connected && now.connects != connects {
+            (connects, due) = (now.connects, Instant::now());
+        }
+        // Cancel-safe: `Inbox::next` loses nothing, a watch keeps its last value, and a sleep that is dropped is made
+        // anew from `due`.
+        tokio::select! {
+            Some(message) = heard(&mut live) => task.hear(&message).await,
+            () = tokio::time::sleep_until(due.into()), if now.connected => due = Instant::now() + task.ask().await,
+            changed = link.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+async fn heard(live: &mut Option<Inbox>) -> Option<Message> {
+    match live {
+        Some(inbox) => inbox.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Task {
+    node: Arc<Node>,
+    bus: Bus,
+    /// What was accepted since the start: it may come once more, late, and is no attack then.
+    accepted: Memory,
+    /// What was refused, and said to be.
+    refused: Memory,
+    /// Whoever may publish can make refusals: they must not fill the disk.
+    allowance: Allowance,
+}
+
+impl Task {
+    /// A bundle that the server sent on.
+    async fn hear(&mut self, message: &Message) {
+        let ahead = self.node.subjects.trust_version(&message.subject).is_some_and(|version| version > self.next());
+        // Some were missed: they come first, and this one is among them.
+        if ahead {
+            self.ask().await;
+        }
+        self.offer(message);
+    }
+
+    fn next(&self) -> u64 {
+        self.node.trust().version().saturating_add(1)
+    }
+
+    /// Takes every next bundle that the stream has; gives the pause before it is asked again.
+    async fn ask(&mut self) -> Duration {
+        match self.walk().await {
+            Ok(stuck) => {
+                self.node.board.set(Topic::Succession, stuck);
+                POLL + jitter::up_to(SPREAD)
+            }
+            Err(TransportError::Disconnected) => AGAIN,
+            Err(error) => {
+                let what = format!("newer trust bundles can't be looked for: {}", chain(&error));
+                self.node.board.trouble(Topic::Succession, what);
+                AGAIN + jitter::up_to(AGAIN)
+            }
+        }
+    }
+
+    /// As [`Self::ask`]; gives why the bundle that would be next is not taken, when there is one.
+    async fn walk(&mut self) -> Result<Option<String>, TransportError> {
+        let stream = self.node.subjects.stream("TRUST");
+        loop {
+            let version = self.next();
+            let subject = self.node.subjects.trust(version);
+            let Some(message) = self.bus.last(&stream, subject.as_str()).await? else { return Ok(None) };
+            if let Some(why) = self.offer(&message) {
+                return Ok(Some(format!("version {version} of the trust bundle is not taken: {why}")));
+            }
+            // It may be one that was taken before, under the subject of the next: then there is nothing to wait for.
+            if self.next() == version {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes a bundle when it is the next one; gives why it does not otherwise, but for one that it took before.
+    fn offer(&mut self, message: &Message) -> Option<String> {
+        let current = self.node.trust();
+        match open_bundle(&message.payload, Pin::Current(&current)) {
+            Ok(next) => self.take(next),
+            Err(error) => {
+                let envelope = Envelope::parse(&message.payload).ok();
+                let digest = envelope.as_ref().map_or_else(|| wire::digest(&message.payload), Envelope::digest);
+                if self.accepted.has(&digest) {
+                    return None;
+                }
+                let why = chain(&error);
+                if !self.refused.has(&digest) && self.allowance.take() {
+                    tracing::warn!(code = %error.code(), why, subject = message.subject, "refused a trust bundle");
+                    let keyids = envelope.into_iter().flat_map(|envelope| envelope.signatures).map(|by| by.keyid).collect();
+                    let reason = (error.code(), why.clone());
+                    let done = say::not_done(&self.node, None, &digest, DoneOutcome::Refused, reason);
+                    self.node.post_refusal(&done, &message.subject, keyids);
+                    self.refused.note(digest);
+                }
+                Some(why)
+            }
+        }
+    }
+
+    fn take(&mut self, next: TrustedBundle) -> Option<String> {
+        if let Err(error) = anchor::keep(&self.node.settings(), &next) {
+            let why = chain(&error);
+            self.node.board.trouble(Topic::Disk, why.clone());
+            return Some(why);
+        }
+        self.accepted.note(next.digest().to_owned());
+        self.node.obey(next);
+        None
+    }
+}
+
+impl Node {
+    /// Puts a bundle into force that is on disk. What waits to run is checked again under it when its turn comes.
+    fn obey(&self, next: TrustedBundle) {
+        let version = next.version();
+        *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        tracing::info!(version, "now obeys another trust bundle");
+        let life = say::trust_life(self, version);
+        self.post_life_of(&life);
+        self.board.change(|standing| standing.trust = version);
+    }
+}
+
+/// The last few digests.
+#[derive(Default)]
+struct Memory(VecDeque<String>);
+
+impl Memory {
+    fn of(digest: String) -> Self {
+        Self(VecDeque::from([digest]))
+    }
+
+    fn has(&self, digest: &str) -> bool {
+        self.0.iter().any(|known| known == digest)
+    }
+
+    fn note(&mut self, digest: String) {
+        if self.0.len() >= REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(digest);
+    }
+}

@@ -1,0 +1,206 @@
+//! A client of the SSH agent: which keys it holds, and signatures by one of them.
+//!
+//! The protocol is draft-miller-ssh-agent: messages of a length (4 bytes, big endian), a type and what belongs to it,
+//! over a socket of the same user. Two of its requests are all that signing needs. What a key is, and whether a
+//! signature is one, is `trust`'s business; here they are bytes.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const FAILURE: u8 = 5;
+const REQUEST_IDENTITIES: u8 = 11;
+const IDENTITIES_ANSWER: u8 = 12;
+const SIGN_REQUEST: u8 = 13;
+const SIGN_RESPONSE: u8 = 14;
+
+/// The longest message of OpenSSH's agent.
+const LONGEST: usize = 256 * 1024;
+/// How long an answer may take: the agent may be asking a person (`ssh-add -c`).
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// An agent that does not do what it is asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum SshAgentError {
+    /// Nobody listens there, or it went away.
+    #[error("could not talk to the ssh-agent at {}", path.display())]
+    Io {
+        /// Its socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It did not want to, or does not have the key any more.
+    #[error("the ssh-agent refused: the key is not there any more, the agent is locked, or somebody said no")]
+    Refused,
+    /// What it answered is none of the protocol.
+    #[error("the ssh-agent answered something that is not its protocol: {0}")]
+    Protocol(&'static str),
+}
+
+/// A key that an agent holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The public key in the form of RFC 4253: its algorithm, then what that has.
+    pub blob: Vec<u8>,
+    /// What it is called, for people.
+    pub comment: String,
+}
+
+/// The agent behind a socket. Every request is a connection of its own: nothing is kept between them.
+#[derive(Debug, Clone)]
+pub struct SshAgent {
+    socket: PathBuf,
+}
+
+impl SshAgent {
+    /// The agent at this socket (`SSH_AUTH_SOCK`).
+    pub fn at(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    /// The keys that it holds.
+    ///
+    /// # Errors
+    /// When it can't be asked.
+    pub fn identities(&self) -> Result<Vec<Identity>, SshAgentError> {
+        let answer = self.ask(&[REQUEST_IDENTITIES])?;
+        let mut rest = expect(&answer, IDENTITIES_ANSWER)?;
+        let count = number(&mut rest)?;
+        // Not `with_capacity`: the number is the agent's word.
+        let mut found = Vec::new();
+        for _ in 0..count {
+            let blob = string(&mut rest)?.to_vec();
+            found.push(Identity { blob, comment: String::from_utf8_lossy(string(&mut rest)?).into_owned() });
+        }
+        Ok(found)
+    }
+
+    /// The signature over `data` by the key of this blob: the name of its form, and its bytes.
+    ///
+    /// # Errors
+    /// When it can't be asked, or refuses.
+    pub fn sign(&self, blob: &[u8], data: &[u8]) -> Result<(String, Vec<u8>), SshAgentError> {
+        let mut request = vec![SIGN_REQUEST];
+        put(&mut request, blob);
+        put(&mut request, data);
+        // No flags: they choose among the digests of RSA.
+        request.extend_from_slice(&[0; 4]);
+        let answer = self.ask(&request)?;
+        let mut rest = expect(&answer, SIGN_RESPONSE)?;
+        let mut signature = string(&mut rest)?;
+        let form = String::from_utf8_lossy(string(&mut signature)?).into_owned();
+        Ok((form, string(&mut signature)?.to_vec()))
+    }
+
+    fn ask(&self, request: &[u8]) -> Result<Vec<u8>, SshAgentError> {
+        self.exchange(request).map_err(|source| SshAgentError::Io { path: self.socket.clone(), source })
+    }
+
+    fn exchange(&self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let mut socket = UnixStream::connect(&self.socket)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let mut message = Vec::with_capacity(request.len() + 4);
+        put(&mut message, request);
+        socket.write_all(&message)?;
+        let mut length = [0; 4];
+        socket.read_exact(&mut length)?;
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length == 0 || length > LONGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it announced a message of {length} bytes")));
+        }
+        let mut answer = vec![0; length];
+        socket.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// What follows the type of an answer, when it is the expected one.
+fn expect(answer: &[u8], wanted: u8) -> Result<&[u8], SshAgentError> {
+    match answer.split_first() {
+        Some((kind, rest)) if *kind == wanted => Ok(rest),
+        Some((&FAILURE, _)) => Err(SshAgentError::Refused),
+        _ => Err(SshAgentError::Protocol("another kind of answer")),
+    }
+}
+
+/// Takes a number of 4 bytes from the front.
+fn number(rest: &mut &[u8]) -> Result<u32, SshAgentError> {
+    let (number, tail) = rest.split_first_chunk::<4>().ok_or(SshAgentError::Protocol("it ends too early"))?;
+    *rest = tail;
+    Ok(u32::from_be_bytes(*number))
+}
+
+/// Takes bytes after their length from the front.
+fn string<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], SshAgentError> {
+    let length = usize::try_from(number(rest)?).unwrap_or(usize::MAX);
+    let (bytes, tail) = rest.split_at_checked(length).ok_or(SshAgentError::Protocol("it ends too early"))?;
+    *rest = tail;
+    Ok(bytes)
+}
+
+/// Appends bytes after their length.
+fn put(message: &mut Vec<u8>, bytes: &[u8]) {
+    // Envelopes and keys: some 64 KiB at most.
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    message.extend_from_slice(&length.to_be_bytes());
+    message.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// What an agent says that answers these bytes to the one request it gets.
+    fn answered(answer: Vec<u8>) -> (SshAgent, std::thread::JoinHandle<Vec<u8>>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let heard = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut length = [0; 4];
+            socket.read_exact(&mut length).unwrap();
+            let mut request = vec![0; u32::from_be_bytes(length) as usize];
+            socket.read_exact(&mut request).unwrap();
+            socket.write_all(&answer).unwrap();
+            request
+        });
+        (SshAgent::at(&path), heard, dir)
+    }
+
+    fn message(parts: &[&[u8]]) -> Vec<u8> {
+        let mut whole = Vec::new();
+        put(&mut whole, &parts.concat());
+        whole
+    }
+
+    #[test]
+    fn broken_answers_are_errors() {
+        for (answer, wanted) in [
+            (message(&[&[IDENTITIES_ANSWER], &[0, 0, 0, 0]]), Ok(0)),
+            (message(&[&[FAILURE]]), Err("refused")),
+            (message(&[&[SIGN_RESPONSE]]), Err("another kind")),
+            (message(&[&[IDENTITIES_ANSWER], &[0, 0]]), Err("too early")),
+            (message(&[&[IDENTITIES_ANSWER], &[0xff; 4]]), Err("too early")),
+            (message(&[&[IDENTITIES_ANSWER], &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 1]]), Err("too early")),
+            (vec![0xff; 8], Err("4294967295 bytes")),
+            (vec![0, 0, 0, 9, 12], Err("could not talk")),
+            (vec![], Err("could not talk")),
+        ] {
+            let (agent, heard, _dir) = answered(answer.clone());
+            let found = agent.identities().map(|all| all.len()).map_err(|error| crate::diag::chain(&error));
+            match (found, wanted) {
+                (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
+                (Err(found), Err(wanted)) => assert!(found.contains(wanted), "{answer:?}: {found}"),
+                (found, _) => panic!("{answer:?}: {found:?}"),
+            }
+            assert_eq!(heard.join().unwrap(), [REQUEST_IDENTITIES]);
+        }
+        assert!(SshAgent::at(Path::new("/nonesuch")).identities().is_err());
+    }
+}
