@@ -225,11 +225,6 @@ impl Task {
 }
 
 fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
-    Job {
-        command: statement.command.clone(),
-        digest: statement.digest.clone(),
-        reply: None,
-        run,
-        health_check_only: turn == Turn::Health,
-    }
+    let once = Job::once(statement.command.clone(), statement.digest.clone(), None);
+    Job { run, health_check_only: turn == Turn::Health, ..once }
 }

@@ -8,6 +8,7 @@
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
 //! - `known.rs` answers what a command asks about the facts of the host;
+//! - `notary.rs` has the key of the node, and signs what it says;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
 //! - `live.rs` has the settings in force, `reload.rs` puts others in force;
 //! - `notify.rs` talks to the service manager.
@@ -28,6 +29,7 @@ mod jitter;
 mod known;
 mod limits;
 mod live;
+mod notary;
 mod notify;
 mod obtain;
 mod recover;
@@ -57,8 +59,12 @@ use crate::store::{Class, Message, StoreError};
 use crate::transport::{Bus, Link, TransportError};
 use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
 use crate::wire::command::Command;
+use crate::wire::receipt;
+use crate::wire::report::Life;
 use crate::wire::subject::{EventKind, Stage};
 use crate::wire::{Done, DoneOutcome, Subjects};
+
+pub use notary::{NotaryError, public_key};
 
 use board::{Board, Standing, Topic};
 use disk::Disk;
@@ -112,6 +118,9 @@ pub enum AgentError {
         #[source]
         source: StoreError,
     },
+    /// Its key.
+    #[error("the agent can't sign what it says")]
+    Notary(#[from] NotaryError),
     /// The connection can't even be tried.
     #[error("the agent can't use its connection")]
     Bus(#[from] TransportError),
@@ -255,8 +264,8 @@ impl Node {
         fs::create_directory(&settings.state_dir, 0o700)?;
         let trust = anchor::find(&settings)?;
         anchor::keep(&settings, &trust)?;
-        let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
-        let disk = Disk::open(&settings).map_err(store)?;
+        let boot = host.new_id();
+        let disk = Disk::open(&settings, boot)?;
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let board = Board::new(Standing { channels: disk.channels(), ..Standing::default() });
@@ -279,7 +288,7 @@ impl Node {
         };
         Ok(Self {
             subjects,
-            boot: host.new_id(),
+            boot,
             started: host.now(),
             settings,
             host,
@@ -343,7 +352,7 @@ impl Node {
 
     /// Puts a message into the outbox.
     fn post(&self, message: &Message) {
-        self.noted(self.disk.post(message));
+        self.noted(self.disk.post(message, self.now()));
     }
 
     /// Shows on the board that the disk does not take what must survive. That it does again is the heartbeat's
@@ -354,7 +363,7 @@ impl Node {
 
     fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
         let subject = self.subjects.event(&self.settings().node, kind).as_str().to_owned();
-        Message { subject, msg_id: id.to_string(), payload, class }
+        Message { subject, msg_id: id.to_string(), payload, class, command: None }
     }
 
     /// The end of a command: on disk, in the outbox. False when it must be tried again; see [`Disk::finish`].
@@ -394,7 +403,7 @@ impl Node {
 
     fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
         let subject = self.subjects.job(id, &self.settings().node, Stage::Done).as_str().to_owned();
-        Message { subject, msg_id, payload: say::json(done), class: Class::Result }
+        Message { subject, msg_id, payload: say::json(done), class: Class::Result, command: Some(done.digest.clone()) }
     }
 
     /// Publishes the result of a command that was not taken, unless it has or will have another one:
@@ -410,7 +419,8 @@ impl Node {
 
     fn post_refusal(&self, done: &Done, subject: &str, keyids: Vec<String>) {
         let refused = say::refused(self, done, subject, keyids);
-        self.post(&self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event));
+        let event = self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event);
+        self.post(&Message { command: Some(done.digest.clone()), ..event });
     }
 
     fn post_life(&self, what: &str) {
@@ -418,13 +428,24 @@ impl Node {
         self.post(&self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result));
     }
 
-    /// Sends something that may get lost.
-    async fn courtesy(&self, bus: &Bus, subject: &str, payload: Vec<u8>) {
+    /// Says what had to be dropped, once there is room for it.
+    fn post_dropped(&self) {
+        let told = self.disk.tell_dropped(self.now(), |dropped| {
+            tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
+            let life = Life { dropped: Some(dropped.clone()), ..say::life(self, "dropped") };
+            self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result)
+        });
+        self.noted(told);
+    }
+
+    /// Sends something that may get lost; `command` is the digest of the command that it answers.
+    async fn courtesy(&self, bus: &Bus, subject: &str, payload: Vec<u8>, command: Option<&str>) {
         // Without a connection the client would keep it, and send it to nobody much later.
         if !bus.is_connected() {
             return;
         }
-        if let Err(error) = bus.publish(subject, &[], payload).await {
+        let receipt = self.disk.notary().receipt(subject, &payload, command, self.now(), None);
+        if let Err(error) = bus.publish(subject, &[(receipt::HEADER, &receipt)], payload).await {
             tracing::debug!(subject, error = %crate::diag::chain(&error), "not sent");
         }
     }

@@ -74,7 +74,7 @@ fn reopen(node: &Node, left: &Unfinished, found: &mut Left) {
         // Its time is looked at when its turn comes, as for every command that waits.
         Ok(verified) => {
             tracing::info!(id = %left.id, "taken up again");
-            found.jobs.push_back(Job::once(verified.get().clone(), left.digest.clone(), None));
+            found.jobs.push_back(Job::new(&verified, None));
         }
         Err(refusal) => {
             let why = (refusal.code, refusal.message);

@@ -10,8 +10,10 @@ pub mod cluster;
 pub mod dispatch;
 pub mod gather;
 pub mod init;
+pub mod known;
 pub mod operator;
 pub mod permissions;
+pub mod roster;
 pub mod select;
 pub mod view;
 

@@ -98,6 +98,9 @@ pub(super) mod tests {
             last_run: None,
             outbox: 0,
             dropped: 0,
+            dropped_results: 0,
+            key: None,
+            chain: 0,
             troubles: vec![],
         }
     }
