@@ -237,7 +237,8 @@ impl Agent {
 
     /// How many messages wait for the server, and how many had to be dropped.
     pub fn waiting(&self) -> (u64, u64) {
-        self.node.disk.waiting()
+        let waiting = self.node.disk.waiting();
+        (waiting.outbox, waiting.dropped)
     }
 
     /// Lets what runs end, says the last state, and closes the connection. What is left stays on disk.

@@ -214,21 +214,26 @@ where
     if things.len() < SHARED {
         return things.iter().map(work).collect();
     }
-    let shared = tokio::task::spawn_blocking(move || {
-        let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let size = things.len().div_ceil(threads);
-        thread::scope(|scope| {
-            let parts: Vec<_> =
-                things.chunks(size).map(|part| scope.spawn(|| part.iter().map(&work).collect::<Vec<R>>())).collect();
-            parts.into_iter().map(thread::ScopedJoinHandle::join).collect::<Result<Vec<_>, _>>()
-        })
-    });
-    match shared.await {
-        Ok(Ok(parts)) => parts.into_iter().flatten().collect(),
+    match tokio::task::spawn_blocking(move || share_here(&things, work)).await {
+        Ok(done) => done,
         // A panic of the work is the program's error, and is one here too.
-        Ok(Err(panic)) => std::panic::resume_unwind(panic),
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
+}
+
+/// The same for who may wait.
+pub fn share_here<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if things.len() < SHARED || threads < 2 {
+        return things.iter().map(work).collect();
+    }
+    let size = things.len().div_ceil(threads);
+    thread::scope(|scope| {
+        let part = |part: &'_ [T]| part.iter().map(&work).collect::<Vec<R>>();
+        let parts: Vec<_> = things.chunks(size).map(|things| scope.spawn(move || part(things))).collect();
+        let done = parts.into_iter().map(|part| part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        done.flatten().collect()
+    })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod reach;
 pub mod receipt;
 pub mod refusal;
 pub mod sign;
+mod signers;
 pub mod verify;
 
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
