@@ -65,6 +65,11 @@ impl Notary {
         self.key.public()
     }
 
+    /// What stands for the SHA-256 of a content that may be a secret.
+    pub(super) fn conceal(&self, sha256: &str) -> String {
+        self.key.conceal(sha256)
+    }
+
     /// The receipt of a message: the next link after `head` for one that is kept until it is stored, none for one that
     /// may get lost.
     pub(super) fn receipt(

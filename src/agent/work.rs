@@ -218,6 +218,7 @@ pub(super) fn run(
         node: Some(node.settings().node.clone()),
         permit: Some(Arc::new(Permitted(node.limits()))),
         registrar: node.settings().registration.is_published().then(|| Arc::clone(exchange)),
+        conceal: Some(conceal(node)),
     };
     let mut heard = Heard::new(node, job);
     let mut session = MemorySession::default();
@@ -255,6 +256,12 @@ pub(super) fn run(
         health: heard.health,
         ..Ended::of(outcome, why)
     }
+}
+
+/// Digests that only this node can make.
+fn conceal(node: &Arc<Node>) -> engine::Conceal {
+    let node = Arc::clone(node);
+    Arc::new(move |digest| node.disk.notary().conceal(digest))
 }
 
 /// The record of a run in the history of the host; dry runs leave none.

@@ -191,6 +191,11 @@ impl SigningKey {
         PublicKey(self.0.verifying_key())
     }
 
+    /// The seed it is made of.
+    pub(super) fn seed(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
     /// The 64 bytes of its signature over these bytes of this type.
     pub fn sign(&self, payload_type: &str, payload: &[u8]) -> Vec<u8> {
         self.0.sign(&pae(payload_type, payload)).to_bytes().to_vec()

@@ -5,6 +5,7 @@
 //! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
 
 pub mod bundle;
+mod conceal;
 mod glob;
 pub mod keys;
 pub mod limits;
