@@ -51,6 +51,10 @@ pub struct Settings {
     pub events: Publish,
     /// Most bytes that wait on disk for the server.
     pub outbox_max: u64,
+    /// How long events wait on disk for the server.
+    pub outbox_age: Duration,
+    /// Most messages a second after a reconnect.
+    pub outbox_rate: u32,
     /// Most commands that wait for the running one.
     pub queue: usize,
     /// Largest bundle, in bytes.
@@ -193,6 +197,8 @@ impl Check<'_> {
         let heartbeat = self.between(&["heartbeat"], file.heartbeat.0, Span::seconds(1), Span::seconds(3600)).get();
         let queue = usize::try_from(self.between(&["queue"], file.queue, 1, MAX_QUEUE as u64)).unwrap_or(1);
         let outbox_max = self.between(&["outbox_max"], file.outbox_max, 1 << 20, 1 << 40);
+        let outbox_age = self.between(&["outbox_age"], file.outbox_age, Span::seconds(60), Span::seconds(365 * 86_400)).get();
+        let outbox_rate = u32::try_from(self.between(&["outbox_rate"], file.outbox_rate, 1, 100_000)).unwrap_or(u32::MAX);
         let max_bundle = self.between(&["max_bundle"], file.max_bundle, 1 << 10, 1 << 32);
         let nats = self.nats(file.nats);
         let trust = self.trust(file.trust);
@@ -209,6 +215,8 @@ impl Check<'_> {
                 heartbeat,
                 events: file.events,
                 outbox_max,
+                outbox_age,
+                outbox_rate,
                 queue,
                 max_bundle,
                 log: file.log,

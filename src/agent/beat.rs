@@ -126,11 +126,6 @@ fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
 
 /// Says how the node stands now. Not kept when there is no connection: the next one says more.
 pub(super) async fn say_state(node: &Node, bus: &Bus, alive: bool) {
-    if !bus.is_connected() {
-        return;
-    }
     let subject = node.subjects.state(&node.settings().node);
-    if let Err(error) = bus.publish(subject.as_str(), &[], say::json(&say::state(node, alive))).await {
-        tracing::debug!(error = %crate::diag::chain(&error), "the state was not published");
-    }
+    node.courtesy(bus, subject.as_str(), say::json(&say::state(node, alive)), None).await;
 }

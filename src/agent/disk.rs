@@ -5,17 +5,21 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::config::Settings;
-use crate::store::{Acceptance, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
+use crate::store::{Acceptance, Head, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
 use crate::trust::{Seen, Verified};
 use crate::wire::Done;
 use crate::wire::command::Command;
-use crate::wire::report::ChannelState;
+use crate::wire::report::{ChannelState, Dropped};
+
+use super::AgentError;
+use super::notary::Notary;
 
 /// The ledger and the outbox of this node.
 #[derive(Debug)]
@@ -23,6 +27,7 @@ pub(super) struct Disk {
     state_dir: PathBuf,
     ledger: Mutex<Ledger>,
     outbox: Mutex<Outbox>,
+    notary: Notary,
     posted: Notify,
 }
 
@@ -32,15 +37,36 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Disk {
-    /// Opens both; the state directory is this process's alone from here on.
-    pub(super) fn open(settings: &Settings) -> Result<Self, StoreError> {
-        let ledger = Ledger::open(&settings.state_dir)?;
+    /// Opens both; the state directory is this process's alone from here on. The key of the node is made then, when
+    /// there is none.
+    pub(super) fn open(settings: &Settings, boot: Uuid) -> Result<Self, AgentError> {
+        let failed = |source| AgentError::Store { path: settings.state_dir.clone(), source };
+        let ledger = Ledger::open(&settings.state_dir).map_err(failed)?;
         if ledger.was_torn() {
             tracing::warn!("the end of the ledger was cut off: a record that nobody was told of");
         }
-        let outbox = Outbox::open(&settings.state_dir.join("outbox"), settings.outbox_max)?;
-        let state_dir = settings.state_dir.clone();
-        Ok(Self { state_dir, ledger: Mutex::new(ledger), outbox: Mutex::new(outbox), posted: Notify::new() })
+        let notary = Notary::open(settings, boot)?;
+        let outbox = Outbox::open(&settings.state_dir.join("outbox"), settings.outbox_max).map_err(failed)?;
+        Ok(Self {
+            state_dir: settings.state_dir.clone(),
+            ledger: Mutex::new(ledger),
+            outbox: Mutex::new(outbox),
+            notary,
+            posted: Notify::new(),
+        })
+    }
+
+    /// Who signs what the node says.
+    pub(super) fn notary(&self) -> &Notary {
+        &self.notary
+    }
+
+    /// Puts a message into the outbox, with its receipt as the next link of the chain.
+    fn push(&self, outbox: &mut Outbox, message: &Message, now: Timestamp) -> Result<(), StoreError> {
+        let seal = |message: &Message, head: &Head| {
+            self.notary.receipt(&message.subject, &message.payload, message.command.as_deref(), now, Some(head))
+        };
+        outbox.push(message, now, &seal)
     }
 
     /// The time, but never before what this node knows has passed, whatever its clock says.
@@ -97,7 +123,7 @@ impl Disk {
     /// the outbox, where [`Disk::result_on_its_way`] finds it: never nowhere, and never two different ones.
     pub(super) fn finish(&self, id: Uuid, done: &Done, message: &Message, posted: &mut bool) -> Result<(), StoreError> {
         let mut outbox = held(&self.outbox);
-        let pushed = if *posted { Ok(()) } else { outbox.push(message).and_then(|()| outbox.sync()) };
+        let pushed = if *posted { Ok(()) } else { self.push(&mut outbox, message, done.at).and_then(|()| outbox.sync()) };
         *posted = pushed.is_ok();
         // Even when the outbox takes nothing, the ledger can answer whoever asks again.
         let mut ledger = held(&self.ledger);
@@ -116,8 +142,8 @@ impl Disk {
 
     /// Puts a message into the outbox. It survives this process at once, and a power cut with the end of the next
     /// command: what a run says reaches the disk together with its result, in one go.
-    pub(super) fn post(&self, message: &Message) -> Result<(), StoreError> {
-        held(&self.outbox).push(message)?;
+    pub(super) fn post(&self, message: &Message, now: Timestamp) -> Result<(), StoreError> {
+        self.push(&mut held(&self.outbox), message, now)?;
         self.posted.notify_one();
         Ok(())
     }
@@ -127,9 +153,25 @@ impl Disk {
         self.posted.notified().await;
     }
 
-    /// The oldest messages that wait.
-    pub(super) fn batch(&self, most: usize) -> Result<Vec<Queued>, StoreError> {
-        held(&self.outbox).peek(most)
+    /// The oldest messages that wait, without events that are older than `age`.
+    pub(super) fn batch(&self, most: usize, now: Timestamp, age: Duration) -> Result<Vec<Queued>, StoreError> {
+        let now = self.not_before(now);
+        let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
+        let mut outbox = held(&self.outbox);
+        outbox.expire(now, age)?;
+        outbox.peek(most)
+    }
+
+    /// The server will never take this message.
+    pub(super) fn refused(&self, seq: u64) {
+        held(&self.outbox).refused(seq);
+    }
+
+    /// Puts what was dropped and not yet told of into words, and those into the outbox.
+    pub(super) fn tell_dropped(&self, now: Timestamp, tell: impl FnOnce(&Dropped) -> Message) -> Result<(), StoreError> {
+        let mut outbox = held(&self.outbox);
+        let Some(dropped) = outbox.take_unsaid() else { return Ok(()) };
+        self.push(&mut outbox, &tell(&dropped), now).inspect_err(|_| outbox.put_back(&dropped))
     }
 
     /// The server has all messages up to this one.
@@ -142,11 +184,25 @@ impl Disk {
         held(&self.outbox).resize(max_bytes)
     }
 
-    /// How many wait, and how many had to be dropped.
-    pub(super) fn waiting(&self) -> (u64, u64) {
+    /// How the outbox stands.
+    pub(super) fn waiting(&self) -> Waiting {
         let outbox = held(&self.outbox);
-        (outbox.len() as u64, outbox.dropped())
+        let (dropped, dropped_results) = outbox.dropped();
+        Waiting { outbox: outbox.len() as u64, chain: outbox.head().seq, dropped, dropped_results }
     }
+}
+
+/// How the outbox stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    /// How many messages wait.
+    pub(super) outbox: u64,
+    /// How many messages there were, ever.
+    pub(super) chain: u64,
+    /// How many had to be dropped.
+    pub(super) dropped: u64,
+    /// How many of them were results.
+    pub(super) dropped_results: u64,
 }
 
 impl Seen for Disk {

@@ -232,5 +232,7 @@ fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
         reply: None,
         run,
         health_check_only: turn == Turn::Health,
+        rule: None,
+        signers: Vec::new(),
     }
 }

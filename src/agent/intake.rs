@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::diag::chain;
@@ -16,7 +15,7 @@ use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified};
 use crate::wire::command::Command;
 use crate::wire::subject::{Route, Stage};
-use crate::wire::{AckStatus, Done, DoneOutcome};
+use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
 
 use super::board::Topic;
 use super::work::Job;
@@ -124,7 +123,7 @@ struct Task {
 /// What is answered.
 enum Answer {
     /// An acknowledgement, to whoever asked and to the stream.
-    Ack(Uuid, String, AckStatus),
+    Ack(Box<Ack>),
     /// The result that the stream has already.
     Again(Box<Done>),
     /// It is refused or the node is busy.
@@ -160,15 +159,13 @@ impl Task {
         match self.node.verify(|verifier| verifier.open(&message.payload, Some(&message.subject))) {
             Ok(Opened::New(verified)) if verified.get().action.is_standing() => self.stand(&verified, &message.subject, true),
             Ok(Opened::New(verified)) => self.accept(&verified, &message.subject, reply),
-            Ok(Opened::NotSelected(verified)) => {
-                Answer::Ack(verified.get().id, verified.digest().to_owned(), AckStatus::NotSelected)
-            }
+            Ok(Opened::NotSelected(verified)) => self.acknowledge(&verified, AckStatus::NotSelected),
             Ok(Opened::Elsewhere(verified)) => self.stand(&verified, &message.subject, false),
             // The streams say the same again and again: who asks for a result asks otherwise.
             Ok(Opened::Seen { .. }) if self.is_desired(message) => Answer::Nothing,
             Ok(Opened::Seen { id, digest }) => match self.node.disk.result(id) {
                 Some(done) => Answer::Again(Box::new(done)),
-                None => Answer::Ack(id, digest, AckStatus::Accepted),
+                None => Answer::Ack(Box::new(say::ack(&self.node, id, &digest, AckStatus::Accepted))),
             },
             Err(refusal) if self.is_desired(message) && !self.is_news(message, &refusal) => Answer::Nothing,
             Err(Refusal { code, message, digest, id, keyids }) => {
@@ -205,7 +202,7 @@ impl Task {
         }
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "stands");
         self.node.accepted(verified.get());
-        if here { Answer::Ack(id, digest, AckStatus::Accepted) } else { Answer::Nothing }
+        if here { self.acknowledge(verified, AckStatus::Accepted) } else { Answer::Nothing }
     }
 
     fn accept(&self, verified: &Verified<Command>, subject: &str, reply: Option<&str>) -> Answer {
@@ -232,17 +229,23 @@ impl Task {
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
         place.send(Job::once(verified, reply.map(str::to_owned)));
         self.node.accepted(verified.get());
-        Answer::Ack(id, digest, AckStatus::Accepted)
+        self.acknowledge(verified, AckStatus::Accepted)
+    }
+
+    fn acknowledge(&self, verified: &Verified<Command>, status: AckStatus) -> Answer {
+        let (rule, signers) = say::allowed(verified);
+        let ack = say::ack(&self.node, verified.get().id, verified.digest(), status);
+        Answer::Ack(Box::new(Ack { rule, signers, ..ack }))
     }
 
     async fn answer(&mut self, answer: Answer, subject: &str, reply: Option<&str>) {
-        let (payload, job) = match &answer {
+        let (payload, command, job) = match &answer {
             Answer::Nothing => return,
-            Answer::Ack(id, digest, status) => {
-                let ack = say::json(&say::ack(&self.node, *id, digest, *status));
-                (ack, Some(self.node.subjects.job(*id, &self.node.settings().node, Stage::Ack)))
+            Answer::Ack(ack) => {
+                let job = self.node.subjects.job(ack.id, &self.node.settings().node, Stage::Ack);
+                (say::json(ack), ack.digest.as_str(), Some(job))
             }
-            Answer::Again(done) => (say::json(done), None),
+            Answer::Again(done) => (say::json(done), done.digest.as_str(), None),
             Answer::No(done, keyids) => {
                 tracing::warn!(id = ?done.id, code = done.code.as_deref(), why = done.message.as_deref(), subject, "refused");
                 // Anybody who can publish can make refusals: they must not fill the disk.
@@ -250,15 +253,15 @@ impl Task {
                     self.node.post_refusal(done, subject, keyids.clone());
                     self.node.post_not_taken(done);
                 }
-                (say::json(done), None)
+                (say::json(done), done.digest.as_str(), None)
             }
         };
         if let Some(reply) = reply {
-            self.node.courtesy(&self.bus, reply, payload.clone()).await;
+            self.node.courtesy(&self.bus, reply, payload.clone(), Some(command)).await;
         }
         if let Some(job) = job {
             // Not kept for later: the result says as much, and comes for certain.
-            self.node.courtesy(&self.bus, job.as_str(), payload).await;
+            self.node.courtesy(&self.bus, job.as_str(), payload, Some(command)).await;
         }
     }
 }

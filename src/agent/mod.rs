@@ -9,6 +9,7 @@
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
 //! - `succession.rs` puts the next trust bundle in the place of the one in force;
 //! - `known.rs` answers what a command asks about the facts of the host;
+//! - `notary.rs` has the key of the node, and signs what it says;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
 //! - `live.rs` has the settings in force, `reload.rs` puts others in force;
 //! - `notify.rs` talks to the service manager.
@@ -29,6 +30,7 @@ mod jitter;
 mod known;
 mod limits;
 mod live;
+mod notary;
 mod notify;
 mod obtain;
 mod recover;
@@ -59,9 +61,12 @@ use crate::store::{Class, Message, StoreError};
 use crate::transport::{Bus, Link, TransportError};
 use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
 use crate::wire::command::Command;
+use crate::wire::receipt;
 use crate::wire::report::Life;
 use crate::wire::subject::{EventKind, Stage};
 use crate::wire::{Done, DoneOutcome, Subjects};
+
+pub use notary::{NotaryError, public_key};
 
 use board::{Board, Standing, Topic};
 use disk::Disk;
@@ -115,6 +120,9 @@ pub enum AgentError {
         #[source]
         source: StoreError,
     },
+    /// Its key.
+    #[error("the agent can't sign what it says")]
+    Notary(#[from] NotaryError),
     /// The connection can't even be tried.
     #[error("the agent can't use its connection")]
     Bus(#[from] TransportError),
@@ -233,7 +241,8 @@ impl Agent {
 
     /// How many messages wait for the server, and how many had to be dropped.
     pub fn waiting(&self) -> (u64, u64) {
-        self.node.disk.waiting()
+        let waiting = self.node.disk.waiting();
+        (waiting.outbox, waiting.dropped)
     }
 
     /// Lets what runs end, says the last state, and closes the connection. What is left stays on disk.
@@ -262,7 +271,8 @@ impl Node {
         let trust = anchor::find(&settings)?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
         anchor::keep(&settings, &trust).map_err(store)?;
-        let disk = Disk::open(&settings).map_err(store)?;
+        let boot = host.new_id();
+        let disk = Disk::open(&settings, boot)?;
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let board = Board::new(Standing { trust: trust.version(), channels: disk.channels(), ..Standing::default() });
@@ -285,7 +295,7 @@ impl Node {
         };
         Ok(Self {
             subjects,
-            boot: host.new_id(),
+            boot,
             started: host.now(),
             settings,
             host,
@@ -349,7 +359,7 @@ impl Node {
 
     /// Puts a message into the outbox.
     fn post(&self, message: &Message) {
-        self.noted(self.disk.post(message));
+        self.noted(self.disk.post(message, self.now()));
     }
 
     /// Shows on the board that the disk does not take what must survive. That it does again is the heartbeat's
@@ -360,7 +370,7 @@ impl Node {
 
     fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
         let subject = self.subjects.event(&self.settings().node, kind).as_str().to_owned();
-        Message { subject, msg_id: id.to_string(), payload, class }
+        Message { subject, msg_id: id.to_string(), payload, class, command: None }
     }
 
     /// The end of a command: on disk, in the outbox. False when it must be tried again; see [`Disk::finish`].
@@ -400,7 +410,7 @@ impl Node {
 
     fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
         let subject = self.subjects.job(id, &self.settings().node, Stage::Done).as_str().to_owned();
-        Message { subject, msg_id, payload: say::json(done), class: Class::Result }
+        Message { subject, msg_id, payload: say::json(done), class: Class::Result, command: Some(done.digest.clone()) }
     }
 
     /// Publishes the result of a command that was not taken, unless it has or will have another one:
@@ -416,7 +426,8 @@ impl Node {
 
     fn post_refusal(&self, done: &Done, subject: &str, keyids: Vec<String>) {
         let refused = say::refused(self, done, subject, keyids);
-        self.post(&self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event));
+        let event = self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event);
+        self.post(&Message { command: Some(done.digest.clone()), ..event });
     }
 
     fn post_life(&self, what: &str) {
@@ -427,13 +438,24 @@ impl Node {
         self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Class::Result));
     }
 
-    /// Sends something that may get lost.
-    async fn courtesy(&self, bus: &Bus, subject: &str, payload: Vec<u8>) {
+    /// Says what had to be dropped, once there is room for it.
+    fn post_dropped(&self) {
+        let told = self.disk.tell_dropped(self.now(), |dropped| {
+            tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
+            let life = Life { dropped: Some(dropped.clone()), ..say::life(self, "dropped") };
+            self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result)
+        });
+        self.noted(told);
+    }
+
+    /// Sends something that may get lost; `command` is the digest of the command that it answers.
+    async fn courtesy(&self, bus: &Bus, subject: &str, payload: Vec<u8>, command: Option<&str>) {
         // Without a connection the client would keep it, and send it to nobody much later.
         if !bus.is_connected() {
             return;
         }
-        if let Err(error) = bus.publish(subject, &[], payload).await {
+        let receipt = self.disk.notary().receipt(subject, &payload, command, self.now(), None);
+        if let Err(error) = bus.publish(subject, &[(receipt::HEADER, &receipt)], payload).await {
             tracing::debug!(subject, error = %crate::diag::chain(&error), "not sent");
         }
     }

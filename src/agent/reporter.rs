@@ -1,7 +1,7 @@
 //! The reporter: brings what waits in the outbox to the streams, and forgets it when it is stored there.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tokio::sync::watch;
@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use crate::diag::chain;
 use crate::store::Queued;
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
+use crate::wire::receipt;
 
 use super::board::Topic;
 use super::{Node, jitter};
@@ -43,6 +44,23 @@ impl Handle {
     }
 }
 
+/// How fast the outbox is emptied after a reconnect: so many at once, and then not before the interval is over.
+/// What happens afterwards is sent at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pace {
+    together: usize,
+    interval: Duration,
+}
+
+impl Pace {
+    /// At most so many a second, in ten steps or more.
+    fn of(rate: u32) -> Self {
+        let rate = rate.max(1);
+        let together = (rate / 10).clamp(1, 16);
+        Self { together: together as usize, interval: Duration::from_secs(1) * together / rate }
+    }
+}
+
 struct Task {
     node: Arc<Node>,
     bus: Bus,
@@ -53,11 +71,14 @@ impl Task {
     async fn run(mut self) {
         let mut link = self.bus.watch();
         let (mut attempt, mut connects) = (0, 0);
+        // False from a reconnect on, until nothing waits any more.
+        let mut hurry = true;
         loop {
-            let Some(batch) = self.batch().await else { continue };
+            let pace = Pace::of(self.node.settings().outbox_rate);
+            let Some(batch) = self.batch(if hurry { TOGETHER } else { pace.together }).await else { continue };
             if batch.is_empty() {
                 self.node.board.fine(Topic::Reports);
-                attempt = 0;
+                (attempt, hurry) = (0, true);
                 if *self.ending.borrow() {
                     return;
                 }
@@ -70,12 +91,23 @@ impl Task {
             }
             // Without a connection there is nothing to try; an error means that it was closed for good.
             let Ok(now) = link.wait_for(|link| link.connected).await.map(|link| link.connects) else { return };
-            if connects != 0 && now != connects {
-                tokio::time::sleep(jitter::up_to(SPREAD)).await;
+            if now != connects {
+                if connects != 0 {
+                    tokio::time::sleep(jitter::up_to(SPREAD)).await;
+                }
+                (connects, hurry) = (now, false);
+                // What was read while there was no connection may be too much, or too old.
+                continue;
             }
-            connects = now;
+            let began = Instant::now();
             match self.send(batch).await {
-                Ok(()) => attempt = 0,
+                Ok(()) => {
+                    attempt = 0;
+                    self.node.post_dropped();
+                    if !hurry {
+                        tokio::time::sleep_until((began + pace.interval).into()).await;
+                    }
+                }
                 Err(error) => {
                     if !matches!(error, TransportError::Disconnected) {
                         self.node.board.trouble(Topic::Reports, format!("results wait on this node: {}", chain(&error)));
@@ -88,8 +120,8 @@ impl Task {
     }
 
     /// What is to be sent next; nothing, after a pause, when it can't be read.
-    async fn batch(&self) -> Option<Vec<Queued>> {
-        let batch = self.node.disk.batch(TOGETHER);
+    async fn batch(&self, most: usize) -> Option<Vec<Queued>> {
+        let batch = self.node.disk.batch(most, self.node.now(), self.node.settings().outbox_age);
         if batch.is_err() {
             tokio::time::sleep(jitter::backoff(6)).await;
         }
@@ -99,8 +131,9 @@ impl Task {
     /// Sends together, and forgets what was stored up to the first that was not.
     /// Those after it are sent once more; the server knows them by their id.
     async fn send(&self, batch: Vec<Queued>) -> Result<(), TransportError> {
-        let sent = batch.into_iter().map(|Queued { seq, message }| async move {
-            let headers = [(MESSAGE_ID, message.msg_id.as_str())];
+        let sent = batch.into_iter().map(|Queued { seq, message, receipt }| async move {
+            let mut headers = vec![(MESSAGE_ID, message.msg_id.as_str())];
+            headers.extend(receipt.iter().map(|receipt| (receipt::HEADER, receipt.as_str())));
             (seq, self.bus.publish_stored(&message.subject, &headers, message.payload).await)
         });
         let mut failed = Ok(());
@@ -109,7 +142,10 @@ impl Task {
             match result {
                 Ok(_) => {}
                 // It would never pass, and hold up all that come after it.
-                Err(error @ TransportError::TooLarge { .. }) => tracing::error!(error = %chain(&error), "dropped a message"),
+                Err(error @ TransportError::TooLarge { .. }) => {
+                    tracing::error!(error = %chain(&error), "dropped a message");
+                    self.node.disk.refused(seq);
+                }
                 Err(error) => {
                     failed = Err(error);
                     break;
@@ -121,5 +157,17 @@ impl Task {
             self.node.noted(self.node.disk.stored(through));
         }
         failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_the_rate() {
+        for (rate, together, millis) in [(0, 1, 1000), (1, 1, 1000), (50, 5, 100), (1000, TOGETHER, 16)] {
+            assert_eq!(Pace::of(rate), Pace { together, interval: Duration::from_millis(millis) }, "{rate}");
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::trust::Code;
+use crate::trust::{Code, Verified};
+use crate::wire::command::Command;
 use crate::wire::report::{self, Life};
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
 
@@ -30,7 +31,14 @@ pub(super) fn ack(node: &Node, id: Uuid, digest: &str, status: AckStatus) -> Ack
         status,
         queued: node.board.read(|standing| standing.queued),
         due: None,
+        rule: None,
+        signers: Vec::new(),
     }
+}
+
+/// What allows a command, for whoever asks why it was done.
+pub(super) fn allowed(verified: &Verified<Command>) -> (Option<u64>, Vec<String>) {
+    (u64::try_from(verified.rule()).ok(), verified.signers().to_vec())
 }
 
 /// A result without anything to tell but its outcome.
@@ -49,6 +57,8 @@ pub(super) fn done(node: &Node, id: Option<Uuid>, digest: &str, outcome: DoneOut
         failures: BTreeMap::new(),
         plan: None,
         answer: None,
+        rule: None,
+        signers: Vec::new(),
     }
 }
 
@@ -84,6 +94,7 @@ pub(super) fn life(node: &Node, what: &str) -> Life {
         message: None,
         version: VERSION.to_owned(),
         boot: node.boot,
+        dropped: None,
     }
 }
 
@@ -93,7 +104,7 @@ pub(super) fn trust_life(node: &Node, version: u64) -> Life {
 }
 
 pub(super) fn state(node: &Node, alive: bool) -> NodeState {
-    let (outbox, dropped) = node.disk.waiting();
+    let waiting = node.disk.waiting();
     let standing = node.board.read(Clone::clone);
     NodeState {
         protocol: report::STATE.to_owned(),
@@ -112,8 +123,11 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         running: standing.running,
         queued: standing.queued,
         last_run: standing.last_run,
-        outbox,
-        dropped,
+        outbox: waiting.outbox,
+        dropped: waiting.dropped,
+        dropped_results: waiting.dropped_results,
+        key: Some(node.disk.notary().public().to_short()),
+        chain: waiting.chain,
         troubles: standing.troubles.into_values().collect(),
     }
 }

@@ -222,7 +222,7 @@ impl Task {
         }
         // The stream is the truth; this only saves whoever waits a way.
         if let Some(reply) = &job.reply {
-            self.node.courtesy(&self.bus, reply, say::json(&done)).await;
+            self.node.courtesy(&self.bus, reply, say::json(&done), Some(&job.digest)).await;
         }
     }
 }

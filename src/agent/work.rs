@@ -17,7 +17,7 @@ use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent};
 use crate::store::history::{End, Recording, Start};
-use crate::store::{Class, History, MemorySession};
+use crate::store::{Class, History, MemorySession, Message};
 use crate::trust::{Code, Verified};
 use crate::wire::command::{Action, Apply, Command};
 use crate::wire::subject::EventKind;
@@ -52,13 +52,19 @@ pub(super) struct Job {
     pub(super) run: Uuid,
     /// Only the health checks are to be looked at.
     pub(super) health_check_only: bool,
+    /// The rule that allows it.
+    pub(super) rule: Option<u64>,
+    /// Who signed it, as far as the rule counts them.
+    pub(super) signers: Vec<String>,
 }
 
 impl Job {
     /// A command that runs once.
     pub(super) fn once(verified: &Verified<Command>, reply: Option<String>) -> Self {
+        let (rule, signers) = say::allowed(verified);
         let (command, digest) = (verified.get().clone(), verified.digest().to_owned());
-        Self { run: command.id, command, digest, envelope: verified.envelope().into(), reply, health_check_only: false }
+        let (run, envelope) = (command.id, verified.envelope().into());
+        Self { run, command, digest, envelope, reply, health_check_only: false, rule, signers }
     }
 
     pub(super) fn id(&self) -> Uuid {
@@ -160,6 +166,8 @@ impl Ended {
             apply: self.apply.filter(|_| job.manifest().is_some()),
             failures: self.failures,
             answer: self.answer,
+            rule: job.rule,
+            signers: job.signers.clone(),
             ..say::done(node, Some(job.id()), &job.digest, self.outcome)
         }
     }
@@ -208,8 +216,9 @@ pub(super) fn run(
         node: Some(node.settings().node.clone()),
         permit: Some(Arc::new(Permitted(node.limits()))),
         registrar: node.settings().registration.is_published().then(|| Arc::clone(exchange)),
+        conceal: Some(conceal(node)),
     };
-    let mut heard = Heard::new(node);
+    let mut heard = Heard::new(node, job);
     let mut session = MemorySession::default();
     let mut recording = recording(node, job, &plan);
     let report = engine::run(&plan, &settings, &host, &mut session, &mut |event| {
@@ -233,9 +242,9 @@ pub(super) fn run(
     };
     let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
     if job.health_check_only {
-        publish_health(node, &state, heard.health);
+        publish_health(node, job, &state, heard.health);
     } else {
-        publish_state(node, &state);
+        publish_state(node, job, &state);
     }
     Ended {
         event: heard.last,
@@ -245,6 +254,12 @@ pub(super) fn run(
         health: heard.health,
         ..Ended::of(outcome, why)
     }
+}
+
+/// Digests that only this node can make.
+fn conceal(node: &Arc<Node>) -> engine::Conceal {
+    let node = Arc::clone(node);
+    Arc::new(move |digest| node.disk.notary().conceal(digest))
 }
 
 /// The record of a run in the history of the host; dry runs leave none.
@@ -285,7 +300,7 @@ fn not_planned(node: &Node, job: &Job, source: Option<&Source>, wrong: &[Diagnos
     let why = wrong.iter().take(FAILURES).map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let manifest = source.map(|source| ManifestId { source: source.name.clone(), digest: source.digest.clone() });
     let state = state(node, job, manifest, RunOutcome::Failed, Some(why.clone()), Summary::default());
-    publish_state(node, &state);
+    publish_state(node, job, &state);
     Ended { apply: Some(state), ..Ended::failed(why) }
 }
 
@@ -312,35 +327,39 @@ fn state(
 }
 
 /// A look at the health alone is published when it is not well.
-fn publish_health(node: &Node, state: &ApplyState, health: Option<HealthStatus>) {
+fn publish_health(node: &Node, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
     if health.is_some_and(|health| health != HealthStatus::Ok) {
-        node.post(&node.event(EventKind::Health, state.event_id, say::json(state), Class::Result));
+        let event = node.event(EventKind::Health, state.event_id, say::json(state), Class::Result);
+        node.post(&Message { command: Some(job.digest.clone()), ..event });
     }
 }
 
-fn publish_state(node: &Node, state: &ApplyState) {
-    node.post(&node.event(EventKind::Run, state.event_id, say::json(state), Class::Result));
+fn publish_state(node: &Node, job: &Job, state: &ApplyState) {
+    let event = node.event(EventKind::Run, state.event_id, say::json(state), Class::Result);
+    node.post(&Message { command: Some(job.digest.clone()), ..event });
     node.board.change(|standing| standing.last_run = Some(state.clone()));
 }
 
 /// Hears the events of a run as they happen.
 struct Heard<'a> {
     node: &'a Node,
+    job: &'a Job,
     last: Option<TransactionEvent>,
     failures: BTreeMap<String, String>,
     health: Option<HealthStatus>,
 }
 
 impl<'a> Heard<'a> {
-    fn new(node: &'a Node) -> Self {
-        Self { node, last: None, failures: BTreeMap::new(), health: None }
+    fn new(node: &'a Node, job: &'a Job) -> Self {
+        Self { node, job, last: None, failures: BTreeMap::new(), health: None }
     }
 
     fn hear(&mut self, event: &TransactionEvent) {
         let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
         if matters || self.node.settings().events == Publish::All {
             let payload = say::json(&within_size(event.clone()));
-            self.node.post(&self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event));
+            let event = self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event);
+            self.node.post(&Message { command: Some(self.job.digest.clone()), ..event });
         }
         if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.failures.len() < FAILURES {
             let mut error = event.errors.join("; ");

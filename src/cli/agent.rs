@@ -12,7 +12,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::agent::reload::{Reload, Reread, SetLog};
-use crate::agent::{self, AgentError, Parts, Work, anchor, connect};
+use crate::agent::{self, AgentError, NotaryError, Parts, Work, anchor, connect};
 use crate::config::{Level, Log, Settings, Surroundings};
 use crate::diag::Diagnostic;
 use crate::facts;
@@ -32,6 +32,9 @@ pub enum Agent {
     Run(Config),
     /// Check the configuration and the trust of the node; touches nothing.
     Check(Check),
+    /// Print the public key of the node and its fingerprint. The agent makes the key at its first start, and signs
+    /// with it what it says.
+    Key(Check),
 }
 
 /// Where the configuration is.
@@ -72,6 +75,7 @@ pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Agent::Run(config) => run(config, ui),
         Agent::Check(check) => self::check(check, ui),
+        Agent::Key(args) => key(args, ui),
     }
 }
 
@@ -95,6 +99,37 @@ fn run(config: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+fn key(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
+    let settings = settings(&args.config.config)?;
+    let key = agent::public_key(&settings.state_dir).map_err(|error| no_key(&error))?;
+    let (line, fingerprint) = (key.to_openssh(settings.node.as_str()), key.fingerprint());
+    let document = json!({
+        "fleet": settings.fleet, "node": settings.node, "key": key.to_short(), "openssh": line, "fingerprint": fingerprint,
+    });
+    match args.output {
+        Output::Text => {
+            ui.line(line);
+            ui.line(key.to_short());
+            ui.line(fingerprint);
+        }
+        Output::Json => ui.json(&document),
+        Output::Jsonl => ui.jsonl(&document),
+    }
+    Ok(Exit::Done)
+}
+
+fn no_key(error: &NotaryError) -> Failure {
+    let failure = Failure::from_error(Exit::Failed, error);
+    match error {
+        NotaryError::None(_) => failure.hint("the agent makes it at its first start"),
+        NotaryError::Key { .. } => failure.hint(
+            "without it the node can't sign what it says: bring the file back, or remove it and run \
+             `ensign fleet node forget NODE` wherever the node is known",
+        ),
+        NotaryError::File(_) | NotaryError::Write(_) => failure,
+    }
+}
+
 /// Reads the same file again, whatever the working directory is by then.
 fn reread(path: &Path) -> Reread {
     let path = std::env::current_dir().map_or_else(|_| path.to_owned(), |here| here.join(path));
@@ -103,6 +138,7 @@ fn reread(path: &Path) -> Reread {
 
 fn failure(error: &AgentError) -> Failure {
     match error {
+        AgentError::Notary(error) => no_key(error),
         AgentError::Anchor(error) => untrusted(error),
         AgentError::File(_) | AgentError::Store { .. } | AgentError::Bus(_) | AgentError::System(_) => {
             Failure::from_error(Exit::Failed, error)

@@ -180,6 +180,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         node: None,
         permit: None,
         registrar: exchange.filter(|_| args.register),
+        conceal: None,
     };
     if let (OutputFormat::Text, Some(message), false) = (args.output, &plan.pre_message, args.brief) {
         ui.line(format_args!("{message}\n"));

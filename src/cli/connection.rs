@@ -52,9 +52,14 @@ impl Connection {
 }
 
 fn default_config() -> Option<PathBuf> {
+    config_file("operator.toml")
+}
+
+/// Where a file of the operator's configuration is when nobody says: below `$XDG_CONFIG_HOME` or `~/.config`.
+pub(super) fn config_file(name: &str) -> Option<PathBuf> {
     let home = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = home("XDG_CONFIG_HOME").or_else(|| home("HOME").map(|home| home.join(".config")))?;
-    Some(config.join("ensign/operator.toml"))
+    Some(config.join("ensign").join(name))
 }
 
 /// What went wrong on the bus, with what to do about it. Nothing was decided: the work is incomplete.

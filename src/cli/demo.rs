@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn results_are_held_to_what_they_must_be() {
-        let result = |outcome| NodeResult { node: "a".parse().unwrap(), outcome, code: None, since: None, done: None };
+        let result = |outcome| NodeResult::new("a".parse().unwrap(), outcome, None);
         let results = [result(Outcome::Refused("replayed".into()))];
         assert!(refused(&results, "replayed").is_ok());
         assert!(refused(&results, "bad_signature").is_err());

@@ -109,6 +109,7 @@ impl How {
             node: None,
             permit: None,
             registrar: None,
+            conceal: None,
         }
     }
 }

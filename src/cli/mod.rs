@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod apply;
+pub mod audit;
 pub mod connection;
 pub mod data;
 pub mod demo;
@@ -67,6 +68,7 @@ enum Command {
     Fleet(fleet::FleetArgs),
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
+    Audit(audit::AuditArgs),
     #[command(subcommand)]
     Agent(agent::Agent),
 }
@@ -112,6 +114,7 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Fleet(args) => fleet::run(args, ui),
         Command::Key(args) => key::run(args, ui),
         Command::Trust(args) => trust::run(args, ui),
+        Command::Audit(args) => audit::run(args, ui),
     }
 }
 

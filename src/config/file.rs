@@ -43,6 +43,12 @@ pub struct AgentFile {
     #[serde(default = "outbox_max", deserialize_with = "size")]
     #[schemars(with = "String")]
     pub outbox_max: u64,
+    /// Events that could not be sent for so long are dropped. Results and summaries of runs have no age.
+    #[serde(default = "outbox_age")]
+    pub outbox_age: Span,
+    /// Most messages a second that are sent of what gathered while there was no connection.
+    #[serde(default = "outbox_rate")]
+    pub outbox_rate: u64,
     /// Most commands that wait for the running one; more are answered with `busy`.
     #[serde(default = "queue")]
     pub queue: u64,
@@ -266,6 +272,14 @@ fn facts_dirs() -> Vec<PathBuf> {
 
 fn outbox_max() -> u64 {
     64 << 20
+}
+
+fn outbox_age() -> Span {
+    Span::seconds(7 * 86_400)
+}
+
+fn outbox_rate() -> u64 {
+    50
 }
 
 fn queue() -> u64 {

@@ -26,6 +26,7 @@ fn a_minimal_file_has_the_defaults() {
     assert_eq!(settings.state_dir, Path::new("/var/lib/ensign"));
     assert_eq!(settings.heartbeat, Duration::from_secs(30));
     assert_eq!((settings.outbox_max, settings.queue, settings.max_bundle), (64 << 20, 16, 64 << 20));
+    assert_eq!((settings.outbox_age.as_secs(), settings.outbox_rate), (7 * 86_400, 50));
     assert_eq!((settings.events, settings.log), (Publish::Changes, Log::default()));
     assert_eq!(settings.trust.threshold, 1);
     let limits = Limits {

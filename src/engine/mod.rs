@@ -17,4 +17,4 @@ mod veil;
 
 pub use inputs::Inputs;
 pub use plan::{Plan, holds_template, plan_manifest, plan_one};
-pub use run::{Permit, Report, Settings, run};
+pub use run::{Conceal, Permit, Report, Settings, run};

@@ -50,7 +50,12 @@ pub struct Settings {
     pub permit: Option<Arc<dyn Permit>>,
     /// Publishes registrations; nobody does when none.
     pub registrar: Option<Arc<dyn Exchange>>,
+    /// Makes of the SHA-256 of a content a digest that nobody else can make, for events that leave the host.
+    pub conceal: Option<Conceal>,
 }
+
+/// See [`Settings::conceal`]: lower-case hex in and out.
+pub type Conceal = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// How a run went.
 #[derive(Debug, Clone, PartialEq, Eq)]

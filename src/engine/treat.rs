@@ -97,7 +97,10 @@ impl Treatment<'_> {
             self.check_health(&mut event);
             self.register(&mut event);
         }
-        veil::event(self.plan.secrets(), &mut event);
+        let secrets = self.plan.secrets();
+        let holds = !secrets.is_empty() && decoded.is(&|properties| secrets.hides_value(properties));
+        veil::event(secrets, &mut event);
+        veil::digests(holds, self.settings.conceal.as_deref(), &mut event);
         event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         event
     }

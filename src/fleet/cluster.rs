@@ -50,6 +50,7 @@ fn cause(result: &NodeResult) -> String {
         Outcome::Interrupted | Outcome::Busy | Outcome::Expired => message().unwrap_or_default(),
         Outcome::Changed => changes(result),
         Outcome::Offline(None) => "nobody listens for it".to_owned(),
+        Outcome::Unverified => result.doubt.clone().unwrap_or_default(),
         _ => String::new(),
     }
 }
@@ -95,7 +96,7 @@ mod tests {
             crate::wire::DoneOutcome::Refused => Outcome::Refused(done.code.clone().unwrap()),
             _ => Outcome::Stable,
         };
-        NodeResult { node: node.parse().unwrap(), code: None, since: None, outcome, done: Some(done) }
+        NodeResult::new(node.parse().unwrap(), outcome, Some(done))
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! What becomes of a command on every node: [`Gather`] takes reports and says who is missing.
 //!
-//! The JOBS stream is the truth: the server pins the node in a report's subject to the node that
-//! says it. What comes to the reply subject of the command is taken only where the stream may not
-//! have it (a node that did not take the command), and gives way to what the stream says.
+//! The JOBS stream is the truth, as far as the nodes signed it: a report without a receipt by the key that is known of
+//! its node is shown, and counts for nothing. What comes to the reply subject of the command is taken only where the
+//! stream may not have it (a node that did not take the command), and gives way to what the stream says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
@@ -16,7 +18,12 @@ use crate::transport::{Feed, Inbox, Message, TransportError};
 use crate::wire::subject::Stage;
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome, Subjects, json};
 
+use super::roster::{Doubt, Roster, share};
 use super::select::{Expected, Presence};
+
+/// How many reports that are there already are checked together: enough for every processor, few enough that somebody
+/// who watches sees them come.
+const TOGETHER: usize = 1024;
 
 /// The state of a command on a node. All but the first two are terminal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +56,8 @@ pub enum Outcome {
     NoAnswer,
     /// It has the command, but did not end in time.
     Unfinished,
+    /// Something came in its name that it did not sign, and nothing that it did.
+    Unverified,
 }
 
 /// How outcomes count for the exit code.
@@ -82,6 +91,7 @@ impl Outcome {
             Self::Offline(_) => "offline",
             Self::NoAnswer => "no_answer",
             Self::Unfinished => "unfinished",
+            Self::Unverified => "unverified",
         }
     }
 
@@ -97,6 +107,11 @@ impl Outcome {
 
     fn is_terminal(&self) -> bool {
         !matches!(self, Self::Pending | Self::Accepted)
+    }
+
+    /// Nothing that comes later counts.
+    fn is_final(&self) -> bool {
+        self.is_terminal() && *self != Self::Unverified
     }
 
     fn of(done: &Done) -> Self {
@@ -136,13 +151,20 @@ pub struct NodeResult {
     /// What the node said at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<Done>,
+    /// True when the outcome is the node's own word: it has a receipt by the key that is known of it.
+    pub verified: bool,
+    /// What came in the name of the node and is not its word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
 }
 
 impl NodeResult {
-    fn new(node: NodeId, outcome: Outcome, done: Option<Done>) -> Self {
+    /// What became of a command on a node.
+    pub fn new(node: NodeId, outcome: Outcome, done: Option<Done>) -> Self {
         let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
         let since = if let Outcome::Offline(since) = outcome { since } else { None };
-        Self { node, outcome, code, since, done }
+        let verified = done.is_some() || matches!(outcome, Outcome::NotSelected | Outcome::Unfinished);
+        Self { node, outcome, code, since, done, verified, doubt: None }
     }
 }
 
@@ -153,6 +175,86 @@ pub enum Update {
     Acked(NodeId),
     /// A node came to its end.
     Ended(Box<NodeResult>),
+    /// Something came in the name of a node that is not its word: what, and why not.
+    Doubted(NodeId, String),
+}
+
+/// What a message is worth. Only [`Judge`] makes one.
+#[derive(Debug)]
+pub struct Judged(Verdict);
+
+#[derive(Debug)]
+enum Verdict {
+    Ack(NodeId, AckStatus),
+    Done(Box<Done>),
+    NotTaken(Box<Done>),
+    NobodyListens(NodeId),
+    Doubtful { node: NodeId, what: &'static str, doubt: Doubt },
+    Nothing,
+}
+
+/// Tells what is a node's word about one command, and what is not.
+#[derive(Debug, Clone)]
+pub struct Judge {
+    roster: Arc<Roster>,
+    subjects: Subjects,
+    id: Uuid,
+    digest: String,
+}
+
+impl Judge {
+    fn signed(&self, node: &NodeId, message: &Message) -> Result<(), Doubt> {
+        // A receipt for another command is somebody's replay.
+        self.roster.believe(node, message)?.answering(&self.digest)?;
+        Ok(())
+    }
+
+    /// A message of the JOBS stream.
+    pub fn report(&self, message: &Message) -> Judged {
+        Judged(self.report_verdict(message).unwrap_or(Verdict::Nothing))
+    }
+
+    fn report_verdict(&self, message: &Message) -> Option<Verdict> {
+        let (id, node, stage) = self.subjects.report(&message.subject)?;
+        if id != self.id {
+            return None;
+        }
+        let what = if stage == Stage::Ack { "an acknowledgement" } else { "a result" };
+        if let Err(doubt) = self.signed(&node, message) {
+            return Some(Verdict::Doubtful { node, what, doubt });
+        }
+        match stage {
+            Stage::Ack => {
+                let ack: Ack = json::read(&message.payload).ok()?;
+                (ack.node == node && ack.digest == self.digest).then_some(Verdict::Ack(node, ack.status))
+            }
+            Stage::Done => {
+                let done: Done = json::read(&message.payload).ok()?;
+                (done.node == node && done.digest == self.digest).then(|| Verdict::Done(Box::new(done)))
+            }
+        }
+    }
+
+    /// An answer to the reply subject; `asked` is the one node whose subject the message went to.
+    pub fn answer(&self, message: &Message, asked: Option<&NodeId>) -> Judged {
+        Judged(self.answer_verdict(message, asked).unwrap_or(Verdict::Nothing))
+    }
+
+    fn answer_verdict(&self, message: &Message, asked: Option<&NodeId>) -> Option<Verdict> {
+        if message.no_responders {
+            return asked.cloned().map(Verdict::NobodyListens);
+        }
+        let done: Done = json::read(&message.payload).ok()?;
+        let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
+        let not_taken = matches!(done.outcome, DoneOutcome::Refused | DoneOutcome::Busy | DoneOutcome::Expired);
+        if !ours || !not_taken || asked.is_some_and(|node| *node != done.node) {
+            return None;
+        }
+        match self.signed(&done.node, message) {
+            Ok(()) => Some(Verdict::NotTaken(Box::new(done))),
+            Err(doubt) => Some(Verdict::Doubtful { node: done.node, what: "an answer", doubt }),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -162,14 +264,22 @@ struct Seen {
     done: Option<Done>,
     /// The outcome is only what came to the reply subject.
     hearsay: bool,
+    /// Why its state is not believed.
+    unknown: bool,
+    /// What came in its name and is not its word.
+    doubt: Option<String>,
+}
+
+impl Seen {
+    fn new(presence: Presence, doubt: Option<String>) -> Self {
+        Self { presence, outcome: Outcome::Pending, done: None, hearsay: false, unknown: doubt.is_some(), doubt }
+    }
 }
 
 /// Follows one command until every node has come to its end.
 #[derive(Debug)]
 pub struct Gather {
-    subjects: Subjects,
-    id: Uuid,
-    digest: String,
+    judge: Judge,
     nodes: BTreeMap<NodeId, Seen>,
     /// How many nodes that are there have not come to their end.
     missing: usize,
@@ -177,10 +287,11 @@ pub struct Gather {
 
 impl Gather {
     /// Waits for `expected` to answer the command `id`, whose payload has this digest.
-    pub fn new(subjects: Subjects, id: Uuid, digest: impl Into<String>, expected: Vec<Expected>) -> Self {
-        let mut gather = Self { subjects, id, digest: digest.into(), nodes: BTreeMap::new(), missing: 0 };
-        for Expected { node, presence } in expected {
-            gather.nodes.insert(node, Seen { presence, outcome: Outcome::Pending, done: None, hearsay: false });
+    pub fn new(subjects: Subjects, roster: Arc<Roster>, id: Uuid, digest: impl Into<String>, expected: Vec<Expected>) -> Self {
+        let judge = Judge { roster, subjects, id, digest: digest.into() };
+        let mut gather = Self { judge, nodes: BTreeMap::new(), missing: 0 };
+        for Expected { node, presence, doubt } in expected {
+            gather.nodes.insert(node, Seen::new(presence, doubt));
         }
         gather.recount();
         gather
@@ -188,7 +299,12 @@ impl Gather {
 
     /// The command.
     pub fn id(&self) -> Uuid {
-        self.id
+        self.judge.id
+    }
+
+    /// Who tells what its messages are worth.
+    pub fn judge(&self) -> &Judge {
+        &self.judge
     }
 
     fn count(&self, which: impl Fn(&Seen) -> bool) -> usize {
@@ -206,48 +322,52 @@ impl Gather {
         self.missing == 0
     }
 
-    /// Takes a message of the JOBS stream.
-    pub fn take_report(&mut self, message: &Message) -> Option<Update> {
-        let (id, node, stage) = self.subjects.report(&message.subject)?;
-        if id != self.id {
-            return None;
-        }
-        match stage {
-            Stage::Ack => {
-                let ack: Ack = json::read(&message.payload).ok()?;
-                (ack.node == node && ack.digest == self.digest).then(|| self.acked(node, ack.status))?
-            }
-            Stage::Done => {
-                let done: Done = json::read(&message.payload).ok()?;
-                // Another digest is a report on another command with the same id: somebody's replay.
-                (done.node == node && done.digest == self.digest).then(|| self.ended(node, done, false))?
-            }
+    /// Takes a message that was judged.
+    pub fn take(&mut self, judged: Judged) -> Option<Update> {
+        match judged.0 {
+            Verdict::Ack(node, status) => self.acked(node, status),
+            Verdict::Done(done) => self.ended(done.node.clone(), *done, false),
+            Verdict::NotTaken(done) => self.ended(done.node.clone(), *done, true),
+            Verdict::NobodyListens(node) => self.nobody_listens(&node),
+            Verdict::Doubtful { node, what, doubt } => self.doubted(node, format!("{what}: {doubt}")),
+            Verdict::Nothing => None,
         }
     }
 
-    /// Takes an answer to the reply subject; `asked` is the one node whose subject the message went to.
+    /// Judges and takes a message of the JOBS stream.
+    pub fn take_report(&mut self, message: &Message) -> Option<Update> {
+        self.take(self.judge.report(message))
+    }
+
+    /// Judges and takes an answer to the reply subject; `asked` is the one node whose subject the message went to.
     pub fn take_answer(&mut self, message: &Message, asked: Option<&NodeId>) -> Option<Update> {
-        if message.no_responders {
-            return asked.and_then(|node| self.nobody_listens(node));
-        }
-        let done: Done = json::read(&message.payload).ok()?;
-        let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
-        let not_taken = matches!(done.outcome, DoneOutcome::Refused | DoneOutcome::Busy | DoneOutcome::Expired);
-        if !ours || !not_taken || asked.is_some_and(|node| *node != done.node) {
+        self.take(self.judge.answer(message, asked))
+    }
+
+    /// It is noted, and the node is waited for: what is its own word may still come. Unless the operator does not know
+    /// its key: then nothing that comes will be.
+    fn doubted(&mut self, node: NodeId, why: String) -> Option<Update> {
+        let seen = self.entry(&node);
+        if seen.outcome.is_terminal() && !seen.hearsay {
             return None;
         }
-        self.ended(done.node.clone(), done, true)
+        seen.unknown &= seen.outcome == Outcome::Pending;
+        if seen.unknown {
+            seen.outcome = Outcome::Unverified;
+        }
+        let known = seen.doubt.replace(why.clone());
+        self.recount();
+        (known.as_ref() != Some(&why)).then_some(Update::Doubted(node, why))
     }
 
     fn entry(&mut self, node: &NodeId) -> &mut Seen {
         // A node that joined since the states were read.
-        let new = Seen { presence: Presence::Unknown, outcome: Outcome::Pending, done: None, hearsay: false };
-        self.nodes.entry(node.clone()).or_insert(new)
+        self.nodes.entry(node.clone()).or_insert_with(|| Seen::new(Presence::Unknown, None))
     }
 
     fn acked(&mut self, node: NodeId, status: AckStatus) -> Option<Update> {
         let seen = self.entry(&node);
-        if seen.outcome.is_terminal() && !seen.hearsay {
+        if seen.outcome.is_final() && !seen.hearsay {
             return None;
         }
         // It lives, whatever its state said.
@@ -269,7 +389,7 @@ impl Gather {
 
     fn ended(&mut self, node: NodeId, done: Done, hearsay: bool) -> Option<Update> {
         let seen = self.entry(&node);
-        if seen.outcome.is_terminal() && (hearsay || !seen.hearsay) {
+        if seen.outcome.is_final() && (hearsay || !seen.hearsay) {
             return None;
         }
         let repeated = seen.hearsay && seen.outcome == Outcome::of(&done);
@@ -298,12 +418,13 @@ impl Gather {
     pub fn finish(self) -> Vec<NodeResult> {
         let results = self.nodes.into_iter().map(|(node, seen)| {
             let outcome = match (seen.outcome, seen.presence) {
+                (Outcome::Pending, _) if seen.doubt.is_some() => Outcome::Unverified,
                 (Outcome::Pending, Presence::Offline(at)) => Outcome::Offline(Some(at)),
                 (Outcome::Pending, _) => Outcome::NoAnswer,
                 (Outcome::Accepted, _) => Outcome::Unfinished,
                 (outcome, _) => outcome,
             };
-            NodeResult::new(node, outcome, seen.done)
+            NodeResult { doubt: seen.doubt, ..NodeResult::new(node, outcome, seen.done) }
         });
         results.collect()
     }
@@ -330,22 +451,40 @@ pub async fn gather(
     on_update: &mut dyn FnMut(&Gather, Update),
 ) -> Result<(), TransportError> {
     while !gather.is_complete() {
-        let update = tokio::select! {
+        let (reports, answer) = tokio::select! {
             // Safe to cancel: a feed loses no message (see `Feed::next`).
             report = feed.next() => match report {
-                Some(report) => gather.take_report(&report?),
+                Some(report) => (with_those_behind(report?, feed)?, None),
                 None => return Err(TransportError::Disconnected),
             },
             // Safe to cancel: so does an inbox. When it is closed, this waits for ever and the others go on.
-            (answer, asked) = next_answer(&mut answers) => gather.take_answer(&answer, asked.as_ref()),
+            answer = next_answer(&mut answers) => (Vec::new(), Some(answer)),
             // Safe to cancel: a moment in time.
             () = tokio::time::sleep_until(deadline.into()) => return Ok(()),
         };
-        if let Some(update) = update {
-            on_update(gather, update);
+        let judge = gather.judge.clone();
+        let mut judged = share(reports, move |report| judge.report(report)).await;
+        judged.extend(answer.map(|(answer, asked)| gather.judge.answer(&answer, asked.as_ref())));
+        for judged in judged {
+            if let Some(update) = gather.take(judged) {
+                on_update(gather, update);
+            }
         }
     }
     Ok(())
+}
+
+/// A report, and those that are there already.
+fn with_those_behind(first: Message, feed: &mut Feed) -> Result<Vec<Message>, TransportError> {
+    let mut reports = vec![first];
+    while reports.len() < TOGETHER {
+        // Safe to cancel: a feed loses no message.
+        match feed.next().now_or_never() {
+            Some(Some(report)) => reports.push(report?),
+            Some(None) | None => break,
+        }
+    }
+    Ok(reports)
 }
 
 async fn next_answer(answers: &mut Option<(&mut Inbox, &[Option<NodeId>])>) -> (Message, Option<NodeId>) {
@@ -364,6 +503,8 @@ async fn next_answer(answers: &mut Option<(&mut Inbox, &[Option<NodeId>])>) -> (
 mod tests {
     use serde_json::json;
 
+    use super::super::known::{Known, KnownNodes};
+    use super::super::roster::tests::{key, signed};
     use super::*;
 
     const ID: Uuid = Uuid::from_u128(1);
@@ -383,9 +524,18 @@ mod tests {
         serde_json::to_vec(&body).unwrap()
     }
 
+    /// As the node itself says it; all nodes of these tests have one key.
     fn report(name: &str, stage: Stage, extra: &serde_json::Value) -> Message {
+        own(unsigned(name, stage, extra), name)
+    }
+
+    fn unsigned(name: &str, stage: Stage, extra: &serde_json::Value) -> Message {
         let subject = subjects().job(ID, &node(name), stage).as_str().to_owned();
         Message { subject, payload: body(name, extra), ..Message::default() }
+    }
+
+    fn own(message: Message, name: &str) -> Message {
+        signed(message, &key(1), name, Some(DIGEST))
     }
 
     fn done(name: &str, outcome: &str) -> Message {
@@ -393,8 +543,17 @@ mod tests {
     }
 
     fn gather(nodes: &[(&str, Presence)]) -> Gather {
-        let expected = nodes.iter().map(|(name, presence)| Expected { node: node(name), presence: *presence }).collect();
-        Gather::new(subjects(), ID, DIGEST, expected)
+        let expected =
+            nodes.iter().map(|(name, presence)| Expected { node: node(name), presence: *presence, doubt: None }).collect();
+        Gather::new(subjects(), roster(), ID, DIGEST, expected)
+    }
+
+    fn roster() -> Arc<Roster> {
+        let mut known = KnownNodes::default();
+        for name in ["a", "b", "ok", "slow", "where", "back", "joined"] {
+            known.trust("f", &node(name), Known { key: key(1).public(), since: Timestamp::UNIX_EPOCH });
+        }
+        Arc::new(Roster::new("f", known, None))
     }
 
     fn words(gather: Gather) -> String {
@@ -445,14 +604,14 @@ mod tests {
     #[test]
     fn reports_of_others_do_not_count() {
         let mut one = gather(&[("a", Presence::Alive)]);
-        let mut other_node = done("a", "stable");
-        other_node.payload = body("b", &json!({"outcome": "stable"}));
+        let other_node = Message { payload: body("b", &json!({"outcome": "stable"})), ..done("a", "stable") };
+        let other_node = own(other_node, "a");
         let other_digest = report("a", Stage::Done, &json!({"outcome": "stable", "digest": "d2"}));
         let other_job = Message {
             subject: subjects().job(Uuid::from_u128(2), &node("a"), Stage::Done).as_str().into(),
             ..done("a", "stable")
         };
-        let garbage = Message { payload: b"{".to_vec(), ..done("a", "stable") };
+        let garbage = own(Message { payload: b"{".to_vec(), ..done("a", "stable") }, "a");
         for message in [other_node, other_digest, other_job, garbage] {
             assert_eq!(one.take_report(&message), None);
         }
@@ -460,8 +619,50 @@ mod tests {
     }
 
     #[test]
+    fn what_a_node_did_not_sign_does_not_count() {
+        let outcome = json!({"outcome": "stable"});
+        let honest = done("a", "changed");
+        let changed = Message { payload: body("a", &json!({"outcome": "stable"})), ..honest.clone() };
+        let others = signed(unsigned("a", Stage::Done, &outcome), &key(1), "b", Some(DIGEST));
+        let replayed = signed(unsigned("a", Stage::Done, &outcome), &key(1), "a", Some("d0"));
+        let forged = signed(unsigned("a", Stage::Done, &outcome), &key(9), "a", Some(DIGEST));
+        let moved = Message { subject: unsigned("b", Stage::Done, &outcome).subject, ..honest.clone() };
+        let mut all = gather(&[("a", Presence::Alive), ("b", Presence::Alive)]);
+        for (message, why) in [
+            (&unsigned("a", Stage::Done, &outcome), "it has no receipt"),
+            (&forged, "not signed by the key of the node"),
+            (&changed, "what it says was changed"),
+            (&others, "that of the node b"),
+            (&replayed, "answers another command"),
+            (&moved, "that of the node a"),
+        ] {
+            match all.take_report(message) {
+                Some(Update::Doubted(_, doubt)) => assert!(doubt.contains(why), "{doubt}, not {why}"),
+                other => panic!("{other:?}, not {why}"),
+            }
+        }
+        assert!(all.take_report(&moved).is_none(), "said once");
+        assert!(!all.is_complete(), "its own word may still come");
+        assert!(all.take_report(&honest).is_some());
+        assert_eq!(words(all), "a=changed b=unverified");
+    }
+
+    #[test]
+    fn a_node_whose_key_is_not_known_is_not_waited_for_twice() {
+        let expected = Expected { node: node("new"), presence: Presence::Unknown, doubt: Some("its state".into()) };
+        let mut one = Gather::new(subjects(), roster(), ID, DIGEST, vec![expected]);
+        assert!(!one.is_complete());
+        assert!(matches!(one.take_report(&done("new", "stable")), Some(Update::Doubted(..))));
+        assert!(one.is_complete());
+        let results = one.finish();
+        assert_eq!((results[0].outcome.word(), results[0].verified), ("unverified", false));
+        assert!(results[0].doubt.as_ref().unwrap().contains("the key of the node is not known"), "{results:?}");
+    }
+
+    #[test]
     fn answers_are_hearsay() {
-        let answer = |name: &str, extra: serde_json::Value| Message { payload: body(name, &extra), ..Message::default() };
+        let answer =
+            |name: &str, extra: serde_json::Value| own(Message { payload: body(name, &extra), ..Message::default() }, name);
         let refusal = json!({"outcome": "refused", "code": "bad_signature", "id": null});
         let mut two = gather(&[("a", Presence::Alive), ("b", Presence::Alive)]);
         // Only refusals, and only of the node that was asked.

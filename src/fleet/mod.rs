@@ -2,20 +2,26 @@
 //!
 //! `operator.rs` is who asks and how to reach the bus, `init.rs` makes the streams, `permissions.rs`
 //! who may say what on the bus. A command goes through `select.rs` (which nodes), `dispatch.rs` (sign
-//! and send) and `gather.rs` (wait for every node); `cluster.rs` groups what they said by cause.
-//! `channels.rs` is what stands. `view.rs` is the fleet as its states tell it. What is here prints nothing: `cli` does.
+//! and send) and `gather.rs` (wait for every node); `roster.rs` says whose word it is, by the keys of `known.rs`;
+//! `cluster.rs` groups what they said by cause. `channels.rs` is what stands. `view.rs` is the fleet as its states tell it,
+//! `why.rs` one node and one job; `audit/` is what is on record, and its proof. What is here prints nothing: `cli` does.
 
+pub mod audit;
 pub mod channels;
 pub mod cluster;
 pub mod dispatch;
 pub mod gather;
 pub mod init;
+pub mod known;
 pub mod operator;
 pub mod permissions;
+pub mod roster;
 pub mod select;
 pub mod view;
+pub mod why;
 
 pub use dispatch::{Dispatched, Order};
 pub use gather::{Gather, NodeResult, Outcome};
 pub use operator::Operator;
-pub use select::{Expected, Presence};
+pub use roster::Roster;
+pub use select::{Expected, Presence, States};

@@ -25,6 +25,11 @@ pub struct OperatorFile {
     /// fingerprint or the public key file of a key that the ssh-agent holds.
     #[serde(default)]
     pub keys: Vec<PathBuf>,
+    /// The file with the public keys of nodes, beside this file when not absolute; `known_nodes` when left out.
+    pub known_nodes: Option<PathBuf>,
+    /// The signed trust bundle of the fleet, for who looks into what was signed by whom; beside this file when not
+    /// absolute.
+    pub trust: Option<PathBuf>,
     /// The connection, as in `agent.toml`.
     pub nats: Option<file::Nats>,
 }
@@ -38,6 +43,8 @@ pub struct Given {
     pub server: Option<String>,
     /// Files of private keys.
     pub keys: Vec<PathBuf>,
+    /// The file with the public keys of nodes.
+    pub known_nodes: Option<PathBuf>,
 }
 
 /// An operator, ready to ask.
@@ -47,6 +54,10 @@ pub struct Operator {
     pub fleet: String,
     /// Private keys to sign with: files, or `ssh-agent:NAME`. For those who only look there may be none.
     pub keys: Vec<PathBuf>,
+    /// The file with the public keys of nodes, when it is said where; it need not be there.
+    pub known_nodes: Option<PathBuf>,
+    /// The signed trust bundle of the fleet, when it is said where.
+    pub trust: Option<PathBuf>,
     /// How to reach the bus.
     pub bus: BusSettings,
 }
@@ -68,7 +79,11 @@ impl Operator {
         }
         let keys = if given.keys.is_empty() { file.keys.iter().map(|key| beside(&directory, key)).collect() } else { given.keys };
         let bus = bus(given.server.as_deref(), file.nats, &directory).map_err(one)?;
-        Ok(Self { fleet, keys, bus })
+        let known_nodes = match given.known_nodes {
+            Some(path) => Some(path),
+            None => known_nodes(written)?,
+        };
+        Ok(Self { fleet, keys, known_nodes, trust: file.trust.map(|path| directory.join(path)), bus })
     }
 }
 
@@ -95,6 +110,16 @@ fn beside(directory: &Path, key: &Path) -> PathBuf {
 pub fn connection(server: Option<&str>, written: Option<(&str, &Path)>) -> Result<BusSettings, Vec<Diagnostic>> {
     let (file, directory) = read(written)?;
     bus(server, file.nats, &directory).map_err(|wrong| vec![wrong])
+}
+
+/// The file with the public keys of nodes, as `written` says it, for who asks no fleet.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn known_nodes(written: Option<(&str, &Path)>) -> Result<Option<PathBuf>, Vec<Diagnostic>> {
+    let (file, directory) = read(written)?;
+    let beside = || written.is_some().then(|| directory.join("known_nodes"));
+    Ok(file.known_nodes.map(|path| directory.join(path)).or_else(beside))
 }
 
 fn read(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), Vec<Diagnostic>> {
@@ -160,15 +185,21 @@ mod tests {
         assert_eq!((operator.fleet.as_str(), operator.bus.servers), ("prod", vec!["tls://n:4222".to_owned()]));
         assert_eq!(operator.keys, [dir.path().join("a.key"), PathBuf::from("/b.key")]);
         assert!(matches!(operator.bus.credentials, Some(Credentials::NkeySeed(seed)) if seed.reveal() == "SUSEED"));
+        assert_eq!(operator.known_nodes, Some(dir.path().join("known_nodes")));
         let agent = "fleet = \"f\"\nkeys = [\"ssh-agent:seed\", \"ssh-agent:alice@host\", \"ssh-agent:\"]\n";
         let operator = Operator::new(Given::default(), Some((agent, &path))).unwrap();
         let wanted =
             [format!("ssh-agent:{}", dir.path().join("seed").display()), "ssh-agent:alice@host".into(), "ssh-agent:".into()];
         assert_eq!(operator.keys, wanted.map(PathBuf::from));
-        let given = Given { fleet: Some("test".into()), server: Some("nats://a, nats://b".into()), keys: vec!["c".into()] };
+        let given = Given {
+            fleet: Some("test".into()),
+            server: Some("nats://a, nats://b".into()),
+            keys: vec!["c".into()],
+            known_nodes: Some("k".into()),
+        };
         let operator = Operator::new(given, Some((text, &path))).unwrap();
         assert_eq!((operator.fleet.as_str(), operator.bus.servers.len()), ("test", 2));
-        assert_eq!(operator.keys, [PathBuf::from("c")]);
+        assert_eq!((operator.keys, operator.known_nodes), (vec![PathBuf::from("c")], Some(PathBuf::from("k"))));
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! Which nodes a command is for, and which of them are there to answer.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::diag::chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
-use crate::wire::{Audience, NodeState, Subjects, Target, json};
+use crate::wire::{Audience, NodeState, Subjects, Target};
+
+use super::roster::{DoubtfulState, Roster, share};
 
 /// A node that must answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +20,8 @@ pub struct Expected {
     pub node: NodeId,
     /// Whether it is there.
     pub presence: Presence,
+    /// Why its state is not believed, when it is not.
+    pub doubt: Option<String>,
 }
 
 /// Whether a node is there, as far as its states say.
@@ -28,22 +35,40 @@ pub enum Presence {
     Unknown,
 }
 
-/// The latest state of every node, by node.
+/// The latest states, those that the nodes signed and those that they did not. Derefs to the former.
+#[derive(Debug, Default)]
+pub struct States {
+    /// What is believed, by node.
+    pub believed: BTreeMap<NodeId, NodeState>,
+    /// What is not; it counts for nothing but to be shown.
+    pub doubtful: Vec<DoubtfulState>,
+}
+
+impl Deref for States {
+    type Target = BTreeMap<NodeId, NodeState>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.believed
+    }
+}
+
+/// The latest state of every node, held to what `roster` knows of it; what that learns is written down.
 ///
 /// # Errors
 /// When the stream of states can't be read.
-pub async fn states(bus: &Bus, subjects: &Subjects) -> Result<BTreeMap<NodeId, NodeState>, TransportError> {
+pub async fn states(bus: &Bus, subjects: &Subjects, roster: &Arc<Roster>, now: Timestamp) -> Result<States, TransportError> {
     let messages = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
-    let mut states = BTreeMap::new();
-    for message in messages {
-        // The subject is what the server pins to the node; a state that says otherwise is not the node's.
-        match json::read::<NodeState>(&message.payload) {
-            Ok(state) if subjects.state(&state.node).as_str() == message.subject => {
-                states.insert(state.node.clone(), state);
-            }
-            Ok(state) => tracing::warn!(subject = message.subject, node = %state.node, "a state under the name of another node"),
-            Err(error) => tracing::warn!(subject = message.subject, %error, "a state that can't be read"),
+    let shared = Arc::clone(roster);
+    let checked = share(messages, move |message| shared.believe_state(message, now)).await;
+    let mut states = States::default();
+    for state in checked.into_iter().flatten() {
+        match state {
+            Ok(state) => drop(states.believed.insert(state.node.clone(), state)),
+            Err(doubtful) => states.doubtful.push(doubtful),
         }
+    }
+    if let Err(error) = roster.save() {
+        tracing::warn!("{}", chain(&error));
     }
     Ok(states)
 }
@@ -57,24 +82,42 @@ pub fn presence(state: &NodeState, now: Timestamp) -> Presence {
 
 /// The nodes that a command for `audience` must have an answer from. With a `where`, those that
 /// it does not select say so themselves.
-pub fn expected(audience: &Audience, states: &BTreeMap<NodeId, NodeState>, now: Timestamp) -> Vec<Expected> {
+///
+/// A node whose state is not believed is expected like one that nobody heard of: whether it is meant is what it says
+/// itself, but to leave it out would be to believe somebody else.
+pub fn expected(audience: &Audience, states: &States, now: Timestamp) -> Vec<Expected> {
+    let doubt = |doubtful: &DoubtfulState| Expected {
+        node: doubtful.node.clone(),
+        presence: Presence::Unknown,
+        doubt: Some(format!("its state: {}", doubtful.doubt)),
+    };
     let known = |wanted: &dyn Fn(&NodeState) -> bool| {
         let chosen = states.values().filter(|state| wanted(state));
-        chosen.map(|state| Expected { node: state.node.clone(), presence: presence(state, now) }).collect()
+        let believed = chosen.map(|state| Expected { node: state.node.clone(), presence: presence(state, now), doubt: None });
+        let doubtful = states.doubtful.iter().filter(|doubtful| doubtful.state.as_ref().is_none_or(wanted)).map(doubt);
+        believed.chain(doubtful).collect()
     };
     match audience.target() {
         None => Vec::new(),
         Some(Target::All) => known(&|_| true),
         Some(Target::Groups(groups)) => known(&|state| groups.iter().any(|group| state.groups.contains(group))),
         Some(Target::Nodes(nodes)) => {
-            let of = |node: &NodeId| states.get(node).map_or(Presence::Unknown, |state| presence(state, now));
-            nodes.iter().map(|node| Expected { node: node.clone(), presence: of(node) }).collect()
+            let of = |node: &NodeId| match states.doubtful.iter().find(|doubtful| doubtful.node == *node) {
+                Some(doubtful) => doubt(doubtful),
+                None => Expected {
+                    node: node.clone(),
+                    presence: states.get(node).map_or(Presence::Unknown, |state| presence(state, now)),
+                    doubt: None,
+                },
+            };
+            nodes.iter().map(of).collect()
         }
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::roster::Doubt;
     use super::*;
     use crate::wire::report::STATE;
 
@@ -98,6 +141,9 @@ pub(super) mod tests {
             last_run: None,
             outbox: 0,
             dropped: 0,
+            dropped_results: 0,
+            key: None,
+            chain: 0,
             troubles: vec![],
         }
     }
@@ -110,11 +156,15 @@ pub(super) mod tests {
             state("web2", &["web"], "2026-01-02T09:59:59Z", true),
             state("db1", &["db"], "2026-01-02T10:00:59Z", false),
         ];
-        let states: BTreeMap<_, _> = all.iter().map(|state| (state.node.clone(), state.clone())).collect();
-        let shown = |audience: &Audience| {
+        let believed: BTreeMap<_, _> = all.iter().map(|state| (state.node.clone(), state.clone())).collect();
+        let doubtful = |name: &str, state| DoubtfulState { node: name.parse().unwrap(), state, doubt: Doubt::Unknown };
+        let forged = state("web9", &["web"], "2026-01-02T10:00:59Z", true);
+        let mut states = States { believed, doubtful: Vec::new() };
+        let shown = |audience: &Audience, states: &States| {
             let mut words = Vec::new();
-            for Expected { node, presence } in expected(audience, &states, now) {
+            for Expected { node, presence, doubt } in expected(audience, states, now) {
                 words.push(match presence {
+                    _ if doubt.is_some() => format!("{node} doubtful"),
                     Presence::Alive => format!("{node} alive"),
                     Presence::Offline(at) => format!("{node} offline {at}"),
                     Presence::Unknown => format!("{node} unknown"),
@@ -124,10 +174,17 @@ pub(super) mod tests {
         };
         let late = "web2 offline 2026-01-02T09:59:59Z";
         let stopped = "db1 offline 2026-01-02T10:00:59Z";
-        assert_eq!(shown(&Audience::all()), format!("{stopped}, web1 alive, {late}"));
-        assert_eq!(shown(&Audience::groups(vec!["web".into(), "none".into()])), format!("web1 alive, {late}"));
+        assert_eq!(shown(&Audience::all(), &states), format!("{stopped}, web1 alive, {late}"));
+        assert_eq!(shown(&Audience::groups(vec!["web".into(), "none".into()]), &states), format!("web1 alive, {late}"));
         let named = Audience::nodes(vec!["web1".parse().unwrap(), "typo".parse().unwrap()]);
-        assert_eq!(shown(&named), "web1 alive, typo unknown");
-        assert_eq!(shown(&Audience { nodes: None, groups: None, all: None, only_where: None }), "");
+        assert_eq!(shown(&named, &states), "web1 alive, typo unknown");
+        assert_eq!(shown(&Audience { nodes: None, groups: None, all: None, only_where: None }, &states), "");
+        states.doubtful = vec![doubtful("web9", Some(forged)), doubtful("typo", None)];
+        assert_eq!(shown(&named, &states), "web1 alive, typo doubtful");
+        assert_eq!(
+            shown(&Audience::groups(vec!["web".into()]), &states),
+            format!("web1 alive, {late}, web9 doubtful, typo doubtful")
+        );
+        assert_eq!(shown(&Audience::groups(vec!["db".into()]), &states), format!("{stopped}, typo doubtful"));
     }
 }

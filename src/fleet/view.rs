@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::model::{NodeId, RunOutcome};
 use crate::wire::NodeState;
 
-use super::select::{Presence, presence};
+use super::select::{Presence, States, presence};
 
 /// The fleet at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -43,8 +43,11 @@ pub struct Attention {
 /// One line of the list of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeRow {
-    /// `alive`, `silent` (it should have said something) or `stopped` (in order).
+    /// `alive`, `silent` (it should have said something), `stopped` (in order), or `unverified`: what is said in its
+    /// name is not its word.
     pub presence: &'static str,
+    /// True when the node signed what stands here.
+    pub verified: bool,
     /// The outcome of its last run, `none` when it never ran.
     pub outcome: &'static str,
     /// Its state.
@@ -73,16 +76,25 @@ fn word(state: &NodeState, now: Timestamp) -> &'static str {
 }
 
 /// The list of nodes.
-pub fn rows(states: &BTreeMap<NodeId, NodeState>, now: Timestamp) -> Vec<NodeRow> {
-    states.values().map(|state| NodeRow { presence: word(state, now), outcome: last_run(state), state: state.clone() }).collect()
+pub fn rows(states: &States, now: Timestamp) -> Vec<NodeRow> {
+    let row =
+        |presence, verified, state: &NodeState| NodeRow { presence, verified, outcome: last_run(state), state: state.clone() };
+    let believed = states.values().map(|state| row(word(state, now), true, state));
+    let doubtful = states.doubtful.iter().filter_map(|doubtful| {
+        let state = NodeState { node: doubtful.node.clone(), ..doubtful.state.clone()? };
+        Some(row("unverified", false, &state))
+    });
+    let mut rows: Vec<NodeRow> = believed.chain(doubtful).collect();
+    rows.sort_by(|one, other| one.state.node.cmp(&other.state.node));
+    rows
 }
 
 /// The fleet at one moment.
-pub fn fleet(fleet: &str, states: &BTreeMap<NodeId, NodeState>, now: Timestamp) -> FleetView {
+pub fn fleet(fleet: &str, states: &States, now: Timestamp) -> FleetView {
     let mut view = FleetView {
         fleet: fleet.to_owned(),
         at: now,
-        nodes: states.len(),
+        nodes: states.len() + states.doubtful.len(),
         alive: 0,
         last_runs: BTreeMap::new(),
         trust: BTreeMap::new(),
@@ -108,17 +120,23 @@ pub fn fleet(fleet: &str, states: &BTreeMap<NodeId, NodeState>, now: Timestamp) 
             attend(format!("last run {}: {why}", last_run(state)));
         }
         if state.dropped > 0 {
-            attend(format!("{} messages were dropped", state.dropped));
+            let results = state.dropped_results;
+            let of = if results > 0 { format!(", {results} of them results") } else { String::new() };
+            attend(format!("{} messages were dropped{of}", state.dropped));
         }
         for trouble in &state.troubles {
             attend(trouble.clone());
         }
+    }
+    for doubtful in &states.doubtful {
+        view.attention.push(Attention { node: doubtful.node.clone(), what: format!("its state: {}", doubtful.doubt) });
     }
     view
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::roster::{Doubt, DoubtfulState};
     use super::super::select::tests::state;
     use super::*;
 
@@ -129,9 +147,12 @@ mod tests {
         troubled.troubles = vec!["the disk is full".into()];
         troubled.dropped = 3;
         let all = [troubled, state("web2", &[], "2026-01-02T09:00:00Z", true), state("web3", &[], "2026-01-02T10:00:59Z", false)];
-        let states: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
+        let believed: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
+        let forged = state("web1", &[], "2026-01-02T10:00:59Z", true);
+        let doubtful = DoubtfulState { node: "web4".parse().unwrap(), state: Some(forged), doubt: Doubt::Unknown };
+        let states = States { believed, doubtful: vec![doubtful] };
         let view = fleet("prod", &states, now);
-        assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (3, 1, Some(&3)));
+        assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (4, 1, Some(&3)));
         let attention: Vec<_> = view.attention.iter().map(|a| format!("{} {}", a.node, a.what)).collect();
         assert_eq!(
             attention,
@@ -139,10 +160,14 @@ mod tests {
                 "web1 3 messages were dropped",
                 "web1 the disk is full",
                 "web2 silent since 2026-01-02T09:00:00Z",
-                "web3 stopped at 2026-01-02T10:00:59Z"
+                "web3 stopped at 2026-01-02T10:00:59Z",
+                "web4 its state: the key of the node is not known"
             ]
         );
-        assert_eq!(rows(&states, now).iter().map(|row| row.presence).collect::<Vec<_>>(), ["alive", "silent", "stopped"]);
+        assert_eq!(
+            rows(&states, now).iter().map(|row| row.presence).collect::<Vec<_>>(),
+            ["alive", "silent", "stopped", "unverified"]
+        );
         // No key of the row hides one of the state.
         let row = serde_json::to_string(&rows(&states, now)[0]).unwrap();
         assert!(crate::wire::json::parse(row.as_bytes()).is_ok(), "{row}");

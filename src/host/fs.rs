@@ -508,6 +508,24 @@ pub fn create_new(path: &Path, mode: u32) -> Result<File, FsError> {
     Ok(file)
 }
 
+/// Appends lines to a file, which is made with `mode` when it is not there. They begin on a line of their own, and go
+/// in with one call: others may append at the same time.
+///
+/// # Errors
+/// When the system refuses.
+pub fn append_lines(path: &Path, lines: &str, mode: u32) -> Result<(), FsError> {
+    let failed = |doing| move |error| FsError::io(doing, path, error);
+    let opened = OpenOptions::new().read(true).append(true).create(true).mode(mode).open(path);
+    let mut file = opened.map_err(failed("open"))?;
+    let len = file.metadata().map_err(failed("look at"))?.len();
+    let mut last = [b'\n'];
+    if len > 0 {
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut last, len - 1).map_err(failed("read"))?;
+    }
+    let separator = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{separator}{lines}").as_bytes()).map_err(failed("write"))
+}
+
 /// The entries of a directory, sorted by name.
 ///
 /// # Errors

@@ -127,6 +127,8 @@ pub trait Decoded: Send + Sync {
     fn ensure(&self) -> &str;
     /// The properties as events show them.
     fn shown(&self) -> Value;
+    /// Whether something is so of the properties as they are.
+    fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool;
     /// See [`Resource::nested`].
     fn nested(&self) -> Option<Nested>;
     /// The properties themselves, for the type that made them.
@@ -345,6 +347,10 @@ impl<R: Resource> Decoded for Typed<R> {
 
     fn shown(&self) -> Value {
         R::shown(&self.0)
+    }
+
+    fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool {
+        serde_json::to_value(&self.0).is_ok_and(|properties| so(&properties))
     }
 
     fn nested(&self) -> Option<Nested> {

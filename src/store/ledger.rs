@@ -380,6 +380,8 @@ mod tests {
             failures: BTreeMap::default(),
             plan: None,
             answer: None,
+            rule: None,
+            signers: vec![],
         }
     }
 

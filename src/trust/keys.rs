@@ -8,8 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ed25519_dalek::Signer;
+use sha2::{Digest, Sha256};
 use ssh_key::private::{Ed25519Keypair, KeypairData};
 use ssh_key::{Cipher, Kdf, LineEnding};
 use zeroize::Zeroizing;
@@ -86,15 +87,23 @@ impl PublicKey {
 
     /// One line as in `authorized_keys`: `ssh-ed25519 AAAA... comment`.
     pub fn to_openssh(&self, comment: &str) -> String {
+        let line = format!("ssh-ed25519 {} {comment}", STANDARD.encode(self.blob()));
+        line.trim_end().to_owned()
+    }
+
+    /// Its fingerprint, as `ssh-keygen -l` shows it: `SHA256:` and base64 without padding.
+    pub fn fingerprint(&self) -> String {
+        format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
+    }
+
+    fn blob(&self) -> Vec<u8> {
         // RFC 8709: two strings, each after its length as 4 bytes.
-        let name = b"ssh-ed25519";
         let mut blob = Vec::with_capacity(51);
         blob.extend_from_slice(&[0, 0, 0, 11]);
-        blob.extend_from_slice(name);
+        blob.extend_from_slice(b"ssh-ed25519");
         blob.extend_from_slice(&[0, 0, 0, 32]);
         blob.extend_from_slice(self.0.as_bytes());
-        let line = format!("ssh-ed25519 {} {comment}", STANDARD.encode(blob));
-        line.trim_end().to_owned()
+        blob
     }
 
     /// True when `signature` is this key's over these bytes of this type.
@@ -197,6 +206,11 @@ impl SigningKey {
         PublicKey(self.0.verifying_key())
     }
 
+    /// The seed it is made of.
+    pub(super) fn seed(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
     /// The 64 bytes of its signature over these bytes of this type.
     pub fn sign(&self, payload_type: &str, payload: &[u8]) -> Vec<u8> {
         self.0.sign(&pae(payload_type, payload)).to_bytes().to_vec()
@@ -224,6 +238,8 @@ mod tests {
         let key = SigningKey::from_openssh(PLAIN, None).unwrap();
         assert_eq!(key.public(), PLAIN_PUB.parse().unwrap());
         assert_eq!(key.public().to_openssh("alice@host"), PLAIN_PUB.trim());
+        // As `ssh-keygen -lf plain.pub` says.
+        assert_eq!(key.public().fingerprint(), "SHA256:gv7PszOBb3Uoi6ocuXl48Trl4ABt7I6p+pq5OEYjIzI");
         let right = Secret::new("correct horse");
         let key = SigningKey::from_openssh(LOCKED, Some(&right)).unwrap();
         assert_eq!(key.public(), LOCKED_PUB.parse().unwrap());

@@ -5,13 +5,16 @@
 //! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
 
 pub mod bundle;
+mod conceal;
 mod glob;
 pub mod keys;
 pub mod limits;
 pub mod policy;
 mod reach;
+pub mod receipt;
 pub mod refusal;
 pub mod sign;
+mod signers;
 pub mod ssh_agent;
 pub mod verify;
 
@@ -19,6 +22,7 @@ pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use limits::{Limits, PATH_TYPES};
 pub use reach::{VALIDATE, further_paths, own_commands, path, system_paths};
+pub use receipt::{Attested, ReceiptError, attest, issue};
 pub use refusal::{Code, Refusal};
 pub use sign::{Sign, SignError, countersign, seal, seal_by};
 pub use verify::{Opened, Seen, Verified, Verifier};

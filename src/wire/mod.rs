@@ -1,7 +1,7 @@
 //! Message formats and subjects: pure functions over bytes.
 //!
 //! `command.rs` (with `action.rs`, `waves.rs`) is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
-//! answer and publish, `bundle.rs` the trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of
+//! answer and publish, `receipt.rs` what they sign about it, `bundle.rs` the trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of
 //! service registrations, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
 
 pub mod action;
@@ -9,6 +9,7 @@ pub mod bundle;
 pub mod command;
 pub mod envelope;
 pub mod json;
+pub mod receipt;
 pub mod registration;
 pub mod report;
 pub mod subject;

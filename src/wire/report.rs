@@ -46,6 +46,12 @@ pub struct Ack {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub due: Option<Timestamp>,
+    /// The rule of the trust bundle that allows it, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u64>,
+    /// The ids of the signing keys that the rule counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<String>,
 }
 
 /// What becomes of a command.
@@ -96,6 +102,12 @@ pub struct Done {
     /// For `facts` and `status`: what was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Value>,
+    /// The rule of the trust bundle that allowed it, from 1; none when nothing did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<u64>,
+    /// The ids of the signing keys that the rule counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<String>,
 }
 
 /// What a dry run would change.
@@ -199,7 +211,8 @@ pub struct Life {
     /// When.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
-    /// `started`, `stopped`, or `trust`: another trust bundle is obeyed from now on.
+    /// `started`, `stopped`, `trust`: another trust bundle is obeyed from now on; or `dropped`: messages were lost on the
+    /// node.
     pub what: String,
     /// For people: more about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,6 +221,35 @@ pub struct Life {
     pub version: String,
     /// Which start of the agent.
     pub boot: Uuid,
+    /// For `dropped`: what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Dropped>,
+}
+
+/// Messages that a node had to drop: its outbox was full, or they had become too old, or the server never takes them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Dropped {
+    /// How many events.
+    pub events: u64,
+    /// How many results, summaries and the like.
+    pub results: u64,
+    /// The place in the chain of receipts of the first one.
+    pub first: u64,
+    /// The place of the last one. Not everything between them was dropped.
+    pub last: u64,
+}
+
+impl Dropped {
+    /// Both together.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        Self {
+            events: self.events + other.events,
+            results: self.results + other.results,
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        }
+    }
 }
 
 /// The latest state of a node: one message per subject, overwritten. Also its heartbeat.
@@ -255,9 +297,18 @@ pub struct NodeState {
     /// Messages that wait on disk for the server.
     #[serde(default)]
     pub outbox: u64,
-    /// Messages that had to be dropped because the outbox was full.
+    /// Messages that had to be dropped because the outbox was full, or they were too old.
     #[serde(default)]
     pub dropped: u64,
+    /// How many of them were results, summaries and the like; the others were events.
+    #[serde(default)]
+    pub dropped_results: u64,
+    /// The public key of the node, which its receipts are signed with: `ed25519:...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// How many messages its chain of receipts has, those that wait in the outbox included.
+    #[serde(default)]
+    pub chain: u64,
     /// What is wrong with the agent itself, in words; empty when nothing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,

@@ -51,7 +51,7 @@ pub(in crate::agent) async fn rehearse(
     if end > until {
         return Ended::failed(format!("it took longer than {}, and was ended", job.command.options.timeout));
     }
-    let mut heard = Heard::new(&node);
+    let mut heard = Heard::new(&node, &job);
     let mut tally = Tally::default();
     for event in &events {
         tally.add(event);
@@ -67,6 +67,6 @@ pub(in crate::agent) async fn rehearse(
     };
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
     let state = state(&node, &job, manifest, run, None, summary);
-    publish_state(&node, &state);
+    publish_state(&node, &job, &state);
     Ended { event, apply: Some(state), failures, planned: true, ..Ended::of(outcome, None) }
 }

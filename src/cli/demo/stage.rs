@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
@@ -13,8 +14,9 @@ use crate::cli::key::Signer;
 use crate::cli::local::OutputFormat;
 use crate::cli::trust::{first_bundle, seal_bundle};
 use crate::diag::Diagnostic;
+use crate::fleet::known::KnownNodes;
 use crate::fleet::permissions::{Role, User, authorization};
-use crate::fleet::{Operator, Presence, init, select};
+use crate::fleet::{Operator, Presence, Roster, init, select};
 use crate::host::child::Child;
 use crate::host::fs::{self, WriteSpec};
 use crate::host::{Cancel, Command, Host, Runner, SystemRunner, account};
@@ -74,7 +76,8 @@ impl Stage {
         }
         let settings = BusSettings { servers: vec![url], ..BusSettings::default() };
         let session = Session {
-            operator: Operator { fleet: FLEET.to_owned(), keys: vec![], bus: settings },
+            operator: Operator { fleet: FLEET.to_owned(), keys: vec![], known_nodes: None, trust: None, bus: settings },
+            roster: Arc::new(Roster::new(FLEET, KnownNodes::default(), None)),
             bus,
             subjects,
             host: host.clone(),
@@ -104,7 +107,7 @@ impl Stage {
     async fn until(&mut self, what: &str, holds: impl Fn(&NodeState) -> bool) -> Result<(), Failure> {
         let until = Instant::now() + READY;
         loop {
-            let states = select::states(&self.session.bus, &self.session.subjects).await.map_err(|error| failure(&error))?;
+            let states = self.session.states().await?;
             if states.values().filter(|state| holds(state)).count() == NODES.len() {
                 return Ok(());
             }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::fleet::channels;
 use crate::fleet::dispatch::next_in_channel;
-use crate::fleet::{channels, select};
 use crate::host::fs;
 use crate::manifest::bundle;
 use crate::wire::Action;
@@ -77,7 +77,7 @@ pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
 /// # Errors
 /// When nobody can say what the latest one is.
 pub(super) async fn next_place(name: &str, session: &Session) -> Result<Channel, Failure> {
-    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let states = session.states().await?;
     let desired = channels::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     Ok(next_in_channel(name, &states, desired.get(name).map(|desired| &desired.place)))
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::fleet::{Order, channels, select};
+use crate::fleet::{Order, channels};
 use crate::model::Span;
 use crate::wire::Action;
 use crate::wire::command::{Assign, Nothing};
@@ -94,7 +94,7 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
 pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
     let desired = channels::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
-    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let states = session.states().await?;
     let rows = channels::rows(&desired, &states);
     match session.output {
         OutputFormat::Json => ui.json(&rows),

@@ -6,6 +6,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use serde_json::Value;
 
+use crate::fleet::Roster;
 use crate::model::{ApplyState, NodeId, Outcome, RunOutcome, Span, TransactionEvent};
 use crate::transport::{From, Message};
 use crate::wire::json;
@@ -37,6 +38,8 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
     let session = context.open().await?;
     let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
     let since = session.now().checked_sub(back).map_or(From::Beginning, From::Since);
+    // Whoever is seen for the first time is known from their states.
+    session.states().await?;
     let filter = session.subjects.events(node.as_ref());
     let mut feed =
         session.bus.follow(&session.subjects.stream("EVENTS"), filter.as_str(), since).await.map_err(|error| failure(&error))?;
@@ -55,14 +58,16 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
         let message = message.map_err(|error| failure(&error))?;
         left = left.saturating_sub(1);
         match session.output {
-            OutputFormat::Json if !args.follow => all.extend(json::parse(&message.payload)),
+            OutputFormat::Json if !args.follow => all.extend(document(&message, &session.roster)),
             OutputFormat::Text => {
-                ui.line(line(&message, ui));
+                let doubt =
+                    doubt(&message, &session.roster).map_or_else(String::new, |why| ui.paint(Tone::Bad, &format!("  ! {why}")));
+                ui.line(format_args!("{}{doubt}", line(&message, ui)));
                 ui.flush();
             }
             // A list that never ends is a list of lines.
             OutputFormat::Json | OutputFormat::Jsonl => {
-                json::parse(&message.payload).iter().for_each(|event| ui.jsonl(event));
+                document(&message, &session.roster).iter().for_each(|event| ui.jsonl(event));
                 ui.flush();
             }
         }
@@ -71,6 +76,21 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
         ui.json(&Value::Array(all));
     }
     Ok(Exit::Done)
+}
+
+/// Why an event is not the word of the node in whose name it is.
+fn doubt(message: &Message, roster: &Roster) -> Option<String> {
+    let Some(node) = message.subject.rsplit('.').nth(1).and_then(|node| node.parse::<NodeId>().ok()) else {
+        return Some("it is on no subject of a node".to_owned());
+    };
+    roster.believe(&node, message).err().map(|doubt| doubt.to_string())
+}
+
+/// The event, and whether it is the node's.
+fn document(message: &Message, roster: &Roster) -> Option<Value> {
+    let mut event = json::parse(&message.payload).ok()?;
+    event.as_object_mut()?.insert("verified".to_owned(), Value::Bool(doubt(message, roster).is_none()));
+    Some(event)
 }
 
 /// `2026-11-20T10:00:00Z web1 changed file#/etc/motd  content`
@@ -90,8 +110,15 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
         "life" => json::read::<Life>(payload).map_or_else(
             |_| unreadable(),
             |life| {
-                let word = ["started", "trust"].into_iter().find(|word| life.what == *word).unwrap_or("stopped");
-                (Tone::Dim, word, life.message.unwrap_or_else(|| format!("agent {}", life.version)))
+                let word = ["started", "trust", "dropped"].into_iter().find(|word| life.what == *word).unwrap_or("stopped");
+                let what = match (life.dropped, life.message) {
+                    (Some(dropped), _) => {
+                        format!("{} events and {} results were lost on the node", dropped.events, dropped.results)
+                    }
+                    (None, Some(message)) => message,
+                    (None, None) => format!("agent {}", life.version),
+                };
+                (Tone::Dim, word, what)
             },
         ),
         "refused" => json::read::<Refused>(payload)

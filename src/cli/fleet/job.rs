@@ -1,5 +1,6 @@
 //! `ensign fleet job`: commands that were sent, from wherever they were sent.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -8,7 +9,7 @@ use uuid::Uuid;
 use crate::fleet::{Gather, select};
 use crate::model::Span;
 use crate::transport::From;
-use crate::wire::{Command, envelope, json};
+use crate::wire::{Command, Envelope, json};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::Ui;
@@ -42,10 +43,11 @@ struct Watch {
 pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let JobCommand::Watch(watch) = args.command;
     let session = context.open().await?;
-    let (command, digest) = recorded(watch.id, &session).await?;
-    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let (command, envelope) = recorded(watch.id, &session).await?;
+    let digest = envelope.digest();
+    let states = session.states().await?;
     let expected = select::expected(&command.to, &states, session.now());
-    let gather = Gather::new(session.subjects.clone(), watch.id, digest.as_str(), expected);
+    let gather = Gather::new(session.subjects.clone(), Arc::clone(&session.roster), watch.id, digest.as_str(), expected);
     let reports = session.subjects.job_reports(watch.id);
     let stream = session.subjects.stream("JOBS");
     let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
@@ -61,7 +63,7 @@ fn remaining(command: &Command, session: &Session) -> Duration {
 }
 
 /// The command as it was sent. It is only shown, and tells whom to wait for: nothing is done because of it.
-async fn recorded(id: Uuid, session: &Session) -> Result<(Command, String), Failure> {
+pub(super) async fn recorded(id: Uuid, session: &Session) -> Result<(Command, Envelope), Failure> {
     let stream = session.subjects.stream("JOBS");
     let messages = session
         .bus
@@ -70,7 +72,7 @@ async fn recorded(id: Uuid, session: &Session) -> Result<(Command, String), Fail
         .map_err(|error| failure(&error))?;
     let message = messages.first().ok_or_else(|| Failure::usage(format!("there is no job {id}, or it is too long ago")))?;
     let unreadable = |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, error);
-    let envelope = envelope::Envelope::parse(&message.payload).map_err(|error| unreadable(&error))?;
+    let envelope = Envelope::parse(&message.payload).map_err(|error| unreadable(&error))?;
     let command = json::read(&envelope.payload).map_err(|error| unreadable(&error))?;
-    Ok((command, envelope.digest()))
+    Ok((command, envelope))
 }

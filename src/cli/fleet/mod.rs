@@ -2,15 +2,18 @@
 //! a command and prints what becomes of it.
 
 pub(super) mod apply;
+pub(super) mod audit;
 mod channels;
 mod ensure;
 mod events;
 mod init;
 mod job;
+mod known;
 pub(super) mod report;
 pub(super) mod session;
 pub(super) mod status;
 pub(super) mod target;
+mod why;
 
 use clap::{Args, Subcommand};
 
@@ -49,6 +52,12 @@ enum FleetCommand {
     Events(events::EventsArgs),
     /// A command that was sent.
     Job(job::JobArgs),
+    /// Why a node did what it did about a command, or did nothing.
+    Why(why::WhyArgs),
+    /// Who asked for what, and why.
+    Audit(audit::AuditArgs),
+    /// The keys by which the words of nodes are known.
+    Node(known::NodeArgs),
 }
 
 /// Runs `ensign fleet`.
@@ -70,6 +79,9 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             FleetCommand::Nodes => status::nodes(&context, ui).await,
             FleetCommand::Events(args) => events::run(args, &context, ui).await,
             FleetCommand::Job(args) => job::run(args, &context, ui).await,
+            FleetCommand::Why(args) => why::run(args, &context, ui).await,
+            FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
+            FleetCommand::Node(args) => known::run(args, &context, ui),
         }
     })
 }

@@ -1,5 +1,6 @@
 //! Follows a command and prints what becomes of it on every node.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -65,10 +66,11 @@ pub(in crate::cli) async fn deliver(
     session: &Session,
     ui: &mut Ui,
 ) -> Result<Followed, Failure> {
-    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let states = session.states().await?;
     let expected = select::expected(&signed.command.to, &states, session.now());
     let dispatched = dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| failure(&error))?;
-    let gather = Gather::new(session.subjects.clone(), signed.command.id, signed.digest.as_str(), expected);
+    let gather =
+        Gather::new(session.subjects.clone(), Arc::clone(&session.roster), signed.command.id, signed.digest.as_str(), expected);
     let deadline = Instant::now() + timeout + MARGIN;
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
     follow(gather, &signed.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await
@@ -99,6 +101,10 @@ pub(super) async fn follow(
     let output = session.output;
     let now = session.now();
     let mut on_update = |gather: &Gather, update: Update| {
+        if let Update::Doubted(node, why) = &update {
+            ui.end_progress();
+            ui.warn(format_args!("{node}: {why}"));
+        }
         if let Update::Ended(result) = update {
             match output {
                 OutputFormat::Jsonl => ui.jsonl(&result),
@@ -230,7 +236,7 @@ mod tests {
     use super::*;
 
     fn result(node: &str, outcome: Outcome) -> NodeResult {
-        NodeResult { node: node.parse().unwrap(), outcome, code: None, since: None, done: None }
+        NodeResult::new(node.parse().unwrap(), outcome, None)
     }
 
     #[test]

@@ -1,19 +1,21 @@
 //! The way to a fleet: who asks, which fleet, over which server, with which keys.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::fleet::Operator;
 use crate::fleet::operator::Given;
+use crate::fleet::roster::{self, RosterError};
+use crate::fleet::{Operator, Roster, States, select};
 use crate::host::Host;
 use crate::transport::Bus;
 use crate::trust::Sign;
 use crate::wire::Subjects;
 
-use super::super::connection::Connection;
 pub(in crate::cli) use super::super::connection::failure;
+use super::super::connection::{Connection, config_file};
 use super::super::error::{Exit, Failure};
 use super::super::key::{self, Signer};
 use super::super::local::OutputFormat;
@@ -30,6 +32,9 @@ pub(in crate::cli) struct Context {
     /// the ssh-agent holds. May be repeated, where rules ask for several.
     #[arg(long, global = true, value_name = "FILE")]
     pub(in crate::cli) key: Vec<PathBuf>,
+    /// The file with the public keys of nodes; known_nodes beside operator.toml when not given.
+    #[arg(long, global = true, env = "ENSIGN_KNOWN_NODES", value_name = "FILE")]
+    pub(in crate::cli) known_nodes: Option<PathBuf>,
     /// How results are written to standard output.
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(in crate::cli) output: OutputFormat,
@@ -42,9 +47,16 @@ impl Context {
     /// When something is missing or wrong.
     pub(in crate::cli) fn operator(&self) -> Result<Operator, Failure> {
         let text = self.connection.written()?;
-        let given = Given { fleet: self.fleet.clone(), server: self.connection.nats.clone(), keys: self.key.clone() };
+        let given = Given {
+            fleet: self.fleet.clone(),
+            server: self.connection.nats.clone(),
+            keys: self.key.clone(),
+            known_nodes: self.known_nodes.clone(),
+        };
         let written = text.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
-        Operator::new(given, written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+        let mut operator = Operator::new(given, written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
+        operator.known_nodes = operator.known_nodes.or_else(|| config_file("known_nodes"));
+        Ok(operator)
     }
 
     /// Opens the way to the fleet.
@@ -53,9 +65,21 @@ impl Context {
     /// When the configuration is wrong, or there is no server.
     pub(in crate::cli) async fn open(&self) -> Result<Session, Failure> {
         let operator = self.operator()?;
+        let roster = Arc::new(roster(&operator)?);
         let bus = Bus::connect(&operator.bus).await.map_err(|error| failure(&error))?;
-        Ok(Session { subjects: Subjects::new(&operator.fleet), operator, bus, host: Host::system(None), output: self.output })
+        let subjects = Subjects::new(&operator.fleet);
+        Ok(Session { subjects, operator, bus, roster, host: Host::system(None), output: self.output })
     }
+}
+
+/// The nodes whose keys the operator knows.
+fn roster(operator: &Operator) -> Result<Roster, Failure> {
+    let known = operator.known_nodes.as_deref().map(roster::read).transpose().map_err(|error| unreadable(&error))?;
+    Ok(Roster::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()))
+}
+
+pub(super) fn unreadable(error: &RosterError) -> Failure {
+    Failure::from_error(Exit::Usage, error)
 }
 
 /// A connection to a fleet, and who has it.
@@ -67,6 +91,8 @@ pub(in crate::cli) struct Session {
     pub(in crate::cli) bus: Bus,
     /// The subjects of the fleet.
     pub(in crate::cli) subjects: Subjects,
+    /// Whose word is believed.
+    pub(in crate::cli) roster: Arc<Roster>,
     /// Clock and ids.
     pub(in crate::cli) host: Host,
     /// How results are written.
@@ -77,6 +103,14 @@ impl Session {
     /// The time.
     pub(in crate::cli) fn now(&self) -> Timestamp {
         self.host.now()
+    }
+
+    /// The latest states of the nodes.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub(in crate::cli) async fn states(&self) -> Result<States, Failure> {
+        select::states(&self.bus, &self.subjects, &self.roster, self.now()).await.map_err(|error| failure(&error))
     }
 }
 

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::fleet::{select, view};
+use crate::fleet::view;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
 use super::report::{ago, nodes as count};
-use super::session::{Context, Session, failure};
+use super::session::{Context, Session};
 
 pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     print_status(&context.open().await?, ui).await
 }
 
 pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
-    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let states = session.states().await?;
     let view = view::fleet(&session.operator.fleet, &states, session.now());
     if session.output != OutputFormat::Text {
         ui.json(&view);
@@ -44,7 +44,7 @@ pub(super) async fn nodes(context: &Context, ui: &mut Ui) -> Result<Exit, Failur
 }
 
 pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
-    let states = select::states(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let states = session.states().await?;
     let now = session.now();
     let rows = view::rows(&states, now);
     match session.output {
@@ -53,14 +53,14 @@ pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Resul
         OutputFormat::Text => {
             let width = rows.iter().map(|row| row.state.node.as_str().len()).max().unwrap_or(0).max(4);
             let title =
-                format!("{:<width$}  {:<8} {:<11} {:>6}  {:<16} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
+                format!("{:<width$}  {:<10} {:<11} {:>6}  {:<16} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, &title));
             for row in rows {
                 let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
                 ui.line(format_args!(
                     "{:<width$}  {} {:<11} {:>6}  {:<16} {}",
                     row.state.node.as_str(),
-                    ui.paint(tone, &format!("{:<8}", row.presence)),
+                    ui.paint(tone, &format!("{:<10}", row.presence)),
                     row.outcome,
                     ago(row.state.at, now),
                     row.state.groups.join(","),

@@ -141,6 +141,17 @@ impl Bus {
         }
     }
 
+    /// The numbers of the first and the last message of a stream, and when the first one was stored. An empty stream
+    /// has none before its last.
+    ///
+    /// # Errors
+    /// When the stream is not there.
+    pub async fn extent(&self, stream: &str) -> Result<(u64, u64, Option<Timestamp>), TransportError> {
+        let state = self.stream(stream).await?.cached_info().state.clone();
+        let from = Timestamp::from_nanosecond(state.first_timestamp.unix_timestamp_nanos()).ok();
+        Ok((state.first_sequence, state.last_sequence, from.filter(|_| state.messages > 0)))
+    }
+
     /// Reads a stream from a point on, and goes on with what is stored later, also across reconnects.
     ///
     /// # Errors

@@ -1,0 +1,133 @@
+//! `ensign audit`: checks an export of `ensign fleet audit export`, without a server.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::diag::Diagnostic;
+use crate::fleet::Roster;
+use crate::fleet::audit::{Finding, RecordError, Report, verify};
+use crate::fleet::roster;
+use crate::host::fs::{self, FsError};
+
+use super::connection::{Connection, config_file};
+use super::error::{Exit, Failure};
+use super::fleet::audit::read_trust;
+use super::local::OutputFormat;
+use super::ui::{Tone, Ui};
+
+/// The audit trail.
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    #[command(subcommand)]
+    command: AuditCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AuditCommand {
+    /// Checks what `ensign fleet audit export` wrote: receipts, their chains, and results against commands.
+    Verify(Verify),
+}
+
+#[derive(Debug, Args)]
+struct Verify {
+    /// The export.
+    file: PathBuf,
+    /// The file with the public keys of nodes; known_nodes beside operator.toml when not given.
+    #[arg(long, env = "ENSIGN_KNOWN_NODES", value_name = "FILE")]
+    known_nodes: Option<PathBuf>,
+    /// The signed trust bundle, to check who signed the commands.
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
+    #[arg(long, env = "ENSIGN_OPERATOR", value_name = "FILE")]
+    operator: Option<PathBuf>,
+    /// How the report is written to standard output.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// A line that could not be had, or is none.
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    #[error(transparent)]
+    File(#[from] FsError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// Runs `ensign audit`.
+///
+/// # Errors
+/// When the export, the keys or the trust bundle can't be read.
+pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+    let AuditCommand::Verify(args) = args.command;
+    let usage = |error: &dyn std::error::Error| Failure::from_error(Exit::Usage, error);
+    let trust = args.trust.as_deref().map(read_trust).transpose()?;
+    let path = known_nodes(&args)?;
+    let known = roster::read(&path).map_err(|error| usage(&error))?;
+    let lines = lines(&args.file).map_err(|error| usage(&error))?;
+    let report = verify(lines, |fleet| Roster::new(fleet, known, None), trust.as_ref()).map_err(|error| usage(&error))?;
+    if trust.as_ref().is_some_and(|trust| trust.fleet() != report.fleet) {
+        return Err(Failure::usage(format!("the trust bundle is not that of the fleet {}", report.fleet)));
+    }
+    match args.output {
+        OutputFormat::Json => ui.json(&report),
+        OutputFormat::Jsonl => ui.jsonl(&report),
+        OutputFormat::Text => print(&report, ui),
+    }
+    Ok(if report.is_clean() { Exit::Done } else { Exit::Failed })
+}
+
+fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
+    let connection = Connection { nats: None, operator: args.operator.clone() };
+    let beside = match &args.known_nodes {
+        Some(path) => Some(path.clone()),
+        None => crate::fleet::operator::known_nodes(
+            connection.written()?.as_ref().map(|(text, path)| (text.as_str(), path.as_path())),
+        )
+        .map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?
+        .or_else(|| config_file("known_nodes")),
+    };
+    let hint = "the keys of the nodes are what proves their words: --known-nodes FILE";
+    let none = || Failure::new(Exit::Usage, Diagnostic::new("there is no list of known nodes")).hint(hint);
+    let path = beside.ok_or_else(none)?;
+    if path.is_file() { Ok(path) } else { Err(Failure::usage(format!("there is no {}", path.display())).hint(hint)) }
+}
+
+fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>, FsError> {
+    let file = BufReader::new(fs::open(path)?);
+    let path = path.to_owned();
+    Ok(file.lines().map(move |line| line.map_err(|error| FsError::io("read", &path, error).into())))
+}
+
+fn print(report: &Report, ui: &mut Ui) {
+    for (findings, mark, tone) in [(&report.findings, "✗", Tone::Bad), (&report.notes, "-", Tone::Dim)] {
+        for finding in findings {
+            ui.line(format_args!("{} {:<14} {}", ui.paint(tone, mark), finding.kind.word(), subject(finding)));
+        }
+    }
+    for (node, of) in &report.nodes {
+        let chain = of.chain.map_or_else(|| "no chain".to_owned(), |(first, last)| format!("chain #{first} to #{last}"));
+        let unverified = if of.unverified > 0 { format!(", {} unverified", of.unverified) } else { String::new() };
+        ui.line(format_args!("  {:<20} {} verified{unverified}, {chain}", node.as_str(), of.verified));
+    }
+    if let Some(horizon) = report.horizon {
+        ui.line(format_args!("  before {horizon:.0} messages may be missing for their age"));
+    }
+    let signed = if report.commands_checked { "" } else { " (who signed them was not checked: --trust FILE)" };
+    let verdict = match report.findings.len() {
+        0 => ui.paint(Tone::Good, "clean"),
+        1 => ui.paint(Tone::Bad, "1 finding"),
+        count => ui.paint(Tone::Bad, &format!("{count} findings")),
+    };
+    ui.line(format_args!("{}: {} messages, {} commands{signed}: {verdict}", report.fleet, report.messages, report.commands));
+}
+
+/// `web1  job 0198...: it never answered`
+fn subject(finding: &Finding) -> String {
+    let node = finding.node.as_ref().map_or_else(String::new, |node| format!("{node}  "));
+    let job = finding.job.map_or_else(String::new, |job| format!("job {job}: "));
+    format!("{node}{job}{}", finding.what)
+}

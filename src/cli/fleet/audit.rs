@@ -1,0 +1,169 @@
+//! `ensign fleet audit`: who asked for what and why, and the whole of it as a file that `ensign audit verify` checks.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::fleet::Operator;
+use crate::fleet::audit::export::{self, Line};
+use crate::fleet::audit::table::{self, Row};
+use crate::host::fs;
+use crate::model::Span;
+use crate::trust::{Pin, TrustedBundle, open_bundle};
+use crate::wire::MAX_ENVELOPE;
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::session::{Context, Session, failure};
+
+#[derive(Debug, Args)]
+pub(super) struct AuditArgs {
+    /// How far back to begin.
+    #[arg(long, value_name = "DURATION", default_value = "7d")]
+    since: Span,
+    /// The signed trust bundle, to check who signed; `trust` in operator.toml when not given.
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<AuditCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum AuditCommand {
+    /// Writes all that is on record to a file: jobs, results, events and states, with their receipts.
+    Export(Export),
+}
+
+#[derive(Debug, Args)]
+struct Export {
+    /// The file to write; it must not be there yet. `-` is standard output.
+    file: PathBuf,
+    /// How far back to begin; with everything there is when not given.
+    #[arg(long, value_name = "DURATION")]
+    since: Option<Span>,
+}
+
+pub(super) async fn run(args: AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    match &args.command {
+        Some(AuditCommand::Export(export)) => write_export(export, context, ui).await,
+        None => list(&args, context, ui).await,
+    }
+}
+
+/// The trust bundle that is named here, or in operator.toml.
+pub(super) fn trust(operator: &Operator, given: Option<&Path>) -> Result<Option<TrustedBundle>, Failure> {
+    let Some(path) = given.or(operator.trust.as_deref()) else { return Ok(None) };
+    read_trust(path).map(Some)
+}
+
+/// A bundle of this machine: whoever named the file vouches for it.
+pub(in crate::cli) fn read_trust(path: &Path) -> Result<TrustedBundle, Failure> {
+    let bytes = fs::read(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Usage, &error))
+}
+
+fn back(now: Timestamp, span: Span) -> Timestamp {
+    let span = SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX);
+    now.checked_sub(span).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let session = context.open().await?;
+    let trust = trust(&session.operator, args.trust.as_deref())?;
+    // Whoever is seen for the first time is known from their states.
+    session.states().await?;
+    let since = back(session.now(), args.since);
+    let rows = table::rows(&session.bus, &session.subjects, &session.roster, trust.as_ref(), since);
+    let rows = rows.await.map_err(|error| failure(&error))?;
+    match session.output {
+        OutputFormat::Json => ui.json(&rows),
+        OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
+        OutputFormat::Text => print(&rows, ui),
+    }
+    Ok(Exit::Done)
+}
+
+fn print(rows: &[Row], ui: &mut Ui) {
+    let title = format!("{:<20}  {:<36}  {:<16}  WHAT", "TIME", "ID", "SIGNED BY");
+    ui.line(ui.paint(Tone::Dim, &title));
+    for row in rows {
+        let mark = if row.signers_verified { "" } else { "?" };
+        let signers = if row.signers.is_empty() { "nobody known".to_owned() } else { row.signers.join(",") };
+        let noop = if row.noop { " (noop)" } else { "" };
+        let time = format!("{:.0}", row.time);
+        let signers = format!("{signers}{mark}");
+        ui.line(format_args!("{time:<20}  {}  {signers:<16}  {}{noop} → {}", row.id, row.action, row.audience));
+        let reason = row.reason.as_ref().map(|reason| format!("\"{reason}\""));
+        let counts = row.outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}"));
+        let unverified = (row.unverified > 0).then(|| ui.paint(Tone::Bad, &format!("{} unverified", row.unverified)));
+        let rest: Vec<String> = reason.into_iter().chain(counts).chain(unverified).collect();
+        if !rest.is_empty() {
+            ui.line(format_args!("{:<20}  {}", "", rest.join(", ")));
+        }
+    }
+    if rows.iter().any(|row| !row.signers_verified) {
+        ui.say("? who signed was not checked: --trust FILE, or `trust` in operator.toml");
+    }
+}
+
+async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let session = context.open().await?;
+    let since = args.since.map(|span| back(session.now(), span));
+    let count = if args.file == Path::new("-") {
+        export_to(&session, since, |line| {
+            ui.raw(line);
+            Ok(())
+        })
+        .await?
+    } else {
+        to_file(&args.file, &session, since).await?
+    };
+    let keys =
+        session.operator.known_nodes.as_ref().map_or_else(String::new, |path| format!(" --known-nodes {}", path.display()));
+    ui.say(format_args!("{count} messages; `ensign audit verify {}{keys}` checks them", args.file.display()));
+    Ok(Exit::Done)
+}
+
+async fn to_file(path: &Path, session: &Session, since: Option<Timestamp>) -> Result<u64, Failure> {
+    let wrong = |error| Failure::from_error(Exit::Usage, &error);
+    let file = fs::create_new(path, 0o600).map_err(wrong)?;
+    let mut file = BufWriter::new(file);
+    let count = export_to(session, since, |line| file.write_all(line)).await;
+    let failed = |error| Failure::from_error(Exit::Failed, &fs::FsError::io("write", path, error));
+    let written = count.and_then(|count| {
+        let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+        file.sync_all().map_err(failed)?;
+        Ok(count)
+    });
+    if written.is_err() {
+        // Half of a record is none; that it can't be removed either changes nothing.
+        let _removed = fs::remove(path).is_ok();
+    }
+    written
+}
+
+async fn export_to(
+    session: &Session,
+    since: Option<Timestamp>,
+    mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
+) -> Result<u64, Failure> {
+    let mut take = |line: Line<'_>| {
+        let mut bytes = match line {
+            Line::Opening(opening) => encode(opening)?,
+            Line::Record(record) => encode(record)?,
+        };
+        bytes.push(b'\n');
+        write(&bytes)
+    };
+    let fleet = &session.operator.fleet;
+    let exported = export::export(&session.bus, &session.subjects, fleet, since, session.now(), &mut take).await;
+    exported.map_err(|error| failure(&error))?.map_err(|error| Failure::from_error(Exit::Failed, &error))
+}
+
+fn encode(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(std::io::Error::other)
+}

@@ -1,0 +1,99 @@
+//! `ensign fleet node`: the keys by which the words of nodes are known.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::fleet::known::Known;
+use crate::fleet::roster;
+use crate::host::Host;
+use crate::model::NodeId;
+use crate::trust::PublicKey;
+
+use super::super::error::{Exit, Failure};
+use super::super::key;
+use super::super::local::OutputFormat;
+use super::super::ui::Ui;
+use super::session::{Context, unreadable};
+
+#[derive(Debug, Args)]
+pub(super) struct NodeArgs {
+    #[command(subcommand)]
+    command: NodeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum NodeCommand {
+    /// Holds a node to this key: what `ensign agent key` prints there.
+    Trust(Trust),
+    /// Forgets the key of a node, as of a host that was rebuilt: the next key that its state shows is taken.
+    Forget(Forget),
+    /// Lists the keys that are known.
+    Keys,
+}
+
+#[derive(Debug, Args)]
+struct Trust {
+    /// The node.
+    node: NodeId,
+    /// Its public key, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
+    key: String,
+}
+
+#[derive(Debug, Args)]
+struct Forget {
+    /// The node.
+    node: NodeId,
+}
+
+pub(super) fn run(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let operator = context.operator()?;
+    let path = operator.known_nodes.ok_or_else(|| {
+        Failure::usage("it is not said where the keys of nodes are kept").hint("use --known-nodes FILE, or set HOME")
+    })?;
+    match args.command {
+        NodeCommand::Trust(trust) => self::trust(&trust, &operator.fleet, &path, ui),
+        NodeCommand::Forget(forget) => self::forget(&forget.node, &operator.fleet, &path, ui),
+        NodeCommand::Keys => keys(&operator.fleet, &path, context.output, ui),
+    }
+}
+
+fn trust(args: &Trust, fleet: &str, path: &PathBuf, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (public, _): (PublicKey, String) = key::public_key(&args.key)?;
+    let mut known = roster::read(path).map_err(|error| unreadable(&error))?;
+    let before = known.trust(fleet, &args.node, Known { key: public, since: Host::system(None).now() });
+    roster::write(path, &known).map_err(|error| unreadable(&error))?;
+    match before {
+        Some(before) if before.key != public => {
+            ui.say(format_args!("{}: {} from here on, {} before", args.node, public.fingerprint(), before.key.fingerprint()));
+        }
+        _ => ui.say(format_args!("{}: {}", args.node, public.fingerprint())),
+    }
+    Ok(Exit::Done)
+}
+
+fn forget(node: &NodeId, fleet: &str, path: &PathBuf, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut known = roster::read(path).map_err(|error| unreadable(&error))?;
+    let Some(before) = known.forget(fleet, node) else {
+        return Err(Failure::usage(format!("{} knows no key of {node} in the fleet {fleet}", path.display())));
+    };
+    roster::write(path, &known).map_err(|error| unreadable(&error))?;
+    ui.say(format_args!("{node}: {} is forgotten", before.key.fingerprint()));
+    Ok(Exit::Done)
+}
+
+fn keys(fleet: &str, path: &PathBuf, output: OutputFormat, ui: &mut Ui) -> Result<Exit, Failure> {
+    let known = roster::read(path).map_err(|error| unreadable(&error))?;
+    let document = |node: &NodeId, known: &Known| json!({"node": node, "key": known.key.to_short(), "fingerprint": known.key.fingerprint(), "since": known.since});
+    match output {
+        OutputFormat::Text => {
+            for (node, known) in known.of(fleet) {
+                ui.line(format_args!("{:<20} {} since {:.0}", node.as_str(), known.key.fingerprint(), known.since));
+            }
+        }
+        OutputFormat::Json => ui.json(&known.of(fleet).map(|(node, known)| document(node, known)).collect::<Vec<_>>()),
+        OutputFormat::Jsonl => known.of(fleet).for_each(|(node, known)| ui.jsonl(&document(node, known))),
+    }
+    Ok(Exit::Done)
+}

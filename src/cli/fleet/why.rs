@@ -1,0 +1,80 @@
+//! `ensign fleet why`: why a node did what it did about a command, or did nothing.
+
+use clap::Args;
+use uuid::Uuid;
+
+use crate::fleet::why::{Why, why};
+use crate::model::NodeId;
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::audit::trust;
+use super::job::recorded;
+use super::session::{Context, failure};
+
+#[derive(Debug, Args)]
+pub(super) struct WhyArgs {
+    /// The id of the job.
+    id: Uuid,
+    /// The node.
+    node: NodeId,
+}
+
+pub(super) async fn run(args: WhyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let session = context.open().await?;
+    let trust = trust(&session.operator, None)?;
+    let (command, envelope) = recorded(args.id, &session).await?;
+    let states = session.states().await?;
+    let (bus, subjects, roster) = (&session.bus, &session.subjects, &session.roster);
+    let (what, who) = ((&command, &envelope), (&args.node, session.now()));
+    let why = why(bus, subjects, roster, &states, trust.as_ref(), what, who).await.map_err(|error| failure(&error))?;
+    let (verdict, because) = why.verdict();
+    let mut document = serde_json::to_value(&why).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    if let Some(map) = document.as_object_mut() {
+        map.insert("verdict".to_owned(), verdict.into());
+        map.insert("because".to_owned(), because.as_str().into());
+    }
+    match session.output {
+        OutputFormat::Json => ui.json(&document),
+        OutputFormat::Jsonl => ui.jsonl(&document),
+        OutputFormat::Text => print(&why, verdict, &because, ui),
+    }
+    Ok(Exit::Done)
+}
+
+fn print(why: &Why, verdict: &str, because: &str, ui: &mut Ui) {
+    let tone = match verdict {
+        "stable" | "changed" | "not_selected" => Tone::Good,
+        "failed" | "refused" => Tone::Bad,
+        _ => Tone::Notable,
+    };
+    ui.line(format_args!("{}  {}  {because}", why.node, ui.paint(tone, verdict)));
+    let command = &why.command;
+    let mut field = |name: &str, text: String| ui.line(format_args!("  {name:<10} {text}"));
+    let noop = if command.noop { " (noop)" } else { "" };
+    field("command", format!("{}{noop}, to {}", command.action, command.audience));
+    let checked = if command.signers_verified { "" } else { " (not checked: no trust bundle is known)" };
+    field("signed", format!("{:.0} by {}{checked}", command.time, command.signers.join(", ")));
+    if let Some(reason) = &command.reason {
+        field("reason", reason.clone());
+    }
+    if let Some(done) = &why.done {
+        for (resource, error) in &done.failures {
+            field("failed", format!("{resource}: {error}"));
+        }
+    }
+    let standing = &why.standing;
+    let heard = standing.heard.map_or_else(String::new, |at| format!(", last heard {at:.0}"));
+    let trust = standing.trust.map_or_else(String::new, |version| format!(", trust bundle {version}"));
+    field("node", format!("{}{heard}{trust}", standing.presence));
+    if let Some(channel) = &standing.channel {
+        field("channel", channel.clone());
+    }
+    for trouble in &standing.troubles {
+        field("trouble", trouble.clone());
+    }
+    for doubt in &why.doubts {
+        field("unverified", doubt.clone());
+    }
+}

@@ -1,0 +1,293 @@
+//! The chain of one node: links, gaps, forks. Pure over statements whose signatures were checked.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::wire::report::Dropped;
+
+use super::verify::Kind;
+
+/// A node sends so many at once: near the edge of what a stream has kept, and near the end, the order is not that of the
+/// chain.
+const TOGETHER: u64 = 16;
+/// The most gaps that are listed by themselves.
+const LISTED: usize = 8;
+
+/// A statement in the chain.
+#[derive(Debug, Clone)]
+pub(super) struct Link {
+    pub(super) seq: u64,
+    pub(super) prev: Option<String>,
+    pub(super) digest: String,
+    pub(super) boot: Uuid,
+    /// When the node signed it.
+    pub(super) at: Timestamp,
+    /// When the server stored it.
+    pub(super) time: Timestamp,
+}
+
+/// What a node's latest state says of its chain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    /// How many links it has.
+    pub(super) chain: u64,
+    /// How many messages wait on the node.
+    pub(super) waiting: u64,
+}
+
+/// Something that was found, in words.
+pub(super) type Found = (Kind, String);
+
+/// All that is known of the chain of a node.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    pub(super) links: Vec<Link>,
+    pub(super) dropped: Vec<Dropped>,
+    pub(super) claim: Option<Claim>,
+    pub(super) duplicates: u64,
+}
+
+impl Chain {
+    /// Checks it. `horizon` is the time before which messages may be missing for their age.
+    pub(super) fn check(&mut self, horizon: Option<Timestamp>) -> Vec<Found> {
+        self.without_duplicates();
+        let mut found = self.forks();
+        found.extend(self.links());
+        found.extend(self.gaps(horizon));
+        found
+    }
+
+    /// A message that was stored twice is the same message.
+    fn without_duplicates(&mut self) {
+        let mut seen = BTreeSet::new();
+        let before = self.links.len();
+        self.links.retain(|link| seen.insert(link.digest.clone()));
+        self.duplicates += (before - self.links.len()) as u64;
+        self.links.sort_by(|one, other| (one.seq, one.at, &one.digest).cmp(&(other.seq, other.at, &other.digest)));
+    }
+
+    /// Two different statements in one place.
+    fn forks(&self) -> Vec<Found> {
+        let mut pairs: BTreeMap<(Uuid, Uuid), (u64, u64)> = BTreeMap::new();
+        let mut found = Vec::new();
+        for both in self.links.windows(2) {
+            let [one, other] = both else { continue };
+            if one.seq != other.seq {
+                continue;
+            }
+            if one.boot == other.boot {
+                let what =
+                    format!("two different messages are #{} of one start of the agent: forged with the key of the node", one.seq);
+                found.push((Kind::Fork, what));
+                continue;
+            }
+            // In the order in which they were signed.
+            let pair = pairs.entry((one.boot, other.boot)).or_insert((one.seq, one.seq));
+            pair.1 = one.seq;
+        }
+        for ((old, new), (first, last)) in pairs {
+            let last_of_old = self.of(old).map(|link| link.at).max();
+            let first_of_new = self.of(new).map(|link| link.at).min();
+            let what = range(first, last);
+            if last_of_old <= first_of_new {
+                let what = format!("the node forgot {what} in a power cut; the server has them, and what it said in their place");
+                found.push((Kind::Lost, what));
+            } else {
+                let what = format!("two agents spoke with one key at the same time ({what}): the state directory was copied");
+                found.push((Kind::Fork, what));
+            }
+        }
+        found
+    }
+
+    fn of(&self, boot: Uuid) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(move |link| link.boot == boot)
+    }
+
+    /// Each statement names the one before it.
+    fn links(&self) -> Vec<Found> {
+        let by_digest: HashMap<&str, &Link> = self.links.iter().map(|link| (link.digest.as_str(), link)).collect();
+        let by_seq: BTreeSet<(u64, Uuid)> = self.links.iter().map(|link| (link.seq, link.boot)).collect();
+        let mut found = Vec::new();
+        for link in &self.links {
+            let Some(prev) = &link.prev else { continue };
+            let wrong = match by_digest.get(prev.as_str()) {
+                Some(before) => before.seq + 1 != link.seq,
+                // It follows something that is not here, though what it must follow is.
+                None => by_seq.contains(&(link.seq - 1, link.boot)),
+            };
+            if wrong {
+                found.push((Kind::Link, format!("#{} does not follow what is before it", link.seq)));
+            }
+        }
+        found
+    }
+
+    /// Places that nothing is in.
+    fn gaps(&self, horizon: Option<Timestamp>) -> Vec<Found> {
+        let whole = |link: &&Link| horizon.is_none_or(|horizon| link.time >= horizon);
+        let Some(low) = self.links.iter().filter(whole).map(|link| link.seq).min() else { return Vec::new() };
+        // The chain of a node begins with 1; what was before the horizon is not asked for.
+        let low = if horizon.is_some() { low + TOGETHER } else { 1 };
+        let sent = self.claim.map_or(0, |claim| claim.chain.saturating_sub(claim.waiting));
+        let high = self.links.last().map_or(0, |link| link.seq).max(sent);
+        let there: BTreeSet<u64> = self.links.iter().map(|link| link.seq).collect();
+        let mut missing: BTreeSet<u64> = (low..=high).filter(|seq| !there.contains(seq)).collect();
+        let mut found = Vec::new();
+        for dropped in &self.dropped {
+            let inside: Vec<u64> = missing.range(dropped.first..=dropped.last).copied().collect();
+            let count = usize::try_from(dropped.events + dropped.results).unwrap_or(usize::MAX);
+            if inside.is_empty() {
+                continue;
+            }
+            let told: Vec<u64> = inside.into_iter().take(count).collect();
+            let what =
+                format!("the node itself says that it dropped {} messages: {}", dropped.events + dropped.results, listed(&told));
+            found.push((Kind::Dropped, what));
+            missing.retain(|seq| !told.contains(seq));
+        }
+        let on_the_way: BTreeSet<u64> = match self.claim {
+            Some(claim) if claim.waiting > 0 => missing.split_off(&sent.saturating_sub(TOGETHER)),
+            _ => BTreeSet::new(),
+        };
+        if !on_the_way.is_empty() {
+            let what = format!("{} may still be on their way", listed(&on_the_way.into_iter().collect::<Vec<_>>()));
+            found.push((Kind::Waiting, what));
+        }
+        if !missing.is_empty() {
+            let count = missing.len();
+            let messages = if count == 1 { "message is" } else { "messages are" };
+            let missing: Vec<u64> = missing.into_iter().collect();
+            found.push((Kind::Gap, format!("{count} {messages} missing: {}", listed(&missing))));
+        }
+        found
+    }
+}
+
+/// `#3`, `#3 to #7`
+fn range(first: u64, last: u64) -> String {
+    if first == last { format!("#{first}") } else { format!("#{first} to #{last}") }
+}
+
+/// `#3, #5 to #9`
+fn listed(places: &[u64]) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for place in places {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *place => *last = *place,
+            _ => ranges.push((*place, *place)),
+        }
+    }
+    let more = ranges.len().saturating_sub(LISTED);
+    let mut text = ranges.into_iter().take(LISTED).map(|(first, last)| range(first, last)).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text.push_str(&format!(", and {more} more gaps"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    /// Link `seq` after `prev`, of a start of the agent, signed and stored at a second.
+    fn link(seq: u64, name: &str, prev: Option<&str>, boot: u128, at: i64) -> Link {
+        let prev = prev.map(str::to_owned);
+        Link { seq, prev, digest: name.to_owned(), boot: Uuid::from_u128(boot), at: time(at), time: time(at) }
+    }
+
+    /// `a1 <- a2 <- ...`, of the first start.
+    fn straight(count: u64) -> Vec<Link> {
+        let name = |seq: u64| format!("a{seq}");
+        (1..=count)
+            .map(|seq| link(seq, &name(seq), (seq > 1).then(|| name(seq - 1)).as_deref(), 1, i64::try_from(seq).unwrap()))
+            .collect()
+    }
+
+    fn check(links: Vec<Link>, change: impl FnOnce(&mut Chain), horizon: Option<i64>) -> Vec<String> {
+        let mut chain = Chain { links, ..Chain::default() };
+        change(&mut chain);
+        chain.check(horizon.map(time)).into_iter().map(|(kind, what)| format!("{kind:?}: {what}")).collect()
+    }
+
+    fn without(mut links: Vec<Link>, gone: &[u64]) -> Vec<Link> {
+        links.retain(|link| !gone.contains(&link.seq));
+        links
+    }
+
+    #[test]
+    fn a_whole_chain_is_clean() {
+        assert!(check(straight(9), |_| {}, None).is_empty());
+        let mut shuffled = straight(9);
+        shuffled.reverse();
+        shuffled.push(shuffled[3].clone());
+        assert!(check(shuffled, |_| {}, None).is_empty(), "order and repetition are the server's business");
+        assert!(check(vec![], |_| {}, None).is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_is_a_gap_unless_the_node_says_why() {
+        let gap = "Gap: 3 messages are missing: #1, #4 to #5";
+        assert_eq!(check(without(straight(9), &[1, 4, 5]), |_| {}, None), [gap]);
+        let told = Dropped { events: 2, results: 0, first: 3, last: 6 };
+        let found = check(without(straight(9), &[1, 4, 5]), |chain| chain.dropped = vec![told.clone()], None);
+        assert_eq!(
+            found,
+            ["Dropped: the node itself says that it dropped 2 messages: #4 to #5", "Gap: 1 message is missing: #1"]
+        );
+        // Not more than it says.
+        let found = check(without(straight(9), &[3, 4, 5, 6]), |chain| chain.dropped = vec![told], None);
+        assert_eq!(found[1], "Gap: 2 messages are missing: #5 to #6");
+    }
+
+    #[test]
+    fn the_end_can_be_missing_too() {
+        let claim = |chain: u64, waiting: u64| move |all: &mut Chain| all.claim = Some(Claim { chain, waiting });
+        assert_eq!(check(straight(30), claim(32, 0), None), ["Gap: 2 messages are missing: #31 to #32"]);
+        assert!(check(straight(30), claim(32, 2), None).is_empty());
+        assert_eq!(check(without(straight(30), &[25]), claim(32, 2), None), ["Waiting: #25 may still be on their way"]);
+        assert_eq!(check(without(straight(30), &[3]), claim(32, 2), None), ["Gap: 1 message is missing: #3"]);
+    }
+
+    #[test]
+    fn before_the_horizon_nothing_is_missing() {
+        assert!(check(without(straight(60), &[1, 5, 12]), |_| {}, Some(10)).is_empty());
+        assert_eq!(check(without(straight(60), &[1, 40]), |_| {}, Some(10)), ["Gap: 1 message is missing: #40"]);
+    }
+
+    #[test]
+    fn forks_are_told_apart() {
+        let after = |at: i64| {
+            let mut links = straight(5);
+            links.extend([
+                link(4, "b4", Some("a3"), 2, at),
+                link(5, "b5", Some("b4"), 2, at + 1),
+                link(6, "b6", Some("b5"), 2, at + 2),
+            ]);
+            links
+        };
+        let cut = "Lost: the node forgot #4 to #5 in a power cut; the server has them, and what it said in their place";
+        assert_eq!(check(after(9), |_| {}, None), [cut]);
+        let cloned = check(after(4), |_| {}, None);
+        assert!(cloned.len() == 1 && cloned[0].contains("the state directory was copied"), "{cloned:?}");
+        let mut forged = straight(5);
+        forged.push(link(4, "x4", Some("a3"), 1, 4));
+        assert!(check(forged, |_| {}, None)[0].starts_with("Fork: two different messages are #4 of one start"));
+    }
+
+    #[test]
+    fn a_link_to_something_else_is_found() {
+        let mut links = straight(5);
+        links[3].prev = Some("elsewhere".into());
+        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow what is before it"]);
+        let mut links = straight(5);
+        links[3].prev = Some("a2".into());
+        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow what is before it"]);
+    }
+}

@@ -1,0 +1,147 @@
+//! One message of an export: whose word it is, and what it says.
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::diag::chain;
+use crate::model::NodeId;
+use crate::transport::Message;
+use crate::trust::{Attested, TrustedBundle};
+use crate::wire::report::{Dropped, Life};
+use crate::wire::subject::Stage;
+use crate::wire::{Ack, AckStatus, Command, Done, DoneOutcome, Envelope, NodeState, Subjects, json};
+
+use super::super::roster::Roster;
+use super::record::Record;
+
+/// What to check messages with.
+#[derive(Debug)]
+pub(super) struct Inspector<'a> {
+    pub(super) subjects: Subjects,
+    pub(super) roster: &'a Roster,
+    pub(super) trust: Option<&'a TrustedBundle>,
+}
+
+/// What a message turned out to be.
+#[derive(Debug)]
+pub(super) enum Inspected {
+    /// The record of a command.
+    Command(Box<Given>),
+    /// The word of a node.
+    Said(Box<Said>),
+    /// In the name of a node, and not its word.
+    Doubtful { node: NodeId, what: String },
+    /// The record of a command that is none.
+    NoCommand { id: Uuid, why: String },
+    /// On no subject that means anything.
+    Stranger(String),
+}
+
+/// A command as it was recorded.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) command: Command,
+    pub(super) digest: String,
+    /// Who signed it, when there is a bundle to tell; the keys that verify.
+    pub(super) signers: Option<Vec<String>>,
+}
+
+/// Something that a node said.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) node: NodeId,
+    pub(super) time: Timestamp,
+    pub(super) attested: Attested,
+    pub(super) what: What,
+}
+
+/// What it said.
+#[derive(Debug)]
+pub(super) enum What {
+    Ack { job: Uuid, accepted: bool },
+    Done { job: Uuid, outcome: DoneOutcome },
+    Dropped(Dropped),
+    State { chain: u64, waiting: u64 },
+    Other,
+}
+
+impl Inspector<'_> {
+    pub(super) fn inspect(&self, record: Record) -> Inspected {
+        let (time, message) = (record.time, record.into_message());
+        if let Some(id) = self.command_id(&message.subject) {
+            return match self.command(&message) {
+                Ok(given) if given.command.id == id => Inspected::Command(Box::new(given)),
+                Ok(given) => Inspected::NoCommand { id, why: format!("it is the command {}", given.command.id) },
+                Err(why) => Inspected::NoCommand { id, why },
+            };
+        }
+        let Some(node) = self.node(&message.subject) else { return Inspected::Stranger(message.subject) };
+        let said = self.roster.believe(&node, &message).map_err(|doubt| doubt.to_string());
+        let said = said.and_then(|attested| Ok((self.what(&node, &message, &attested)?, attested)));
+        match said {
+            Ok((what, attested)) => Inspected::Said(Box::new(Said { node, time, attested, what })),
+            Err(why) => Inspected::Doubtful { node, what: format!("{}: {why}", message.subject) },
+        }
+    }
+
+    fn command_id(&self, subject: &str) -> Option<Uuid> {
+        let id = subject.rsplit('.').nth(1)?.parse().ok()?;
+        (self.subjects.job_command(id).as_str() == subject).then_some(id)
+    }
+
+    fn command(&self, message: &Message) -> Result<Given, String> {
+        let envelope = Envelope::parse(&message.payload).map_err(|error| chain(&error))?;
+        let command: Command = json::read(&envelope.payload).map_err(|error| chain(&error))?;
+        command.check().map_err(|error| error.to_string())?;
+        let signers = self.trust.map(|trust| trust.signers(&envelope).iter().map(|key| key.id.clone()).collect());
+        Ok(Given { command, digest: envelope.digest(), signers })
+    }
+
+    /// The node whose subject it is.
+    fn node(&self, subject: &str) -> Option<NodeId> {
+        if let Some((_, node, _)) = self.subjects.report(subject) {
+            return Some(node);
+        }
+        let mut tokens = subject.rsplit('.');
+        let (last, before) = (tokens.next()?, tokens.next()?);
+        let state: Option<NodeId> = last.parse().ok().filter(|node| self.subjects.state(node).as_str() == subject);
+        let event = || {
+            before
+                .parse()
+                .ok()
+                .filter(|node| subject.starts_with(self.subjects.events(Some(node)).as_str().trim_end_matches('>')))
+        };
+        state.or_else(event)
+    }
+
+    fn what(&self, node: &NodeId, message: &Message, attested: &Attested) -> Result<What, String> {
+        let unreadable = |error| chain(&error);
+        let answers = |digest: &str| {
+            let fits = attested.statement.command.as_deref() == Some(digest);
+            if fits { Ok(()) } else { Err("its receipt answers another command".to_owned()) }
+        };
+        if let Some((job, _, stage)) = self.subjects.report(&message.subject) {
+            return match stage {
+                Stage::Ack => {
+                    let ack: Ack = json::read(&message.payload).map_err(unreadable)?;
+                    answers(&ack.digest)?;
+                    Ok(What::Ack { job, accepted: ack.status == AckStatus::Accepted })
+                }
+                Stage::Done => {
+                    let done: Done = json::read(&message.payload).map_err(unreadable)?;
+                    answers(&done.digest)?;
+                    Ok(What::Done { job, outcome: done.outcome })
+                }
+            };
+        }
+        if self.subjects.state(node).as_str() == message.subject {
+            let state: NodeState = json::read(&message.payload).map_err(unreadable)?;
+            return Ok(What::State { chain: state.chain, waiting: state.outbox });
+        }
+        if message.subject.ends_with(".life") {
+            let life: Life = json::read(&message.payload).map_err(unreadable)?;
+            return Ok(life.dropped.map_or(What::Other, What::Dropped));
+        }
+        Ok(What::Other)
+    }
+}

@@ -1,0 +1,161 @@
+//! Who asked for what, when and why, and what became of it: the jobs of a fleet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::transport::{Bus, From, Message, TransportError};
+use crate::trust::TrustedBundle;
+use crate::wire::subject::Stage;
+use crate::wire::{Command, Done, DoneOutcome, Envelope, Subjects, json};
+
+use super::super::roster::{Roster, share};
+use super::export::next;
+use super::words;
+
+/// How many messages are checked together.
+const TOGETHER: usize = 4096;
+
+/// A command, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// When it was signed.
+    pub time: Timestamp,
+    /// Its id.
+    pub id: Uuid,
+    /// SHA-256 of its signed bytes.
+    pub digest: String,
+    /// Who signed it: with a trust bundle the keys that verify, else what the envelope says.
+    pub signers: Vec<String>,
+    /// True when the signers were checked.
+    pub signers_verified: bool,
+    /// What is to be done.
+    pub action: String,
+    /// Where.
+    pub audience: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// True for a dry run.
+    pub noop: bool,
+    /// How many nodes came to which end, as far as they signed it.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// How many results came that no node signed.
+    pub unverified: u64,
+}
+
+/// A report on a job, looked at.
+enum Report {
+    Ended(Uuid, String, &'static str),
+    Unverified(Uuid),
+}
+
+/// The jobs since a time, the oldest first.
+///
+/// # Errors
+/// When the stream of jobs can't be read.
+pub async fn rows(
+    bus: &Bus,
+    subjects: &Subjects,
+    roster: &Arc<Roster>,
+    trust: Option<&TrustedBundle>,
+    since: Timestamp,
+) -> Result<Vec<Row>, TransportError> {
+    let mut feed = bus.follow(&subjects.stream("JOBS"), subjects.all_jobs().as_str(), From::Since(since)).await?;
+    let mut left = feed.backlog();
+    let mut table: BTreeMap<Uuid, Row> = BTreeMap::new();
+    while left > 0 {
+        let mut reports = Vec::new();
+        while left > 0 && reports.len() < TOGETHER {
+            left -= 1;
+            let Some(message) = next(&mut feed).await? else {
+                left = 0;
+                break;
+            };
+            match row(&message, trust) {
+                Some(row) if subjects.job_command(row.id).as_str() == message.subject => {
+                    table.entry(row.id).or_insert(row);
+                }
+                _ => reports.push(message),
+            }
+        }
+        let (shared, known) = (Arc::clone(roster), subjects.clone());
+        let looked = share(reports, move |message| report(&known, &shared, message)).await;
+        for report in looked.into_iter().flatten() {
+            match report {
+                Report::Ended(id, digest, outcome) => {
+                    if let Some(row) = table.get_mut(&id).filter(|row| row.digest == digest) {
+                        *row.outcomes.entry(outcome).or_default() += 1;
+                    }
+                }
+                Report::Unverified(id) => {
+                    if let Some(row) = table.get_mut(&id) {
+                        row.unverified += 1;
+                    }
+                }
+            }
+        }
+    }
+    let mut rows: Vec<Row> = table.into_values().collect();
+    rows.sort_by_key(|row| (row.time, row.id));
+    Ok(rows)
+}
+
+/// The row of a command; none for another message.
+fn row(message: &Message, trust: Option<&TrustedBundle>) -> Option<Row> {
+    let envelope = Envelope::parse(&message.payload).ok()?;
+    let command: Command = json::read(&envelope.payload).ok()?;
+    Some(describe(&command, &envelope, trust))
+}
+
+/// What a command says, without what became of it.
+pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBundle>) -> Row {
+    let signers = match trust {
+        Some(trust) => trust.signers(envelope).iter().map(|key| key.id.clone()).collect(),
+        None => envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect(),
+    };
+    Row {
+        time: command.issued,
+        id: command.id,
+        digest: envelope.digest(),
+        signers,
+        signers_verified: trust.is_some(),
+        action: words::action(&command.action),
+        audience: words::audience(&command.to),
+        reason: command.reason.clone(),
+        noop: command.options.noop,
+        outcomes: BTreeMap::new(),
+        unverified: 0,
+    }
+}
+
+fn report(subjects: &Subjects, roster: &Roster, message: &Message) -> Option<Report> {
+    let (id, node, stage) = subjects.report(&message.subject)?;
+    if stage != Stage::Done {
+        return None;
+    }
+    let Ok(attested) = roster.believe(&node, message) else { return Some(Report::Unverified(id)) };
+    let done: Done = json::read(&message.payload).ok()?;
+    if done.node != node || attested.answering(&done.digest).is_err() {
+        return Some(Report::Unverified(id));
+    }
+    Some(Report::Ended(id, done.digest, word(done.outcome)))
+}
+
+/// The word for how a command ended.
+pub fn word(outcome: DoneOutcome) -> &'static str {
+    match outcome {
+        DoneOutcome::Stable => "stable",
+        DoneOutcome::Changed => "changed",
+        DoneOutcome::Failed => "failed",
+        DoneOutcome::Refused => "refused",
+        DoneOutcome::Busy => "busy",
+        DoneOutcome::Expired => "expired",
+        DoneOutcome::Interrupted => "interrupted",
+        DoneOutcome::Halted => "halted",
+        DoneOutcome::NotSelected => "not_selected",
+    }
+}

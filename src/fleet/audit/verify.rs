@@ -1,0 +1,260 @@
+//! Checks an export without a server: every receipt, every chain, every job.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::trust::TrustedBundle;
+use crate::wire::Subjects;
+
+use super::super::roster::{Roster, share_here};
+use super::chain::{Chain, Claim, Link};
+use super::inspect::{Inspected, Inspector, Said, What};
+use super::jobs::{self, Answers, Job};
+use super::record::{Opening, Record, RecordError};
+
+/// How many lines are checked together: bounds what is in memory.
+const TOGETHER: usize = 4096;
+
+/// The kinds of what can be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A message in the name of a node that is not its word.
+    Forged,
+    /// Messages of a chain are missing: withheld, or lost by the server.
+    Gap,
+    /// Two messages in one place of a chain.
+    Fork,
+    /// A message that does not follow what is before it.
+    Link,
+    /// Something on record as a command that is none.
+    BadCommand,
+    /// A command that no known key signed.
+    Unsigned,
+    /// An answer to a command that is not on record.
+    NoCommand,
+    /// An answer to another command of the same id.
+    OtherCommand,
+    /// A node ended a job in two ways.
+    TwoEnds,
+    /// A node accepted a command, and its result is missing.
+    NoResult,
+    /// A message on a subject that means nothing.
+    Stranger,
+    /// Only noted: messages that the node itself says it had to drop.
+    Dropped,
+    /// Only noted: messages that the node forgot in a power cut and the server has.
+    Lost,
+    /// Only noted: messages that the node may not have sent yet.
+    Waiting,
+    /// Only noted: a named node that never answered.
+    NoAnswer,
+}
+
+impl Kind {
+    /// Whether it is explained without anybody having done wrong.
+    pub fn is_note(self) -> bool {
+        matches!(self, Self::Dropped | Self::Lost | Self::Waiting | Self::NoAnswer)
+    }
+
+    /// The one word for it, as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Forged => "forged",
+            Self::Gap => "gap",
+            Self::Fork => "fork",
+            Self::Link => "link",
+            Self::BadCommand => "bad_command",
+            Self::Unsigned => "unsigned",
+            Self::NoCommand => "no_command",
+            Self::OtherCommand => "other_command",
+            Self::TwoEnds => "two_ends",
+            Self::NoResult => "no_result",
+            Self::Stranger => "stranger",
+            Self::Dropped => "dropped",
+            Self::Lost => "lost",
+            Self::Waiting => "waiting",
+            Self::NoAnswer => "no_answer",
+        }
+    }
+}
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: Kind,
+    /// The node it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// The job it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<Uuid>,
+    /// What, in words.
+    pub what: String,
+}
+
+/// What there is of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct OfNode {
+    /// Messages that it signed.
+    pub verified: u64,
+    /// Messages in its name that it did not.
+    pub unverified: u64,
+    /// The first and the last place of its chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain: Option<(u64, u64)>,
+    /// Messages that were stored more than once.
+    pub duplicates: u64,
+}
+
+/// The outcome of a check.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The fleet.
+    pub fleet: String,
+    /// Before this, messages may be missing for their age.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub horizon: Option<jiff::Timestamp>,
+    /// How many messages were checked.
+    pub messages: u64,
+    /// How many commands are on record.
+    pub commands: u64,
+    /// Whether it was checked who signed the commands.
+    pub commands_checked: bool,
+    /// Of each node.
+    pub nodes: BTreeMap<NodeId, OfNode>,
+    /// What somebody must look at.
+    pub findings: Vec<Finding>,
+    /// What is explained.
+    pub notes: Vec<Finding>,
+}
+
+impl Report {
+    /// True when nobody has to look at anything.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+/// Checks the lines of an export with the keys of the nodes, and with the trust bundle when there is one.
+///
+/// # Errors
+/// When it is no export, or a line can't be read; `lines` may also end with an error of its own.
+pub fn verify<E: std::convert::From<RecordError>>(
+    mut lines: impl Iterator<Item = Result<String, E>>,
+    roster: impl FnOnce(&str) -> Roster,
+    trust: Option<&TrustedBundle>,
+) -> Result<Report, E> {
+    let first = lines.next().unwrap_or_else(|| Err(RecordError::Format.into()))?;
+    let opening = Opening::read(&first)?;
+    let roster = roster(&opening.fleet);
+    let inspector = Inspector { subjects: Subjects::new(&opening.fleet), roster: &roster, trust };
+    let mut all = All::default();
+    let mut number = 1;
+    loop {
+        let mut some = Vec::new();
+        for line in lines.by_ref().take(TOGETHER) {
+            number += 1;
+            some.push((number, line?));
+        }
+        if some.is_empty() {
+            break;
+        }
+        let inspected = share_here(&some, |(number, line)| Record::read(line, *number).map(|record| inspector.inspect(record)));
+        for one in inspected {
+            all.take(one?);
+        }
+    }
+    Ok(all.report(opening, trust.is_some()))
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct All {
+    messages: u64,
+    commands: u64,
+    nodes: BTreeMap<NodeId, OfNode>,
+    chains: BTreeMap<NodeId, Chain>,
+    jobs: BTreeMap<Uuid, Job>,
+    found: Vec<Finding>,
+}
+
+impl All {
+    fn take(&mut self, inspected: Inspected) {
+        self.messages += 1;
+        let find = |kind, node, job, what| Finding { kind, node, job, what };
+        match inspected {
+            Inspected::Command(given) => {
+                self.commands += 1;
+                let job = self.jobs.entry(given.command.id).or_default();
+                match &job.given {
+                    Some(before) if before.digest != given.digest => {
+                        let what = "another command with this id is on record too".to_owned();
+                        self.found.push(find(Kind::BadCommand, None, Some(given.command.id), what));
+                    }
+                    _ => job.given = Some(*given),
+                }
+            }
+            Inspected::Said(said) => self.said(*said),
+            Inspected::Doubtful { node, what } => {
+                self.nodes.entry(node.clone()).or_default().unverified += 1;
+                self.found.push(find(Kind::Forged, Some(node), None, what));
+            }
+            Inspected::NoCommand { id, why } => self.found.push(find(Kind::BadCommand, None, Some(id), why)),
+            Inspected::Stranger(subject) => {
+                self.found.push(find(Kind::Stranger, None, None, format!("a message on {subject}")));
+            }
+        }
+    }
+
+    fn said(&mut self, said: Said) {
+        let Said { node, time, attested, what } = said;
+        self.nodes.entry(node.clone()).or_default().verified += 1;
+        let chain = self.chains.entry(node.clone()).or_default();
+        let statement = attested.statement;
+        if let Some(seq) = statement.seq {
+            let (boot, at) = (statement.boot, statement.at);
+            chain.links.push(Link { seq, prev: statement.prev, digest: attested.digest, boot, at, time });
+        }
+        match what {
+            What::Ack { job, accepted } => self.answers(job, node, statement.command).accepted |= accepted,
+            What::Done { job, outcome } => self.answers(job, node, statement.command).outcomes.push(outcome),
+            What::Dropped(dropped) => chain.dropped.push(dropped),
+            What::State { chain: links, waiting } => chain.claim = Some(Claim { chain: links, waiting }),
+            What::Other => {}
+        }
+    }
+
+    fn answers(&mut self, job: Uuid, node: NodeId, command: Option<String>) -> &mut Answers {
+        let answers = self.jobs.entry(job).or_default().nodes.entry(node).or_default();
+        answers.digests.extend(command);
+        answers
+    }
+
+    fn report(mut self, opening: Opening, commands_checked: bool) -> Report {
+        let horizon = opening.horizon();
+        for (node, chain) in &mut self.chains {
+            let found = chain.check(horizon);
+            let of_node = self.nodes.entry(node.clone()).or_default();
+            of_node.chain = chain.links.first().zip(chain.links.last()).map(|(first, last)| (first.seq, last.seq));
+            of_node.duplicates = chain.duplicates;
+            self.found.extend(found.into_iter().map(|(kind, what)| Finding { kind, node: Some(node.clone()), job: None, what }));
+        }
+        self.found.extend(jobs::check(&self.jobs, horizon, opening.at));
+        let (notes, findings) = self.found.into_iter().partition(|found| found.kind.is_note());
+        Report {
+            fleet: opening.fleet,
+            horizon,
+            messages: self.messages,
+            commands: self.commands,
+            commands_checked,
+            nodes: self.nodes,
+            findings,
+            notes,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `known_nodes`: the public keys of nodes, as the operator came to know them. Like `known_hosts` of OpenSSH.
+//!
+//! A line a node: `fleet node ed25519:... first-seen`; lines that begin with `#` are comments. Of two lines for one node
+//! the first counts: what was learned first is what is held to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use jiff::Timestamp;
+
+use crate::model::NodeId;
+use crate::trust::{KeyError, PublicKey};
+
+const HEAD: &str = "# Public keys of nodes, as they were first seen: ensign fleet node trust | forget\n";
+
+/// A line that can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line} is not `fleet node ed25519:... first-seen`")]
+pub struct KnownError {
+    /// Which, from 1.
+    pub line: usize,
+    /// What is wrong with the key, when it is that.
+    #[source]
+    pub source: Option<KeyError>,
+}
+
+/// The key of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// The key.
+    pub key: PublicKey,
+    /// When it was first seen.
+    pub since: Timestamp,
+}
+
+/// The keys of the nodes of several fleets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownNodes {
+    nodes: BTreeMap<(String, NodeId), Known>,
+    comments: String,
+}
+
+impl KnownNodes {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// At the first line that can't be read: one that is left out would be learned anew.
+    pub fn parse(text: &str) -> Result<Self, KnownError> {
+        let mut known = Self::default();
+        for (line, written) in (1..).zip(text.lines()) {
+            if written.trim().is_empty() {
+                continue;
+            }
+            if written.starts_with('#') {
+                // Writing to a String does not fail.
+                let _written = writeln!(known.comments, "{written}").is_ok();
+                continue;
+            }
+            let wrong = |source| KnownError { line, source };
+            let [fleet, node, key, since] = written.split_whitespace().collect::<Vec<_>>().try_into().map_err(|_| wrong(None))?;
+            let key = key.parse::<PublicKey>().map_err(|source| wrong(Some(source)))?;
+            let node = node.parse::<NodeId>().map_err(|_| wrong(None))?;
+            let since = since.parse::<Timestamp>().map_err(|_| wrong(None))?;
+            known.nodes.entry((fleet.to_owned(), node)).or_insert(Known { key, since });
+        }
+        Ok(known)
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> String {
+        let mut text = if self.comments.is_empty() { HEAD.to_owned() } else { self.comments.clone() };
+        for ((fleet, node), known) in &self.nodes {
+            text.push_str(&line(fleet, node, known));
+        }
+        text
+    }
+
+    /// What is known of a node.
+    pub fn get(&self, fleet: &str, node: &NodeId) -> Option<&Known> {
+        self.nodes.get(&(fleet.to_owned(), node.clone()))
+    }
+
+    /// The nodes of a fleet.
+    pub fn of<'a>(&'a self, fleet: &'a str) -> impl Iterator<Item = (&'a NodeId, &'a Known)> {
+        self.nodes.iter().filter(move |((of, _), _)| of == fleet).map(|((_, node), known)| (node, known))
+    }
+
+    /// Holds a node to this key from here on; gives what was known before.
+    pub fn trust(&mut self, fleet: &str, node: &NodeId, known: Known) -> Option<Known> {
+        self.nodes.insert((fleet.to_owned(), node.clone()), known)
+    }
+
+    /// Forgets a node.
+    pub fn forget(&mut self, fleet: &str, node: &NodeId) -> Option<Known> {
+        self.nodes.remove(&(fleet.to_owned(), node.clone()))
+    }
+}
+
+/// The line of one node, with its end.
+pub fn line(fleet: &str, node: &NodeId, known: &Known) -> String {
+    format!("{fleet} {node} {} {:.0}\n", known.key, known.since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::SigningKey;
+
+    fn known(seed: u8) -> Known {
+        Known { key: SigningKey::from_seed(&[seed; 32]).public(), since: "2026-01-01T00:00:00Z".parse().unwrap() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (web1, db1): (NodeId, NodeId) = ("web1".parse().unwrap(), "db1".parse().unwrap());
+        let mut all = KnownNodes::parse("# mine\n\n").unwrap();
+        assert_eq!(all.trust("prod", &web1, known(1)), None);
+        all.trust("prod", &db1, known(2));
+        all.trust("test", &web1, known(3));
+        assert!(all.text().starts_with("# mine\nprod db1 ed25519:"), "{}", all.text());
+        let mut again = KnownNodes::parse(&all.text()).unwrap();
+        assert_eq!(again, all);
+        // What was learned later does not count.
+        let later = format!("{}{}", all.text(), line("prod", &web1, &known(9)));
+        assert_eq!(KnownNodes::parse(&later).unwrap().get("prod", &web1), Some(&known(1)));
+        assert_eq!(again.trust("prod", &web1, known(4)), Some(known(1)));
+        assert_eq!(again.forget("prod", &db1), Some(known(2)));
+        assert_eq!(again.of("prod").map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["web1"]);
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named() {
+        let good = line("prod", &"web1".parse().unwrap(), &known(1));
+        for bad in ["x", "prod web1 ed25519:AAAA 2026-01-01T00:00:00Z", "prod a.b k t", &good.replace("Z\n", "\n")] {
+            assert_eq!(KnownNodes::parse(&format!("{good}{bad}\n")).unwrap_err().line, 2, "{bad}");
+        }
+    }
+}

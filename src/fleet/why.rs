@@ -1,0 +1,250 @@
+//! Why a node did what it did about a command, or did nothing: from its own words, as far as it signed them.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::transport::{Bus, From, Message, TransportError};
+use crate::trust::TrustedBundle;
+use crate::wire::report::Refused;
+use crate::wire::subject::{EventKind, Stage};
+use crate::wire::{Ack, AckStatus, Command, Done, Envelope, Subjects, Target, json};
+
+use super::audit::export::next;
+use super::audit::table::{self, Row};
+use super::roster::Roster;
+use super::select::{Presence, States, presence};
+
+/// Everything that is known of one command on one node.
+#[derive(Debug, Serialize)]
+pub struct Why {
+    /// The node.
+    pub node: NodeId,
+    /// The command, as it was recorded.
+    #[serde(flatten)]
+    pub command: Row,
+    /// True when the command is for this node, as far as that can be told from here.
+    pub meant: Option<bool>,
+    /// What the node said at first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ack: Option<Ack>,
+    /// What the node said at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<Done>,
+    /// Refusals of this command, or of what came in its place, that the node published.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<Refused>,
+    /// What came in the name of the node and is not its word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+    /// How the node stands.
+    pub standing: Standing,
+}
+
+/// How a node stands, as its latest state says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Standing {
+    /// `alive`, `silent`, `stopped`, `unverified`, or `unknown`.
+    pub presence: &'static str,
+    /// When it was last heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heard: Option<Timestamp>,
+    /// The version of the trust bundle that it obeys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<u64>,
+    /// Its groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// The command that it works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<Uuid>,
+    /// How many wait behind that.
+    pub queued: u64,
+    /// How many messages of it wait for the server.
+    pub outbox: u64,
+    /// Where it is in the channel of the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
+}
+
+/// Gathers what there is of a command on a node.
+///
+/// # Errors
+/// When a stream can't be read.
+pub async fn why(
+    bus: &Bus,
+    subjects: &Subjects,
+    roster: &Roster,
+    states: &States,
+    trust: Option<&TrustedBundle>,
+    (command, envelope): (&Command, &Envelope),
+    (node, now): (&NodeId, Timestamp),
+) -> Result<Why, TransportError> {
+    let row = table::describe(command, envelope, trust);
+    let standing = standing(states, node, command, now);
+    let meant = meant(command, &standing, node);
+    let digest = row.digest.clone();
+    let mut why =
+        Why { node: node.clone(), command: row, meant, ack: None, done: None, refusals: vec![], doubts: vec![], standing };
+    for stage in [Stage::Ack, Stage::Done] {
+        let subject = subjects.job(command.id, node, stage);
+        for message in bus.last_per_subject(&subjects.stream("JOBS"), subject.as_str()).await? {
+            why.take(roster, &digest, stage, &message);
+        }
+    }
+    let refused = subjects.event(node, EventKind::Refused);
+    let mut feed = bus.follow(&subjects.stream("EVENTS"), refused.as_str(), From::Since(command.issued)).await?;
+    for _ in 0..feed.backlog() {
+        let Some(message) = next(&mut feed).await? else { break };
+        why.take_refusal(roster, command.id, &digest, &message);
+    }
+    Ok(why)
+}
+
+impl Why {
+    fn take(&mut self, roster: &Roster, digest: &str, stage: Stage, message: &Message) {
+        let signed = roster.believe(&self.node, message).and_then(|attested| Ok(attested.answering(digest)?));
+        if let Err(doubt) = signed {
+            let what = if stage == Stage::Ack { "an acknowledgement" } else { "a result" };
+            self.doubts.push(format!("{what}: {doubt}"));
+            return;
+        }
+        match stage {
+            Stage::Ack => self.ack = json::read(&message.payload).ok(),
+            Stage::Done => self.done = json::read(&message.payload).ok(),
+        }
+    }
+
+    fn take_refusal(&mut self, roster: &Roster, id: Uuid, digest: &str, message: &Message) {
+        let Ok(refused) = json::read::<Refused>(&message.payload) else { return };
+        if refused.digest != digest && refused.id != Some(id) {
+            return;
+        }
+        match roster.believe(&self.node, message) {
+            Ok(_) => self.refusals.push(refused),
+            Err(doubt) => self.doubts.push(format!("a refusal: {doubt}")),
+        }
+    }
+
+    /// The outcome in one word, and why in a sentence.
+    pub fn verdict(&self) -> (&'static str, String) {
+        if let Some(done) = &self.done {
+            let said = done.message.clone().unwrap_or_default();
+            let why = match (&done.code, done.rule) {
+                (Some(code), _) => format!("{code}: {said}"),
+                (None, Some(rule)) if said.is_empty() => format!("{} {rule}", allowed(&done.signers)),
+                (None, Some(rule)) => format!("{said} ({} {rule})", allowed(&done.signers)),
+                (None, None) => said,
+            };
+            return (table::word(done.outcome), why);
+        }
+        if let Some(refused) = self.refusals.last() {
+            return ("refused", format!("{}: {}", refused.code, refused.message));
+        }
+        match &self.ack {
+            Some(Ack { status: AckStatus::NotSelected, .. }) => {
+                ("not_selected", "the `where` of the command is false on this node".to_owned())
+            }
+            Some(ack) => ("accepted", self.unfinished(ack)),
+            None => ("no_answer", self.unanswered()),
+        }
+    }
+
+    fn unfinished(&self, ack: &Ack) -> String {
+        let id = self.command.id;
+        let since = format!("it has the command since {:.0}", ack.at);
+        match self.standing.running {
+            Some(running) if running == id => format!("{since}, and works on it"),
+            Some(running) => format!("{since}, and works on {running}{} before it", sent(running)),
+            None => format!("{since}, and has not said how it ended: {}", self.presence()),
+        }
+    }
+
+    fn unanswered(&self) -> String {
+        if self.meant == Some(false) {
+            return "the command is not for this node".to_owned();
+        }
+        let mut why = self.presence();
+        if let Some(running) = self.standing.running {
+            why.push_str(&format!("; it works on {running}{}, and {} wait behind that", sent(running), self.standing.queued));
+        }
+        if !self.doubts.is_empty() {
+            why.push_str("; what came in its name is not its word");
+        }
+        why
+    }
+
+    fn presence(&self) -> String {
+        let heard = self.standing.heard.map_or_else(String::new, |at| format!(", last heard at {at:.0}"));
+        match self.standing.presence {
+            "alive" => format!("the node is there{heard}"),
+            "silent" => format!("the node is silent{heard}"),
+            "stopped" => format!("its agent was stopped{heard}"),
+            "unverified" => "what is said in its name is not signed by it".to_owned(),
+            _ => "nobody ever heard of this node".to_owned(),
+        }
+    }
+}
+
+fn allowed(signers: &[String]) -> String {
+    if signers.is_empty() { "allowed by rule".to_owned() } else { format!("signed by {}, allowed by rule", signers.join(", ")) }
+}
+
+/// When the command of this id was made.
+fn sent(id: Uuid) -> String {
+    let time = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok());
+    let time = time.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(String::new, |time| format!(" (sent at {time})"))
+}
+
+fn standing(states: &States, node: &NodeId, command: &Command, now: Timestamp) -> Standing {
+    let doubtful = states.doubtful.iter().any(|doubtful| doubtful.node == *node);
+    let Some(state) = states.get(node) else {
+        let presence = if doubtful { "unverified" } else { "unknown" };
+        return Standing {
+            presence,
+            heard: None,
+            trust: None,
+            groups: vec![],
+            running: None,
+            queued: 0,
+            outbox: 0,
+            channel: None,
+            troubles: vec![],
+        };
+    };
+    let presence = match presence(state, now) {
+        Presence::Alive => "alive",
+        _ if state.alive => "silent",
+        _ => "stopped",
+    };
+    let channel = command.channel.as_ref().map(|wanted| match state.channels.get(&wanted.name) {
+        Some(at) => format!("{}: epoch {}, serial {}", wanted.name, at.epoch, at.serial),
+        None => format!("{}: never seen", wanted.name),
+    });
+    Standing {
+        presence,
+        heard: Some(state.at),
+        trust: Some(state.trust),
+        groups: state.groups.clone(),
+        running: state.running,
+        queued: state.queued,
+        outbox: state.outbox,
+        channel,
+        troubles: state.troubles.clone(),
+    }
+}
+
+fn meant(command: &Command, standing: &Standing, node: &NodeId) -> Option<bool> {
+    match command.to.target()? {
+        Target::All => Some(true),
+        Target::Nodes(nodes) => Some(nodes.contains(node)),
+        // What its groups are is the node's word only.
+        Target::Groups(groups) if standing.heard.is_some() => Some(groups.iter().any(|group| standing.groups.contains(group))),
+        Target::Groups(_) => None,
+    }
+}

@@ -1,0 +1,92 @@
+//! How messages lie in the log: a line that describes the payload, the payload, and the end of the line.
+
+use std::io::{BufRead, Read};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::wire::digest;
+use crate::wire::receipt::{MAX_RECEIPT, Receipt};
+
+use super::super::StoreError;
+use super::{Class, Head, Message};
+
+/// The longest first line of a message: subject, id, receipt and numbers.
+pub(super) const MAX_HEADER: u64 = 4096 + MAX_RECEIPT as u64;
+
+/// The line before a payload in the log.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    subject: String,
+    msg_id: String,
+    class: Class,
+    size: usize,
+    sum: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
+}
+
+/// A message as it lies in the log.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    pub(super) message: Message,
+    /// When it was pushed.
+    pub(super) at: Option<Timestamp>,
+    /// The text of its receipt.
+    pub(super) receipt: Option<String>,
+    /// Its place in the chain.
+    pub(super) link: Option<Head>,
+}
+
+/// The place in the chain that a receipt has.
+pub(super) fn link(receipt: &str) -> Option<Head> {
+    let receipt = Receipt::parse(receipt).ok()?;
+    Some(Head { seq: receipt.read().ok()?.seq?, digest: Some(receipt.digest()) })
+}
+
+pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<&str>) -> Result<Vec<u8>, StoreError> {
+    let header = Header {
+        subject: message.subject.clone(),
+        msg_id: message.msg_id.clone(),
+        class: message.class,
+        size: message.payload.len(),
+        sum: sum(&message.payload),
+        at: Some(at),
+        receipt: receipt.map(str::to_owned),
+    };
+    let mut bytes = serde_json::to_vec(&header)?;
+    if bytes.len() as u64 >= MAX_HEADER {
+        return Err(StoreError::TooLarge { size: bytes.len() as u64, limit: MAX_HEADER });
+    }
+    bytes.push(b'\n');
+    bytes.extend_from_slice(&message.payload);
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Against torn writes, not against people.
+fn sum(payload: &[u8]) -> String {
+    digest(payload).chars().take(16).collect()
+}
+
+/// The next message and its length in the log; `None` at the end, or where it is torn.
+pub(super) fn read(reader: &mut impl BufRead) -> std::io::Result<Option<(Frame, usize)>> {
+    let mut line = Vec::new();
+    reader.by_ref().take(MAX_HEADER).read_until(b'\n', &mut line)?;
+    let Ok(header) = serde_json::from_slice::<Header>(&line) else { return Ok(None) };
+    if line.last() != Some(&b'\n') {
+        return Ok(None);
+    }
+    let mut payload = Vec::new();
+    reader.by_ref().take((header.size as u64).saturating_add(1)).read_to_end(&mut payload)?;
+    let ended = payload.pop() == Some(b'\n');
+    if !ended || payload.len() != header.size || sum(&payload) != header.sum {
+        return Ok(None);
+    }
+    let len = line.len() + payload.len() + 1;
+    let message = Message { subject: header.subject, msg_id: header.msg_id, payload, class: header.class, command: None };
+    let link = header.receipt.as_deref().and_then(link);
+    Ok(Some((Frame { message, at: header.at, receipt: header.receipt, link }, len)))
+}

@@ -1,0 +1,300 @@
+use proptest::prelude::*;
+
+use uuid::Uuid;
+
+use super::*;
+use crate::wire::digest;
+use crate::wire::receipt::{RECEIPT_TYPE, Receipt, Statement};
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// A receipt without a signature: who signs is none of the outbox's business.
+fn seal(message: &Message, head: &Head) -> String {
+    let statement = Statement {
+        node: "web1".parse().unwrap(),
+        boot: Uuid::nil(),
+        seq: Some(head.seq + 1),
+        prev: head.digest.clone(),
+        subject: message.subject.clone(),
+        sha256: digest(&message.payload),
+        at: NOW,
+        command: message.command.clone(),
+    };
+    Receipt { statement: serde_json::to_vec(&statement).unwrap(), signature: RECEIPT_TYPE.into() }.encode()
+}
+
+fn push(outbox: &mut Outbox, message: &Message) -> Result<(), StoreError> {
+    outbox.push(message, NOW, &seal)
+}
+
+fn message(id: &str, class: Class, size: usize) -> Message {
+    Message { subject: "s".into(), msg_id: id.into(), payload: vec![b'x'; size], class, command: None }
+}
+
+fn ids(outbox: &Outbox) -> Vec<String> {
+    outbox.peek(usize::MAX).unwrap().into_iter().map(|queued| queued.message.msg_id).collect()
+}
+
+fn ack(outbox: &mut Outbox, count: usize) {
+    if let Some(last) = outbox.peek(count).unwrap().last() {
+        outbox.ack(last.seq).unwrap();
+    }
+}
+
+#[test]
+fn messages_wait_in_order_until_they_are_delivered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    let binary =
+        Message { subject: "s".into(), msg_id: "b".into(), payload: (0..=255).collect(), class: Class::Result, command: None };
+    push(&mut outbox, &message("a", Class::Event, 0)).unwrap();
+    push(&mut outbox, &binary).unwrap();
+    push(&mut outbox, &message("c", Class::Event, 10)).unwrap();
+    outbox.sync().unwrap();
+    assert_eq!((ids(&outbox), outbox.len()), (vec!["a".into(), "b".into(), "c".into()], 3));
+    assert_eq!(outbox.peek(2).unwrap().len(), 2);
+    ack(&mut outbox, 1);
+    drop(outbox);
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    assert_eq!(outbox.peek(1).unwrap()[0].message, binary);
+    assert_eq!(ids(&outbox), ["b", "c"]);
+    ack(&mut outbox, 9);
+    assert!(outbox.is_empty());
+    push(&mut outbox, &message("d", Class::Event, 1)).unwrap();
+    drop(outbox);
+    assert_eq!(ids(&Outbox::open(dir.path(), 1 << 20).unwrap()), ["d"]);
+}
+
+#[test]
+fn results_outlive_events_and_drops_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 8000).unwrap();
+    push(&mut outbox, &message("r0", Class::Result, 100)).unwrap();
+    for n in 0..30 {
+        push(&mut outbox, &message(&format!("e{n}"), Class::Event, 100)).unwrap();
+    }
+    let left = ids(&outbox);
+    assert_eq!((left.first().unwrap().as_str(), left.last().unwrap().as_str()), ("r0", "e29"));
+    assert_eq!(outbox.dropped().0 + left.len() as u64, 31);
+    drop(outbox);
+    let mut outbox = Outbox::open(dir.path(), 8000).unwrap();
+    assert_eq!(ids(&outbox), left);
+    for n in 1..30 {
+        push(&mut outbox, &message(&format!("r{n}"), Class::Result, 100)).unwrap();
+    }
+    let left = ids(&outbox);
+    assert!(left.iter().all(|id| id.starts_with('r')) && left.last().unwrap() == "r29", "{left:?}");
+    assert_eq!(outbox.dropped().0 + left.len() as u64, 60);
+    assert!(matches!(push(&mut outbox, &message("big", Class::Result, 8000)), Err(StoreError::TooLarge { .. })));
+    assert_eq!(ids(&outbox), left);
+}
+
+#[test]
+fn an_ack_takes_what_was_sent_even_when_others_were_dropped_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 4000).unwrap();
+    for n in 0..5 {
+        push(&mut outbox, &message(&format!("e{n}"), Class::Event, 50)).unwrap();
+    }
+    let sent = outbox.peek(3).unwrap();
+    for n in 5..9 {
+        push(&mut outbox, &message(&format!("e{n}"), Class::Event, 50)).unwrap();
+    }
+    assert!(outbox.dropped().0 > 0);
+    outbox.ack(sent.last().unwrap().seq).unwrap();
+    let left = ids(&outbox);
+    assert!(left.contains(&"e8".to_owned()) && !left.contains(&"e2".to_owned()), "{left:?}");
+}
+
+#[test]
+fn the_file_does_not_grow_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    for n in 0..200 {
+        push(&mut outbox, &message(&format!("m{n}"), Class::Event, 50_000)).unwrap();
+        if n % 3 == 0 {
+            ack(&mut outbox, 3);
+        }
+        let size: u64 = logs(dir.path()).unwrap().iter().map(|(_, path)| path.metadata().unwrap().len()).sum();
+        assert!(size <= 2 << 20, "{size}");
+    }
+    assert!(outbox.position.generation > 2);
+    assert_eq!(outbox.dropped(), (0, 0));
+    assert_eq!(logs(dir.path()).unwrap().len(), 1);
+}
+
+#[test]
+fn a_lost_position_only_delivers_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    push(&mut outbox, &message("a", Class::Event, 1)).unwrap();
+    push(&mut outbox, &message("b", Class::Event, 1)).unwrap();
+    ack(&mut outbox, 1);
+    drop(outbox);
+    // A newer log that was not yet named by the position when the process died.
+    std::fs::write(log_path(dir.path(), 1), "{").unwrap();
+    std::fs::write(dir.path().join(POSITION), "{\"gen").unwrap();
+    assert_eq!(ids(&Outbox::open(dir.path(), 1 << 20).unwrap()), ["a", "b"]);
+    assert!(!log_path(dir.path(), 1).exists());
+}
+
+#[test]
+fn a_log_behind_its_position_does_not_swallow_what_comes_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    push(&mut outbox, &message("a", Class::Event, 500)).unwrap();
+    ack(&mut outbox, 1);
+    drop(outbox);
+    std::fs::write(log_path(dir.path(), 0), "").unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    push(&mut outbox, &message("b", Class::Event, 1000)).unwrap();
+    drop(outbox);
+    assert_eq!(ids(&Outbox::open(dir.path(), 1 << 20).unwrap()), ["b"]);
+}
+
+#[test]
+fn events_grow_old_and_results_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    let day = SignedDuration::from_hours(24);
+    for (id, class, at) in [
+        ("wrong clock", Class::Event, Timestamp::UNIX_EPOCH),
+        ("old", Class::Event, NOW - 8 * day),
+        ("result", Class::Result, NOW - 8 * day),
+        ("young", Class::Event, NOW - 6 * day),
+    ] {
+        outbox.push(&message(id, class, 10), at, &seal).unwrap();
+    }
+    outbox.expire(NOW, 7 * day).unwrap();
+    assert_eq!(ids(&outbox), ["wrong clock", "old", "result", "young"], "what has no age holds up those behind it");
+    ack(&mut outbox, 1);
+    outbox.expire(NOW, 7 * day).unwrap();
+    assert_eq!((ids(&outbox), outbox.dropped()), (vec!["result".into(), "young".into()], (1, 0)));
+    drop(outbox);
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    assert_eq!(ids(&outbox), ["result", "young"]);
+    assert_eq!(outbox.take_unsaid(), Some(Dropped { events: 1, results: 0, first: 2, last: 2 }));
+    assert_eq!(outbox.take_unsaid(), None);
+}
+
+#[test]
+fn what_was_dropped_is_told_with_its_place_in_the_chain() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 8000).unwrap();
+    for n in 0..30 {
+        push(&mut outbox, &message(&n.to_string(), Class::Event, 100)).unwrap();
+    }
+    let first = outbox.peek(1).unwrap().remove(0);
+    let left = frame::link(&first.receipt.unwrap()).unwrap().seq;
+    let told = outbox.take_unsaid().unwrap();
+    assert_eq!((told.events, told.results, told.first, told.last), (left - 1, 0, 1, left - 1));
+    // What could not be said is said with what came after it.
+    outbox.refused(first.seq);
+    outbox.put_back(&told);
+    assert_eq!(outbox.take_unsaid().map(|told| (told.events, told.last)), Some((left, left)));
+    assert_eq!(outbox.dropped(), (left, 0));
+}
+
+/// Adds every receipt that waits to those that were seen, and holds each to follow one that was seen.
+fn gather(outbox: &Outbox, seen: &mut std::collections::HashMap<String, u64>) -> Result<(), TestCaseError> {
+    for queued in outbox.peek(usize::MAX).unwrap() {
+        let receipt = Receipt::parse(&queued.receipt.unwrap()).unwrap();
+        let statement = receipt.read().unwrap();
+        let seq = statement.seq.unwrap();
+        if let Some(prev) = statement.prev {
+            prop_assert_eq!(seen.get(&prev).copied(), Some(seq - 1), "{} follows nothing", seq);
+        }
+        seen.insert(receipt.digest(), seq);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is pushed, delivered, and killed in between: nothing is lost, nothing changes its order.
+    #[test]
+    fn nothing_is_lost(steps in proptest::collection::vec((0..4u8, 0..200usize), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+        let (mut model, mut next) = (VecDeque::new(), 0);
+        for (what, size) in steps {
+            match what {
+                0 | 1 => {
+                    let class = if what == 0 { Class::Event } else { Class::Result };
+                    push(&mut outbox, &message(&next.to_string(), class, size)).unwrap();
+                    model.push_back(next.to_string());
+                    next += 1;
+                }
+                2 => {
+                    let count = size % 4;
+                    ack(&mut outbox, count);
+                    model.drain(..count.min(model.len()));
+                }
+                _ => {
+                    // Killed in the middle of a write.
+                    drop(outbox);
+                    let generation = position(dir.path()).unwrap_or_default().generation;
+                    let path = log_path(dir.path(), generation);
+                    let torn = frame::encode(&message("torn", Class::Event, 100), NOW, None).unwrap();
+                    let mut bytes = std::fs::read(&path).unwrap();
+                    bytes.extend_from_slice(&torn[..size % torn.len()]);
+                    std::fs::write(&path, bytes).unwrap();
+                    outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+                }
+            }
+            prop_assert_eq!(ids(&outbox), model.iter().cloned().collect::<Vec<_>>());
+        }
+    }
+
+    /// The chain of receipts goes on over every kill without a fork, and over every power cut with one at most: each
+    /// link names one that was there, and what is sent again carries the same bytes.
+    #[test]
+    fn the_chain_goes_on(steps in proptest::collection::vec((0..6u8, 0..400usize), 1..60)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outbox = Outbox::open(dir.path(), 4000).unwrap();
+        let mut seen = std::collections::HashMap::new();
+        let (mut synced, mut cuts, mut pushed) = (0, 0, 0_u64);
+        for (what, size) in steps {
+            match what {
+                0 | 1 => {
+                    let class = if what == 0 { Class::Event } else { Class::Result };
+                    push(&mut outbox, &message(&pushed.to_string(), class, size)).unwrap();
+                    pushed += 1;
+                }
+                2 => ack(&mut outbox, size % 4),
+                3 => {
+                    outbox.sync().unwrap();
+                    synced = outbox.log.len();
+                }
+                4 => {
+                    // Killed in the middle of a write.
+                    let (path, before) = (outbox.log.path().to_owned(), outbox.peek(usize::MAX).unwrap());
+                    drop(outbox);
+                    let torn = frame::encode(&message("torn", Class::Event, 100), NOW, None).unwrap();
+                    let mut bytes = std::fs::read(&path).unwrap();
+                    bytes.extend_from_slice(&torn[..size % torn.len()]);
+                    std::fs::write(&path, bytes).unwrap();
+                    outbox = Outbox::open(dir.path(), 4000).unwrap();
+                    let receipts = |all: Vec<Queued>| all.into_iter().map(|one| (one.message, one.receipt)).collect::<Vec<_>>();
+                    prop_assert_eq!(receipts(outbox.peek(usize::MAX).unwrap()), receipts(before));
+                }
+                _ => {
+                    // A power cut: what was not synced may be gone. A new log was synced when it was begun.
+                    let path = outbox.log.path().to_owned();
+                    drop(outbox);
+                    let bytes = std::fs::read(&path).unwrap();
+                    let kept = synced.min(bytes.len() as u64) as usize;
+                    std::fs::write(&path, &bytes[..kept]).unwrap();
+                    outbox = Outbox::open(dir.path(), 4000).unwrap();
+                    cuts += 1;
+                }
+            }
+            gather(&outbox, &mut seen)?;
+        }
+        // Without a cut the chain has exactly one link a message.
+        if cuts == 0 {
+            prop_assert_eq!(outbox.head().seq, pushed);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The receipt: what a node signs about each message that it sends. It travels in a header of the message.
+//!
+//! `base64(statement) "." base64(signature)`, the signature over DSSE's encoding of [`RECEIPT_TYPE`] and the bytes of
+//! the statement. What was signed is what is read: the bytes are never written anew. Keys are `trust`'s business.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::model::NodeId;
+
+use super::envelope::digest;
+use super::json::{self, JsonError};
+
+/// The header that carries a receipt.
+pub const HEADER: &str = "Ensign-Receipt";
+/// Payload type of a statement.
+pub const RECEIPT_TYPE: &str = "application/vnd.ensign.receipt.v1+json";
+/// The longest header; a statement has a subject, two digests and some numbers.
+pub const MAX_RECEIPT: usize = 4096;
+
+/// What a node says about a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Statement {
+    /// Who sends.
+    pub node: NodeId,
+    /// Which start of the agent.
+    pub boot: Uuid,
+    /// The place of the message in the chain of the node, from 1; none for what may get lost (acknowledgements,
+    /// answers, states).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// SHA-256 of the statement before it in the chain, lower-case hex; none for the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev: Option<String>,
+    /// The subject it is sent on.
+    pub subject: String,
+    /// SHA-256 of the payload, lower-case hex.
+    pub sha256: String,
+    /// When it was signed.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// SHA-256 of the signed bytes of the command that it answers, or of what was refused; lower-case hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+/// A header that is no receipt.
+#[derive(Debug, thiserror::Error)]
+pub enum MalformedReceipt {
+    /// More than any receipt has; nothing of it was read.
+    #[error("the receipt has {0} bytes, more than {MAX_RECEIPT}")]
+    TooLarge(usize),
+    /// Not two parts of standard base64 with padding.
+    #[error("the receipt is not two parts of base64 with a point between them")]
+    Parts,
+    /// The statement is not strict JSON of its form.
+    #[error("the statement of the receipt can't be read")]
+    Statement(#[from] JsonError),
+    /// `seq` from 1, and `prev` from 2 on.
+    #[error("the place of the receipt in its chain makes no sense")]
+    Place,
+}
+
+/// A receipt as it travels, its signature not checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The signed bytes.
+    pub statement: Vec<u8>,
+    /// The signature over [`super::pae`] of [`RECEIPT_TYPE`] and the statement.
+    pub signature: Vec<u8>,
+}
+
+impl Receipt {
+    /// Reads the text of a header.
+    ///
+    /// # Errors
+    /// When it is too long, or not two parts of base64.
+    pub fn parse(text: &str) -> Result<Self, MalformedReceipt> {
+        if text.len() > MAX_RECEIPT {
+            return Err(MalformedReceipt::TooLarge(text.len()));
+        }
+        let (statement, signature) = text.split_once('.').ok_or(MalformedReceipt::Parts)?;
+        let decode = |part: &str| STANDARD.decode(part).map_err(|_| MalformedReceipt::Parts);
+        Ok(Self { statement: decode(statement)?, signature: decode(signature)? })
+    }
+
+    /// The text of the header.
+    pub fn encode(&self) -> String {
+        format!("{}.{}", STANDARD.encode(&self.statement), STANDARD.encode(&self.signature))
+    }
+
+    /// SHA-256 of the statement, lower-case hex: what the next one in the chain names.
+    pub fn digest(&self) -> String {
+        digest(&self.statement)
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// When it is not strict JSON, or its place in the chain makes no sense.
+    pub fn read(&self) -> Result<Statement, MalformedReceipt> {
+        let statement: Statement = json::read(&self.statement)?;
+        let sound = match (statement.seq, &statement.prev) {
+            (None | Some(1), None) => true,
+            (Some(seq), Some(_)) => seq > 1,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if sound { Ok(statement) } else { Err(MalformedReceipt::Place) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn statement() -> Value {
+        json!({
+            "node": "web1", "boot": Uuid::nil(), "seq": 2, "prev": "ab", "subject": "ensign.v1.prod.event.web1.life",
+            "sha256": "cd", "at": "2026-11-20T10:01:00Z", "command": "ef",
+        })
+    }
+
+    fn with(key: &str, value: Value) -> Receipt {
+        let mut changed = statement();
+        changed[key] = value;
+        Receipt { statement: changed.to_string().into_bytes(), signature: vec![1, 2, 3] }
+    }
+
+    #[test]
+    fn receipts_survive_the_way() {
+        let receipt = with("command", json!("ef"));
+        assert_eq!(Receipt::parse(&receipt.encode()).unwrap(), receipt);
+        assert_eq!(receipt.read().unwrap().seq, Some(2));
+        assert!(receipt.encode().ends_with(".AQID"));
+    }
+
+    #[test]
+    fn what_is_no_receipt_is_refused() {
+        for text in ["", "e30=", "e30=.", "e30.AQID", "e30=.AQI", "e30=.AQID.", "e-_=.AQID"] {
+            let read = Receipt::parse(text).and_then(|receipt| receipt.read());
+            assert!(read.is_err(), "{text}");
+        }
+        assert!(matches!(Receipt::parse(&"A".repeat(MAX_RECEIPT + 1)), Err(MalformedReceipt::TooLarge(_))));
+        for (key, value) in [
+            ("seq", json!(null)),
+            ("seq", json!(0)),
+            ("seq", json!(1)),
+            ("prev", json!(null)),
+            ("node", json!("a.b")),
+            ("extra", json!(1)),
+            ("at", json!("yesterday")),
+        ] {
+            assert!(with(key, value.clone()).read().is_err(), "{key} {value}");
+        }
+        let twice = statement().to_string().replacen('{', "{\"node\":\"web1\",", 1).into_bytes();
+        assert!(Receipt { statement: twice, signature: vec![] }.read().is_err());
+    }
+}
