@@ -213,14 +213,20 @@ pub fn resolve_data(source: &str, inputs: &Inputs, host: &Host) -> Result<(data:
 pub fn session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>, Failure> {
     match directory {
         None => Ok(Box::new(MemorySession::default())),
-        Some(directory) => {
-            let session = DirectorySession::open(directory).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-            for warning in session.warnings() {
-                ui.warn(warning);
-            }
-            Ok(Box::new(session))
-        }
+        Some(directory) => Ok(Box::new(recorded(directory, ui)?)),
     }
+}
+
+/// The session in this directory.
+///
+/// # Errors
+/// When the directory can't be used.
+pub fn recorded(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, Failure> {
+    let session = DirectorySession::open(directory).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    for warning in session.warnings() {
+        ui.warn(warning);
+    }
+    Ok(session)
 }
 
 /// A flag that is set when the user or the system asks the program to end.

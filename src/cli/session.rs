@@ -99,7 +99,7 @@ fn report(args: &Report, ui: &mut Ui) -> Result<Exit, Failure> {
     if !directory.is_dir() {
         return Err(Failure::usage(format!("session store {} does not exist", directory.display())));
     }
-    let summary = local::session(Some(directory), ui)?.summary();
+    let summary = local::recorded(directory, ui)?.summary();
     match args.output {
         OutputFormat::Text => {
             let line = render::summary_line(ui, &summary, false);

@@ -45,7 +45,7 @@ pub struct Planned {
     /// The type.
     pub kind: &'static dyn ResourceType,
     /// What every resource has.
-    pub common: Common,
+    pub common: Arc<Common>,
     pub(super) requires: Vec<ResourceRef>,
     pub(super) subscribes: Vec<ResourceRef>,
     pub(super) decoded: Arc<dyn Decoded>,
@@ -92,13 +92,12 @@ impl Plan {
     /// [`Plan::secrets`] first.
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
-            let mut properties = planned.declaration.properties.clone();
-            if let Some(deferred) = &planned.deferred {
-                properties.extend(deferred.clone());
-            } else if let Value::Object(shown) = planned.decoded.shown() {
-                properties.extend(shown);
-            }
-            if let Ok(Value::Object(common)) = serde_json::to_value(&planned.common) {
+            let mut properties = match (&planned.deferred, planned.decoded.shown()) {
+                (Some(deferred), _) => deferred.clone(),
+                (None, Value::Object(shown)) => shown,
+                (None, _) => Map::new(),
+            };
+            if let Ok(Value::Object(common)) = serde_json::to_value(&*planned.common) {
                 properties.extend(common);
             }
             serde_json::json!({ planned.kind.name(): properties })
@@ -232,7 +231,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
         );
         return Err(declaration.diagnose(document, None, message).hint(hint));
     };
-    let mut own = std::mem::take(&mut declaration.properties);
+    let mut own = declaration.take_properties();
     as_written(&mut own, kind, document, &declaration);
     let mut deferred = false;
     for (key, value) in &mut own {
@@ -246,9 +245,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
         let resolved = if key == "health_checks" { resolve_checks(scope, kind, value) } else { resolve(scope, kind, key, value) };
         *value = resolved.map_err(|error| unresolved(&declaration, document, key, &error))?;
     }
-    let common = take_common(&mut own);
-    declaration.properties = own;
-    let common = common.map_err(|error| {
+    let common = take_common(&mut own).map_err(|error| {
         let path = error.path().to_string();
         let property = path.split(['.', '[']).next().unwrap_or_default();
         declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner()))
@@ -264,9 +261,8 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             .diagnose(document, Some("subscribe"), message)
             .hint("use require to order them; exec acts on subscribe"));
     }
-    let late = deferred.then(|| declaration.properties.clone());
-    let decoded = kind.decode(&declaration.properties, scope).map_err(|error| refused(&declaration, document, error))?;
-    Ok(Planned { kind, common, requires, subscribes, decoded, deferred: late, declaration })
+    let decoded = kind.decode(&own, scope).map_err(|error| refused(&declaration, document, error))?;
+    Ok(Planned { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), declaration })
 }
 
 /// Rules are resolved when they are checked, everything else of a health check now.
@@ -304,13 +300,16 @@ fn check_rules(common: &Common, declaration: &Declaration, document: &Document) 
     Ok(())
 }
 
-/// Takes what every resource may have out of the properties. Most have nothing of it: then all is at its default.
-fn take_common(properties: &mut Map<String, Value>) -> Result<Common, serde_path_to_error::Error<serde_json::Error>> {
+/// What a resource has that says nothing of it.
+static COMMON: LazyLock<Arc<Common>> = LazyLock::new(Arc::default);
+
+/// Takes what every resource may have out of the properties. Most have nothing of it, and share the default.
+fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, serde_path_to_error::Error<serde_json::Error>> {
     if !properties.keys().any(|key| Common::KEYS.contains(&key.as_str())) {
-        return Ok(Common::default());
+        return Ok(Arc::clone(&COMMON));
     }
     let taken = Common::KEYS.iter().filter_map(|key| properties.shift_remove(*key).map(|value| ((*key).to_owned(), value)));
-    serde_path_to_error::deserialize(Value::Object(taken.collect()))
+    serde_path_to_error::deserialize(Value::Object(taken.collect())).map(Arc::new)
 }
 
 /// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.

@@ -19,6 +19,7 @@ use crate::store::Session;
 
 use super::plan::{Plan, Planned, resolve};
 use super::run::Settings;
+use super::unified::unified;
 use super::{health, veil};
 
 pub(super) struct Treatment<'a> {
@@ -351,8 +352,4 @@ fn would_have(steps: &[Step], sentences: bool) -> String {
     let done: Vec<&str> = steps.iter().map(|step| step.done.as_str()).collect();
     let between = if sentences { ". Would have " } else { ", would have " };
     if done.is_empty() { String::new() } else { format!("Would have {}", done.join(between)) }
-}
-
-fn unified(before: &str, after: &str) -> String {
-    similar::TextDiff::from_lines(before, after).unified_diff().header("now", "wanted").to_string()
 }

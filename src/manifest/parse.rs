@@ -43,8 +43,12 @@ pub struct Declaration {
     pub number: usize,
     /// The type, as written.
     pub kind: String,
-    /// Its properties, defaults included, `name` too.
-    pub properties: Map<String, Value>,
+    /// Its own properties; `name` where the key that leads to them is none.
+    own: Map<String, Value>,
+    /// The key that leads to its properties is its name.
+    named: bool,
+    /// What its block says for those that do not.
+    defaults: Option<Arc<Map<String, Value>>>,
     /// Where it stands.
     pub at: At,
     /// The path of the defaults that it took.
@@ -68,6 +72,21 @@ impl At {
 }
 
 impl Declaration {
+    /// Takes its properties, defaults included, `name` too. Only here are the two laid over each other: a large manifest is
+    /// not in memory with everything that its blocks repeat.
+    pub fn take_properties(&mut self) -> Map<String, Value> {
+        let own = std::mem::take(&mut self.own);
+        if !self.named {
+            return own;
+        }
+        let defaults = self.defaults.take();
+        let mut merged = Map::with_capacity(defaults.as_ref().map_or(0, |defaults| defaults.len()) + own.len() + 1);
+        merged.extend(defaults.iter().flat_map(|defaults| defaults.iter()).map(|(key, value)| (key.clone(), value.clone())));
+        merged.extend(own);
+        merged.insert("name".to_owned(), Value::String(self.at.key.clone()));
+        merged
+    }
+
     /// A diagnostic about this resource, or about one of its properties.
     pub fn diagnose(&self, document: &Document, property: Option<&str>, message: impl Into<String>) -> Diagnostic {
         let at = self.at.path();
@@ -160,7 +179,7 @@ pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declar
 }
 
 /// The path of the defaults of a block, and what they are.
-type Defaults = (Arc<[Step]>, Map<String, Value>);
+type Defaults = (Arc<[Step]>, Arc<Map<String, Value>>);
 
 /// What was found so far in a list of resources.
 struct Reading<'a> {
@@ -180,7 +199,10 @@ impl Reading<'_> {
         let at = At { list: Arc::clone(list), index, key: kind.clone() };
         match value {
             Value::Array(elements) => self.block(&kind, elements, &at.path()),
-            Value::Object(properties) => self.add(kind, properties, at, None),
+            Value::Object(own) => {
+                let number = self.next();
+                self.found.push(Declaration { number, kind, own, named: false, defaults: None, at, defaults_at: None });
+            }
             _ => {
                 let message = format!("{kind} must be followed by its properties, or by a list of names with theirs");
                 self.errors.push(Diagnostic::new(message).at(here(self.document)));
@@ -188,8 +210,9 @@ impl Reading<'_> {
         }
     }
 
-    fn add(&mut self, kind: String, properties: Map<String, Value>, at: At, defaults_at: Option<Arc<[Step]>>) {
-        self.found.push(Declaration { number: self.found.len() + 1, kind, properties, at, defaults_at });
+    /// The number of the resource that is found next.
+    fn next(&self) -> usize {
+        self.found.len() + 1
     }
 
     /// The list form: `- NAME: {properties}`, and at most one `- defaults: {properties}` for its siblings.
@@ -205,25 +228,28 @@ impl Reading<'_> {
                 self.errors.push(Diagnostic::new(message).at(place));
                 continue;
             };
-            let at = At { list: Arc::clone(&list), index, key: name.clone() };
-            let mut properties = match (name.as_str(), value, &defaults) {
-                ("defaults", _, _) => continue,
+            let at = At { list: Arc::clone(&list), index, key: name };
+            let (own, taken) = match (at.key.as_str(), value) {
+                ("defaults", _) => continue,
                 // A name without anything takes nothing from the defaults, as in the Go system; `{}` does.
-                (_, Value::Null, _) => Map::new(),
-                (_, Value::Object(own), Some((_, defaults))) => {
-                    let mut merged = defaults.clone();
-                    merged.extend(own);
-                    merged
-                }
-                (_, Value::Object(own), None) => own,
+                (_, Value::Null) => (Map::new(), None),
+                (_, Value::Object(own)) => (own, defaults.as_ref().map(|(_, defaults)| Arc::clone(defaults))),
                 _ => {
-                    let message = format!("the properties of {kind}#{name} must be a map");
+                    let message = format!("the properties of {kind}#{} must be a map", at.key);
                     self.errors.push(Diagnostic::new(message).at(self.document.key_place(&at.path())));
                     continue;
                 }
             };
-            properties.insert("name".to_owned(), Value::String(name));
-            self.add(kind.to_owned(), properties, at, defaults.as_ref().map(|(at, _)| Arc::clone(at)));
+            let defaults_at = defaults.as_ref().map(|(at, _)| Arc::clone(at));
+            self.found.push(Declaration {
+                number: self.next(),
+                kind: kind.to_owned(),
+                own,
+                named: true,
+                defaults: taken,
+                at,
+                defaults_at,
+            });
         }
     }
 
@@ -239,7 +265,7 @@ impl Reading<'_> {
                 self.errors.push(Diagnostic::new(message).at(self.document.key_place(&at)));
             }
             match value.take() {
-                Value::Object(map) => defaults = Some((at.into(), map)),
+                Value::Object(map) => defaults = Some((at.into(), Arc::new(map))),
                 _ => {
                     let message = "defaults must be a map of properties";
                     self.errors.push(Diagnostic::new(message).at(self.document.key_place(&at)));
@@ -318,7 +344,9 @@ mod tests {
 
     fn list(text: &str) -> Vec<(String, Value)> {
         match read(text).unwrap().resources {
-            Resources::Inline(list) => list.into_iter().map(|one| (one.kind, Value::Object(one.properties))).collect(),
+            Resources::Inline(list) => {
+                list.into_iter().map(|mut one| (one.kind.clone(), Value::Object(one.take_properties()))).collect()
+            }
             Resources::JetFile(_) => panic!("inline resources"),
         }
     }

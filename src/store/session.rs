@@ -47,9 +47,6 @@ pub trait Session {
     /// # Errors
     /// When it can't be written.
     fn start(&mut self, at: Timestamp, id: Uuid) -> Result<(), StoreError>;
-
-    /// The counts so far.
-    fn summary(&self) -> Summary;
 }
 
 /// A session that ends with the process.
@@ -57,7 +54,6 @@ pub trait Session {
 pub struct MemorySession {
     /// By type and then by name, so that asking and recording take no copy of the type.
     last: HashMap<String, HashMap<String, Entry>>,
-    tally: Tally,
 }
 
 impl MemorySession {
@@ -71,7 +67,6 @@ impl MemorySession {
             names.insert(event.alias.clone(), entry);
         }
         names.insert(event.name.clone(), entry);
-        self.tally.add(event);
     }
 }
 
@@ -87,14 +82,9 @@ impl Session for MemorySession {
     }
 
     /// Forgets everything that was recorded before.
-    fn start(&mut self, at: Timestamp, _id: Uuid) -> Result<(), StoreError> {
+    fn start(&mut self, _at: Timestamp, _id: Uuid) -> Result<(), StoreError> {
         *self = Self::default();
-        self.tally.start(at);
         Ok(())
-    }
-
-    fn summary(&self) -> Summary {
-        self.tally.summary()
     }
 }
 
@@ -107,6 +97,7 @@ fn check(event: &TransactionEvent) -> Result<(), StoreError> {
 pub struct DirectorySession {
     path: PathBuf,
     memory: MemorySession,
+    tally: Tally,
     warnings: Vec<String>,
 }
 
@@ -116,9 +107,14 @@ impl DirectorySession {
     /// # Errors
     /// When the directory can't be listed. An event that can't be read is a warning.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let mut session = Self { path: path.into(), memory: MemorySession::default(), warnings: vec![] };
+        let mut session = Self { path: path.into(), memory: MemorySession::default(), tally: Tally::default(), warnings: vec![] };
         session.load()?;
         Ok(session)
+    }
+
+    /// The counts over all that was recorded.
+    pub fn summary(&self) -> Summary {
+        self.tally.summary()
     }
 
     /// What was skipped when the session was opened, in words.
@@ -156,11 +152,13 @@ impl DirectorySession {
         match value.get("protocol").and_then(Value::as_str) {
             Some(TRANSACTION) => {
                 let event: TransactionEvent = serde_json::from_value(value).map_err(|error| text(&error))?;
-                self.memory.record(&event).map_err(|error| text(&error))
+                self.memory.record(&event).map_err(|error| text(&error))?;
+                self.tally.add(&event);
+                Ok(())
             }
             Some(SESSION_START) => {
                 let start: SessionStart = serde_json::from_value(value).map_err(|error| text(&error))?;
-                self.memory.tally.start(start.timestamp);
+                self.tally.start(start.timestamp);
                 Ok(())
             }
             Some(other) => Err(format!("unknown protocol {other}")),
@@ -186,6 +184,7 @@ impl Session for DirectorySession {
         }
         self.write(event.event_id, event)?;
         self.memory.add(event);
+        self.tally.add(event);
         Ok(())
     }
 
@@ -197,12 +196,8 @@ impl Session for DirectorySession {
     fn start(&mut self, at: Timestamp, id: Uuid) -> Result<(), StoreError> {
         dir::create(&self.path)?;
         self.write(id, &SessionStart { protocol: SESSION_START.to_owned(), event_id: id, timestamp: at })?;
-        self.memory.tally.start(at);
+        self.tally.start(at);
         Ok(())
-    }
-
-    fn summary(&self) -> Summary {
-        self.memory.summary()
     }
 }
 
@@ -248,16 +243,17 @@ mod tests {
         assert_eq!(session.last(&by("file", "")), None);
         assert!(matches!(session.record(&event(5, "", "x", "")), Err(StoreError::NamelessEvent)));
         assert!(matches!(session.record(&event(5, "file", "", "")), Err(StoreError::NamelessEvent)));
-        let summary = session.summary();
-        assert_eq!((summary.total_resources, summary.unique_resources, summary.changed_resources), (3, 2, 1));
-        assert_eq!(summary.total_duration, 2_000_000_000);
     }
 
     #[test]
     fn memory_and_directory_behave_alike() {
         behaves(&mut MemorySession::default());
         let dir = tempfile::tempdir().unwrap();
-        behaves(&mut DirectorySession::open(dir.path().join("new")).unwrap());
+        let mut session = DirectorySession::open(dir.path().join("new")).unwrap();
+        behaves(&mut session);
+        let summary = session.summary();
+        assert_eq!((summary.total_resources, summary.unique_resources, summary.changed_resources), (3, 2, 1));
+        assert_eq!(summary.total_duration, 2_000_000_000);
     }
 
     #[test]

@@ -127,7 +127,8 @@ impl<'a> Loader<'a> {
     }
 
     fn mapping(&mut self, depth: usize, start: Span) -> Result<Value, Refused> {
-        let mut map = Map::new();
+        // Room for one: most maps of a large manifest are a name with its properties, and room that grows begins with three.
+        let mut map = Map::with_capacity(1);
         let mut merged = None;
         loop {
             let (event, at) = self.next()?;

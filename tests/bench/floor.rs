@@ -1,6 +1,6 @@
 //! What the kernel and the hash alone cost: the same files looked at, or written, by a program that does nothing else.
 //!
-//! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES | peak PROGRAM ...
+//! usage: ensign-bench-floor nothing | read LIST | write DIR COUNT BYTES | peak PROGRAM ... | turns ROUNDS COMMANDS
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use sha2::{Digest, Sha256};
@@ -53,11 +54,32 @@ fn peak(program: &str, arguments: &[&str]) {
     println!("{}", getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss());
 }
 
+/// Runs the commands of a file, a line each and its words apart by spaces, in turns, and prints the wall time of each
+/// run in ms, a line for each turn. For where the suite itself can't run, as in a node.
+fn turns(rounds: usize, commands: &str) {
+    let commands = fs::read_to_string(commands).unwrap();
+    for _ in 0..rounds {
+        let times: Vec<String> = commands.lines().map(|line| format!("{:.3}", once(line))).collect();
+        println!("{}", times.join(" "));
+    }
+}
+
+fn once(line: &str) -> f64 {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    let started = Instant::now();
+    let status = command.args(words).stdout(Stdio::null()).status().unwrap();
+    let wall = started.elapsed().as_secs_f64() * 1e3;
+    assert!(status.success(), "{line}: {status}");
+    wall
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["read", list] => read(list),
         ["write", dir, count, bytes] => write(dir, count.parse().unwrap(), bytes.parse().unwrap()),
+        ["turns", rounds, commands] => turns(rounds.parse().unwrap(), commands),
         ["peak", program, arguments @ ..] => peak(program, arguments),
         // `nothing`, and what test runners call every target with.
         _ => {}

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
-use super::{FsError, WriteSpec, is_nothing, set_open};
+use super::look::is_nothing;
+use super::{FsError, WriteSpec, set_open};
 
 /// What the name of every temporary file ends with.
 const SUFFIX: &str = ".ensign-tmp";

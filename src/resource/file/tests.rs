@@ -1,5 +1,9 @@
 //! The decision table of `file`, and what it refuses.
 
+use crate::host::fs::Look;
+
+use super::super::Change;
+use super::state::Metadata;
 use super::*;
 
 fn properties(json: serde_json::Value) -> Properties {

@@ -1,0 +1,163 @@
+//! What a path is.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use nix::fcntl::OFlag;
+
+use super::FsError;
+use super::digest::hash_open;
+
+/// What kind of thing a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A device, socket or pipe.
+    Other,
+}
+
+/// What a path is, links followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The kind.
+    pub kind: Kind,
+    /// The number of the owner.
+    pub uid: u32,
+    /// The number of the group.
+    pub gid: u32,
+    /// Permission bits, setuid, setgid and sticky included.
+    pub mode: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last change of the content.
+    pub mtime: Timestamp,
+    /// SHA-256 of the content, in lower-case hex, where it was asked for and the path is a file.
+    pub sha256: Option<String>,
+}
+
+impl Look {
+    pub(super) fn of(meta: &fs::Metadata) -> Self {
+        let kind = if meta.is_file() {
+            Kind::File
+        } else if meta.is_dir() {
+            Kind::Directory
+        } else {
+            Kind::Other
+        };
+        let nanos = i32::try_from(meta.mtime_nsec()).unwrap_or(0);
+        Self {
+            kind,
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mode: meta.mode() & 0o7777,
+            size: meta.len(),
+            mtime: Timestamp::new(meta.mtime(), nanos).unwrap_or_default(),
+            sha256: None,
+        }
+    }
+}
+
+/// What a path names, links followed; `None` when nothing, as for a link that leads nowhere.
+///
+/// With `hash`, the content of a regular file is read and hashed from the same descriptor.
+///
+/// # Errors
+/// When the path can't be looked at, or the file can't be read.
+pub fn look(path: &Path, hash: bool) -> Result<Option<Look>, FsError> {
+    if !hash {
+        return match fs::metadata(path) {
+            Ok(meta) => Ok(Some(Look::of(&meta))),
+            Err(error) if is_nothing(&error) => Ok(None),
+            Err(error) => Err(FsError::io("look at", path, error)),
+        };
+    }
+    // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
+    let opened = OpenOptions::new().read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path);
+    let mut file = match opened {
+        Ok(file) => file,
+        Err(error) if is_nothing(&error) => return Ok(None),
+        // A socket can't be opened, a file may be unreadable: what it is can still be said.
+        Err(error) => {
+            return look(path, false)?.filter(|look| look.kind != Kind::File).map(Some).ok_or(FsError::io("read", path, error));
+        }
+    };
+    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    let mut look = Look::of(&meta);
+    if look.kind == Kind::File {
+        look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
+    }
+    Ok(Some(look))
+}
+
+/// Time and size of a file, by which a change of its content is seen; of a directory, of its entries. Nothing where there
+/// is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stamp(Option<(Timestamp, u64)>);
+
+impl Stamp {
+    /// The same, where an empty file counts as none.
+    #[must_use]
+    pub fn or_empty(self) -> Self {
+        Self(self.0.filter(|(_, size)| *size > 0))
+    }
+}
+
+/// The stamp of what a path names, links followed.
+///
+/// # Errors
+/// When it can't be looked at.
+pub fn stamp(path: &Path) -> Result<Stamp, FsError> {
+    Ok(Stamp(look(path, false)?.map(|look| (look.mtime, look.size))))
+}
+
+/// Where a path leads with every link on the way followed. What is not there stays as it is written.
+pub fn real(path: &Path) -> PathBuf {
+    let (mut at, mut missing) = (path, Vec::new());
+    loop {
+        if let Ok(real) = fs::canonicalize(at) {
+            return missing.iter().rev().fold(real, |real, name| real.join(name));
+        }
+        match (at.parent(), at.file_name()) {
+            (Some(parent), Some(name)) => {
+                missing.push(name);
+                at = parent;
+            }
+            _ => return path.to_owned(),
+        }
+    }
+}
+
+/// Not there, or below something that is no directory.
+pub(super) fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// True when the path itself is a symbolic link, wherever it leads.
+pub fn is_symlink(path: &Path) -> bool {
+    path.is_symlink()
+}
+
+/// Whether two paths lead to the same file, directory or device, links followed; `None` when one leads to nothing.
+///
+/// # Errors
+/// When one can't be looked at.
+pub fn is_same(one: &Path, other: &Path) -> Result<Option<bool>, FsError> {
+    let (Some(one), Some(other)) = (identity(one)?, identity(other)?) else { return Ok(None) };
+    Ok(Some(one == other))
+}
+
+/// The device and number of what a path names; of a block device its own number, by whatever name.
+fn identity(path: &Path) -> Result<Option<(u64, Option<u64>)>, FsError> {
+    match fs::metadata(path) {
+        Ok(meta) if meta.file_type().is_block_device() => Ok(Some((meta.rdev(), None))),
+        Ok(meta) => Ok(Some((meta.dev(), Some(meta.ino())))),
+        Err(error) if is_nothing(&error) => Ok(None),
+        Err(error) => Err(FsError::io("look at", path, error)),
+    }
+}

@@ -1,0 +1,104 @@
+//! What a path is, beside what is wanted of it in the terms in which the host answers.
+
+use serde::Serialize;
+
+use crate::host::Host;
+use crate::host::fs::{self, Look};
+
+use super::super::State;
+use super::properties::{Ensure, Mode, Properties};
+use super::tree::Task;
+
+/// What the path is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    /// A symbolic link that leads nowhere.
+    DanglingLink,
+    /// What it is, links followed, and, where it is not as wanted, whether the path itself is one.
+    Something {
+        look: Look,
+        link: bool,
+    },
+}
+
+/// What is wanted, in the terms in which the host answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Wanted {
+    /// The number of the owner; none while there is no such account.
+    pub(super) uid: Option<u32>,
+    /// The number of the group; none while there is no such account.
+    pub(super) gid: Option<u32>,
+    /// Digest of the content, where content is managed and there is a file to compare with.
+    pub(super) sha256: Option<String>,
+}
+
+impl Wanted {
+    pub(super) fn content_differs(&self, look: &Look) -> bool {
+        self.sha256.is_some() && self.sha256 != look.sha256
+    }
+
+    /// True when nothing of what is there needs a step.
+    pub(super) fn is_met(&self, p: &Properties, look: &Look) -> bool {
+        let kind = match p.ensure {
+            Ensure::Present => fs::Kind::File,
+            Ensure::Directory => fs::Kind::Directory,
+            Ensure::Absent => return false,
+        };
+        look.kind == kind
+            && !self.content_differs(look)
+            && (self.uid, self.gid, p.wanted_mode()) == (Some(look.uid), Some(look.gid), look.mode)
+    }
+}
+
+/// What the host says of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileState {
+    #[serde(skip)]
+    pub(super) found: Found,
+    #[serde(skip)]
+    pub(super) wanted: Wanted,
+    /// What is to be done below the directory, or why that can't be told.
+    #[serde(skip)]
+    pub(super) below: Result<Vec<Task>, String>,
+    pub(super) metadata: Metadata,
+}
+
+/// The details in the `status` of events.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) checksum: Option<String>,
+    pub(super) owner: String,
+    pub(super) group: String,
+    pub(super) mode: String,
+    pub(super) provider: &'static str,
+    pub(super) mtime: Option<jiff::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<u64>,
+}
+
+impl State for FileState {
+    fn ensure(&self) -> &str {
+        match &self.found {
+            Found::Nothing => "absent",
+            Found::Something { look, .. } if look.kind == fs::Kind::Directory => "directory",
+            Found::Something { .. } | Found::DanglingLink => "present",
+        }
+    }
+}
+
+/// The details of what was found, by name.
+pub(super) fn describe(p: &Properties, look: Option<&Look>, host: &Host) -> Metadata {
+    let mut metadata = Metadata { name: p.name.clone(), provider: "posix", ..Metadata::default() };
+    if let Some(look) = look {
+        metadata.checksum.clone_from(&look.sha256);
+        metadata.owner = host.accounts().user_name(look.uid);
+        metadata.group = host.accounts().group_name(look.gid);
+        metadata.mode = Mode(look.mode).to_string();
+        metadata.mtime = Some(look.mtime);
+        metadata.size = (look.kind == fs::Kind::File).then_some(look.size);
+    }
+    metadata
+}
