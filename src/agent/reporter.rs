@@ -101,7 +101,11 @@ impl Task {
     async fn send(&self, batch: Vec<Queued>) -> Result<(), TransportError> {
         let sent = batch.into_iter().map(|Queued { seq, message }| async move {
             let headers = [(MESSAGE_ID, message.msg_id.as_str())];
-            (seq, self.bus.publish_stored(&message.subject, &headers, message.payload).await)
+            let sent = self.bus.publish_stored(&message.subject, &headers, message.payload).await;
+            if sent.is_ok() {
+                self.node.count.published(&message.subject);
+            }
+            (seq, sent)
         });
         let mut failed = Ok(());
         let mut through = None;
