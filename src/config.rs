@@ -7,6 +7,7 @@ pub mod document;
 pub mod file;
 pub mod log;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,12 +64,21 @@ pub struct Settings {
     pub log: Log,
     /// Service registrations.
     pub registration: file::Registration,
+    /// The page for monitoring.
+    pub http: Http,
     /// The connection.
     pub nats: Nats,
     /// Whom the node obeys.
     pub trust: Trust,
     /// What nobody can widen from outside.
     pub limits: Limits,
+}
+
+/// The page for monitoring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Http {
+    /// Where it listens, if at all.
+    pub listen: Option<SocketAddr>,
 }
 
 /// How to reach the server.
@@ -169,6 +179,13 @@ impl Settings {
     }
 }
 
+/// The state directory of an agent with this configuration, also where the rest of it is wrong.
+pub fn state_dir(text: &str, around: &Surroundings) -> PathBuf {
+    let table = text.parse::<toml::Table>().ok();
+    let written = table.as_ref().and_then(|table| table.get("state_dir")).and_then(toml::Value::as_str);
+    written.map_or_else(|| around.state_dir.clone(), |dir| around.directory.join(dir))
+}
+
 /// Collects what is wrong while it turns one form into the other.
 struct Check<'a> {
     document: &'a Document<'a>,
@@ -200,6 +217,7 @@ impl Check<'_> {
         let outbox_age = self.between(&["outbox_age"], file.outbox_age, Span::seconds(60), Span::seconds(365 * 86_400)).get();
         let outbox_rate = u32::try_from(self.between(&["outbox_rate"], file.outbox_rate, 1, 100_000)).unwrap_or(u32::MAX);
         let max_bundle = self.between(&["max_bundle"], file.max_bundle, 1 << 10, 1 << 32);
+        let http = self.http(&file.http);
         let nats = self.nats(file.nats);
         let trust = self.trust(file.trust);
         let limits = self.limits(file.limits);
@@ -221,6 +239,7 @@ impl Check<'_> {
                 max_bundle,
                 log: file.log,
                 registration: file.registration,
+                http,
                 nats,
                 trust,
                 limits,
@@ -286,6 +305,18 @@ impl Check<'_> {
                 self.wrong(&["channels"], format!("the channel \"{channel}\" is there twice"));
             }
         }
+    }
+
+    fn http(&mut self, http: &file::Http) -> Http {
+        if http.listen == "off" {
+            return Http { listen: None };
+        }
+        let listen = http.listen.parse().ok();
+        if listen.is_none() {
+            let message = format!("\"{}\" is not an address with a port", http.listen);
+            self.wrong_with(&["http", "listen"], message, "write listen = \"127.0.0.1:9769\", or \"off\"");
+        }
+        Http { listen }
     }
 
     fn nats(&mut self, nats: file::Nats) -> Nats {

@@ -17,7 +17,7 @@
 //! | L1 | [`host`], [`wire`], [`template`], [`yaml`], [`config`], [`http`], [`unpack`] |
 //! | L2 | [`trust`], [`facts`], [`data`], [`goss`], [`resource`], [`manifest`], [`store`], [`transport`] |
 //! | L3 | [`engine`], [`registry`] |
-//! | L4 | [`agent`], [`fleet`] |
+//! | L4 | [`agent`], [`fleet`], [`web`] |
 //! | L5 | [`cli`] |
 //!
 //! `tests/it/architecture.rs` holds the code to it.
@@ -42,5 +42,6 @@ pub mod template;
 pub mod transport;
 pub mod trust;
 pub mod unpack;
+pub mod web;
 pub mod wire;
 pub mod yaml;

@@ -14,7 +14,7 @@ use crate::trust::TrustedBundle;
 use crate::wire::NodeState;
 
 use super::board::Topic;
-use super::{Node, jitter, say};
+use super::{Node, jitter, room, say};
 
 /// Changes that come closer than this are said together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -101,6 +101,8 @@ impl Task {
                 Err(error) => node.board.trouble(Topic::Disk, crate::diag::chain(&error)),
             }
         }
+        let low = node.board.read(|standing| standing.troubles.contains_key(&Topic::Space));
+        node.board.set(Topic::Space, room::look(&node.settings().state_dir, low));
         let now = node.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.board.set(Topic::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));

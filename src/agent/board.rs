@@ -23,12 +23,32 @@ pub(super) enum Topic {
     Succession,
     /// The clock is wrong.
     Clock,
+    /// The clock and the server's are far apart.
+    ServerClock,
     /// Another agent uses the id of this node.
     Identity,
     /// What is assigned is not in force as it should be.
     Channels,
     /// The configuration was read again, and is wrong.
     Config,
+    /// The page for monitoring can't be served.
+    Http,
+    /// The file system of the state directory is nearly full.
+    Space,
+}
+
+impl Topic {
+    /// Its name, for programs: `server_clock`.
+    pub(super) fn name(self) -> String {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        name
+    }
 }
 
 /// How the agent stands.
@@ -111,6 +131,11 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn topics_have_names() {
+        assert_eq!([Topic::Disk.name(), Topic::ServerClock.name()], ["disk", "server_clock"]);
+    }
 
     #[test]
     fn only_changes_wake() {

@@ -79,14 +79,14 @@ impl Disk {
     }
 
     /// Accepted, on disk.
-    pub(super) fn accept(&self, verified: &Verified<Command>, subject: &str) -> Result<(), StoreError> {
+    pub(super) fn accept(&self, verified: &Verified<Command>, subject: Option<&str>) -> Result<(), StoreError> {
         let command = verified.get();
         held(&self.ledger).accept(&Acceptance {
             id: command.id,
             digest: verified.digest(),
             issued: command.issued,
             expires: command.expires,
-            subject: Some(subject),
+            subject,
             envelope: verified.envelope(),
             channel: command.channel_state(),
         })

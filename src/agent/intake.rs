@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::config::Settings;
@@ -24,6 +24,8 @@ use super::{Node, say};
 /// Messages between the subscriptions and the one task that looks at them. Verifying one takes far less
 /// than a millisecond: what waits here is a burst. Behind it, each subscription has a backlog of its own.
 const HALL: usize = 64;
+/// Commands that were carried here by hand and wait for their turn: people are slow, and who waits is told to.
+const BY_HAND: usize = 4;
 
 /// Refusals of so many channels are remembered: more than a fleet has.
 const REMEMBERED: usize = 256;
@@ -33,6 +35,8 @@ pub(super) struct Handle {
     /// Takes what another part of the agent has found for it.
     pub(super) hall: mpsc::Sender<Message>,
     task: JoinHandle<()>,
+    /// Takes what is carried here by hand.
+    pub(super) carried: mpsc::Sender<Carried>,
 }
 
 impl Handle {
@@ -51,8 +55,10 @@ impl Handle {
         let settings = node.settings.watch();
         subscriptions.follow(&node, &bus).await?;
         let refusals = Allowance::new(50, Duration::from_millis(100));
-        let task = Task { node, bus, queue, messages, settings, subscriptions, stop, refusals, refused: HashMap::new() };
-        Ok(Self { hall, task: tokio::spawn(task.run()) })
+        let (carried, by_hand) = mpsc::channel(BY_HAND);
+        let refused = HashMap::new();
+        let task = Task { node, bus, queue, messages, carried: by_hand, settings, subscriptions, stop, refusals, refused };
+        Ok(Self { hall, task: tokio::spawn(task.run()), carried })
     }
 
     /// Waits until nothing is taken any more.
@@ -112,6 +118,7 @@ struct Task {
     bus: Bus,
     queue: mpsc::Sender<Job>,
     messages: mpsc::Receiver<Message>,
+    carried: mpsc::Receiver<Carried>,
     settings: watch::Receiver<Arc<Settings>>,
     subscriptions: Subscriptions,
     stop: watch::Receiver<bool>,
@@ -120,8 +127,16 @@ struct Task {
     refused: HashMap<String, (Code, String)>,
 }
 
+/// A command that somebody carried here by hand.
+pub(super) struct Carried {
+    /// The signed command as it was carried.
+    pub(super) envelope: Vec<u8>,
+    /// Where the answer goes.
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
 /// What is answered.
-enum Answer {
+pub(super) enum Answer {
     /// An acknowledgement, to whoever asked and to the stream.
     Ack(Box<Ack>),
     /// The result that the stream has already.
@@ -145,28 +160,55 @@ impl Task {
                     }
                     continue;
                 }
+                Some(carried) = self.carried.recv() => {
+                    self.take_carried(carried).await;
+                    continue;
+                }
                 message = self.messages.recv() => message,
             };
             let Some(message) = message else { return };
             let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
             let answer = self.decide(&message, reply);
-            self.answer(answer, &message.subject, reply).await;
+            self.answer(&answer, &message.subject, reply).await;
         }
+    }
+
+    /// What somebody carried here by hand: treated as what comes over the bus, and answered to who brought it as well.
+    async fn take_carried(&mut self, carried: Carried) {
+        let message = Message { payload: carried.envelope, ..Message::default() };
+        let answer = self.decide(&message, None);
+        self.answer(&answer, "", None).await;
+        // It fails when whoever asked has gone: the stream has the answer.
+        let _gone = carried.answer.send(answer);
     }
 
     /// Everything that must not be torn apart; nothing in here waits for the network.
     fn decide(&mut self, message: &Message, reply: Option<&str>) -> Answer {
-        match self.node.verify(|verifier| verifier.open(&message.payload, Some(&message.subject))) {
-            Ok(Opened::New(verified)) if verified.get().action.is_standing() => self.stand(&verified, &message.subject, true),
-            Ok(Opened::New(verified)) => self.accept(&verified, &message.subject, reply),
-            Ok(Opened::NotSelected(verified)) => self.acknowledge(&verified, AckStatus::NotSelected),
-            Ok(Opened::Elsewhere(verified)) => self.stand(&verified, &message.subject, false),
+        let began = Instant::now();
+        let answer = self.judge(message, reply);
+        self.node.count.looked(began.elapsed());
+        answer
+    }
+
+    fn judge(&mut self, message: &Message, reply: Option<&str>) -> Answer {
+        let subject = came_on(message);
+        match self.node.verify(|verifier| verifier.open(&message.payload, subject)) {
+            Ok(Opened::New(verified)) if verified.get().action.is_standing() => self.stand(&verified, subject, true),
+            Ok(Opened::New(verified)) => self.accept(&verified, subject, reply),
+            Ok(Opened::NotSelected(verified)) => {
+                self.node.count.not_selected();
+                self.acknowledge(&verified, AckStatus::NotSelected)
+            }
+            Ok(Opened::Elsewhere(verified)) => self.stand(&verified, subject, false),
             // The streams say the same again and again: who asks for a result asks otherwise.
             Ok(Opened::Seen { .. }) if self.is_desired(message) => Answer::Nothing,
-            Ok(Opened::Seen { id, digest }) => match self.node.disk.result(id) {
-                Some(done) => Answer::Again(Box::new(done)),
-                None => Answer::Ack(Box::new(say::ack(&self.node, id, &digest, AckStatus::Accepted))),
-            },
+            Ok(Opened::Seen { id, digest }) => {
+                self.node.count.repeated();
+                match self.node.disk.result(id) {
+                    Some(done) => Answer::Again(Box::new(done)),
+                    None => Answer::Ack(Box::new(say::ack(&self.node, id, &digest, AckStatus::Accepted))),
+                }
+            }
             Err(refusal) if self.is_desired(message) && !self.is_news(message, &refusal) => Answer::Nothing,
             Err(Refusal { code, message, digest, id, keyids }) => {
                 let outcome = if code == Code::Expired { DoneOutcome::Expired } else { DoneOutcome::Refused };
@@ -190,7 +232,7 @@ impl Task {
     }
 
     /// Takes what stands from here on: on disk first, then known, then acknowledged. `here`: this node was asked.
-    fn stand(&self, verified: &Verified<Command>, subject: &str, here: bool) -> Answer {
+    fn stand(&self, verified: &Verified<Command>, subject: Option<&str>, here: bool) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let taken = self.node.standing.take(verified).and_then(|()| self.node.disk.accept(verified, subject));
         let taken = taken.and_then(|()| if here { Ok(()) } else { self.node.close(verified.get(), &digest) });
@@ -202,10 +244,11 @@ impl Task {
         }
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "stands");
         self.node.accepted(verified.get());
+        self.node.count.accepted();
         if here { self.acknowledge(verified, AckStatus::Accepted) } else { Answer::Nothing }
     }
 
-    fn accept(&self, verified: &Verified<Command>, subject: &str, reply: Option<&str>) -> Answer {
+    fn accept(&self, verified: &Verified<Command>, subject: Option<&str>, reply: Option<&str>) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let no = |outcome, code, why: String| {
             Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
@@ -229,6 +272,7 @@ impl Task {
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
         place.send(Job::once(verified, reply.map(str::to_owned)));
         self.node.accepted(verified.get());
+        self.node.count.accepted();
         self.acknowledge(verified, AckStatus::Accepted)
     }
 
@@ -238,8 +282,8 @@ impl Task {
         Answer::Ack(Box::new(Ack { rule, signers, ..ack }))
     }
 
-    async fn answer(&mut self, answer: Answer, subject: &str, reply: Option<&str>) {
-        let (payload, command, job) = match &answer {
+    async fn answer(&mut self, answer: &Answer, subject: &str, reply: Option<&str>) {
+        let (payload, command, job) = match answer {
             Answer::Nothing => return,
             Answer::Ack(ack) => {
                 let job = self.node.subjects.job(ack.id, &self.node.settings().node, Stage::Ack);
@@ -247,6 +291,7 @@ impl Task {
             }
             Answer::Again(done) => (say::json(done), done.digest.as_str(), None),
             Answer::No(done, keyids) => {
+                self.node.count.refused(done);
                 tracing::warn!(id = ?done.id, code = done.code.as_deref(), why = done.message.as_deref(), subject, "refused");
                 // Anybody who can publish can make refusals: they must not fill the disk.
                 if self.refusals.take() {
@@ -266,8 +311,13 @@ impl Task {
     }
 }
 
+/// The subject that a message came on; none for one that was carried here by hand.
+fn came_on(message: &Message) -> Option<&str> {
+    Some(message.subject.as_str()).filter(|subject| !subject.is_empty())
+}
+
 /// Only inboxes are answered: a reply subject is not signed, and must not make a node speak elsewhere.
-fn is_inbox(reply: &str) -> bool {
+pub(super) fn is_inbox(reply: &str) -> bool {
     reply.starts_with("_INBOX") && !reply.contains(['*', '>', ' '])
 }
 

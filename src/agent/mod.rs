@@ -5,13 +5,16 @@
 //! - `ask.rs` answers what needs no run;
 //! - `enforcer.rs` keeps the node to what stands on it, `standing.rs` is that, `catch_up.rs` asks whether there is more;
 //! - `reporter.rs` brings results and events from the outbox to the streams;
-//! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words;
+//! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words; `clock.rs` and `room.rs`
+//!   look at what it says about this host;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
 //! - `succession.rs` puts the next trust bundle in the place of the one in force;
 //! - `known.rs` answers what a command asks about the facts of the host;
 //! - `notary.rs` has the key of the node, and signs what it says;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
 //! - `live.rs` has the settings in force, `reload.rs` puts others in force;
+//! - `socket.rs` answers on this host and `local.rs` asks, `view.rs` is what they and others see, `count.rs` counts;
+//! - `discover.rs` answers the tools of NATS;
 //! - `notify.rs` talks to the service manager.
 //!
 //! One thread for all of that, a second one while something runs. Who may ask is decided in `trust`,
@@ -22,7 +25,10 @@ mod ask;
 mod beat;
 mod board;
 mod catch_up;
+mod clock;
 pub mod connect;
+mod count;
+mod discover;
 mod disk;
 mod enforcer;
 mod intake;
@@ -30,16 +36,20 @@ mod jitter;
 mod known;
 mod limits;
 mod live;
+pub mod local;
 mod notary;
 mod notify;
 mod obtain;
 mod recover;
 pub mod reload;
 mod reporter;
+mod room;
 mod say;
+mod socket;
 mod standing;
 mod succession;
 mod supervisor;
+pub mod view;
 mod work;
 
 use std::collections::BTreeMap;
@@ -69,10 +79,12 @@ use crate::wire::{Done, DoneOutcome, Subjects};
 pub use notary::{NotaryError, public_key};
 
 use board::{Board, Standing, Topic};
+use count::Count;
 use disk::Disk;
 use known::Known;
 use live::Live;
 use reload::Reload;
+use view::{Beside, View};
 
 pub use work::{Played, Rehearse, Work};
 
@@ -147,6 +159,7 @@ struct Node {
     disk: Disk,
     standing: standing::Standing,
     board: Board,
+    count: Count,
     boot: Uuid,
     started: Timestamp,
 }
@@ -155,7 +168,7 @@ struct Node {
 ///
 /// # Errors
 /// When it can't start. Once it runs, troubles are logged and shown in its state.
-pub fn run(parts: Parts, reload: Reload) -> Result<(), AgentError> {
+pub fn run(parts: Parts, reload: Reload, beside: Beside) -> Result<(), AgentError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // One for a run, one for looking up names, one to spare.
@@ -163,20 +176,24 @@ pub fn run(parts: Parts, reload: Reload) -> Result<(), AgentError> {
         .thread_keep_alive(Duration::from_secs(2))
         .build()
         .map_err(AgentError::System)?;
-    let result = runtime.block_on(serve(parts, reload));
+    let result = runtime.block_on(serve(parts, reload, beside));
     // A run that hangs in the kernel must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
 }
 
 /// An agent in the service manager's hands: told when it is ready, stopped by a signal.
-async fn serve(parts: Parts, reload: Reload) -> Result<(), AgentError> {
+async fn serve(parts: Parts, reload: Reload, beside: Beside) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::System)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(AgentError::System)?;
     let agent = Agent::start(parts).await?;
     let watchdog = tokio::spawn(notify::watchdog());
     let ready = tokio::spawn(notify::ready(Arc::clone(&agent.node), agent.bus.clone()));
+    let socket = tokio::spawn(socket::serve(Arc::clone(&agent.node), agent.bus.clone(), agent.intake.carried.clone()));
+    let clock = tokio::spawn(clock::run(Arc::clone(&agent.node), agent.bus.clone()));
+    let discover = tokio::spawn(discover::run(Arc::clone(&agent.node), agent.bus.clone()));
+    let beside = tokio::spawn(beside(View::new(Arc::clone(&agent.node), agent.bus.clone())));
 
     loop {
         // Cancel-safe: a signal that came is remembered by its stream.
@@ -188,9 +205,13 @@ async fn serve(parts: Parts, reload: Reload) -> Result<(), AgentError> {
     }
     tracing::info!("stopping");
     ready.abort();
+    discover.abort();
+    clock.abort();
     notify::stopping();
     agent.stop().await;
     watchdog.abort();
+    socket.abort();
+    beside.abort();
     tracing::info!("stopped");
     Ok(())
 }
@@ -308,6 +329,7 @@ impl Node {
             disk,
             standing,
             board,
+            count: Count::default(),
         })
     }
 

@@ -26,6 +26,7 @@ pub struct Reload {
 /// Reads the configuration again. A wrong one changes nothing and is a trouble until a good one comes.
 pub(super) async fn reload(node: &Node, reload: &Reload) {
     notify::reloading();
+    node.count.reloaded();
     let reread = Arc::clone(&reload.reread);
     // It reads files: on a thread where a slow disk keeps nobody waiting.
     let read = tokio::task::spawn_blocking(move || reread()).await;

@@ -134,7 +134,11 @@ impl Task {
         let sent = batch.into_iter().map(|Queued { seq, message, receipt }| async move {
             let mut headers = vec![(MESSAGE_ID, message.msg_id.as_str())];
             headers.extend(receipt.iter().map(|receipt| (receipt::HEADER, receipt.as_str())));
-            (seq, self.bus.publish_stored(&message.subject, &headers, message.payload).await)
+            let sent = self.bus.publish_stored(&message.subject, &headers, message.payload).await;
+            if sent.is_ok() {
+                self.node.count.published(&message.subject);
+            }
+            (seq, sent)
         });
         let mut failed = Ok(());
         let mut through = None;

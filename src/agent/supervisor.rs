@@ -93,7 +93,9 @@ impl Task {
 
     async fn command(&mut self, job: &Job) {
         self.shows(Some(job.run));
+        let began = Instant::now();
         let done = self.treat(job).await;
+        self.node.count.ended(&done, began.elapsed());
         self.finish(job, done).await;
         obtain::clean(&self.node, job.id());
         self.shows(None);

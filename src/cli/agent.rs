@@ -1,6 +1,10 @@
-//! `ensign agent`: the daemon of a node, and the check of its configuration.
+//! `ensign agent`: the daemon of a node, the check of its configuration, and questions to it on its host.
+
+mod accept;
+mod status;
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -11,13 +15,16 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::agent::local::AskError;
 use crate::agent::reload::{Reload, Reread, SetLog};
+use crate::agent::view::View;
 use crate::agent::{self, AgentError, NotaryError, Parts, Work, anchor, connect};
-use crate::config::{Level, Log, Settings, Surroundings};
+use crate::config::{self, Level, Log, Settings, Surroundings};
 use crate::diag::Diagnostic;
 use crate::facts;
 use crate::host::{Host, account, fs, kernel};
 use crate::trust::TrustedBundle;
+use crate::web::{self, Source};
 
 use super::error::{Exit, Failure};
 use super::ui::Ui;
@@ -35,6 +42,10 @@ pub enum Agent {
     /// Print the public key of the node and its fingerprint. The agent makes the key at its first start, and signs
     /// with it what it says.
     Key(Check),
+    /// How the agent of this host stands, with or without a server.
+    Status(status::Status),
+    /// Hand a signed command to the agent of this host, as from a USB stick.
+    Accept(accept::Accept),
 }
 
 /// Where the configuration is.
@@ -43,6 +54,47 @@ pub struct Config {
     /// The configuration of the agent.
     #[arg(long, value_name = "FILE", default_value = "/etc/ensign/agent.toml")]
     config: PathBuf,
+}
+
+/// Which agent of this host.
+#[derive(Debug, Args)]
+pub(super) struct Where {
+    #[command(flatten)]
+    config: Config,
+    /// Where the agent keeps its state; what the configuration says when not given.
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+impl Where {
+    /// The state directory of the agent. The agent of a configuration that became wrong is asked as well.
+    fn state_dir(&self, ui: &mut Ui) -> Result<PathBuf, Failure> {
+        if let Some(given) = &self.state_dir {
+            return Ok(given.clone());
+        }
+        let path = &self.config.config;
+        let around = surroundings(path)?;
+        match fs::read_text(path, MAX_CONFIG) {
+            Ok(text) => Ok(config::state_dir(&text, &around)),
+            Err(error) => {
+                let assumed = around.state_dir;
+                ui.warn(format_args!("{}; its state is taken to be in {}", crate::diag::chain(&error), assumed.display()));
+                Ok(assumed)
+            }
+        }
+    }
+}
+
+/// No answer from the agent of this host, with what to do about it.
+fn unreached(error: &AskError) -> Failure {
+    let failure = Failure::from_error(Exit::Incomplete, error);
+    match error {
+        AskError::NotRunning(..) => failure.hint(
+            "start it with `systemctl start ensign-agent`; if it runs with other files, name them with --config or --state-dir",
+        ),
+        AskError::Denied(..) => failure.hint("ask as root, or as the user that the agent runs as"),
+        AskError::Silent(_) | AskError::Said(_) => failure,
+    }
 }
 
 /// What to check, and how to say it.
@@ -76,12 +128,14 @@ pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
         Agent::Run(config) => run(config, ui),
         Agent::Check(check) => self::check(check, ui),
         Agent::Key(args) => key(args, ui),
+        Agent::Status(args) => status::run(args, ui),
+        Agent::Accept(args) => accept::run(args, ui),
     }
 }
 
-fn run(config: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
-    let settings = settings(&config.config)?;
-    let reload = Reload { reread: reread(&config.config), log: log(&settings.log) };
+fn run(args: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
+    let settings = settings(&args.config)?;
+    let reload = Reload { reread: reread(&args.config), log: log(&settings.log) };
     ui.flush();
     let search_path = std::env::var("PATH").ok();
     let host = Host::system(search_path.as_deref());
@@ -95,7 +149,7 @@ fn run(config: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
     let environ = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let environ = environ.collect();
     let parts = Parts { settings, facts: Arc::new(gather), environ, search_path, work: Work::Engine };
-    agent::run(parts, reload).map_err(|error| failure(&error))?;
+    agent::run(parts, reload, page).map_err(|error| failure(&error))?;
     Ok(Exit::Done)
 }
 
@@ -128,6 +182,13 @@ fn no_key(error: &NotaryError) -> Failure {
         ),
         NotaryError::File(_) | NotaryError::Write(_) => failure,
     }
+}
+
+/// The page for monitoring, which runs beside the agent.
+fn page(view: View) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let (settings, shown) = (view.settings(), view.clone());
+    let source = Source { status: Arc::new(move || shown.status()), trouble: Arc::new(move |what| view.page_trouble(what)) };
+    Box::pin(web::serve(settings, source))
 }
 
 /// Reads the same file again, whatever the working directory is by then.

@@ -29,6 +29,7 @@ pub static ALL: &[Named] = &[
     Named { name: "job_done", make: || of::<wire::Done>() },
     Named { name: "node_state", make: || of::<wire::NodeState>() },
     Named { name: "receipt", make: || of::<wire::receipt::Statement>() },
+    Named { name: "agent_status", make: || of::<wire::AgentStatus>() },
     Named { name: "agent", make: || of::<crate::config::AgentFile>() },
 ];
 

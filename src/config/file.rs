@@ -62,6 +62,9 @@ pub struct AgentFile {
     /// Service registrations.
     #[serde(default)]
     pub registration: Registration,
+    /// The page for monitoring.
+    #[serde(default)]
+    pub http: Http,
     /// The connection.
     pub nats: Nats,
     /// Whom the node obeys.
@@ -113,6 +116,20 @@ impl Registration {
     /// True when they are published in some way.
     pub fn is_published(&self) -> bool {
         self.publish != PublishRegistrations::Off
+    }
+}
+
+/// The page for monitoring: `/metrics` and `/healthz`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Http {
+    /// The address and port to listen on, or `off`.
+    pub listen: String,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:9769".to_owned() }
     }
 }
 

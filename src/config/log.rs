@@ -42,8 +42,13 @@ impl FromStr for Log {
         let mut seen = false;
         for part in text.split(',').map(str::trim) {
             match part.split_once('=') {
-                None if seen => return Err(LogError::Twice),
-                None => (log.level, seen) = (level(part)?, true),
+                None => {
+                    let level = level(part)?;
+                    if seen {
+                        return Err(LogError::Twice);
+                    }
+                    (log.level, seen) = (level, true);
+                }
                 Some((module, word)) => {
                     let module = module.trim();
                     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');

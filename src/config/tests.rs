@@ -41,6 +41,7 @@ fn a_minimal_file_has_the_defaults() {
     };
     assert_eq!(settings.limits, limits);
     assert_eq!(settings.nats.login, None);
+    assert_eq!(settings.http.listen, Some("127.0.0.1:9769".parse().unwrap()));
 }
 
 #[test]
@@ -132,6 +133,12 @@ fn mistakes_are_shown_where_they_are() {
             "creds = \"c\"\nnkey = \"n\"\n[trust]",
             "2:2 more than one way to log in is given",
             "keep one of creds, nkey, user, token",
+        ),
+        (
+            "[nats]",
+            "[http]\nlisten = \"localhost\"\n[nats]",
+            "3:1 \"localhost\" is not an address with a port",
+            "write listen = \"127.0.0.1:9769\", or \"off\"",
         ),
         ("[trust]", "tls = { cert = \"c\" }\n[trust]", "4:1 `cert` and `key` need each other", ""),
         ("[\"ed25519:AAAA\"]", "[\"ed25519:AAAA\"]\nthreshold = 2", "6:1 `trust.threshold` must be between 1 and 1, not 2", ""),

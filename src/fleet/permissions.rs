@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::model::NodeId;
-use crate::wire::Subjects;
+use crate::wire::{Subjects, micro};
 
 /// Who somebody is on the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,9 @@ pub fn inbox_prefix(node: &NodeId) -> String {
 /// The first tokens of the monitor's reply subjects.
 pub const MONITOR_INBOX: &str = "_INBOX_MONITOR";
 
+/// Questions of the tools of NATS to services: `nats micro ls`, `info`, `stats`.
+const DISCOVERY: &str = "$SRV.>";
+
 /// What a role may do in a fleet.
 pub fn permissions(role: &Role, subjects: &Subjects) -> Permissions {
     match role {
@@ -58,6 +61,7 @@ fn operator(subjects: &Subjects) -> Permissions {
             subjects.rollout_controls().to_string(),
             subjects.trusts().to_string(),
             format!("$O.{bucket}.>"),
+            DISCOVERY.to_owned(),
             "$JS.API.>".to_owned(),
             "$JS.FC.>".to_owned(),
             "_INBOX.>".to_owned(),
@@ -86,13 +90,18 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
             format!("{bundles}.>"),
             bundles,
             format!("$JS.API.DIRECT.GET.{}.>", subjects.stream("TRUST")),
+            // Its own state as it is stored: the server's clock is on it.
+            format!("$JS.API.DIRECT.GET.{}.{}", subjects.stream("STATE"), subjects.state(node)),
             inbox.clone(),
         ]
         .into_iter()
         .chain(["DESIRED", "ROLLOUTS"].into_iter().flat_map(read))
         .collect(),
         // Its own state too: what it did not say itself there is another host under its name.
-        subscribe: commands.chain([subjects.state(node).to_string(), subjects.live_trusts().to_string(), inbox]).collect(),
+        subscribe: commands
+            .chain([subjects.state(node).to_string(), subjects.live_trusts().to_string(), inbox])
+            .chain(micro::subjects(&micro::id(subjects.fleet(), node)))
+            .collect(),
         responses: true,
     }
 }
@@ -114,7 +123,7 @@ fn monitor(subjects: &Subjects) -> Permissions {
         publish: ["JOBS", "EVENTS", "STATE", "TRUST", "DESIRED", "ROLLOUTS"]
             .into_iter()
             .flat_map(of_stream)
-            .chain([inbox.clone()])
+            .chain([DISCOVERY.to_owned(), inbox.clone()])
             .collect(),
         subscribe: vec![subjects.events(None).to_string(), subjects.states().to_string(), subjects.all_jobs().to_string(), inbox],
         responses: false,
@@ -228,6 +237,7 @@ mod tests {
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST.>",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_STATE.ensign.v1.prod.state.web1",
                 "_INBOX_web1.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED",
@@ -244,7 +254,10 @@ mod tests {
                 "ensign.v1.prod.live.desired.*",
                 "ensign.v1.prod.state.web1",
                 "ensign.v1.prod.live.trust.>",
-                "_INBOX_web1.>"
+                "_INBOX_web1.>",
+                "$SRV.*",
+                "$SRV.*.ensign",
+                "$SRV.*.ensign.prod-web1"
             ]
         );
     }

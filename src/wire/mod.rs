@@ -1,17 +1,20 @@
 //! Message formats and subjects: pure functions over bytes.
 //!
 //! `command.rs` (with `action.rs`, `waves.rs`) is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
-//! answer and publish, `receipt.rs` what they sign about it, `bundle.rs` the trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of
-//! service registrations, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
+//! answer and publish, `receipt.rs` what they sign about it, `status.rs` what an agent tells on its host, `bundle.rs` the
+//! trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of service registrations, `micro.rs` what
+//! the tools of NATS ask services, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
 
 pub mod action;
 pub mod bundle;
 pub mod command;
 pub mod envelope;
 pub mod json;
+pub mod micro;
 pub mod receipt;
 pub mod registration;
 pub mod report;
+pub mod status;
 pub mod subject;
 pub mod waves;
 
@@ -19,6 +22,7 @@ pub use bundle::TrustBundle;
 pub use command::{Action, Audience, Command, MalformedCommand, Options, Target};
 pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE, Signature, digest, pae};
 pub use report::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
+pub use status::AgentStatus;
 pub use subject::{Subject, Subjects};
 
 /// Payload type of a signed command.

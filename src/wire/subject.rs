@@ -104,6 +104,11 @@ impl Subjects {
         Self { fleet: fleet.into() }
     }
 
+    /// The name of the fleet.
+    pub fn fleet(&self) -> &str {
+        &self.fleet
+    }
+
     fn subject(&self, rest: fmt::Arguments<'_>) -> Subject {
         Subject(format!("{PREFIX}.{}.{rest}", self.fleet))
     }

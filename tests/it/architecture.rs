@@ -25,6 +25,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("registry", 3),
     ("agent", 4),
     ("fleet", 4),
+    ("web", 4),
     ("cli", 5),
 ];
 

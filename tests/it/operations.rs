@@ -1,3 +1,6 @@
 //! Operating an agent: what it does when it is told to, and what it tells who asks.
 
+mod alarms;
+mod discovery;
+mod local;
 mod reload;

@@ -221,7 +221,7 @@ fn start_agent(dir: &Path, node: &NodeId, group: &str, key: &UserKey, url: &str,
     let quoted = |path: &Path| serde_json::Value::from(path.display().to_string()).to_string();
     let config = format!(
         "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\n\
-         heartbeat = \"1s\"\n\n[nats]\nservers = [\"{url}\"]\nnkey = \"node.nk\"\n\n\
+         heartbeat = \"1s\"\n\n[http]\nlisten = \"off\"\n\n[nats]\nservers = [\"{url}\"]\nnkey = \"node.nk\"\n\n\
          [trust]\nroot = [\"{}\"]\nbundle = {}\n\n[limits]\ntypes = [\"file\"]\npaths = [{}]\n",
         trust.root,
         quoted(&trust.bundle),

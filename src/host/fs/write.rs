@@ -59,8 +59,11 @@ pub fn set_attributes(path: &Path, spec: WriteSpec) -> Result<(), FsError> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
         Ok(file) => set_open(&file, path, spec),
-        // A file that its owner may not read: by name, after a look that it is no link.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied && !path.is_symlink() => {
+        // A file that its owner may not read, or a socket, which can't be opened: by name, after a look that it is no link.
+        Err(error)
+            if (error.kind() == ErrorKind::PermissionDenied || error.raw_os_error() == Some(nix::libc::ENXIO))
+                && !path.is_symlink() =>
+        {
             std::os::unix::fs::lchown(path, spec.uid, spec.gid).map_err(|error| FsError::io("set the owner of", path, error))?;
             fs::set_permissions(path, fs::Permissions::from_mode(spec.mode))
                 .map_err(|error| FsError::io("set the mode of", path, error))

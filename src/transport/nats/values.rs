@@ -36,6 +36,31 @@ impl Bus {
         if is_gone { Err(TransportError::NotFound(url)) } else { Ok(last.payload.to_vec()) }
     }
 
+    /// The last message that a stream has of a subject, with the time at which it was stored. Read without a consumer.
+    ///
+    /// # Errors
+    /// When the stream or the message is not there, or we may not read it.
+    pub async fn last_on(&self, stream: &str, subject: &str) -> Result<Message, TransportError> {
+        let doing = || format!("could not read the last message on {subject}");
+        let handle = self.jetstream.get_stream_no_info(stream).await;
+        let handle = handle.map_err(|error| TransportError::failed(doing(), error))?;
+        match handle.direct_get_last_for_subject(subject).await {
+            Ok(last) => Ok(Message {
+                subject: last.subject.into_string(),
+                headers: headers_of(&last.headers),
+                payload: last.payload.to_vec(),
+                time: Timestamp::from_nanosecond(last.time.unix_timestamp_nanos()).ok(),
+                seq: Some(last.sequence),
+                ..Message::default()
+            }),
+            Err(error) => Err(match error.kind() {
+                DirectGetErrorKind::NotFound => TransportError::NotFound(format!("a message on {subject}")),
+                DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading the last message on {subject}")),
+                _ => TransportError::failed(doing(), error),
+            }),
+        }
+    }
+
     fn unread_value(&self, url: &str, bucket: &str, error: DirectGetError) -> TransportError {
         match error.kind() {
             DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),

@@ -120,7 +120,7 @@ impl Fleet {
         let trust = std::fs::read_to_string(self.path("trust.toml")).unwrap().replace("trust.dsse.json", "../trust.dsse.json");
         let config = format!(
             "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"1s\"\n\
-             [nats]\nservers = [\"{}\"]\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n",
+             [http]\nlisten = \"off\"\n[nats]\nservers = [\"{}\"]\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n",
             self.server.url(),
             home.display()
         );

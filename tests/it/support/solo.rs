@@ -108,7 +108,7 @@ impl Fleet {
     pub fn write_config(&self, limits: &str) {
         let text = format!(
             "fleet = \"{FLEET}\"\nnode = \"web1\"\ngroups = [\"web\"]\nstate_dir = \"state\"\nfacts_dirs = []\nqueue = 2\nheartbeat = \"1s\"\n\
-             [nats]\nservers = [\"{}\"]\n[trust]\nroot = [\"{}\"]\nbundle = \"trust.json\"\n[limits]\nexec = true\n{limits}\n",
+             [http]\nlisten = \"off\"\n[nats]\nservers = [\"{}\"]\n[trust]\nroot = [\"{}\"]\nbundle = \"trust.json\"\n[limits]\nexec = true\n{limits}\n",
             self.server.url(),
             SigningKey::from_seed(&[1; 32]).public()
         );

@@ -1,0 +1,87 @@
+//! `ensign agent accept`: a signed command that somebody carried here, handed to the agent of this host.
+//!
+//! The agent treats it as one from the bus. Nothing else can be done here than what could be sent.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::agent::local::{self, Taken};
+use crate::host::fs;
+use crate::wire::{AckStatus, Done, DoneOutcome, MAX_ENVELOPE};
+
+use super::super::error::{Exit, Failure};
+use super::super::ui::Ui;
+use super::{Output, Where, unreached};
+
+/// Hand a signed command to the agent of this host, as from a USB stick.
+#[derive(Debug, Args)]
+pub struct Accept {
+    /// The signed command, as `ensign sign` writes it.
+    file: PathBuf,
+    #[command(flatten)]
+    place: Where,
+    /// Return when the agent has it, without waiting for its end.
+    #[arg(long)]
+    no_wait: bool,
+    /// How to say it.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the file can't be read, or no agent answers.
+pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
+    // As much as the agent would look at, and some more: that it is too much is the agent's to say.
+    let envelope = fs::read(&args.file, MAX_ENVELOPE as u64 + 1024).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let state_dir = args.place.state_dir(ui)?;
+    let (taken, mut answers) = local::accept(&state_dir, &envelope).map_err(|error| unreached(&error))?;
+    let ack = match taken {
+        Taken::Ended(done) => return Ok(ended(&done, args.output, ui)),
+        Taken::Acknowledged(ack) => ack,
+    };
+    match args.output {
+        Output::Text if ack.status == AckStatus::NotSelected => {
+            ui.line(format_args!("{} is not for this node: its `where` does not hold here", ack.id));
+        }
+        Output::Text => ui.line(format_args!("{} accepted by {}, {} before it", ack.id, ack.node, ack.queued)),
+        Output::Json => ui.json(&ack),
+        Output::Jsonl => ui.jsonl(&ack),
+    }
+    if args.no_wait || ack.status == AckStatus::NotSelected {
+        return Ok(Exit::Done);
+    }
+    ui.flush();
+    let done = answers.end().map_err(|error| {
+        unreached(&error).hint("the agent goes on with it after its next start, or says why not: `ensign session list`")
+    })?;
+    Ok(ended(&done, args.output, ui))
+}
+
+fn ended(done: &Done, output: Output, ui: &mut Ui) -> Exit {
+    match output {
+        Output::Text => {
+            let state = serde_json::to_value(done.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
+            let code = done.code.as_ref().map(|code| format!(" {code}")).unwrap_or_default();
+            let why = done.message.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let id = done.id.map(|id| format!("{id} ")).unwrap_or_default();
+            ui.line(format_args!("{id}{}{code}{why}", state.unwrap_or_default()));
+            if let Some(answer) = &done.answer {
+                ui.json(answer);
+            }
+            for (resource, error) in &done.failures {
+                ui.line(format_args!("  {resource}: {error}"));
+            }
+        }
+        Output::Json => ui.json(done),
+        Output::Jsonl => ui.jsonl(done),
+    }
+    match done.outcome {
+        DoneOutcome::Stable | DoneOutcome::Changed | DoneOutcome::NotSelected => Exit::Done,
+        DoneOutcome::Failed => Exit::Failed,
+        DoneOutcome::Refused => Exit::Refused,
+        DoneOutcome::Busy | DoneOutcome::Expired | DoneOutcome::Interrupted | DoneOutcome::Halted => Exit::Incomplete,
+    }
+}

@@ -1,0 +1,122 @@
+//! `ensign agent status`: how the agent of this host stands, asked of itself, with or without a server.
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::agent::local;
+use crate::wire::AgentStatus;
+
+use super::super::error::{Exit, Failure};
+use super::super::ui::{Tone, Ui};
+use super::{Output, Where, unreached};
+
+/// How the agent of this host stands.
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    place: Where,
+    /// How to say it.
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When no agent answers.
+pub(super) fn run(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
+    let status = local::status(&args.place.state_dir(ui)?).map_err(|error| unreached(&error))?;
+    match args.output {
+        Output::Text => say(&status, ui),
+        Output::Json => ui.json(&status),
+        Output::Jsonl => ui.jsonl(&status),
+    }
+    Ok(if status.wrong().is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+fn say(status: &AgentStatus, ui: &mut Ui) {
+    let named = if status.node.as_str() == status.hostname { String::new() } else { format!(" ({})", status.hostname) };
+    row(ui, "node", format_args!("{} of fleet {}{named}", status.node, status.fleet));
+    row(ui, "groups", list(&status.groups, "none"));
+    row(ui, "agent", format_args!("version {}, since {}, start {}", status.version, whole(status.started), status.boot));
+    row(ui, "nats", connection(status));
+    row(ui, "trust", format_args!("version {}, until {}", status.trust.version, whole(status.trust.expires)));
+    row(ui, "limits", limits(status));
+    let channels = status.channels.iter().map(|(name, state)| format!("{name} {}.{}", state.epoch, state.serial));
+    row(ui, "channels", list(&channels.collect::<Vec<_>>(), "none"));
+    let running = status.running.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
+    row(ui, "running", format_args!("{running}; {} of at most {} wait", status.queued, status.queue));
+    row(ui, "last run", last_run(status));
+    row(ui, "commands", commands(status));
+    row(ui, "outbox", format_args!("{} wait, {} dropped", status.outbox, status.dropped));
+    if !status.pending.is_empty() {
+        let what = format!("needed: {} changed in the configuration", status.pending.join(", "));
+        let painted = ui.paint(Tone::Notable, &what);
+        row(ui, "restart", painted);
+    }
+    for trouble in status.troubles.values() {
+        let painted = ui.paint(Tone::Bad, trouble);
+        row(ui, "trouble", painted);
+    }
+}
+
+fn row(ui: &mut Ui, name: &str, what: impl std::fmt::Display) {
+    ui.line(format_args!("{name:<9} {what}"));
+}
+
+fn list(names: &[String], none: &str) -> String {
+    if names.is_empty() { none.to_owned() } else { names.join(", ") }
+}
+
+/// A time for people: whole seconds.
+fn whole(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+fn connection(status: &AgentStatus) -> String {
+    let link = &status.connection;
+    let servers = link.servers.join(", ");
+    let version = link.server_version.as_ref().map(|version| format!(", version {version}")).unwrap_or_default();
+    let again = if link.connects > 1 { format!(", connection number {}", link.connects) } else { String::new() };
+    if link.connected { format!("connected to {servers}{version}{again}") } else { format!("not connected ({servers})") }
+}
+
+fn limits(status: &AgentStatus) -> String {
+    let limits = &status.limits;
+    let some = |what: &str, list: &Option<Vec<String>>, all: &str| match list {
+        Some(list) if list.is_empty() => format!("no {what}"),
+        Some(list) => format!("{what} {}", list.join(" ")),
+        None => all.to_owned(),
+    };
+    let parts = [
+        some("types", &limits.types, "all types"),
+        some("paths", &limits.paths, "all paths"),
+        if limits.exec { "commands" } else { "no commands" }.to_owned(),
+        if limits.apply { "manifests" } else { "no manifests" }.to_owned(),
+        some("fetches from", &limits.fetch_hosts, "fetches from anywhere but this host"),
+    ];
+    parts.join("; ")
+}
+
+fn last_run(status: &AgentStatus) -> String {
+    let Some(run) = &status.last_run else { return "none since the agent started".to_owned() };
+    let outcome = serde_json::to_value(run.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
+    let s = &run.summary;
+    format!(
+        "{}{} at {}: {} changed, {} failed, {} stable, {} skipped",
+        outcome.unwrap_or_default(),
+        if run.noop { " (dry run)" } else { "" },
+        whole(run.timestamp),
+        s.changed_resources,
+        s.failed_resources,
+        s.stable_resources,
+        s.skipped_resources
+    )
+}
+
+fn commands(status: &AgentStatus) -> String {
+    let refused: Vec<String> = status.counts.refused.iter().map(|(code, count)| format!("{code} {count}")).collect();
+    let total: u64 = status.counts.refused.values().sum();
+    let why = if refused.is_empty() { String::new() } else { format!(" ({})", refused.join(", ")) };
+    format!("{} accepted, {total} not taken{why} since the start", status.counts.accepted)
+}

@@ -1,0 +1,231 @@
+//! The figures of an agent in the text format of Prometheus (exposition format 0.0.4).
+
+use std::fmt::{Display, Write};
+
+use crate::wire::AgentStatus;
+
+/// How a figure moves.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// It only grows, while the agent runs.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// Collects families of figures.
+struct Page(String);
+
+impl Page {
+    /// A family: what it is for people, then its figures.
+    fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        // Writing to a String does not fail.
+        let _written = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").is_ok();
+        Family { page: &mut self.0, name }
+    }
+
+    /// A family of one figure without labels.
+    fn one(&mut self, name: &'static str, kind: Kind, help: &str, value: impl Display) {
+        self.family(name, kind, help).figure(&[], value);
+    }
+}
+
+struct Family<'a> {
+    page: &'a mut String,
+    name: &'static str,
+}
+
+impl Family<'_> {
+    fn figure(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _written = writeln!(self.page, "{}{labels} {value}", self.name).is_ok();
+    }
+}
+
+/// The value of a label: backslash, quote and line feed are escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+/// Every figure.
+pub(super) fn text(status: &AgentStatus) -> String {
+    let mut page = Page(String::with_capacity(8 * 1024));
+    about(status, &mut page);
+    connection(status, &mut page);
+    commands(status, &mut page);
+    last_run(status, &mut page);
+    page.0
+}
+
+fn about(status: &AgentStatus, page: &mut Page) {
+    let labels = [("version", status.version.as_str()), ("node", status.node.as_str()), ("fleet", status.fleet.as_str())];
+    page.family("ensign_build_info", Kind::Gauge, "The version of the agent, and who it is; always 1.").figure(&labels, 1);
+    page.one("ensign_start_time_seconds", Kind::Gauge, "When the agent started, as Unix time.", seconds(status.started));
+    page.one(
+        "ensign_healthy",
+        Kind::Gauge,
+        "1 while the agent can do its work, as /healthz.",
+        u8::from(status.wrong().is_empty()),
+    );
+    let mut troubles =
+        page.family("ensign_trouble", Kind::Gauge, "1 for everything that is wrong with the agent itself, by topic.");
+    status.troubles.keys().for_each(|topic| troubles.figure(&[("topic", topic)], 1));
+    page.one("ensign_trust_version", Kind::Gauge, "The version of the trust bundle that is obeyed.", status.trust.version);
+    let help = "When the trust bundle expires, as Unix time.";
+    page.one("ensign_trust_expires_time_seconds", Kind::Gauge, help, seconds(status.trust.expires));
+    let mut epochs = page.family("ensign_channel_epoch", Kind::Gauge, "The epoch of a channel.");
+    status.channels.iter().for_each(|(channel, state)| epochs.figure(&[("channel", channel)], state.epoch));
+    let mut serials = page.family("ensign_channel_serial", Kind::Gauge, "The latest serial of a channel.");
+    status.channels.iter().for_each(|(channel, state)| serials.figure(&[("channel", channel)], state.serial));
+    page.one("ensign_config_reloads_total", Kind::Counter, "How often the configuration was read again.", status.counts.reloads);
+    let help = "Keys of the configuration that were changed and wait for a restart.";
+    page.one("ensign_config_pending", Kind::Gauge, help, status.pending.len());
+}
+
+fn connection(status: &AgentStatus, page: &mut Page) {
+    let link = &status.connection;
+    page.one("ensign_nats_connected", Kind::Gauge, "1 while there is a connection to a NATS server.", u8::from(link.connected));
+    page.one("ensign_nats_connects_total", Kind::Counter, "Connections that were made.", link.connects);
+    page.one("ensign_nats_disconnects_total", Kind::Counter, "Connections that were lost.", link.disconnects);
+    let help = "Times that messages were lost because they came faster than they were taken.";
+    page.one("ensign_nats_slow_consumers_total", Kind::Counter, help, link.slow_consumers);
+    page.one(
+        "ensign_nats_auth_errors_total",
+        Kind::Counter,
+        "Times that the server did not accept the credentials.",
+        link.auth_errors,
+    );
+    page.one("ensign_nats_denied_total", Kind::Counter, "Times that the server did not allow a subject.", link.denied);
+    page.one("ensign_outbox_messages", Kind::Gauge, "Messages that wait on disk for the server.", status.outbox);
+    let help = "Messages that had to be dropped because the outbox was full, ever.";
+    page.one("ensign_outbox_dropped_total", Kind::Counter, help, status.dropped);
+    let mut published = page.family("ensign_published_total", Kind::Counter, "Messages that the server stored, by kind.");
+    status.counts.published.iter().for_each(|(kind, count)| published.figure(&[("kind", kind)], count));
+}
+
+fn commands(status: &AgentStatus, page: &mut Page) {
+    let counts = &status.counts;
+    let mut taken = page.family("ensign_commands_total", Kind::Counter, "Commands that were looked at, by what became of them.");
+    let refused: u64 = counts.refused.values().sum();
+    for (result, count) in [
+        ("accepted", counts.accepted),
+        ("repeated", counts.repeated),
+        ("not_selected", counts.not_selected),
+        ("refused", refused),
+    ] {
+        taken.figure(&[("result", result)], count);
+    }
+    let mut refusals = page.family("ensign_commands_refused_total", Kind::Counter, "Commands that were not taken, by code.");
+    counts.refused.iter().for_each(|(code, count)| refusals.figure(&[("code", code)], count));
+    let help = "Seconds spent on looking at commands.";
+    page.one("ensign_intake_seconds_total", Kind::Counter, help, counts.intake_seconds);
+    let mut ended = page.family("ensign_commands_ended_total", Kind::Counter, "Accepted commands that ended, by terminal state.");
+    counts.ended.iter().for_each(|(state, count)| ended.figure(&[("state", state)], count));
+    page.one("ensign_run_seconds_total", Kind::Counter, "Seconds spent on running commands.", counts.run_seconds);
+    page.one("ensign_running", Kind::Gauge, "1 while a command runs.", u8::from(status.running.is_some()));
+    page.one("ensign_queue_length", Kind::Gauge, "Commands that wait for the running one.", status.queued);
+    page.one("ensign_queue_max", Kind::Gauge, "How many may wait.", status.queue);
+}
+
+/// The last run since the agent started; nothing before the first.
+fn last_run(status: &AgentStatus, page: &mut Page) {
+    let Some(run) = &status.last_run else { return };
+    page.one("ensign_last_run_time_seconds", Kind::Gauge, "When the last run ended, as Unix time.", seconds(run.timestamp));
+    let took = std::time::Duration::from_nanos(run.summary.total_duration).as_secs_f64();
+    page.one("ensign_last_run_duration_seconds", Kind::Gauge, "How long the last run took.", took);
+    let outcome = serde_json::to_value(run.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
+    let labels = [("outcome", outcome.as_deref().unwrap_or_default()), ("noop", if run.noop { "true" } else { "false" })];
+    page.family("ensign_last_run_info", Kind::Gauge, "How the last run ended; always 1.").figure(&labels, 1);
+    let summary = &run.summary;
+    let mut resources = page.family("ensign_last_run_resources", Kind::Gauge, "Resources of the last run, by state.");
+    for (state, count) in [
+        ("stable", summary.stable_resources),
+        ("changed", summary.changed_resources),
+        ("failed", summary.failed_resources),
+        ("skipped", summary.skipped_resources),
+    ] {
+        resources.figure(&[("state", state)], count);
+    }
+    let mut health = page.family("ensign_last_run_health_checks", Kind::Gauge, "Health checks of the last run, by status.");
+    for (status, count) in [
+        ("ok", summary.health_check_ok_count),
+        ("warning", summary.health_check_warning_count),
+        ("critical", summary.health_check_critical_count),
+        ("unknown", summary.health_check_unknown_count),
+    ] {
+        health.figure(&[("status", status)], count);
+    }
+}
+
+fn seconds(time: jiff::Timestamp) -> i64 {
+    time.as_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::wire::status::{ConnectionStatus, Counts, LimitsStatus, STATUS, TrustStatus};
+
+    fn status() -> AgentStatus {
+        AgentStatus {
+            protocol: STATUS.into(),
+            node: "web1".parse().unwrap(),
+            fleet: "prod".into(),
+            hostname: "web1".into(),
+            groups: vec![],
+            version: "0.1.0".into(),
+            boot: uuid::Uuid::nil(),
+            started: jiff::Timestamp::UNIX_EPOCH,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            connection: ConnectionStatus::default(),
+            trust: TrustStatus { version: 3, expires: jiff::Timestamp::UNIX_EPOCH },
+            limits: LimitsStatus::default(),
+            channels: BTreeMap::new(),
+            running: None,
+            queued: 0,
+            queue: 16,
+            last_run: None,
+            outbox: 0,
+            dropped: 0,
+            counts: Counts::default(),
+            troubles: BTreeMap::new(),
+            pending: vec![],
+        }
+    }
+
+    #[test]
+    fn figures_stand_once_below_their_family() {
+        let mut status = status();
+        status.counts.refused = BTreeMap::from([("expired".to_owned(), 2), ("not_allowed".to_owned(), 1)]);
+        status.troubles.insert("a\"b\\c\nd".to_owned(), "x".to_owned());
+        let text = text(&status);
+        for line in [
+            "ensign_build_info{version=\"0.1.0\",node=\"web1\",fleet=\"prod\"} 1",
+            "ensign_trust_version 3",
+            "ensign_healthy 0",
+            "ensign_nats_connected 0",
+            "ensign_commands_total{result=\"refused\"} 3",
+            "ensign_commands_refused_total{code=\"expired\"} 2",
+            r#"ensign_trouble{topic="a\"b\\c\nd"} 1"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        let families: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        let mut once: Vec<_> = families.iter().map(|line| line.split(' ').next().unwrap()).collect();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), families.len());
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(once.contains(&name), "{line}");
+        }
+        assert!(text.ends_with('\n') && !text.contains("ensign_last_run"));
+    }
+}

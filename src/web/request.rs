@@ -1,0 +1,114 @@
+//! What is asked of the page, from the bytes of a request. `httparse` reads the form; what is asked is decided here.
+
+use std::net::IpAddr;
+
+/// The most headers of a request; browsers send two dozen.
+const HEADERS: usize = 64;
+
+/// What there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Page {
+    /// What there is, in words.
+    Index,
+    /// The figures.
+    Metrics,
+    /// Whether the agent works.
+    Health,
+}
+
+/// A request as it is understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A page.
+    Page(Page),
+    /// Something that is not answered: the status, and why.
+    Wrong(&'static str, &'static str),
+}
+
+/// True when the head of a request has come to its end.
+pub(super) fn is_whole(head: &[u8]) -> bool {
+    head.windows(4).any(|window| window == b"\r\n\r\n") || head.windows(2).any(|window| window == b"\n\n")
+}
+
+/// Reads a request. On loopback only the names of loopback are answered: a page of the web that gave its own name an
+/// address of this machine ("DNS rebinding") reads nothing here.
+pub(super) fn read(head: &[u8], only_loopback: bool) -> Asked {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) if is_whole(head) || head.is_empty() => {
+            return Asked::Wrong("400 Bad Request", "this is no request");
+        }
+        Ok(httparse::Status::Partial) => return Asked::Wrong("431 Request Header Fields Too Large", "the request is too long"),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Asked::Wrong("431 Request Header Fields Too Large", "the request has too many headers");
+        }
+        Err(_) => return Asked::Wrong("400 Bad Request", "this is no request"),
+    }
+    let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => std::str::from_utf8(host.value).ok().map(str::trim),
+        // HTTP/1.0 has none; no browser speaks that.
+        (None, _) if request.version == Some(0) => Some("localhost"),
+        _ => None,
+    };
+    let Some(host) = host else { return Asked::Wrong("400 Bad Request", "the request needs one Host header") };
+    if only_loopback && !is_loopback(host) {
+        return Asked::Wrong("403 Forbidden", "only this machine is answered, as localhost");
+    }
+    if request.method != Some("GET") {
+        return Asked::Wrong("405 Method Not Allowed", "only GET is answered");
+    }
+    match request.path.map(|path| path.split('?').next().unwrap_or_default()) {
+        Some("/") => Asked::Page(Page::Index),
+        Some("/metrics") => Asked::Page(Page::Metrics),
+        Some("/healthz") => Asked::Page(Page::Health),
+        _ => Asked::Wrong("404 Not Found", "there is /metrics and /healthz"),
+    }
+}
+
+/// Whether a Host header names this machine by what nobody else can have.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _port)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _port)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_there_is_answered() {
+        for (head, wanted) in [
+            ("GET /metrics HTTP/1.1\r\nHost: localhost:9769\r\n\r\n", "Metrics"),
+            ("GET /metrics?x=1 HTTP/1.1\r\nHost: 127.0.0.1:9769\r\n\r\n", "Metrics"),
+            ("GET /healthz HTTP/1.1\r\nhost: [::1]:9769\r\n\r\n", "Health"),
+            ("GET / HTTP/1.0\r\n\r\n", "Index"),
+            ("GET /metrics HTTP/1.1\r\n\r\n", "400"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", "400"),
+            ("GET /metrics HTTP/1.1\r\nHost: evil.example:9769\r\n\r\n", "403"),
+            ("GET /metrics HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", "403"),
+            ("GET /metrics HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n", "403"),
+            ("POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
+            ("GET /../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+            ("GET /metrics", "431"),
+            ("nonsense\r\n\r\n", "400"),
+            ("\0\u{1}\r\n\r\n", "400"),
+            ("", "400"),
+        ] {
+            let shown = match read(head.as_bytes(), true) {
+                Asked::Page(page) => format!("{page:?}"),
+                Asked::Wrong(status, _) => status[..3].to_owned(),
+            };
+            assert_eq!(shown, wanted, "{head:?}");
+        }
+        let foreign = b"GET /metrics HTTP/1.1\r\nHost: node.example\r\n\r\n";
+        assert_eq!(read(foreign, false), Asked::Page(Page::Metrics), "where it listens for others, it has other names");
+        let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "a: b\r\n".repeat(100));
+        assert!(matches!(read(many.as_bytes(), true), Asked::Wrong(status, _) if status.starts_with("431")));
+    }
+}

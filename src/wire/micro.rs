@@ -1,0 +1,208 @@
+//! What a service says about itself to the tools of NATS (NATS ADR-32, "Service API"): ping, info and stats.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::model::NodeId;
+
+/// The name of the service that every agent is.
+pub const NAME: &str = "ensign";
+
+/// The id of an agent: unique also where several fleets share a server, and the same after a restart, so that
+/// permissions can name it.
+pub fn id(fleet: &str, node: &NodeId) -> String {
+    format!("{fleet}-{node}")
+}
+
+/// What an agent listens to: questions to all services, to all agents, to itself.
+pub fn subjects(id: &str) -> [String; 3] {
+    ["$SRV.*".to_owned(), format!("$SRV.*.{NAME}"), format!("$SRV.*.{NAME}.{id}")]
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Who is there.
+    Ping,
+    /// Where it listens.
+    Info,
+    /// What it counted.
+    Stats,
+}
+
+/// What a subject asks for, and whether of one service alone; `None` for a verb that is not known.
+pub fn asked(subject: &str) -> Option<(Verb, bool)> {
+    let mut words = subject.strip_prefix("$SRV.")?.split('.');
+    let verb = match words.next()? {
+        "PING" => Verb::Ping,
+        "INFO" => Verb::Info,
+        "STATS" => Verb::Stats,
+        _ => return None,
+    };
+    Some((verb, words.count() == 2))
+}
+
+/// What every answer has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// The kind of the service.
+    pub name: String,
+    /// Which one.
+    pub id: String,
+    /// Its version, as SemVer.
+    pub version: String,
+    /// Whatever else is to be known of it.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The answer to `PING`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ping {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    identity: Identity,
+}
+
+impl Ping {
+    /// Who is there.
+    pub fn new(identity: Identity) -> Self {
+        Self { kind: "io.nats.micro.v1.ping_response", identity }
+    }
+}
+
+/// Where a service listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Endpoint {
+    name: String,
+    subject: String,
+    queue_group: String,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Endpoint {
+    /// An endpoint of this name on this subject, without a queue group: all services of it are asked.
+    pub fn new(name: &str, subject: &str) -> Self {
+        Self { name: name.to_owned(), subject: subject.to_owned(), queue_group: String::new(), metadata: BTreeMap::new() }
+    }
+}
+
+/// The answer to `INFO`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Info {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    identity: Identity,
+    description: &'static str,
+    endpoints: Vec<Endpoint>,
+}
+
+impl Info {
+    /// Who is there, and where it listens.
+    pub fn new(identity: Identity, endpoints: Vec<Endpoint>) -> Self {
+        let description = "An agent of Ensign: signed configuration of its host";
+        Self { kind: "io.nats.micro.v1.info_response", identity, description, endpoints }
+    }
+}
+
+/// What an endpoint counted. Times are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StatsOf {
+    name: String,
+    subject: String,
+    queue_group: String,
+    num_requests: u64,
+    num_errors: u64,
+    last_error: String,
+    processing_time: u64,
+    average_processing_time: u64,
+    data: Value,
+}
+
+impl StatsOf {
+    /// The figures of an endpoint: requests, how many of them failed, the last error, the time that all took.
+    pub fn new(endpoint: &Endpoint, requests: u64, errors: u64, last: Option<String>, took: Duration, data: Value) -> Self {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            name: endpoint.name.clone(),
+            subject: endpoint.subject.clone(),
+            queue_group: endpoint.queue_group.clone(),
+            num_requests: requests,
+            num_errors: errors,
+            last_error: last.unwrap_or_default(),
+            processing_time: nanos,
+            average_processing_time: nanos.checked_div(requests).unwrap_or_default(),
+            data,
+        }
+    }
+}
+
+/// The answer to `STATS`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Stats {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    identity: Identity,
+    started: Timestamp,
+    endpoints: Vec<StatsOf>,
+}
+
+impl Stats {
+    /// Who is there, since when, and what it counted.
+    pub fn new(identity: Identity, started: Timestamp, endpoints: Vec<StatsOf>) -> Self {
+        Self { kind: "io.nats.micro.v1.stats_response", identity, started, endpoints }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_told_apart() {
+        for (subject, wanted) in [
+            ("$SRV.PING", Some((Verb::Ping, false))),
+            ("$SRV.INFO.ensign", Some((Verb::Info, false))),
+            ("$SRV.STATS.ensign.prod-web1", Some((Verb::Stats, true))),
+            ("$SRV.SCHEMA.ensign", None),
+            ("ensign.v1.prod.cmd.apply.all", None),
+        ] {
+            assert_eq!(asked(subject), wanted, "{subject}");
+        }
+    }
+
+    #[test]
+    fn answers_have_the_form_of_the_standard() {
+        let identity = || Identity {
+            name: NAME.into(),
+            id: id("prod", &"web1".parse().unwrap()),
+            version: "0.1.0".into(),
+            metadata: BTreeMap::from([("node".to_owned(), "web1".to_owned())]),
+        };
+        let ping = serde_json::to_value(Ping::new(identity())).unwrap();
+        let wanted = r#"{"id":"prod-web1","metadata":{"node":"web1"},"name":"ensign","type":"io.nats.micro.v1.ping_response","version":"0.1.0"}"#;
+        assert_eq!(ping, serde_json::from_str::<Value>(wanted).unwrap());
+        let endpoint = Endpoint::new("command", "a.b");
+        let info = serde_json::to_value(Info::new(identity(), vec![endpoint.clone()])).unwrap();
+        assert_eq!(
+            info["endpoints"][0],
+            serde_json::json!({"name": "command", "subject": "a.b", "queue_group": "", "metadata": {}})
+        );
+        let counted = StatsOf::new(&endpoint, 3, 1, None, Duration::from_micros(10), Value::Null);
+        let stats = serde_json::to_value(Stats::new(identity(), Timestamp::UNIX_EPOCH, vec![counted])).unwrap();
+        assert_eq!(
+            (&stats["started"], &stats["type"]),
+            (&"1970-01-01T00:00:00Z".into(), &"io.nats.micro.v1.stats_response".into())
+        );
+        let times = (&stats["endpoints"][0]["processing_time"], &stats["endpoints"][0]["average_processing_time"]);
+        assert_eq!(times, (&10_000.into(), &3333.into()));
+        let none = StatsOf::new(&endpoint, 0, 0, None, Duration::ZERO, Value::Null);
+        assert_eq!(none.average_processing_time, 0);
+    }
+}

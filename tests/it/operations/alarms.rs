@@ -1,0 +1,109 @@
+//! What is wrong with the host of an agent, told before it is too late.
+
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+
+use tempfile::TempDir;
+
+use crate::support::solo::{Agent, Fleet, on_every_server};
+
+/// A library that shifts the clock of the program it is preloaded into by as many seconds as a file says.
+fn shifted_clock(dir: &TempDir) -> Option<PathBuf> {
+    let (source, library) = (dir.path().join("clock.c"), dir.path().join("clock.so"));
+    let code = r#"
+        #define _GNU_SOURCE
+        #include <stdlib.h>
+        #include <time.h>
+        #include <unistd.h>
+        #include <sys/syscall.h>
+        int clock_gettime(clockid_t id, struct timespec *now) {
+            int result = syscall(SYS_clock_gettime, id, now);
+            const char *shift = getenv("CLOCK_SHIFT");
+            if (result == 0 && id == CLOCK_REALTIME && shift) now->tv_sec += atol(shift);
+            return result;
+        }
+    "#;
+    std::fs::write(&source, code).unwrap();
+    let built = Process::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    built.is_ok_and(|status| status.success()).then_some(library)
+}
+
+#[test]
+fn a_clock_far_from_the_servers_is_a_trouble() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let Some(library) = shifted_clock(&fleet.dir) else {
+            println!("skipped: no C compiler, no clock that is wrong");
+            return;
+        };
+        for (shift, wanted) in [("3030", "about 50 minutes ahead of"), ("-3570", "about 59 minutes behind")] {
+            let agent = Agent::start(fleet.process().env("LD_PRELOAD", &library).env("CLOCK_SHIFT", shift));
+            let said = format!("the clock of this host is {wanted} the server's");
+            fleet.state(&said, |state| state.troubles.contains(&said)).await;
+            assert_eq!(agent.stop(), Some(0));
+        }
+        let _agent = fleet.agent().await;
+        fleet.state("no trouble", |state| state.alive && state.troubles.is_empty()).await;
+    });
+}
+
+/// A small file system of its own.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(path: &Path) -> Option<Self> {
+        std::fs::create_dir(path).unwrap();
+        let mounted = Process::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"]).arg(path).status();
+        mounted.is_ok_and(|status| status.success()).then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ended = Process::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_is_a_trouble_before_it_is_full() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let Some(mounted) = Mounted::new(&fleet.path("state")) else {
+            println!("skipped: nothing can be mounted here");
+            return;
+        };
+        let _agent = fleet.agent().await;
+        fleet.state("no trouble", |state| state.troubles.is_empty()).await;
+        std::fs::write(mounted.0.join("filling"), vec![0; 4_050_000]).unwrap();
+        let wanted = format!("less than 204 KiB are free on the file system of {}", mounted.0.display());
+        fleet.state("a trouble", |state| state.troubles == [wanted.as_str()]).await;
+        // There is room for a command still.
+        let command = fleet.slow("last", 0);
+        fleet.send(&command).await;
+        fleet.only_result(command.id).await;
+        std::fs::remove_file(mounted.0.join("filling")).unwrap();
+        fleet.state("no trouble", |state| state.troubles.is_empty()).await;
+    });
+}
+
+#[test]
+fn two_hosts_of_one_id_are_noticed_by_both() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let first = fleet.agent().await;
+        // The same configuration on another host: with a state directory of its own.
+        fleet.edit_config("state_dir = \"state\"", "state_dir = \"state2\"");
+        let second = Agent::start(&mut fleet.process());
+        let name = ensign::host::kernel::names().unwrap().hostname;
+        let wanted = format!("another agent says it is node web1: on host \"{name}\"");
+        let mut boots = std::collections::BTreeSet::new();
+        while boots.len() < 2 {
+            let state = fleet.state("a twin", |state| state.troubles.contains(&wanted) && !boots.contains(&state.boot)).await;
+            boots.insert(state.boot);
+        }
+        // When one of them is gone, it is over.
+        assert_eq!(second.stop(), Some(0));
+        fleet.state("no twin", |state| state.alive && state.troubles.is_empty()).await;
+        assert_eq!(first.stop(), Some(0));
+    });
+}
