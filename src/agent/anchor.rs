@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Settings;
 use crate::host::fs::{self, FsError, WriteSpec};
+use crate::host::{Checkpoint, checkpoint};
 use crate::trust::{BundleError, KeyError, Pin, PublicKey, TrustedBundle, open_bundle};
 use crate::wire::envelope::MAX_ENVELOPE;
 
@@ -73,7 +74,9 @@ pub(super) fn keep(settings: &Settings, bundle: &TrustedBundle) -> Result<(), Fs
     if fs::read(&path, MAX_ENVELOPE as u64).is_ok_and(|kept| kept == bundle.envelope()) {
         return Ok(());
     }
-    fs::write_atomic(&path, &mut bundle.envelope(), WriteSpec { uid: None, gid: None, mode: 0o600 })
+    fs::write_atomic(&path, &mut bundle.envelope(), WriteSpec { uid: None, gid: None, mode: 0o600 })?;
+    checkpoint(Checkpoint::TrustKept);
+    Ok(())
 }
 
 fn kept(settings: &Settings) -> Result<Option<TrustedBundle>, AnchorError> {

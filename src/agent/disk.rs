@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::config::Settings;
+use crate::host::{Checkpoint, checkpoint};
 use crate::store::{Acceptance, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
 use crate::trust::{Seen, Verified};
 use crate::wire::Done;
@@ -99,9 +100,11 @@ impl Disk {
         let mut outbox = held(&self.outbox);
         let pushed = if *posted { Ok(()) } else { outbox.push(message).and_then(|()| outbox.sync()) };
         *posted = pushed.is_ok();
+        checkpoint(Checkpoint::ResultPosted);
         // Even when the outbox takes nothing, the ledger can answer whoever asks again.
         let mut ledger = held(&self.ledger);
         let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, done) };
+        checkpoint(Checkpoint::ResultRecorded);
         drop((outbox, ledger));
         self.posted.notify_one();
         pushed.and(written)

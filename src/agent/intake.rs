@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::diag::chain;
+use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified};
 use crate::wire::command::Command;
@@ -224,13 +225,16 @@ impl Task {
                 return no(DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned());
             }
         };
+        checkpoint(Checkpoint::IntakeVerified);
         if let Err(error) = self.node.disk.accept(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
             return no(DoneOutcome::Refused, Code::Storage, why);
         }
+        checkpoint(Checkpoint::IntakeRecorded);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
         place.send(Job::once(verified.get().clone(), digest.clone(), reply.map(str::to_owned)));
+        checkpoint(Checkpoint::IntakeQueued);
         self.node.accepted(verified.get());
         Answer::Ack(id, digest, AckStatus::Accepted)
     }
@@ -259,6 +263,7 @@ impl Task {
         if let Some(job) = job {
             // Not kept for later: the result says as much, and comes for certain.
             self.node.courtesy(&self.bus, job.as_str(), payload).await;
+            checkpoint(Checkpoint::IntakeAnswered);
         }
     }
 }
