@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::config::Settings;
+use crate::host::{Checkpoint, checkpoint};
 use crate::store::{Acceptance, Head, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
 use crate::trust::{Seen, Verified};
 use crate::wire::Done;
@@ -125,9 +126,11 @@ impl Disk {
         let mut outbox = held(&self.outbox);
         let pushed = if *posted { Ok(()) } else { self.push(&mut outbox, message, done.at).and_then(|()| outbox.sync()) };
         *posted = pushed.is_ok();
+        checkpoint(Checkpoint::ResultPosted);
         // Even when the outbox takes nothing, the ledger can answer whoever asks again.
         let mut ledger = held(&self.ledger);
         let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, done) };
+        checkpoint(Checkpoint::ResultRecorded);
         drop((outbox, ledger));
         self.posted.notify_one();
         pushed.and(written)

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::Settings;
 use crate::diag::chain;
+use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified};
 use crate::wire::command::Command;
@@ -264,13 +265,16 @@ impl Task {
                 return no(DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned());
             }
         };
+        checkpoint(Checkpoint::IntakeVerified);
         if let Err(error) = self.node.disk.accept(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
             return no(DoneOutcome::Refused, Code::Storage, why);
         }
+        checkpoint(Checkpoint::IntakeRecorded);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
         place.send(Job::once(verified, reply.map(str::to_owned)));
+        checkpoint(Checkpoint::IntakeQueued);
         self.node.accepted(verified.get());
         self.node.count.accepted();
         self.acknowledge(verified, AckStatus::Accepted)
@@ -307,6 +311,7 @@ impl Task {
         if let Some(job) = job {
             // Not kept for later: the result says as much, and comes for certain.
             self.node.courtesy(&self.bus, job.as_str(), payload, Some(command)).await;
+            checkpoint(Checkpoint::IntakeAnswered);
         }
     }
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::host::fs::{self, FsError};
+use crate::host::{Checkpoint, checkpoint};
 use crate::http::{self, HttpError};
 use crate::manifest::bundle::{self, BundleError, Caps};
 use crate::manifest::fetch::{self, FetchError, ObjectGet, Pin};
@@ -78,7 +79,9 @@ async fn fetch_into(
     until: Instant,
 ) -> Result<(), Missing> {
     let limits = limits::fetching(&node.settings(), until.saturating_duration_since(Instant::now()));
-    fetch::fetch(&apply.url, &pin(apply), &limits, &Objects(bus), file).await.map_err(|error| not_fetched(&error))
+    fetch::fetch(&apply.url, &pin(apply), &limits, &Objects(bus), file).await.map_err(|error| not_fetched(&error))?;
+    checkpoint(Checkpoint::RunFetched);
+    Ok(())
 }
 
 fn pin(apply: &Apply) -> Pin {
@@ -144,6 +147,7 @@ fn read(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -
         BundleError::File(error) => error.into(),
         error => bad(chain(&error)),
     })?;
+    checkpoint(Checkpoint::RunUnpacked);
     let text = fs::read_text(&manifest, MAX_MANIFEST).map_err(|error| bad(chain(&error)))?;
     let directory = manifest.parent().map(Path::to_owned);
     Ok(Source { text, name, directory, digest: Some(pin.sha256.clone()) })

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::diag::chain;
+use crate::host::{Checkpoint, checkpoint};
 use crate::store::Queued;
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
 use crate::wire::receipt;
@@ -158,6 +159,7 @@ impl Task {
             through = Some(seq);
         }
         if let Some(through) = through {
+            checkpoint(Checkpoint::OutboxSent);
             self.node.noted(self.node.disk.stored(through));
         }
         failed

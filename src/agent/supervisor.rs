@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::MAX_QUEUE;
 use crate::config::file::PublishRegistrations;
-use crate::host::Cancel;
+use crate::host::{Cancel, Checkpoint, checkpoint};
 use crate::manifest::Source;
 use crate::model::Exchange;
 use crate::registry::{Publish as How, Registry};
@@ -149,6 +149,7 @@ impl Task {
             node.board.trouble(Topic::Disk, why.clone());
             return Ended::refused(Code::Storage, why).into_done(&node, job);
         }
+        checkpoint(Checkpoint::RunStarted);
         tracing::info!(id = %job.id(), action = job.command.action.name(), "running");
         self.perform(job).await.into_done(&node, job)
     }

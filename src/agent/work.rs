@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
 use crate::engine::{self, Inputs, Plan};
-use crate::host::{Cancel, Host};
+use crate::host::{Cancel, Checkpoint, Host, checkpoint};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent};
@@ -206,6 +206,7 @@ pub(super) fn run(
     if let Err(why) = limits::check_rendered(&node.limits(), &plan.rendered()) {
         return Ended::refused(Code::LocalLimit, why);
     }
+    checkpoint(Checkpoint::RunPlanned);
     let settings = engine::Settings {
         noop: job.is_dry() && !job.health_check_only,
         health_check_only: job.health_check_only,
@@ -225,6 +226,7 @@ pub(super) fn run(
         recording.event(event);
         heard.hear(event);
     });
+    checkpoint(Checkpoint::RunEnded);
     let end = End { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() };
     if let Err(error) = recording.end(&end) {
         tracing::warn!("the run is not in the history: {}", chain(&error));

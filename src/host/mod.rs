@@ -5,6 +5,7 @@
 //! `store` is the one other module that writes files: the program's own state.
 
 pub mod account;
+pub mod checkpoint;
 pub mod child;
 pub mod command;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use uuid::{ContextV7, Uuid};
 use crate::model::Bounds;
 
 pub use account::{AccountError, Accounts};
+pub use checkpoint::{Checkpoint, checkpoint};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
 pub use progress::{Audience, Meter, Progress};

@@ -10,6 +10,7 @@ use nix::fcntl::OFlag;
 use sha2::{Digest, Sha256};
 
 use super::account::effective_uid;
+use super::checkpoint::{Checkpoint, checkpoint};
 use super::fs::{FsError, WriteSpec, read_regular_text, remove, set_open, write_atomic};
 
 /// The longest note, in bytes.
@@ -123,7 +124,9 @@ impl Partial {
     /// # Errors
     /// When they can't be written.
     pub fn add(&mut self, bytes: &[u8]) -> Result<(), FsError> {
-        self.file.write_all(bytes).map_err(|error| FsError::io("write", &self.path, error))
+        self.file.write_all(bytes).map_err(|error| FsError::io("write", &self.path, error))?;
+        checkpoint(Checkpoint::PartWritten);
+        Ok(())
     }
 
     /// Puts the bytes in their place in one step, with owner and mode.
@@ -132,8 +135,11 @@ impl Partial {
     /// When the system refuses; what was in the place is untouched.
     pub fn put_in_place(self, spec: WriteSpec) -> Result<(), FsError> {
         set_open(&self.file, &self.target, spec)?;
+        // The note first: after a crash in between, nobody would come to remove it.
+        remove(&self.note)?;
         fs::rename(&self.path, &self.target).map_err(|error| FsError::io("put in place", &self.target, error))?;
-        remove(&self.note)
+        checkpoint(Checkpoint::PartPlaced);
+        Ok(())
     }
 
     /// Throws the bytes away.

@@ -18,6 +18,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat};
 
+use super::checkpoint::{Checkpoint, checkpoint};
 use super::fs::{FsError, WriteSpec, set_open};
 
 pub use below::{Entry, Node};
@@ -179,6 +180,7 @@ impl NewFile {
     pub fn finish(self, spec: WriteSpec, modified: Option<i64>) -> Result<(), FsError> {
         set_open(&self.file, &self.pending.shown, spec)?;
         set_modified(&self.file, &self.pending.shown, modified)?;
+        checkpoint(Checkpoint::EntryWritten);
         self.pending.place()
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::host::{FsError, fs};
+use crate::host::{Checkpoint, FsError, checkpoint, fs};
 
 use super::{StoreError, dir};
 
@@ -89,6 +89,7 @@ impl AppendFile {
         fs::remove(&beside)?;
         let mut new = Self::open(&beside)?;
         new.append_durably(bytes)?;
+        checkpoint(Checkpoint::LedgerRewritten);
         std::fs::rename(&beside, &path).map_err(|error| FsError::io("put in place", &path, error))?;
         // From here on the old file has no name: not one more record may go there.
         new.path.clone_from(&path);

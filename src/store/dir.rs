@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::host::{FsError, fs};
+use crate::host::{Checkpoint, FsError, checkpoint, fs};
 
 use super::StoreError;
 
+/// What the name of every temporary file begins with.
+const TEMPORARY: &str = ".new-";
 /// How much [`probe`] writes: more than most commands and results have.
 const PROBE: usize = 64 * 1024;
 
@@ -40,7 +42,7 @@ pub(super) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), StoreErr
 fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
     let parent = parent(path);
     let mut temporary = tempfile::Builder::new()
-        .prefix(".new-")
+        .prefix(TEMPORARY)
         .tempfile_in(parent)
         .map_err(|error| FsError::io("create a temporary file in", parent, error))?;
     let mut written = temporary.write_all(bytes);
@@ -49,7 +51,24 @@ fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
         written = written.and_then(|()| temporary.as_file().sync_data());
     }
     written.map_err(|error| FsError::io("write", path, error))?;
+    checkpoint(Checkpoint::StateWritten);
     temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))?;
+    Ok(())
+}
+
+/// Removes temporary files that a process left which was killed. The directory must be this process's alone.
+///
+/// # Errors
+/// When the directory can't be listed.
+pub(super) fn sweep(path: &Path) -> Result<(), StoreError> {
+    let is_temporary =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()));
+    for left in fs::list(path)?.iter().filter(|path| is_temporary(path)) {
+        if let Err(error) = fs::remove(left) {
+            // It is in nobody's way.
+            tracing::debug!(error = %crate::diag::chain(&error), "a temporary file is left");
+        }
+    }
     Ok(())
 }
 
@@ -59,7 +78,7 @@ fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), StoreError> {
 /// With what would be in their way.
 pub fn probe(path: &Path) -> Result<(), StoreError> {
     let fail = |error| FsError::io("write to", path, error);
-    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(path).map_err(fail)?;
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(path).map_err(fail)?;
     Ok(file.write_all(&[0; PROBE]).and_then(|()| file.as_file().sync_data()).map_err(fail)?)
 }
 

@@ -126,6 +126,9 @@ impl Ledger {
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         dir::create(dir)?;
         let lock = dir::lock(dir)?;
+        dir::sweep(dir)?;
+        // A rewritten one that did not come into its place.
+        fs::remove(&dir.join(FILE).with_extension("new"))?;
         let mut ledger = Self {
             log: AppendFile::open(&dir.join(FILE))?,
             entries: HashMap::new(),

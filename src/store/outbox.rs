@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::host::{FsError, fs};
+use crate::host::{Checkpoint, FsError, checkpoint, fs};
 use crate::wire::report::Dropped;
 
 use super::append::AppendFile;
@@ -136,6 +136,7 @@ impl Outbox {
     /// When the system refuses. A torn end is cut off: whoever wrote it was never told that it is there.
     pub fn open(dir: &Path, max_bytes: u64) -> Result<Self, StoreError> {
         dir::create(dir)?;
+        dir::sweep(dir)?;
         let logs = logs(dir)?;
         let position = position(dir).unwrap_or_else(|| {
             // Of two logs the older one holds everything that the newer one does.
@@ -214,6 +215,7 @@ impl Outbox {
         }
         self.make_room(bytes.len() as u64)?;
         let offset = self.log.append(&bytes)?;
+        checkpoint(Checkpoint::OutboxWritten);
         let link = frame::link(&receipt);
         let frame = Frame { message: message.clone(), at: Some(now), receipt: None, link: link.clone() };
         self.add(&frame, offset, bytes.len());
@@ -362,7 +364,9 @@ impl Outbox {
         self.position.results = first(&self.results);
         let bytes = serde_json::to_vec(&self.position)?;
         let path = self.dir.join(POSITION);
-        if durable { dir::write_atomic(&path, &bytes) } else { dir::replace_unsynced(&path, &bytes) }
+        if durable { dir::write_atomic(&path, &bytes) } else { dir::replace_unsynced(&path, &bytes) }?;
+        checkpoint(Checkpoint::OutboxPosition);
+        Ok(())
     }
 
     /// Begins a new log with what still waits. Until the position names the new log, the old one counts.
@@ -378,6 +382,7 @@ impl Outbox {
             slot.offset = log.append(&self.log.read_at(slot.offset, slot.len)?)?;
         }
         log.sync()?;
+        checkpoint(Checkpoint::OutboxCopied);
         let [events, results] = moved;
         let before = (std::mem::replace(&mut self.log, log), self.position.clone());
         let queues = (std::mem::replace(&mut self.events, events), std::mem::replace(&mut self.results, results));
@@ -387,6 +392,7 @@ impl Outbox {
             (self.events, self.results) = queues;
             return Err(error);
         }
+        checkpoint(Checkpoint::OutboxRenewed);
         Ok(fs::remove(before.0.path())?)
     }
 }

@@ -41,7 +41,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("nix::", &["host/", "store/"]),
     ("zbus", &["host/systemd.rs"]),
     ("println!", &["cli/ui.rs"]),
-    ("std::env", &["cli/", "main.rs", "host/command.rs"]),
+    ("std::env", &["cli/", "main.rs", "host/command.rs", "host/checkpoint.rs"]),
     ("Timestamp::now", &["host/"]),
     ("SystemTime", &["host/"]),
 ];

@@ -17,6 +17,7 @@ mod architecture;
 mod archive;
 mod channels;
 mod conformance;
+mod crash;
 mod data;
 mod documents;
 mod fleet;

@@ -5,5 +5,6 @@ pub mod fleet;
 pub mod jwt;
 pub mod nats;
 pub mod node;
+pub mod place;
 pub mod solo;
 pub mod web;

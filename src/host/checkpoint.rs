@@ -1,0 +1,108 @@
+//! Places in the program where a crash matters. The tests kill it at each of them and look at what the next start makes of
+//! it; in every other build there is nothing here.
+//!
+//! With the feature `checkpoints`, `ENSIGN_CHECKPOINT=name[:count]` lets the process kill itself, as the kernel would, when
+//! it comes to that place for the `count`th time. What has a new step that must survive adds a line to the table below:
+//! `tests/it/crash.rs` takes its list from there.
+
+macro_rules! table {
+    ($($(#[$about:meta])* $place:ident = $name:literal,)*) => {
+        /// A place where a crash matters.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Checkpoint {
+            $($(#[$about])* $place,)*
+        }
+
+        impl Checkpoint {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$place,)*];
+
+            /// The name, as the environment has it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$place => $name,)*
+                }
+            }
+        }
+    };
+}
+
+table! {
+    /// The trust bundle is kept for the next start.
+    TrustKept = "trust.kept",
+    /// A command may be taken, and nothing of it is on disk.
+    IntakeVerified = "intake.verified",
+    /// It is in the ledger.
+    IntakeRecorded = "intake.recorded",
+    /// It waits for its turn.
+    IntakeQueued = "intake.queued",
+    /// It is acknowledged.
+    IntakeAnswered = "intake.answered",
+    /// The ledger says that its run begins.
+    RunStarted = "run.started",
+    /// What it names is fetched.
+    RunFetched = "run.fetched",
+    /// That is unpacked.
+    RunUnpacked = "run.unpacked",
+    /// It is planned, and nothing is done.
+    RunPlanned = "run.planned",
+    /// All is done, and nobody is told.
+    RunEnded = "run.ended",
+    /// Its result is in the outbox.
+    ResultPosted = "result.posted",
+    /// Its result is in the ledger.
+    ResultRecorded = "result.recorded",
+    /// The ledger without what is over is written, not in place.
+    LedgerRewritten = "ledger.rewritten",
+    /// A message is in the outbox.
+    OutboxWritten = "outbox.written",
+    /// The server has messages, and the outbox still has them.
+    OutboxSent = "outbox.sent",
+    /// How far it was delivered is written.
+    OutboxPosition = "outbox.position",
+    /// What still waits is in a new log, and the old one counts.
+    OutboxCopied = "outbox.copied",
+    /// The new log counts, and the old one is still there.
+    OutboxRenewed = "outbox.renewed",
+    /// A file of the program's own state is written, not in place.
+    StateWritten = "state.written",
+    /// The content of a managed file is written, beside its place.
+    FileWritten = "file.written",
+    /// It has its owner and mode.
+    FileOwned = "file.owned",
+    /// It is in its place.
+    FilePlaced = "file.placed",
+    /// A link is made, beside its place.
+    LinkMade = "link.made",
+    /// Part of a download is written.
+    PartWritten = "part.written",
+    /// The whole of it is in its place.
+    PartPlaced = "part.placed",
+    /// A file of an archive is written, beside its place.
+    EntryWritten = "entry.written",
+}
+
+/// Nothing, unless the environment wants the process to die here.
+#[cfg(not(feature = "checkpoints"))]
+#[inline(always)]
+pub fn checkpoint(_: Checkpoint) {}
+
+/// Ends the process here, as the kernel would, when the environment wants that.
+#[cfg(feature = "checkpoints")]
+pub fn checkpoint(here: Checkpoint) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static WANTED: OnceLock<Option<(String, u32)>> = OnceLock::new();
+    static PASSED: AtomicU32 = AtomicU32::new(0);
+    let wanted = WANTED.get_or_init(|| {
+        let text = std::env::var("ENSIGN_CHECKPOINT").ok()?;
+        let (name, count) = text.split_once(':').unwrap_or((&text, "1"));
+        Some((name.to_owned(), count.parse().ok()?))
+    });
+    let Some((_, count)) = wanted.as_ref().filter(|(name, _)| name == here.name()) else { return };
+    if PASSED.fetch_add(1, Ordering::Relaxed) + 1 == *count {
+        // No destructor runs, no other thread gets any further.
+        let _dead = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
+    }
+}

@@ -1,0 +1,267 @@
+//! A node in a directory of its own: configuration, state, log, and what its resources write. For tests that have several
+//! at once, or one after the other, on one server.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use ensign::model::NodeId;
+use ensign::transport::{Bus, From, Inbox, Message};
+use ensign::trust::SigningKey;
+use ensign::wire::command::{Action, Audience, Command};
+use ensign::wire::subject::Stage;
+use ensign::wire::{Done, NodeState, Subjects};
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::solo::{Agent, FLEET, Fleet, PATIENCE};
+
+/// What the configuration of a node says beside the usual.
+#[derive(Debug, Default, Clone)]
+pub struct Wishes {
+    /// The state directory; `state` when empty.
+    pub state: String,
+    /// Lines above the first table.
+    pub head: String,
+    /// Lines in `[nats]`.
+    pub nats: String,
+    /// Lines in `[limits]`.
+    pub limits: String,
+}
+
+/// A node in a directory that goes away with this value.
+pub struct Place {
+    dir: TempDir,
+    pub node: NodeId,
+    state: PathBuf,
+    subjects: Subjects,
+}
+
+impl Place {
+    /// A node of this fleet; `server` is the URL that it connects to.
+    pub fn new(fleet: &Fleet, node: &str, server: &str, wishes: &Wishes) -> Self {
+        let dir = TempDir::new().unwrap();
+        let state = if wishes.state.is_empty() { "state" } else { &wishes.state };
+        let Wishes { head, nats, limits, .. } = wishes;
+        let text = format!(
+            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"web\"]\nstate_dir = \"{state}\"\nfacts_dirs = []\nheartbeat = \"1s\"\n{head}\n\
+             [nats]\nservers = [\"{server}\"]\n{nats}\n[trust]\nroot = [\"{}\"]\nbundle = \"{}\"\n[limits]\nexec = true\n{limits}\n",
+            SigningKey::from_seed(&[1; 32]).public(),
+            fleet.path("trust.json").display(),
+        );
+        std::fs::write(dir.path().join("agent.toml"), text).unwrap();
+        std::fs::create_dir(dir.path().join("site")).unwrap();
+        let state = dir.path().join(state);
+        Self { state, dir, node: node.parse().unwrap(), subjects: Subjects::new(FLEET) }
+    }
+
+    /// A path in the directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Where its resources write.
+    pub fn site(&self) -> PathBuf {
+        self.path("site")
+    }
+
+    pub fn state_dir(&self) -> &Path {
+        &self.state
+    }
+
+    /// The agent as it is about to be started; its log goes to a file, after what is there.
+    pub fn process(&self) -> Process {
+        self.process_in(&[])
+    }
+
+    /// The same, started by another program, as `ip netns exec NAME`.
+    pub fn process_in(&self, starter: &[&str]) -> Process {
+        let log = File::options().create(true).append(true).open(self.path("agent.log")).unwrap();
+        let words: Vec<OsString> = starter
+            .iter()
+            .map(OsString::from)
+            .chain([env!("CARGO_BIN_EXE_ensign"), "agent", "run", "--config"].map(OsString::from))
+            .chain([self.path("agent.toml").into_os_string()])
+            .collect();
+        let mut process = Process::new(&words[0]);
+        process.args(&words[1..]);
+        process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
+        process
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path("agent.log")).unwrap_or_default()
+    }
+
+    /// Starts this process, and waits until it listens.
+    pub async fn start(&self, bus: &Bus, process: &mut Process) -> Agent {
+        let mut states = self.states(bus).await;
+        let mut agent = Agent::start(process);
+        let alive = async {
+            loop {
+                if read::<NodeState>(&states.next().await.unwrap()).is_some_and(|state| state.alive) {
+                    return;
+                }
+            }
+        };
+        let alive = tokio::time::timeout(PATIENCE, alive).await;
+        assert!(alive.is_ok(), "{} did not say its state ({:?}):\n{}", self.node, agent.0.try_wait(), self.log());
+        agent
+    }
+
+    /// What it says about itself from now on.
+    pub async fn states(&self, bus: &Bus) -> Inbox {
+        let states = bus.subscribe(self.subjects.state(&self.node).as_str()).await.unwrap();
+        bus.flush_roundtrip().await.unwrap();
+        states
+    }
+
+    /// Waits for a state like this.
+    pub async fn until(&self, bus: &Bus, what: &str, holds: impl Fn(&NodeState) -> bool) -> NodeState {
+        let mut states = self.states(bus).await;
+        let mut last = None;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let Ok(Some(message)) = tokio::time::timeout(Duration::from_secs(1), states.next()).await else { continue };
+            let Some(state) = read::<NodeState>(&message) else { continue };
+            if holds(&state) {
+                return state;
+            }
+            last = Some(state);
+        }
+        panic!("{} is not so: {what}; last it said {last:?}\n{}", self.node, self.log());
+    }
+
+    /// A command for this node alone.
+    pub fn command(&self, fleet: &Fleet, action: Action) -> Command {
+        Command { to: Audience::nodes(vec![self.node.clone()]), ..fleet.command(action) }
+    }
+
+    /// An `exec` that appends a line to a file of the site each time that it runs.
+    pub fn append(&self, fleet: &Fleet, name: &str) -> Command {
+        let script = format!("echo line >> {}", self.site().join(name).display());
+        let properties = serde_json::json!({"name": name, "command": script, "provider": "shell"});
+        self.command(fleet, super::solo::ensure("exec", &properties))
+    }
+
+    pub fn lines(&self, name: &str) -> usize {
+        std::fs::read_to_string(self.site().join(name)).unwrap_or_default().lines().count()
+    }
+
+    /// Sends, and gives the first answer, or none within `patience`.
+    pub async fn ask(&self, fleet: &Fleet, command: &Command, envelope: &[u8], patience: Duration) -> Option<Message> {
+        let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
+        fleet.publish(command, envelope.to_vec(), &format!("{reply}.1")).await;
+        loop {
+            let message = tokio::time::timeout(patience, inbox.next()).await.ok()??;
+            if !message.no_responders {
+                return Some(message);
+            }
+        }
+    }
+
+    /// Waits for the result of a command in the stream.
+    pub async fn result(&self, bus: &Bus, id: Uuid) -> Done {
+        let subject = self.subjects.job(id, &self.node, Stage::Done).to_string();
+        let mut feed = bus.follow(&self.subjects.stream("JOBS"), &subject, From::Beginning).await.unwrap();
+        match tokio::time::timeout(PATIENCE, feed.next()).await {
+            Ok(message) => read(&message.unwrap().unwrap()).unwrap(),
+            Err(_) => panic!("no result of {id} on {}:\n{}", self.node, self.log()),
+        }
+    }
+
+    /// Every result of a command that is in the stream now.
+    pub async fn results(&self, bus: &Bus, id: Uuid) -> Vec<Done> {
+        let subject = self.subjects.job(id, &self.node, Stage::Done).to_string();
+        stored(bus, &self.subjects.stream("JOBS"), &subject).await.iter().map(|message| read(message).unwrap()).collect()
+    }
+
+    /// The one result of a command.
+    pub async fn only_result(&self, bus: &Bus, id: Uuid) -> Done {
+        self.result(bus, id).await;
+        let mut results = self.results(bus, id).await;
+        assert_eq!(results.len(), 1, "{results:?}");
+        results.remove(0)
+    }
+
+    /// Everything that it published as events, so far.
+    pub async fn events(&self, bus: &Bus) -> Vec<Message> {
+        stored(bus, &self.subjects.stream("EVENTS"), self.subjects.events(Some(&self.node)).as_str()).await
+    }
+
+    /// Names, below its directory, of what is never left behind.
+    pub fn leftovers(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        below(self.dir.path(), &mut found);
+        if !self.state.starts_with(self.dir.path()) {
+            below(&self.state, &mut found);
+        }
+        let is_left = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.starts_with(".new-")
+                || name.ends_with(".new")
+                || name.contains(".ensign-")
+                || path.parent().is_some_and(|parent| parent.ends_with("work"))
+        };
+        found.retain(is_left);
+        found
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the log of {}:\n{}", self.node, self.log());
+        }
+    }
+}
+
+fn below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten() {
+        let entry = entry.unwrap();
+        found.push(entry.path());
+        if entry.file_type().unwrap().is_dir() {
+            below(&entry.path(), found);
+        }
+    }
+}
+
+/// What a stream has on these subjects now.
+pub async fn stored(bus: &Bus, stream: &str, subject: &str) -> Vec<Message> {
+    let mut feed = bus.follow(stream, subject, From::Beginning).await.unwrap();
+    let mut messages = Vec::new();
+    for _ in 0..feed.backlog() {
+        messages.push(tokio::time::timeout(PATIENCE, feed.next()).await.unwrap().unwrap().unwrap());
+    }
+    messages
+}
+
+/// A message of this kind; none when it is of another.
+pub fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
+    serde_json::from_slice(&message.payload).ok()
+}
+
+/// Waits for the end of a process without holding up anything else.
+pub async fn ended(agent: &mut Agent) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = agent.0.try_wait().unwrap() {
+            return status;
+        }
+        assert!(start.elapsed() < PATIENCE, "the agent does not end");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Asks an agent to stop, and waits for its end.
+pub async fn stop(agent: &mut Agent) -> ExitStatus {
+    if agent.0.try_wait().unwrap().is_none() {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.0.id()).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    }
+    ended(agent).await
+}
