@@ -20,6 +20,7 @@ mod conformance;
 mod crash;
 mod data;
 mod documents;
+mod examples;
 mod fleet;
 mod generated;
 mod health;
