@@ -109,7 +109,10 @@ impl Task {
 /// What is wrong with the time of the trust bundle in force.
 fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
     if trust.is_expired(now) {
-        return Some(format!("the trust bundle expired at {}: nothing new is accepted until the next version comes", trust.expires()));
+        return Some(format!(
+            "the trust bundle expired at {}: nothing new is accepted until the next version comes",
+            trust.expires()
+        ));
     }
     let soon = now.checked_add(NOTICE).is_ok_and(|then| trust.is_expired(then));
     soon.then(|| format!("the trust bundle expires at {}", trust.expires()))

@@ -280,7 +280,8 @@ mod tests {
         let subjects = Subjects::new("prod");
         assert_eq!(subjects.trust_version(subjects.trust(8).as_str()), Some(8));
         assert_eq!(subjects.trust_version("ensign.v1.prod.live.trust.9"), Some(9));
-        for other in ["ensign.v1.prod.trust.x", "ensign.v1.prod.trust", "ensign.v1.prod2.trust.8", "ensign.v1.prod.desired.8", ""] {
+        for other in ["ensign.v1.prod.trust.x", "ensign.v1.prod.trust", "ensign.v1.prod2.trust.8", "ensign.v1.prod.desired.8", ""]
+        {
             assert_eq!(subjects.trust_version(other), None, "{other}");
         }
     }

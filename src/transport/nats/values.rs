@@ -71,7 +71,9 @@ impl Bus {
             })),
             Err(error) => match error.kind() {
                 DirectGetErrorKind::NotFound => Ok(None),
-                DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut(format!("reading {subject} of the stream {stream}"))),
+                DirectGetErrorKind::TimedOut => {
+                    Err(TransportError::TimedOut(format!("reading {subject} of the stream {stream}")))
+                }
                 // Nobody answers a read of a stream that is not there.
                 _ if self.is_connected() && self.has_jetstream() => Err(TransportError::NoStream(stream.to_owned())),
                 _ => Err(self.no_jetstream_or(doing(), error)),
