@@ -229,12 +229,16 @@ fn succeeds(bundle: &TrustBundle, pin: Pin<'_>) -> Result<(), BundleError> {
     }
 }
 
+/// Those of these keys that signed an envelope, each once.
+pub fn signed_by<'a>(envelope: &Envelope, keys: &'a [PublicKey]) -> HashSet<&'a PublicKey> {
+    let encoded = crate::wire::pae(&envelope.payload_type, &envelope.payload);
+    let signed = |key: &&PublicKey| envelope.signatures.iter().any(|s| key.verify_encoded(&encoded, &s.sig));
+    keys.iter().filter(signed).collect()
+}
+
 /// Counts distinct keys, never signatures.
 fn quorum(envelope: &Envelope, whose: &'static str, keys: &[PublicKey], needed: u32) -> Result<(), BundleError> {
-    let encoded = crate::wire::pae(&envelope.payload_type, &envelope.payload);
-    let distinct: HashSet<&PublicKey> = keys.iter().collect();
-    let signed = |key: &&&PublicKey| envelope.signatures.iter().any(|s| key.verify_encoded(&encoded, &s.sig));
-    let found = distinct.iter().filter(signed).count();
+    let found = signed_by(envelope, keys).len();
     // A threshold of nothing would let everybody in.
     if needed == 0 || found < needed as usize { Err(BundleError::Quorum { whose, needed, found }) } else { Ok(()) }
 }

@@ -41,7 +41,7 @@ impl fmt::Display for Denied {
 pub fn decide(rules: &[Rule], command: &Command, signers: &[String]) -> Result<Allowed, Denied> {
     let mut nearest: Option<(usize, usize, String)> = None;
     for (number, rule) in (1..).zip(rules) {
-        let keys: Vec<String> = signers.iter().filter(|id| glob::any(&rule.keys, id)).cloned().collect();
+        let keys: Vec<String> = signers.iter().filter(|id| names(rule, id)).cloned().collect();
         if keys.is_empty() {
             continue;
         }
@@ -55,6 +55,11 @@ pub fn decide(rules: &[Rule], command: &Command, signers: &[String]) -> Result<A
         }
     }
     Err(Denied { nearest: nearest.map(|(_, number, why)| (number, why)) })
+}
+
+/// True when a rule is about the key of this id.
+pub fn names(rule: &Rule, id: &str) -> bool {
+    glob::any(&rule.keys, id)
 }
 
 /// What is checked of a rule, the coarse before the fine; each says what does not fit.

@@ -221,7 +221,7 @@ fn summary(results: &[NodeResult], took: Duration) -> String {
 }
 
 /// How long ago, in its largest unit: `3m`, `2h`, `4d`.
-pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
+pub(in crate::cli) fn ago(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs().max(0);
     match seconds {
         0..120 => format!("{seconds}s"),

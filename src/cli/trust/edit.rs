@@ -1,0 +1,188 @@
+//! The next version of a trust bundle: keys let in, revoked, forgotten; other roots; more time.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use crate::model::Span;
+use crate::trust::PublicKey;
+use crate::trust::policy::names;
+use crate::wire::TrustBundle;
+use crate::wire::bundle::OperatorKey;
+
+use super::super::error::{Exit, Failure};
+use super::super::key;
+use super::super::ui::Ui;
+use super::files::{self, Edited, Work};
+
+#[derive(Debug, Args)]
+pub(super) struct AddKey {
+    #[command(flatten)]
+    edited: Edited,
+    /// What rules call the key, and the public key or its file: ops-carol=carol.pub. May be repeated.
+    #[arg(value_name = "ID=PUBLICKEY", required = true)]
+    keys: Vec<String>,
+    /// Not valid before: a time (2027-01-31T08:00:00Z), a day (2027-01-31, UTC), or a duration from now (30d).
+    #[arg(long, value_name = "WHEN")]
+    not_before: Option<String>,
+    /// Not valid after, in the same forms.
+    #[arg(long, value_name = "WHEN")]
+    not_after: Option<String>,
+    /// Takes the place of the key that has this id.
+    #[arg(long)]
+    replace: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Revoke {
+    #[command(flatten)]
+    edited: Edited,
+    /// The ids of the keys.
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RemoveKey {
+    #[command(flatten)]
+    edited: Edited,
+    /// The ids of the keys.
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RotateRoot {
+    #[command(flatten)]
+    edited: Edited,
+    /// A new root: the public key or its file. May be repeated.
+    #[arg(long, value_name = "PUBLICKEY")]
+    add: Vec<String>,
+    /// A root that goes: the public key or its file. May be repeated.
+    #[arg(long, value_name = "PUBLICKEY")]
+    remove: Vec<String>,
+    /// How many roots must sign from now on.
+    #[arg(long, value_name = "N")]
+    threshold: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Renew {
+    /// The bundle: what `trust init` wrote, signed or not.
+    file: PathBuf,
+    /// A root key file or ssh-agent:NAME, to sign at once. May be repeated.
+    #[arg(long, value_name = "KEY")]
+    root: Vec<PathBuf>,
+    /// How much time it gets, from now.
+    #[arg(long, value_name = "DURATION", default_value = super::init::LIFE)]
+    life: Span,
+}
+
+/// `ID=PUBLICKEY`, the key itself or its file.
+pub(super) fn id_and_key(text: &str) -> Result<(String, PublicKey), Failure> {
+    let (id, key) = text
+        .split_once('=')
+        .ok_or_else(|| Failure::usage(format!("\"{text}\" has no key")).hint("write ops-alice=alice.key.pub"))?;
+    Ok((id.to_owned(), key::public_key(key)?.0))
+}
+
+fn when(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let day = text.parse::<Date>().ok().and_then(|day| day.to_zoned(TimeZone::UTC).ok());
+    if let Some(day) = day {
+        return Ok(day.timestamp());
+    }
+    let span = text
+        .parse::<Span>()
+        .map_err(|_| Failure::usage(format!("\"{text}\" is no time")).hint("write 2027-01-31T08:00:00Z, 2027-01-31 or 30d"))?;
+    files::after(span, now)
+}
+
+pub(super) fn add_key(args: &AddKey, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut work = Work::open(&args.edited, now)?;
+    let window = |text: &Option<String>| text.as_deref().map(|text| when(text, now)).transpose();
+    let (not_before, not_after) = (window(&args.not_before)?, window(&args.not_after)?);
+    for text in &args.keys {
+        let (id, public) = id_and_key(text)?;
+        let bundle = &mut work.bundle;
+        let key = OperatorKey { key: public.to_openssh(&id), id, not_before, not_after };
+        match bundle.keys.iter_mut().find(|there| there.id == key.id) {
+            Some(there) if args.replace => {
+                bundle.revoked.retain(|id| *id != key.id);
+                *there = key;
+            }
+            Some(there) => {
+                let message = format!("there is a key {} already", there.id);
+                return Err(Failure::usage(message).hint("--replace puts the new one in its place"));
+            }
+            None => {
+                if !bundle.rules.iter().any(|rule| names(rule, &key.id)) {
+                    ui.warn(format_args!("no rule names {}: it may do nothing until one does (ensign trust rule add)", key.id));
+                }
+                bundle.keys.push(key);
+            }
+        }
+    }
+    work.save(&args.edited, now, ui)
+}
+
+fn known(bundle: &TrustBundle, ids: &[String]) -> Result<(), Failure> {
+    match ids.iter().find(|id| bundle.keys.iter().all(|key| key.id != **id)) {
+        None => Ok(()),
+        Some(id) => {
+            let all: Vec<&str> = bundle.keys.iter().map(|key| key.id.as_str()).collect();
+            Err(Failure::usage(format!("there is no key {id}")).hint(format!("there are {}", all.join(", "))))
+        }
+    }
+}
+
+pub(super) fn revoke(args: &Revoke, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut work = Work::open(&args.edited, now)?;
+    known(&work.bundle, &args.ids)?;
+    for id in &args.ids {
+        if !work.bundle.revoked.contains(id) {
+            work.bundle.revoked.push(id.clone());
+        }
+    }
+    work.save(&args.edited, now, ui)
+}
+
+pub(super) fn remove_key(args: &RemoveKey, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut work = Work::open(&args.edited, now)?;
+    known(&work.bundle, &args.ids)?;
+    work.bundle.keys.retain(|key| !args.ids.contains(&key.id));
+    work.bundle.revoked.retain(|id| !args.ids.contains(id));
+    for id in &args.ids {
+        if work.bundle.rules.iter().any(|rule| rule.keys.contains(id)) {
+            ui.warn(format_args!("a rule still names {id}: a later key of this id would have its rights"));
+        }
+    }
+    work.save(&args.edited, now, ui)
+}
+
+pub(super) fn rotate_root(args: &RotateRoot, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut work = Work::open(&args.edited, now)?;
+    let read = |keys: &[String]| keys.iter().map(|key| Ok(key::public_key(key)?.0)).collect::<Result<Vec<PublicKey>, Failure>>();
+    let (add, remove) = (read(&args.add)?, read(&args.remove)?);
+    let root = &mut work.bundle.root;
+    for key in &remove {
+        let before = root.keys.len();
+        root.keys.retain(|there| there.parse::<PublicKey>().ok() != Some(*key));
+        if root.keys.len() == before {
+            return Err(Failure::usage(format!("{key} is no root key of this bundle")));
+        }
+    }
+    root.keys.extend(add.iter().map(PublicKey::to_short));
+    root.threshold = args.threshold.unwrap_or(root.threshold);
+    work.save(&args.edited, now, ui)
+}
+
+pub(super) fn renew(args: &Renew, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let edited = Edited { file: args.file.clone(), root: args.root.clone(), life: Some(args.life) };
+    Work::open(&edited, now)?.save(&edited, now, ui)
+}

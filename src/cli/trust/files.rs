@@ -1,0 +1,257 @@
+//! The files of a trust bundle: `trust.json` is for people to edit, `trust.dsse.json` is the signed one, and
+//! `trust.7.dsse.json` is a signed one that another version took the place of.
+//!
+//! Whichever of the first two is named, the other is meant with it: an edit of what is signed makes the next version, an
+//! edit of what is not yet signed goes on with it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::diag::{Diagnostic, chain};
+use crate::host::fs::{self, WriteSpec};
+use crate::model::Span;
+use crate::trust::bundle::{check_bundle, signed_by};
+use crate::trust::{Pin, PublicKey, TrustedBundle, countersign, open_bundle};
+use crate::wire::{Envelope, TRUST_TYPE, TrustBundle, envelope, json};
+
+use super::super::error::{Exit, Failure};
+use super::super::key::{self, Signer};
+use super::super::ui::Ui;
+
+const SEALED: &str = ".dsse.json";
+
+/// What every change of a bundle takes.
+#[derive(Debug, Args)]
+pub(super) struct Edited {
+    /// The bundle: what `trust init` wrote, signed or not.
+    pub(super) file: PathBuf,
+    /// A root key file or ssh-agent:NAME, to sign at once. May be repeated. Others may add theirs with `trust sign`.
+    #[arg(long, value_name = "KEY")]
+    pub(super) root: Vec<PathBuf>,
+    /// Gives the bundle this much time from now.
+    #[arg(long, value_name = "DURATION")]
+    pub(super) life: Option<Span>,
+}
+
+/// A signed bundle, as far as it is signed.
+pub(super) struct Sealed {
+    /// The envelope.
+    pub(super) envelope: Envelope,
+    /// What it holds.
+    pub(super) bundle: TrustBundle,
+    /// What nodes make of it, when enough of its own roots signed.
+    pub(super) trusted: Option<TrustedBundle>,
+}
+
+/// A bundle that is being changed.
+pub(super) struct Work {
+    plain: PathBuf,
+    sealed: PathBuf,
+    /// The next version of it.
+    pub(super) bundle: TrustBundle,
+    before: Option<TrustedBundle>,
+}
+
+impl Work {
+    /// Takes up a bundle, by either of its files.
+    ///
+    /// # Errors
+    /// When there is none, or it can't be read.
+    pub(super) fn open(edited: &Edited, now: Timestamp) -> Result<Self, Failure> {
+        let (plain, sealed) = names(&edited.file);
+        let is_draft = edited.file == plain;
+        // The one that is named must be there; the other may be.
+        let draft = if is_draft || plain.exists() { Some(read_plain(&plain)?) } else { None };
+        let signed = if !is_draft || sealed.exists() { Some(read_sealed(&sealed)?) } else { None };
+        let floor = signed.as_ref().map_or(1, |signed| signed.bundle.version + u64::from(signed.trusted.is_some()));
+        let mut bundle = match (draft, signed.as_ref()) {
+            (Some(draft), _) if is_draft || draft.version >= floor => draft,
+            (_, Some(signed)) => signed.bundle.clone(),
+            // One of them was named, and read.
+            (Some(draft), None) => draft,
+            (None, None) => return Err(Failure::usage(format!("there is no bundle at {}", edited.file.display()))),
+        };
+        bundle.version = bundle.version.max(floor);
+        if let Some(life) = edited.life {
+            bundle.expires = after(life, now)?;
+        }
+        let before = before(&sealed, bundle.version, signed.and_then(|signed| signed.trusted));
+        Ok(Self { plain, sealed, bundle, before })
+    }
+
+    /// Writes the changed bundle, and signs it when there are keys.
+    ///
+    /// # Errors
+    /// When nodes would not take it, whoever signs, or a file can't be written.
+    pub(super) fn save(self, edited: &Edited, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+        check_bundle(&self.bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        let roots = edited.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
+        write_plain(&self.plain, &self.bundle)?;
+        if self.bundle.expires <= now {
+            ui.warn(format_args!("it expired at {}: --life 365d gives it a year from now", self.bundle.expires));
+        }
+        if roots.is_empty() {
+            let (plain, version) = (self.plain.display(), self.bundle.version);
+            ui.say(format_args!("wrote {plain}: version {version}, not signed yet"));
+            ui.say(format_args!("sign it: ensign trust sign {plain} --root KEY"));
+            return Ok(Exit::Done);
+        }
+        let mut envelope = unsigned(&self.bundle)?;
+        add_signatures(&mut envelope, &self.bundle, self.before.as_ref(), &roots, ui)?;
+        write_sealed(&self.sealed, &envelope, &self.bundle)?;
+        say_signed(&self.sealed, &envelope, &self.bundle, self.before.as_ref(), ui);
+        Ok(Exit::Done)
+    }
+}
+
+/// The file to edit and the signed file that belong to one of them.
+pub(super) fn names(path: &Path) -> (PathBuf, PathBuf) {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match name.strip_suffix(SEALED) {
+        Some(stem) => (path.with_file_name(format!("{stem}.json")), path.to_owned()),
+        None => (path.to_owned(), path.with_extension("dsse.json")),
+    }
+}
+
+/// Where a signed bundle goes that another version takes the place of.
+fn kept(sealed: &Path, version: u64) -> PathBuf {
+    let name = sealed.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    sealed.with_file_name(format!("{}.{version}{SEALED}", name.strip_suffix(SEALED).unwrap_or(name)))
+}
+
+/// The version before, as far as it lies about.
+pub(super) fn before(sealed: &Path, version: u64, there: Option<TrustedBundle>) -> Option<TrustedBundle> {
+    let wanted = version.checked_sub(1)?;
+    let old = || open_bundle(&read(&kept(sealed, wanted)).ok()?, Pin::Kept).ok();
+    there.filter(|there| there.version() == wanted).or_else(old)
+}
+
+/// This much time from now, in whole seconds: the text is for people too.
+pub(super) fn after(life: Span, now: Timestamp) -> Result<Timestamp, Failure> {
+    let beyond = || Failure::usage(format!("{life} from now is beyond all calendars"));
+    let life = SignedDuration::try_from(life.get()).map_err(|_| beyond())?;
+    let then = now.checked_add(life).map_err(|_| beyond())?;
+    Ok(Timestamp::from_second(then.as_second()).unwrap_or(then))
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path, 4 * envelope::MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))
+}
+
+fn in_file(path: &Path, why: &str) -> Failure {
+    Failure::new(Exit::Usage, Diagnostic::new(format!("{}: {why}", path.display())))
+}
+
+pub(super) fn read_plain(path: &Path) -> Result<TrustBundle, Failure> {
+    json::read(&read(path)?).map_err(|error| in_file(path, &chain(&error)))
+}
+
+pub(super) fn read_sealed(path: &Path) -> Result<Sealed, Failure> {
+    let bytes = read(path)?;
+    let envelope = Envelope::parse(&bytes).map_err(|error| in_file(path, &chain(&error)))?;
+    if envelope.payload_type != TRUST_TYPE {
+        return Err(in_file(path, &format!("it holds {}, not a trust bundle", envelope.payload_type)));
+    }
+    let bundle = json::read(&envelope.payload).map_err(|error| in_file(path, &chain(&error)))?;
+    Ok(Sealed { bundle, envelope, trusted: open_bundle(&bytes, Pin::Kept).ok() })
+}
+
+pub(super) fn write_plain(path: &Path, bundle: &TrustBundle) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(bundle).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    write(path, format!("{text}\n").as_bytes())
+}
+
+/// Writes a signed bundle. One of another version that is there stays, under a name with its version.
+pub(super) fn write_sealed(path: &Path, envelope: &Envelope, bundle: &TrustBundle) -> Result<(), Failure> {
+    if let Ok(old) = read_sealed(path)
+        && old.bundle.version != bundle.version
+    {
+        write(&kept(path, old.bundle.version), &old.envelope.encode())?;
+    }
+    write(path, &envelope.encode())
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let spec = WriteSpec { uid: None, gid: None, mode: 0o644 };
+    let path = if path.parent() == Some(Path::new("")) { Path::new(".").join(path) } else { path.to_owned() };
+    fs::write_atomic(&path, &mut &*content, spec).map_err(|error| Failure::from_error(Exit::Usage, &error))
+}
+
+/// An envelope without signatures around a bundle.
+pub(super) fn unsigned(bundle: &TrustBundle) -> Result<Envelope, Failure> {
+    let payload = serde_json::to_vec(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    Ok(Envelope { payload_type: TRUST_TYPE.to_owned(), payload, signatures: Vec::new() })
+}
+
+fn roots(bundle: &TrustBundle) -> Vec<PublicKey> {
+    bundle.root.keys.iter().filter_map(|key| key.parse().ok()).collect()
+}
+
+/// Signs with root keys, those of the bundle and those of the one before it.
+///
+/// # Errors
+/// When one of the keys is neither, or does not sign.
+pub(super) fn add_signatures(
+    envelope: &mut Envelope,
+    bundle: &TrustBundle,
+    before: Option<&TrustedBundle>,
+    signers: &[Signer],
+    ui: &mut Ui,
+) -> Result<(), Failure> {
+    let own = roots(bundle);
+    for signer in signers.iter().filter(|signer| !own.contains(&signer.key.public())) {
+        match before {
+            Some(before) if before.roots().contains(&signer.key.public()) => {}
+            Some(_) => {
+                let message = format!("{} is no root key of this bundle, nor of the version before", signer.id);
+                return Err(Failure::usage(message).hint("`ensign trust show` lists the root keys"));
+            }
+            None if bundle.version == 1 => return Err(Failure::usage(format!("{} is no root key of this bundle", signer.id))),
+            None => ui.warn(format_args!(
+                "{} is no root key of this bundle: it counts only if it is one of the version before",
+                signer.id
+            )),
+        }
+    }
+    countersign(envelope, &key::borrowed(signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))
+}
+
+/// How far a bundle is signed, by roots of whom: counts, and whether they suffice.
+pub(super) struct Quorum {
+    pub(super) whose: &'static str,
+    pub(super) signed: usize,
+    pub(super) needed: u32,
+    pub(super) of: usize,
+}
+
+impl Quorum {
+    pub(super) fn is_reached(&self) -> bool {
+        self.needed > 0 && self.signed >= self.needed as usize
+    }
+}
+
+/// Whose signatures a bundle needs, and has: its own roots, and those of the version before when that is at hand.
+pub(super) fn quorums(envelope: &Envelope, bundle: &TrustBundle, before: Option<&TrustedBundle>) -> Vec<Quorum> {
+    let count =
+        |whose, keys: &[PublicKey], needed| Quorum { whose, signed: signed_by(envelope, keys).len(), needed, of: keys.len() };
+    let own = count("its own roots", &roots(bundle), bundle.root.threshold);
+    let old = before.map(|before| count("the roots of the version before", before.roots(), before.bundle().root.threshold));
+    [own].into_iter().chain(old).collect()
+}
+
+/// Says what was written, and what is still missing.
+pub(super) fn say_signed(path: &Path, envelope: &Envelope, bundle: &TrustBundle, before: Option<&TrustedBundle>, ui: &mut Ui) {
+    let (path, version) = (path.display(), bundle.version);
+    ui.say(format_args!("wrote {path}: version {version} of the trust bundle of {}", bundle.fleet));
+    let quorums = quorums(envelope, bundle, before);
+    for Quorum { whose, signed, needed, of } in &quorums {
+        ui.say(format_args!("signed by {signed} of {whose}; {needed} of {of} must sign"));
+    }
+    if !quorums.iter().all(Quorum::is_reached) {
+        ui.say(format_args!("it needs more signatures: ensign trust sign {path} --root KEY"));
+    } else if version > 1 {
+        ui.say(format_args!("publish it: ensign trust publish {path}"));
+    }
+}

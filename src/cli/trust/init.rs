@@ -1,0 +1,175 @@
+//! `ensign trust init`: the first bundle of a fleet.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::host::fs;
+use crate::model::Span;
+use crate::trust::bundle::check_bundle;
+use crate::trust::{Pin, PublicKey, open_bundle, seal_by};
+use crate::wire::bundle::{OperatorKey, Roots, Rule};
+use crate::wire::{TRUST_TYPE, TrustBundle};
+
+use super::super::error::{Exit, Failure};
+use super::super::key::{self, Signer};
+use super::super::ui::Ui;
+use super::edit::id_and_key;
+use super::files::{self, Quorum};
+
+/// A life that needs a renewal a year; nodes alarm before it ends.
+pub(super) const LIFE: &str = "365d";
+
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// The fleet.
+    #[arg(long, env = "ENSIGN_FLEET")]
+    fleet: String,
+    /// A root key file or ssh-agent:NAME: whoever has it may change the bundle. May be repeated; all of them sign.
+    #[arg(long, value_name = "KEY", required_unless_present = "root_public")]
+    root: Vec<PathBuf>,
+    /// The public key (or its file) of a root that is elsewhere: who has it signs with `trust sign`. May be repeated.
+    #[arg(long, value_name = "PUBLICKEY")]
+    root_public: Vec<String>,
+    /// An operator: what rules call them, and their public key or its file. May be repeated.
+    #[arg(long, value_name = "ID=PUBLICKEY", required = true)]
+    operator: Vec<String>,
+    /// How many roots must sign.
+    #[arg(long, default_value_t = 1)]
+    threshold: u32,
+    /// When nodes stop accepting new work under it, from now.
+    #[arg(long, value_name = "DURATION", default_value = LIFE)]
+    life: Span,
+    /// Where to write trust.json (to edit) and trust.dsse.json (signed).
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+}
+
+/// The first bundle of a fleet, in which the operators may do everything.
+pub fn first_bundle(
+    fleet: &str,
+    roots: &[PublicKey],
+    threshold: u32,
+    operators: &[(String, PublicKey)],
+    expires: Timestamp,
+) -> TrustBundle {
+    TrustBundle {
+        fleet: fleet.to_owned(),
+        version: 1,
+        expires,
+        root: Roots { threshold, keys: roots.iter().map(PublicKey::to_short).collect() },
+        keys: operators
+            .iter()
+            .map(|(id, key)| OperatorKey { id: id.clone(), key: key.to_openssh(id), not_before: None, not_after: None })
+            .collect(),
+        revoked: Vec::new(),
+        rules: vec![Rule { keys: operators.iter().map(|(id, _)| id.clone()).collect(), quorum: 1, ..Rule::default() }],
+    }
+}
+
+/// The signed form of a bundle, after the check that nodes will make.
+///
+/// # Errors
+/// When it is invalid, or the keys do not reach its threshold.
+pub fn seal_bundle(bundle: &TrustBundle, roots: &[Signer]) -> Result<Vec<u8>, Failure> {
+    check_bundle(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let payload = serde_json::to_vec(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let sealed = seal_by(TRUST_TYPE, payload, &key::borrowed(roots));
+    let signed = sealed.map_err(|error| Failure::from_error(Exit::Usage, &error))?.encode();
+    open_bundle(&signed, Pin::Kept)
+        .map_err(|error| Failure::from_error(Exit::Usage, &error).hint("give --root for each of the root keys that must sign"))?;
+    Ok(signed)
+}
+
+pub(super) fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (plain, sealed) = (args.out.join("trust.json"), args.out.join("trust.dsse.json"));
+    if plain.exists() {
+        let hint = "change it with `ensign trust add-key`, `revoke`, `rule`, ..., or edit and sign it: ensign trust sign trust.json --root KEY";
+        return Err(Failure::usage(format!("{} is there already", plain.display())).hint(hint));
+    }
+    let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
+    let operators = args.operator.iter().map(|text| id_and_key(text)).collect::<Result<Vec<_>, _>>()?;
+    let elsewhere = args.root_public.iter().map(|key| Ok(key::public_key(key)?.0)).collect::<Result<Vec<_>, Failure>>()?;
+    let publics: Vec<PublicKey> = roots.iter().map(|root| root.key.public()).chain(elsewhere).collect();
+    let bundle = first_bundle(&args.fleet, &publics, args.threshold, &operators, files::after(args.life, now)?);
+    check_bundle(&bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let mut envelope = files::unsigned(&bundle)?;
+    files::add_signatures(&mut envelope, &bundle, None, &roots, ui)?;
+    let reached = files::quorums(&envelope, &bundle, None).iter().all(Quorum::is_reached);
+    if !reached && args.root_public.is_empty() {
+        let hint = "give --root for each of the root keys that must sign, or --root-public for those of others";
+        return Err(Failure::usage(format!("{} of {} roots must sign", args.threshold, publics.len())).hint(hint));
+    }
+    fs::create_directory(&args.out, 0o755).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    files::write_plain(&plain, &bundle)?;
+    files::write_sealed(&sealed, &envelope, &bundle)?;
+    files::say_signed(&sealed, &envelope, &bundle, None, ui);
+    ui.say("for agent.toml:");
+    print_section(&publics, args.threshold, &sealed, ui);
+    Ok(Exit::Done)
+}
+
+/// The `[trust]` section that believes this bundle.
+fn print_section(roots: &[PublicKey], threshold: u32, bundle: &Path, ui: &mut Ui) {
+    let keys: Vec<String> = roots.iter().map(|root| format!("\"{}\"", root.to_short())).collect();
+    ui.line(format_args!("[trust]\nroot = [{}]", keys.join(", ")));
+    if threshold != 1 {
+        ui.line(format_args!("threshold = {threshold}"));
+    }
+    let name = bundle.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    ui.line(format_args!("bundle = \"{name}\""));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::show::{Show, show};
+    use super::super::sign::{Sign, sign};
+    use super::*;
+    use crate::trust::SigningKey;
+
+    #[test]
+    fn a_first_bundle_is_one_that_nodes_believe() {
+        let root = Signer { id: "root".into(), key: Box::new(SigningKey::from_seed(&[1; 32])) };
+        let alice = ("ops-alice".to_owned(), SigningKey::from_seed(&[2; 32]).public());
+        let roots = [root.key.public()];
+        let bundle = first_bundle("prod", &roots, 1, &[alice], "2030-01-01T00:00:00Z".parse().unwrap());
+        let signed = seal_bundle(&bundle, &[root]).unwrap();
+        let opened = open_bundle(&signed, Pin::Roots { fleet: "prod", keys: &roots, threshold: 1 }).unwrap();
+        assert_eq!(opened.bundle(), &bundle);
+        let other = Signer { id: "root".into(), key: Box::new(SigningKey::from_seed(&[3; 32])) };
+        assert!(seal_bundle(&bundle, &[other]).is_err(), "signed by somebody else");
+    }
+
+    #[test]
+    fn files_are_written_edited_and_signed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["root.key", "alice.key"] {
+            let key = SigningKey::generate().unwrap();
+            std::fs::write(path(name), key.to_openssh("c", None).unwrap().as_bytes()).unwrap();
+        }
+        let args = Init {
+            fleet: "prod".into(),
+            root: vec![path("root.key")],
+            root_public: Vec::new(),
+            operator: vec![format!("ops-alice={}", path("alice.key").display())],
+            threshold: 1,
+            life: Span::seconds(3600),
+            out: path("out"),
+        };
+        let (now, mut ui) = (Timestamp::now(), Ui::new());
+        init(&args, now, &mut ui).unwrap();
+        assert!(init(&args, now, &mut ui).is_err(), "an edited bundle is not lost");
+        let first = std::fs::read(path("out/trust.dsse.json")).unwrap();
+        let edited = std::fs::read_to_string(path("out/trust.json")).unwrap().replace("\"version\": 1", "\"version\": 2");
+        std::fs::write(path("out/trust.json"), edited).unwrap();
+        sign(&Sign { file: path("out/trust.json"), root: args.root, out: None }, &mut ui).unwrap();
+        assert_eq!(std::fs::read(path("out/trust.1.dsse.json")).unwrap(), first, "the version before stays");
+        let signed = std::fs::read(path("out/trust.dsse.json")).unwrap();
+        assert_eq!(open_bundle(&signed, Pin::Kept).unwrap().version(), 2);
+        for file in ["out/trust.json", "out/trust.dsse.json"] {
+            show(&Show { file: path(file), json: false }, now, &mut ui).unwrap();
+        }
+    }
+}

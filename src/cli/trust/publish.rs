@@ -1,0 +1,203 @@
+//! `ensign trust publish`: the next bundle to the nodes of a fleet, and what they make of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::fleet::trust::{Behind, Obedience, Place, obedience, place, publish, published};
+use crate::model::{NodeId, Span};
+use crate::transport::{Feed, From, Message, TransportError};
+use crate::trust::{BundleError, TrustedBundle};
+use crate::wire::report::Refused;
+use crate::wire::{NodeState, json};
+
+use super::super::error::{Exit, Failure};
+use super::super::fleet::report::ago;
+use super::super::fleet::session::{Context, Session, failure};
+use super::super::local::OutputFormat;
+use super::super::ui::Ui;
+use super::files;
+
+/// How often what nodes said is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// How many nodes are named in a text.
+const NAMED: usize = 20;
+
+#[derive(Debug, Args)]
+pub(super) struct Publish {
+    /// The signed bundles, the oldest first: more than one where nodes need one that was never published.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// How long to wait until the nodes that are there obey it.
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    wait: Span,
+    /// Does not wait.
+    #[arg(long, conflicts_with = "wait")]
+    detach: bool,
+    #[command(flatten)]
+    context: Context,
+}
+
+pub(super) async fn run(mut args: Publish, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut last = None;
+    for file in &args.files {
+        let sealed = files::read_sealed(file)?;
+        let fleet = args.context.fleet.get_or_insert_with(|| sealed.bundle.fleet.clone());
+        if *fleet != sealed.bundle.fleet {
+            return Err(Failure::usage(format!("{} is of the fleet {}, not of {fleet}", file.display(), sealed.bundle.fleet)));
+        }
+    }
+    let session = args.context.open().await?;
+    // Before anything is published: what nodes say to it must not be missed.
+    let mut heard = if args.detach { None } else { Some(Heard::open(&session).await.map_err(|error| failure(&error))?) };
+    for file in &args.files {
+        last = Some(store(file, &session, ui).await?);
+    }
+    let Some(bundle) = last else { return Ok(Exit::Done) };
+    let Some(heard) = &mut heard else { return Ok(Exit::Done) };
+    let found = heard.wait(&bundle, args.wait.get(), &session).await.map_err(|error| failure(&error))?;
+    Ok(say(&found, &session, ui))
+}
+
+/// Checks and stores one bundle.
+async fn store(file: &Path, session: &Session, ui: &mut Ui) -> Result<TrustedBundle, Failure> {
+    let bytes = files::read(file)?;
+    let there = published(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let (bundle, place) = place(&there, &bytes).map_err(|error| not_taken(file, &error))?;
+    let version = bundle.version();
+    if bundle.is_expired(session.now()) {
+        ui.warn(format_args!("version {version} expired at {}: nodes accept nothing new under it", bundle.expires()));
+    }
+    match place {
+        Place::There => ui.say(format_args!("version {version} is published already")),
+        Place::First | Place::Next => {
+            if place == Place::First && version > 1 {
+                ui.warn("nothing was published before: only nodes can check it against the version that they obey");
+            }
+            publish(&session.bus, &session.subjects, &there, &bundle).await.map_err(|error| {
+                failure(&error).hint("if somebody else published at the same moment, `ensign trust status` shows what")
+            })?;
+            ui.say(format_args!("version {version} of the trust bundle of {} is published", bundle.fleet()));
+        }
+    }
+    Ok(bundle)
+}
+
+fn not_taken(file: &Path, error: &BundleError) -> Failure {
+    let diagnostic = crate::diag::Diagnostic::new(format!("{}: {}", file.display(), crate::diag::chain(error)));
+    let failure = Failure::new(Exit::Refused, diagnostic);
+    match error {
+        BundleError::Quorum { .. } => {
+            failure.hint("roots of the version before and of this one must sign: ensign trust sign FILE --root KEY")
+        }
+        BundleError::Version { .. } => {
+            failure.hint("publish the versions between first, or make it again from what is published")
+        }
+        _ => failure,
+    }
+}
+
+/// What nodes say, from before a bundle is published.
+struct Heard {
+    states: Feed,
+    refusals: Feed,
+    nodes: BTreeMap<NodeId, NodeState>,
+    /// What each node refused last: the digest, and why.
+    refused: BTreeMap<NodeId, (String, String)>,
+}
+
+impl Heard {
+    async fn open(session: &Session) -> Result<Self, TransportError> {
+        let (bus, subjects) = (&session.bus, &session.subjects);
+        let refusals = bus.follow(&subjects.stream("EVENTS"), subjects.refusals().as_str(), From::New).await?;
+        let states = bus.follow(&subjects.stream("STATE"), subjects.states().as_str(), From::Latest).await?;
+        Ok(Self { states, refusals, nodes: BTreeMap::new(), refused: BTreeMap::new() })
+    }
+
+    /// Waits until all nodes that are there obey a bundle, or `patience` is over.
+    async fn wait(&mut self, bundle: &TrustedBundle, patience: Duration, session: &Session) -> Result<Obedience, TransportError> {
+        let until = Instant::now() + patience;
+        let mut look = tokio::time::interval(LOOK);
+        let mut left = self.states.backlog();
+        loop {
+            // Cancel-safe: feeds lose no message, an interval keeps its next moment.
+            tokio::select! {
+                message = self.states.next() => {
+                    left = left.saturating_sub(1);
+                    self.state(&message.ok_or(TransportError::Disconnected)??, session);
+                }
+                message = self.refusals.next() => self.refusal(&message.ok_or(TransportError::Disconnected)??),
+                _ = look.tick() => {
+                    let found = self.obedience(bundle, session.now());
+                    let settled = left == 0 && found.behind.iter().all(|behind| behind.why.is_some());
+                    if settled || Instant::now() > until {
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+    }
+
+    fn state(&mut self, message: &Message, session: &Session) {
+        // The subject is what the server pins to the node.
+        if let Ok(state) = json::read::<NodeState>(&message.payload)
+            && session.subjects.state(&state.node).as_str() == message.subject
+        {
+            self.nodes.insert(state.node.clone(), state);
+        }
+    }
+
+    fn refusal(&mut self, message: &Message) {
+        if let Ok(refused) = json::read::<Refused>(&message.payload) {
+            self.refused.insert(refused.node, (refused.digest, format!("{}: {}", refused.code, refused.message)));
+        }
+    }
+
+    fn obedience(&self, bundle: &TrustedBundle, now: Timestamp) -> Obedience {
+        let of_this = self.refused.iter().filter(|(_, (digest, _))| digest == bundle.digest());
+        let refusals = of_this.map(|(node, (_, why))| (node.clone(), why.clone())).collect();
+        obedience(bundle.version(), &self.nodes, &refusals, now)
+    }
+}
+
+fn say(found: &Obedience, session: &Session, ui: &mut Ui) -> Exit {
+    let exit = match found.behind.iter().find(|behind| behind.why.is_some()) {
+        Some(_) => Exit::Refused,
+        None if found.behind.is_empty() => Exit::Done,
+        None => Exit::Incomplete,
+    };
+    match session.output {
+        OutputFormat::Text => print(found, session.now(), ui),
+        OutputFormat::Json => ui.json(&json!(found)),
+        OutputFormat::Jsonl => ui.jsonl(&json!(found)),
+    }
+    exit
+}
+
+/// `9998 of 10000 nodes obey version 8; 2 are offline`, and who they are.
+pub(super) fn print(found: &Obedience, now: Timestamp, ui: &mut Ui) {
+    let mut parts = vec![format!("{} of {} nodes obey version {}", found.obeying, found.nodes, found.version)];
+    for (count, what) in [(found.behind.len(), "are there and do not"), (found.offline.len(), "are offline")] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    ui.line(parts.join("; "));
+    let named = |behind: &Behind, what: &str, ui: &mut Ui| {
+        let why = behind.why.as_deref().map_or_else(String::new, |why| format!("; {why}"));
+        ui.line(format_args!("  {:<20} version {}, {what}{why}", behind.node.as_str(), behind.version));
+    };
+    for behind in found.behind.iter().take(NAMED) {
+        named(behind, "alive", ui);
+    }
+    for behind in found.offline.iter().take(NAMED) {
+        named(behind, &format!("last heard {} ago", ago(behind.heard, now)), ui);
+    }
+    if found.behind.len() > NAMED || found.offline.len() > NAMED {
+        ui.line("  and others: ensign trust status --output json names all");
+    }
+}

@@ -1,0 +1,129 @@
+//! `ensign trust rule`: what keys may do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+
+use crate::trust::policy::names;
+use crate::wire::bundle::Rule;
+use crate::wire::{Envelope, TrustBundle};
+
+use super::super::error::{Exit, Failure};
+use super::super::ui::Ui;
+use super::files::{self, Edited, Work};
+use super::show;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum RuleCommand {
+    /// Adds a rule. What is left out allows everything of its kind; `*` and `?` are wildcards.
+    Add(Box<Add>),
+    /// Removes a rule by its number.
+    Remove(Remove),
+    /// Lists the rules with their numbers.
+    List(List),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    #[command(flatten)]
+    edited: Edited,
+    /// The keys that it is about, with commas: ops-alice,ops-*.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
+    keys: Vec<String>,
+    /// Actions: ensure, apply, ...
+    #[arg(long, value_name = "ACTIONS", value_delimiter = ',')]
+    actions: Option<Vec<String>>,
+    /// Resource types: package,service.
+    #[arg(long, value_name = "TYPES", value_delimiter = ',')]
+    types: Option<Vec<String>>,
+    /// Names of resources and paths: nginx*,/srv/www/**.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    names: Option<Vec<String>>,
+    /// Nodes that may be named.
+    #[arg(long, value_name = "NODES", value_delimiter = ',')]
+    nodes: Option<Vec<String>>,
+    /// Groups that may be named.
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
+    groups: Option<Vec<String>>,
+    /// Channels.
+    #[arg(long, value_name = "CHANNELS", value_delimiter = ',')]
+    channels: Option<Vec<String>>,
+    /// At most this many nodes, each of them named.
+    #[arg(long, value_name = "N")]
+    max_nodes: Option<u64>,
+    /// Dry runs only.
+    #[arg(long)]
+    noop_only: bool,
+    /// How many distinct keys of this rule must sign.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    quorum: u32,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Remove {
+    #[command(flatten)]
+    edited: Edited,
+    /// Its number, as `trust rule list` shows it.
+    number: usize,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// The bundle, signed or not.
+    file: PathBuf,
+    /// Prints one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(command: &RuleCommand, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    match command {
+        RuleCommand::Add(args) => add(args, now, ui),
+        RuleCommand::Remove(args) => remove(args, now, ui),
+        RuleCommand::List(args) => list(args, ui),
+    }
+}
+
+fn add(args: &Add, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut work = Work::open(&args.edited, now)?;
+    let rule = Rule {
+        keys: args.keys.clone(),
+        actions: args.actions.clone(),
+        types: args.types.clone(),
+        names: args.names.clone(),
+        nodes: args.nodes.clone(),
+        groups: args.groups.clone(),
+        channels: args.channels.clone(),
+        max_nodes: args.max_nodes,
+        noop_only: args.noop_only,
+        quorum: args.quorum,
+    };
+    let able = work.bundle.keys.iter().filter(|key| names(&rule, &key.id) && !work.bundle.revoked.contains(&key.id)).count();
+    if able < rule.quorum as usize {
+        ui.warn(format_args!("the rule names {able} keys that may sign, and wants {} of them: nobody can use it", rule.quorum));
+    }
+    work.bundle.rules.push(rule);
+    work.save(&args.edited, now, ui)
+}
+
+fn remove(args: &Remove, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut work = Work::open(&args.edited, now)?;
+    let count = work.bundle.rules.len();
+    if args.number == 0 || args.number > count {
+        return Err(Failure::usage(format!("there is no rule {}: there are {count}", args.number)));
+    }
+    work.bundle.rules.remove(args.number - 1);
+    work.save(&args.edited, now, ui)
+}
+
+fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
+    let is_signed = Envelope::parse(&files::read(&args.file)?).is_ok();
+    let bundle: TrustBundle = if is_signed { files::read_sealed(&args.file)?.bundle } else { files::read_plain(&args.file)? };
+    if args.json {
+        ui.json(&bundle.rules);
+    } else {
+        show::rules(&bundle, ui);
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,85 @@
+//! `ensign trust show`: what a bundle says, and who signed it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::trust::bundle::{check_bundle, signed_by};
+use crate::wire::bundle::OperatorKey;
+use crate::wire::{Envelope, TrustBundle};
+
+use super::super::error::{Exit, Failure};
+use super::super::ui::Ui;
+use super::files::{self, Quorum};
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// The bundle.
+    pub(super) file: PathBuf,
+    /// Prints the bundle as one JSON document.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(super) fn show(args: &Show, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
+    let bytes = files::read(&args.file)?;
+    let sealed = if Envelope::parse(&bytes).is_ok() { Some(files::read_sealed(&args.file)?) } else { None };
+    let bundle = sealed.as_ref().map_or_else(|| files::read_plain(&args.file), |sealed| Ok(sealed.bundle.clone()))?;
+    let exit = if sealed.is_some() { Exit::Refused } else { Exit::Usage };
+    check_bundle(&bundle).map_err(|error| Failure::from_error(exit, &error))?;
+    if args.json {
+        ui.json(&bundle);
+    } else {
+        print(&bundle, sealed.as_ref().map(|sealed| &sealed.envelope), now, ui);
+    }
+    let Some(sealed) = sealed else { return Ok(Exit::Done) };
+    if !args.json {
+        let before = files::before(&args.file, bundle.version, None);
+        for Quorum { whose, signed, needed, of } in files::quorums(&sealed.envelope, &bundle, before.as_ref()) {
+            ui.line(format_args!("signed    by {signed} of {whose}; {needed} of {of} must sign"));
+        }
+    }
+    if sealed.trusted.is_some() { Ok(Exit::Done) } else { Err(missing(&args.file)) }
+}
+
+fn missing(file: &std::path::Path) -> Failure {
+    let hint = format!("ensign trust sign {} --root KEY", file.display());
+    Failure::new(Exit::Refused, crate::diag::Diagnostic::new("too few of its own roots signed it").hint(hint))
+}
+
+fn print(bundle: &TrustBundle, envelope: Option<&Envelope>, now: Timestamp, ui: &mut Ui) {
+    let signed = if envelope.is_some() { "" } else { ", not signed" };
+    let expired = if now > bundle.expires { ", expired" } else { "" };
+    ui.line(format_args!("trust bundle of {}, version {}{signed}{expired}", bundle.fleet, bundle.version));
+    ui.line(format_args!("expires   {}", bundle.expires));
+    for root in &bundle.root.keys {
+        let signed = envelope.zip(root.parse().ok()).is_some_and(|(envelope, key)| !signed_by(envelope, &[key]).is_empty());
+        ui.line(format_args!("root      {root}{}", if signed { "  (signed)" } else { "" }));
+    }
+    ui.line(format_args!("threshold {} of {} roots", bundle.root.threshold, bundle.root.keys.len()));
+    for key in &bundle.keys {
+        ui.line(format_args!("key       {}{}  {}", key.id, standing(bundle, key, now), key.key));
+    }
+    rules(bundle, ui);
+}
+
+/// What stands beside a key that is not simply valid.
+fn standing(bundle: &TrustBundle, key: &OperatorKey, now: Timestamp) -> String {
+    if bundle.revoked.contains(&key.id) {
+        return " (revoked)".to_owned();
+    }
+    match (key.not_before, key.not_after) {
+        (Some(from), _) if now < from => format!(" (valid from {from})"),
+        (_, Some(to)) if now > to => format!(" (over since {to})"),
+        (_, Some(to)) => format!(" (until {to})"),
+        _ => String::new(),
+    }
+}
+
+/// The rules with their numbers. As it is written is the shortest exact way to say what a rule allows.
+pub(super) fn rules(bundle: &TrustBundle, ui: &mut Ui) {
+    for (number, rule) in (1..).zip(&bundle.rules) {
+        ui.line(format_args!("rule {number}    {}", serde_json::to_string(rule).unwrap_or_default()));
+    }
+}

@@ -1,0 +1,56 @@
+//! `ensign trust sign`: signatures for a bundle, from one person or from several, one after the other.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::trust::bundle::check_bundle;
+
+use super::super::error::{Exit, Failure};
+use super::super::key;
+use super::super::ui::Ui;
+use super::files::{self, Sealed};
+
+#[derive(Debug, Args)]
+pub(super) struct Sign {
+    /// The bundle: trust.json as it was edited, or the signed file, to which signatures are added.
+    pub(super) file: PathBuf,
+    /// A root key file or ssh-agent:NAME. May be repeated.
+    #[arg(long, value_name = "KEY", required = true)]
+    pub(super) root: Vec<PathBuf>,
+    /// Where to write the signed bundle; beside the edited one, with the ending .dsse.json, when not given.
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: Option<PathBuf>,
+}
+
+pub(super) fn sign(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (plain, sealed) = files::names(&args.file);
+    let there = if sealed.exists() || args.file == sealed { Some(files::read_sealed(&sealed)?) } else { None };
+    let (bundle, mut envelope) = match there {
+        Some(Sealed { ref bundle, ref envelope, .. }) if args.file == sealed => (bundle.clone(), envelope.clone()),
+        _ => {
+            let bundle = files::read_plain(&plain)?;
+            // What others signed already stays, as long as it is the same.
+            let before = there.as_ref().filter(|there| there.bundle == bundle).map(|there| there.envelope.clone());
+            let envelope = before.map_or_else(|| files::unsigned(&bundle), Ok)?;
+            (bundle, envelope)
+        }
+    };
+    check_bundle(&bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
+    let other = there.as_ref().filter(|there| there.bundle != bundle && there.trusted.is_some());
+    if let Some(other) = other.filter(|other| bundle.version != other.bundle.version + 1) {
+        let (old, new) = (other.bundle.version, bundle.version);
+        ui.warn(format_args!(
+            "{} is version {old}, this is {new}: nodes that obey {old} take only {}",
+            sealed.display(),
+            old + 1
+        ));
+    }
+    let before = files::before(&sealed, bundle.version, there.and_then(|there| there.trusted));
+    files::add_signatures(&mut envelope, &bundle, before.as_ref(), &roots, ui)?;
+    let out = args.out.clone().unwrap_or(sealed);
+    files::write_sealed(&out, &envelope, &bundle)?;
+    files::say_signed(&out, &envelope, &bundle, before.as_ref(), ui);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,152 @@
+//! `ensign trust status`: which versions the nodes of a fleet obey, and what expires when.
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use crate::diag::chain;
+use crate::fleet::trust::{Obedience, Published, obedience, published};
+use crate::trust::{TrustedBundle, TrustedKey};
+
+use super::super::error::{Exit, Failure};
+use super::super::fleet::report::ago;
+use super::super::fleet::session::{Context, failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::publish;
+
+/// What ends within this time is said to.
+const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    context: Context,
+}
+
+/// The trust of a fleet at one moment.
+#[derive(Debug, Serialize)]
+struct View {
+    fleet: String,
+    at: Timestamp,
+    /// What the stream has for nodes to obey; none when nothing was published.
+    published: Option<Bundle>,
+    /// What the stream has and nodes do not take.
+    broken: Option<Broken>,
+    /// The nodes of each version.
+    versions: BTreeMap<u64, usize>,
+    /// Who obeys what is published, or the latest that any node obeys.
+    nodes: Obedience,
+}
+
+#[derive(Debug, Serialize)]
+struct Bundle {
+    version: u64,
+    digest: String,
+    expires: Timestamp,
+    keys: Vec<Key>,
+}
+
+#[derive(Debug, Serialize)]
+struct Key {
+    id: String,
+    /// `valid`, `soon` (it ends within 30 days), `early` (its time has not come), `over` or `revoked`.
+    state: &'static str,
+    not_before: Option<Timestamp>,
+    not_after: Option<Timestamp>,
+}
+
+#[derive(Debug, Serialize)]
+struct Broken {
+    version: u64,
+    code: &'static str,
+    why: String,
+}
+
+fn soon(end: Timestamp, now: Timestamp) -> bool {
+    now.checked_add(SOON).is_ok_and(|then| end < then)
+}
+
+fn key(key: &TrustedKey, now: Timestamp) -> Key {
+    let state = match (key.not_before, key.not_after) {
+        _ if key.revoked => "revoked",
+        (Some(from), _) if now < from => "early",
+        (_, Some(to)) if now > to => "over",
+        (_, Some(to)) if soon(to, now) => "soon",
+        _ => "valid",
+    };
+    Key { id: key.id.clone(), state, not_before: key.not_before, not_after: key.not_after }
+}
+
+fn bundle(trusted: &TrustedBundle, now: Timestamp) -> Bundle {
+    Bundle {
+        version: trusted.version(),
+        digest: trusted.digest().to_owned(),
+        expires: trusted.expires(),
+        keys: trusted.keys().iter().map(|known| key(known, now)).collect(),
+    }
+}
+
+pub(super) async fn run(args: Status, ui: &mut Ui) -> Result<Exit, Failure> {
+    let session = args.context.open().await?;
+    let states = session.states().await?;
+    let there: Published = published(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let now = session.now();
+    let mut versions = BTreeMap::new();
+    for state in states.values() {
+        *versions.entry(state.trust).or_default() += 1;
+    }
+    let wanted = there.latest().map(TrustedBundle::version).or_else(|| versions.keys().next_back().copied()).unwrap_or(0);
+    let view = View {
+        fleet: session.operator.fleet.clone(),
+        at: now,
+        published: there.latest().map(|trusted| bundle(trusted, now)),
+        broken: there.broken.as_ref().map(|(version, error)| Broken {
+            version: *version,
+            code: error.code().as_str(),
+            why: chain(error),
+        }),
+        versions,
+        nodes: obedience(wanted, &states, &BTreeMap::new(), now),
+    };
+    match session.output {
+        OutputFormat::Text => print(&view, ui),
+        OutputFormat::Json => ui.json(&view),
+        OutputFormat::Jsonl => ui.jsonl(&view),
+    }
+    Ok(Exit::Done)
+}
+
+fn print(view: &View, ui: &mut Ui) {
+    let mark = |ui: &Ui, text: String| format!("  {} {text}", ui.paint(Tone::Notable, "!"));
+    match &view.published {
+        None => ui.line(format_args!("{}  nothing is published: nodes obey what their configuration names", view.fleet)),
+        Some(bundle) => {
+            let Bundle { version, expires, .. } = bundle;
+            ui.line(format_args!("{}  version {version} is published, and expires at {expires}", view.fleet));
+            if *expires < view.at {
+                ui.line(mark(
+                    ui,
+                    format!("it expired {} ago: nodes accept nothing new (ensign trust renew)", ago(*expires, view.at)),
+                ));
+            } else if soon(*expires, view.at) {
+                ui.line(mark(ui, format!("it expires in {} (ensign trust renew)", ago(view.at, *expires))));
+            }
+        }
+    }
+    if let Some(Broken { version, why, .. }) = &view.broken {
+        ui.line(mark(ui, format!("version {version} on the stream is not taken by nodes: {why}")));
+    }
+    for key in view.published.iter().flat_map(|bundle| &bundle.keys) {
+        let what = match (key.state, key.not_before, key.not_after) {
+            ("soon", _, Some(to)) => format!("ends in {}, at {to}", ago(view.at, to)),
+            ("over", _, Some(to)) => format!("ended at {to}"),
+            ("early", Some(from), _) => format!("begins at {from}"),
+            ("revoked", ..) => "is revoked".to_owned(),
+            _ => continue,
+        };
+        ui.line(mark(ui, format!("the key {} {what}", key.id)));
+    }
+    publish::print(&view.nodes, view.at, ui);
+}
