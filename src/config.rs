@@ -3,6 +3,7 @@
 //! Every error names its file, line and column. Nothing is read here but the text that is given:
 //! the command line reads the file, and whoever needs a secret reads the file it is in.
 
+pub mod context;
 pub mod document;
 pub mod file;
 pub mod log;
@@ -90,6 +91,12 @@ pub struct Nats {
     pub login: Option<Login>,
     /// TLS.
     pub tls: Option<Tls>,
+    /// TLS begins at once, before the server has said who it is.
+    pub tls_first: bool,
+    /// First tokens of reply subjects, where they are not the usual ones.
+    pub inbox_prefix: Option<String>,
+    /// The context of the NATS CLI that says all of this, by name or file; whoever read the file put it in.
+    pub context: Option<String>,
 }
 
 /// A secret, or the file that holds it.
@@ -114,6 +121,13 @@ pub enum Login {
         user: String,
         /// The password.
         password: SecretFrom,
+    },
+    /// A user's JWT and the seed that it was made for.
+    Jwt {
+        /// The JWT.
+        jwt: Secret,
+        /// The seed.
+        seed: Secret,
     },
     /// A token.
     Token(SecretFrom),
@@ -202,6 +216,22 @@ fn is_token(text: &str) -> bool {
 pub const MAX_QUEUE: usize = 1024;
 
 const TOKEN: &str = "1 to 63 of a-z, 0-9, _ and -";
+
+/// Why this is not the address of a server, with a hint where there is one.
+fn server_address(server: &str) -> Result<(), (String, &'static str)> {
+    let (scheme, rest) = server.split_once("://").unwrap_or(("nats", server));
+    if !matches!(scheme, "nats" | "tls") {
+        return Err((format!("a server begins with nats:// or tls://, not {scheme}://"), ""));
+    }
+    if rest.contains('@') {
+        // The address is shown in logs and states; the text is not repeated here for the same reason.
+        return Err(("an address holds no user and no password".to_owned(), "use `user` and `password_file`, or `creds`"));
+    }
+    if rest.is_empty() || rest.contains(char::is_whitespace) || rest.contains('/') {
+        return Err((format!("\"{server}\" is not the address of a server, as nats://host:4222"), ""));
+    }
+    Ok(())
+}
 
 impl Check<'_> {
     fn settings(mut self, file: AgentFile) -> Result<Settings, Vec<Diagnostic>> {
@@ -320,13 +350,16 @@ impl Check<'_> {
     }
 
     fn nats(&mut self, nats: file::Nats) -> Nats {
+        if let Some(context) = nats.context {
+            return self.context(context, &file::Nats { context: None, ..nats });
+        }
         if nats.servers.is_empty() {
             self.wrong_with(&["nats", "servers"], "no server is given", "write servers = [\"nats://host:4222\"]");
         }
         for server in &nats.servers {
             self.server(server);
         }
-        let file::Nats { servers, creds, nkey, user, password, password_file, token, token_file, tls } = nats;
+        let file::Nats { servers, creds, nkey, user, password, password_file, token, token_file, tls, context: _ } = nats;
         let password = self.secret("password", password, password_file);
         let token = self.secret("token", token, token_file);
         let user = match (user, password) {
@@ -343,19 +376,33 @@ impl Check<'_> {
         if ways.len() > 1 {
             self.wrong_with(&["nats"], "more than one way to log in is given", "keep one of creds, nkey, user, token");
         }
-        Nats { servers, login: ways.pop(), tls: tls.map(|tls| self.tls(tls)) }
+        let tls = tls.map(|tls| self.tls(tls));
+        Nats { servers, login: ways.pop(), tls, tls_first: false, inbox_prefix: None, context: None }
+    }
+
+    /// All that a context says, and nothing beside it: which of two would win nobody remembers.
+    fn context(&mut self, context: String, beside: &file::Nats) -> Nats {
+        let given = [
+            ("servers", !beside.servers.is_empty()),
+            ("creds", beside.creds.is_some()),
+            ("nkey", beside.nkey.is_some()),
+            ("user", beside.user.is_some()),
+            ("password", beside.password.is_some()),
+            ("password_file", beside.password_file.is_some()),
+            ("token", beside.token.is_some()),
+            ("token_file", beside.token_file.is_some()),
+            ("tls", beside.tls.is_some()),
+        ];
+        for (key, _) in given.iter().filter(|(_, given)| *given) {
+            self.wrong_with(&["nats", key], format!("`{key}` and `context` exclude each other"), "keep one of the two");
+        }
+        Nats { servers: vec![], login: None, tls: None, tls_first: false, inbox_prefix: None, context: Some(context) }
     }
 
     fn server(&mut self, server: &str) {
-        let key = ["nats", "servers"];
-        let (scheme, rest) = server.split_once("://").unwrap_or(("nats", server));
-        if !matches!(scheme, "nats" | "tls") {
-            self.wrong(&key, format!("a server begins with nats:// or tls://, not {scheme}://"));
-        } else if rest.contains('@') {
-            // The address is shown in logs and states; the text is not repeated here for the same reason.
-            self.wrong_with(&key, "an address holds no user and no password", "use `user` and `password_file`, or `creds`");
-        } else if rest.is_empty() || rest.contains(char::is_whitespace) || rest.contains('/') {
-            self.wrong(&key, format!("\"{server}\" is not the address of a server, as nats://host:4222"));
+        if let Err((why, hint)) = server_address(server) {
+            let diagnostic = Diagnostic::new(why).at(self.document.place(&["nats", "servers"]));
+            self.wrong.push(if hint.is_empty() { diagnostic } else { diagnostic.hint(hint) });
         }
     }
 

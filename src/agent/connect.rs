@@ -1,14 +1,8 @@
-//! From the settings to a connection. Secrets are read from their files here, once.
+//! From the settings to a connection.
 
-use std::path::Path;
-
-use crate::config::{Login, SecretFrom, Settings};
-use crate::host::fs::{self, FsError};
-use crate::model::Secret;
-use crate::transport::{BusSettings, Credentials, Tls};
-
-/// A password, token or seed is shorter than this.
-const LONGEST_SECRET: u64 = 64 * 1024;
+use crate::config::Settings;
+use crate::host::fs::FsError;
+use crate::transport::BusSettings;
 
 /// What the bus needs to know. Inboxes are the node's own, so that the server can keep others from reading them.
 ///
@@ -16,53 +10,7 @@ const LONGEST_SECRET: u64 = 64 * 1024;
 /// When a file with a secret can't be read.
 pub fn bus_settings(settings: &Settings) -> Result<BusSettings, FsError> {
     let node = settings.node.as_str();
-    Ok(BusSettings {
-        servers: settings.nats.servers.clone(),
-        name: format!("ensign-agent {node}"),
-        credentials: settings.nats.login.as_ref().map(credentials).transpose()?,
-        tls: settings.nats.tls.clone().map(|tls| {
-            let (cert, key) = tls.identity.unzip();
-            Tls { ca: tls.ca, cert, key, required: tls.required }
-        }),
-        inbox_prefix: Some(format!("_INBOX_{node}")),
-        retry_initial: true,
-        ..BusSettings::default()
-    })
-}
-
-fn credentials(login: &Login) -> Result<Credentials, FsError> {
-    Ok(match login {
-        Login::Creds(path) => Credentials::CredsFile(path.clone()),
-        Login::Nkey(path) => Credentials::NkeySeed(secret_file(path)?),
-        Login::User { user, password } => Credentials::UserPassword { user: user.clone(), password: secret(password)? },
-        Login::Token(token) => Credentials::Token(secret(token)?),
-    })
-}
-
-fn secret(from: &SecretFrom) -> Result<Secret, FsError> {
-    match from {
-        SecretFrom::Here(secret) => Ok(secret.clone()),
-        SecretFrom::File(path) => secret_file(path),
-    }
-}
-
-fn secret_file(path: &Path) -> Result<Secret, FsError> {
-    let text = Secret::new(fs::read_text(path, LONGEST_SECRET)?);
-    Ok(Secret::new(text.reveal().trim_end_matches(['\r', '\n'])))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_come_from_their_files_without_the_line_end() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("password");
-        std::fs::write(&path, " hunter2 \r\n").unwrap();
-        let login = Login::User { user: "u".into(), password: SecretFrom::File(path.clone()) };
-        let Credentials::UserPassword { password, .. } = credentials(&login).unwrap() else { panic!() };
-        assert_eq!(password.reveal(), " hunter2 ");
-        assert!(credentials(&Login::Token(SecretFrom::File(path.join("x")))).is_err());
-    }
+    let settings = BusSettings::of(&settings.nats, format!("ensign-agent {node}"))?;
+    let inbox_prefix = settings.inbox_prefix.or_else(|| Some(format!("_INBOX_{node}")));
+    Ok(BusSettings { inbox_prefix, retry_initial: true, ..settings })
 }

@@ -27,6 +27,7 @@ use crate::trust::TrustedBundle;
 use crate::web::{self, Source};
 
 use super::error::{Exit, Failure};
+use super::nats_context;
 use super::ui::Ui;
 
 /// A configuration is shorter than this.
@@ -221,7 +222,12 @@ fn settings(path: &Path) -> Result<Settings, Failure> {
         Failure::from_error(Exit::Usage, &error).hint("agent.toml.example shows every key; --config names another file")
     })?;
     let name = path.display().to_string();
-    Settings::read(&text, &name, &surroundings(path)?).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+    let settings = Settings::read(&text, &name, &surroundings(path)?);
+    let mut settings = settings.map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
+    if let Some(context) = &settings.nats.context {
+        settings.nats = nats_context::load(context)?;
+    }
+    Ok(settings)
 }
 
 fn surroundings(path: &Path) -> Result<Surroundings, Failure> {

@@ -81,7 +81,7 @@ pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
-    let connection = Connection { nats: None, operator: args.operator.clone() };
+    let connection = Connection { operator: args.operator.clone(), ..Connection::default() };
     let beside = match &args.known_nodes {
         Some(path) => Some(path.clone()),
         None => crate::fleet::operator::known_nodes(

@@ -1,15 +1,17 @@
 //! The way to a NATS server, for every command that asks one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::config::Nats;
 use crate::diag::{Diagnostic, chain};
 use crate::fleet::operator;
 use crate::host::fs;
 use crate::transport::{BusSettings, TransportError};
 
 use super::error::{Exit, Failure};
+use super::nats_context;
 
 /// The longest operator.toml.
 const CONFIG_MAX: u64 = 1 << 20;
@@ -20,6 +22,9 @@ pub struct Connection {
     /// The NATS server; several with commas.
     #[arg(long, global = true, env = "NATS_URL", value_name = "URL")]
     pub nats: Option<String>,
+    /// A context of the NATS CLI, by name or file; '' is the selected one.
+    #[arg(long, global = true, env = "NATS_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
     /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
     #[arg(long, global = true, env = "ENSIGN_OPERATOR", value_name = "FILE")]
     pub operator: Option<PathBuf>,
@@ -47,7 +52,21 @@ impl Connection {
     pub fn settings(&self) -> Result<BusSettings, Failure> {
         let written = self.written()?;
         let written = written.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
-        operator::connection(self.nats.as_deref(), written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+        let wrong = |diagnostics| Failure { exit: Exit::Usage, diagnostics };
+        let context = self.context(written)?;
+        operator::connection(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
+    }
+
+    /// The context of the NATS CLI that the command line or `operator.toml` names.
+    ///
+    /// # Errors
+    /// When it can't be used.
+    pub fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<Nats>, Failure> {
+        let named = match &self.context {
+            Some(name) => Some(name.clone()),
+            None => operator::context(written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?,
+        };
+        named.map(|name| nats_context::load(&name)).transpose()
     }
 }
 

@@ -16,6 +16,7 @@ pub mod facts;
 pub mod fleet;
 pub mod key;
 pub mod local;
+mod nats_context;
 pub mod properties;
 pub mod registration;
 pub mod render;
@@ -23,10 +24,12 @@ pub mod schemas;
 pub mod session;
 pub mod shape;
 pub mod shell;
+pub mod sign;
 pub mod signer;
 pub mod status;
 pub mod trust;
 pub mod ui;
+pub mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -69,6 +72,8 @@ enum Command {
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
     Audit(audit::AuditArgs),
+    Sign(sign::Sign),
+    Verify(verify::Verify),
     #[command(subcommand)]
     Agent(agent::Agent),
 }
@@ -113,6 +118,8 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Demo(args) => demo::run(&args, ui),
         Command::Fleet(args) => fleet::run(args, ui),
         Command::Key(args) => key::run(args, ui),
+        Command::Sign(args) => sign::run(&args, ui),
+        Command::Verify(args) => verify::run(&args, ui),
         Command::Trust(args) => trust::run(args, ui),
         Command::Audit(args) => audit::run(args, ui),
     }

@@ -180,11 +180,15 @@ impl fmt::Display for Level {
 }
 
 /// The connection. One way to log in at most.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Nats {
     /// Addresses of the servers, as `nats://host:4222` or `tls://host:4222`.
+    #[serde(default)]
     pub servers: Vec<String>,
+    /// A context of the NATS CLI that says all of this instead: its name, or its file.
+    #[serde(default)]
+    pub context: Option<String>,
     /// A credentials file: JWT and seed.
     #[serde(default)]
     pub creds: Option<PathBuf>,

@@ -140,6 +140,7 @@ fn mistakes_are_shown_where_they_are() {
             "3:1 \"localhost\" is not an address with a port",
             "write listen = \"127.0.0.1:9769\", or \"off\"",
         ),
+        ("[trust]", "context = \"prod\"\n[trust]", "3:1 `servers` and `context` exclude each other", "keep one of the two"),
         ("[trust]", "tls = { cert = \"c\" }\n[trust]", "4:1 `cert` and `key` need each other", ""),
         ("[\"ed25519:AAAA\"]", "[\"ed25519:AAAA\"]\nthreshold = 2", "6:1 `trust.threshold` must be between 1 and 1, not 2", ""),
         (

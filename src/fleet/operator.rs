@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::document::Document;
-use crate::config::file;
+use crate::config::{Nats, file};
 use crate::diag::{Diagnostic, chain};
 use crate::host::fs;
 use crate::model::{NodeId, Secret};
@@ -41,6 +41,8 @@ pub struct Given {
     pub fleet: Option<String>,
     /// The URL of a server.
     pub server: Option<String>,
+    /// The connection that a context of the NATS CLI says.
+    pub context: Option<Nats>,
     /// Files of private keys.
     pub keys: Vec<PathBuf>,
     /// The file with the public keys of nodes.
@@ -78,7 +80,7 @@ impl Operator {
             return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
         }
         let keys = if given.keys.is_empty() { file.keys.iter().map(|key| beside(&directory, key)).collect() } else { given.keys };
-        let bus = bus(given.server.as_deref(), file.nats, &directory).map_err(one)?;
+        let bus = bus(given.server.as_deref(), given.context.as_ref(), file.nats, &directory).map_err(one)?;
         let known_nodes = match given.known_nodes {
             Some(path) => Some(path),
             None => known_nodes(written)?,
@@ -107,9 +109,26 @@ fn beside(directory: &Path, key: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Everything that is wrong.
-pub fn connection(server: Option<&str>, written: Option<(&str, &Path)>) -> Result<BusSettings, Vec<Diagnostic>> {
+pub fn connection(
+    server: Option<&str>,
+    context: Option<&Nats>,
+    written: Option<(&str, &Path)>,
+) -> Result<BusSettings, Vec<Diagnostic>> {
     let (file, directory) = read(written)?;
-    bus(server, file.nats, &directory).map_err(|wrong| vec![wrong])
+    bus(server, context, file.nats, &directory).map_err(|wrong| vec![wrong])
+}
+
+/// The context of the NATS CLI that `written` names.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Diagnostic>> {
+    let Some(nats) = read(written)?.0.nats else { return Ok(None) };
+    if nats.context.is_some() && (file::Nats { context: None, ..nats.clone() }) != file::Nats::default() {
+        let hint = "keep one of the two";
+        return Err(vec![Diagnostic::new("`context` in [nats] excludes everything else there").hint(hint)]);
+    }
+    Ok(nats.context)
 }
 
 /// The file with the public keys of nodes, as `written` says it, for who asks no fleet.
@@ -128,10 +147,18 @@ fn read(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), Vec<D
     Ok((Document::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned()))
 }
 
-fn bus(server: Option<&str>, nats: Option<file::Nats>, directory: &Path) -> Result<BusSettings, Diagnostic> {
+fn bus(
+    server: Option<&str>,
+    context: Option<&Nats>,
+    nats: Option<file::Nats>,
+    directory: &Path,
+) -> Result<BusSettings, Diagnostic> {
     let mut bus =
         BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
-    if let Some(nats) = nats {
+    if let Some(context) = context {
+        let settings = BusSettings::of(context, bus.name).map_err(|error| Diagnostic::new(chain(&error)))?;
+        bus = BusSettings { backlog: bus.backlog, ..settings };
+    } else if let Some(nats) = nats {
         bus.servers.clone_from(&nats.servers);
         bus.credentials = credentials(&nats, directory)?;
         bus.tls = nats.tls.map(|tls| Tls {
@@ -196,6 +223,7 @@ mod tests {
             server: Some("nats://a, nats://b".into()),
             keys: vec!["c".into()],
             known_nodes: Some("k".into()),
+            context: None,
         };
         let operator = Operator::new(given, Some((text, &path))).unwrap();
         assert_eq!((operator.fleet.as_str(), operator.bus.servers.len()), ("test", 2));

@@ -6,6 +6,7 @@
 //! goes over it and on which subject, `agent` and `fleet` use it, `config` fills [`BusSettings`].
 //! Nothing here trusts a message: signatures are `trust`'s business.
 
+mod login;
 pub mod nats;
 pub mod nkey;
 
@@ -33,6 +34,8 @@ pub struct BusSettings {
     pub credentials: Option<Credentials>,
     /// Transport security.
     pub tls: Option<Tls>,
+    /// TLS begins at once, before the server has said who it is. The server must be told to expect that.
+    pub tls_first: bool,
     /// First tokens of our reply subjects, `_INBOX` when none. An account can give a user rights to its own only.
     pub inbox_prefix: Option<String>,
     /// True for a daemon: `connect` returns at once and goes on trying. False for a command: it fails.
@@ -50,6 +53,7 @@ impl Default for BusSettings {
             name: "ensign".to_owned(),
             credentials: None,
             tls: None,
+            tls_first: false,
             inbox_prefix: None,
             retry_initial: false,
             backlog: 256,
@@ -75,6 +79,13 @@ pub enum Credentials {
         user: String,
         /// The password.
         password: Secret,
+    },
+    /// A user's JWT and the seed that it was made for.
+    Jwt {
+        /// The JWT.
+        jwt: Secret,
+        /// The seed, `SU...`.
+        seed: Secret,
     },
     /// A token.
     Token(Secret),

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::nkey::UserKey;
 use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
+use crate::model::Secret;
 use link::Watcher;
 use reason::reason;
 
@@ -236,8 +237,11 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
     if let Some(prefix) = &settings.inbox_prefix {
         options = options.custom_inbox_prefix(prefix);
     }
+    if settings.tls_first {
+        options = options.tls_first();
+    }
     if let Some(tls) = &settings.tls {
-        options = options.require_tls(tls.required);
+        options = options.require_tls(tls.required || settings.tls_first);
         if let Some(ca) = &tls.ca {
             options = options.add_root_certificates(ca.clone());
         }
@@ -258,8 +262,23 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
         Some(Credentials::UserPassword { user, password }) => {
             options.user_and_password(user.clone(), password.reveal().to_owned())
         }
+        Some(Credentials::Jwt { jwt, seed }) => {
+            UserKey::from_seed(seed)?;
+            let text = creds(jwt, seed);
+            let failed = |error| TransportError::failed("could not use the JWT of the NATS user", error);
+            options.credentials(text.reveal()).map_err(failed)?
+        }
         Some(Credentials::Token(token)) => options.token(token.reveal().to_owned()),
     })
+}
+
+/// JWT and seed in the form of a credentials file.
+fn creds(jwt: &Secret, seed: &Secret) -> Secret {
+    let (jwt, seed) = (jwt.reveal().trim(), seed.reveal().trim());
+    Secret::new(format!(
+        "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
+         -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    ))
 }
 
 /// A server URL without its password, for messages.

@@ -47,13 +47,14 @@ impl Context {
     /// When something is missing or wrong.
     pub(in crate::cli) fn operator(&self) -> Result<Operator, Failure> {
         let text = self.connection.written()?;
+        let written = text.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
         let given = Given {
             fleet: self.fleet.clone(),
             server: self.connection.nats.clone(),
+            context: self.connection.context(written)?,
             keys: self.key.clone(),
             known_nodes: self.known_nodes.clone(),
         };
-        let written = text.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
         let mut operator = Operator::new(given, written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
         operator.known_nodes = operator.known_nodes.or_else(|| config_file("known_nodes"));
         Ok(operator)

@@ -1,0 +1,123 @@
+//! `ensign sign`: a command, signed by file, without a network. What it makes can be sent by anybody, or carried: nodes obey
+//! the signature, see `ensign agent accept`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value};
+
+use crate::diag::{Diagnostic, chain};
+use crate::host::Host;
+use crate::host::fs::{self, WriteSpec};
+use crate::model::Span;
+use crate::trust::{countersign, seal_by};
+use crate::wire::command::{MAX_LIFE, MAX_STANDING};
+use crate::wire::{COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, json};
+
+use super::error::{Exit, Failure};
+use super::key;
+use super::ui::Ui;
+use super::verify;
+
+/// Sign a command, by file and without a network; a signed one gets further signatures.
+#[derive(Debug, Args)]
+pub struct Sign {
+    /// The command as JSON (`ensign schema command`), or a signed one. `id`, `issued` and `expires` are filled in where they
+    /// are missing.
+    file: PathBuf,
+    /// A private key: its file, or ssh-agent:NAME. May be repeated, where rules ask for several.
+    #[arg(long, value_name = "FILE", required = true)]
+    key: Vec<PathBuf>,
+    /// How long nodes may accept it, where `expires` is missing; as long as they do at most when not given.
+    #[arg(long, value_name = "DURATION")]
+    life: Option<Span>,
+    /// Where to write the signed command; standard output when not given.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Runs `ensign sign`.
+///
+/// # Errors
+/// When the command is wrong, or a key can't be used.
+pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
+    let bytes = fs::read(&args.file, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let host = Host::system(None);
+    let signers = args.key.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
+    let keys = key::borrowed(&signers);
+    let failed = |error| Failure::from_error(Exit::Failed, &error);
+    let envelope = match Envelope::parse(&bytes) {
+        Ok(envelope) if envelope.payload_type != COMMAND_TYPE => {
+            let what = format!("{} is signed already, and no command but \"{}\"", args.file.display(), envelope.payload_type);
+            return Err(Failure::usage(what).hint("`ensign trust sign` signs trust bundles"));
+        }
+        Ok(mut envelope) => {
+            read(&envelope.payload, args)?;
+            countersign(&mut envelope, &keys).map_err(failed)?;
+            envelope
+        }
+        Err(_) => seal_by(COMMAND_TYPE, completed(&bytes, args, &host)?, &keys).map_err(failed)?,
+    };
+    let command = read(&envelope.payload, args)?;
+    if command.expires < host.now() {
+        ui.warn(format_args!("it expired at {}: no node takes it", command.expires));
+    }
+    let signed = envelope.encode();
+    if signed.len() > MAX_ENVELOPE {
+        let what = format!("it has {} bytes when signed, and nodes take at most {MAX_ENVELOPE}", signed.len());
+        return Err(Failure::usage(what).hint("an apply names its manifest by URL: use that for large ones"));
+    }
+    match &args.out {
+        None => ui.line(String::from_utf8_lossy(&signed)),
+        Some(path) => {
+            let spec = WriteSpec { uid: None, gid: None, mode: 0o644 };
+            fs::write_atomic(&path_in_directory(path), &mut signed.as_slice(), spec)
+                .map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        }
+    }
+    let (what, whom) = (verify::asked(&command), verify::whose(&command));
+    ui.say(format_args!("signed {}: {what}, of {whom}, until {}", command.id, command.expires));
+    Ok(Exit::Done)
+}
+
+fn path_in_directory(path: &std::path::Path) -> PathBuf {
+    if path.parent() == Some(std::path::Path::new("")) { std::path::Path::new(".").join(path) } else { path.to_owned() }
+}
+
+/// The command that nodes will read from these bytes.
+fn read(payload: &[u8], args: &Sign) -> Result<Command, Failure> {
+    let wrong = |why: String| {
+        let diagnostic = Diagnostic::new(format!("{}: {why}", args.file.display()));
+        Failure::new(Exit::Usage, diagnostic.hint("`ensign schema command` describes it; docs/wire.md has an example"))
+    };
+    let command: Command = json::read(payload).map_err(|error| wrong(chain(&error)))?;
+    command.check().map_err(|error| wrong(chain(&error)))?;
+    Ok(command)
+}
+
+/// The bytes to sign: those of the file where nothing is missing.
+fn completed(bytes: &[u8], args: &Sign, host: &Host) -> Result<Vec<u8>, Failure> {
+    let written: Result<Map<String, Value>, _> = serde_json::from_slice(bytes);
+    let Ok(mut command) = written else { return Ok(bytes.to_vec()) };
+    let whole = ["id", "issued", "expires"].iter().all(|key| command.contains_key(*key));
+    // What is wrong with it is said by the strict reader.
+    if whole {
+        return Ok(bytes.to_vec());
+    }
+    json::read::<Value>(bytes).map_err(|error| Failure::usage(format!("{}: {}", args.file.display(), chain(&error))))?;
+    let action = command.get("action").and_then(Value::as_object);
+    let standing = action.is_some_and(|action| action.contains_key("assign") || action.contains_key("withdraw"));
+    let longest = if standing { MAX_STANDING } else { MAX_LIFE };
+    let now = host.now();
+    let issued = match command.get("issued").and_then(Value::as_str) {
+        Some(text) => text.parse().unwrap_or(now),
+        None => now,
+    };
+    let life = SignedDuration::try_from(args.life.unwrap_or(longest).get()).unwrap_or(SignedDuration::ZERO);
+    let expires: Timestamp = issued.saturating_add(life).unwrap_or(issued);
+    command.entry("id").or_insert_with(|| host.new_id().to_string().into());
+    command.entry("issued").or_insert_with(|| issued.to_string().into());
+    command.entry("expires").or_insert_with(|| expires.to_string().into());
+    serde_json::to_vec(&command).map_err(|error| Failure::from_error(Exit::Failed, &error))
+}

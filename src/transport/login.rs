@@ -1,0 +1,71 @@
+//! From the settings to credentials. Secrets are read from their files here, once.
+
+use std::path::Path;
+
+use crate::config::{self, Login, SecretFrom};
+use crate::host::fs::{self, FsError};
+use crate::model::Secret;
+
+use super::{BusSettings, Credentials, Tls};
+
+/// A password, token or seed is shorter than this.
+const LONGEST_SECRET: u64 = 64 * 1024;
+
+impl BusSettings {
+    /// The connection of these settings, for somebody called `name`.
+    ///
+    /// # Errors
+    /// When a file with a secret can't be read.
+    pub fn of(nats: &config::Nats, name: impl Into<String>) -> Result<Self, FsError> {
+        Ok(Self {
+            servers: nats.servers.clone(),
+            name: name.into(),
+            credentials: nats.login.as_ref().map(credentials).transpose()?,
+            tls: nats.tls.clone().map(|tls| {
+                let (cert, key) = tls.identity.unzip();
+                Tls { ca: tls.ca, cert, key, required: tls.required }
+            }),
+            tls_first: nats.tls_first,
+            inbox_prefix: nats.inbox_prefix.clone(),
+            ..Self::default()
+        })
+    }
+}
+
+fn credentials(login: &Login) -> Result<Credentials, FsError> {
+    Ok(match login {
+        Login::Creds(path) => Credentials::CredsFile(path.clone()),
+        Login::Nkey(path) => Credentials::NkeySeed(secret_file(path)?),
+        Login::User { user, password } => Credentials::UserPassword { user: user.clone(), password: secret(password)? },
+        Login::Jwt { jwt, seed } => Credentials::Jwt { jwt: jwt.clone(), seed: seed.clone() },
+        Login::Token(token) => Credentials::Token(secret(token)?),
+    })
+}
+
+fn secret(from: &SecretFrom) -> Result<Secret, FsError> {
+    match from {
+        SecretFrom::Here(secret) => Ok(secret.clone()),
+        SecretFrom::File(path) => secret_file(path),
+    }
+}
+
+fn secret_file(path: &Path) -> Result<Secret, FsError> {
+    let text = Secret::new(fs::read_text(path, LONGEST_SECRET)?);
+    Ok(Secret::new(text.reveal().trim_end_matches(['\r', '\n'])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_come_from_their_files_without_the_line_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        std::fs::write(&path, " hunter2 \r\n").unwrap();
+        let login = Login::User { user: "u".into(), password: SecretFrom::File(path.clone()) };
+        let Credentials::UserPassword { password, .. } = credentials(&login).unwrap() else { panic!() };
+        assert_eq!(password.reveal(), " hunter2 ");
+        assert!(credentials(&Login::Token(SecretFrom::File(path.join("x")))).is_err());
+    }
+}
