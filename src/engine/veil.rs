@@ -1,5 +1,7 @@
 //! What leaves a run is shown without the secrets that it came to know.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::diag::Diagnostic;
@@ -29,19 +31,29 @@ pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
     event.status.iter_mut().for_each(|status| secrets.veil_value(status));
 }
 
+/// How one digest becomes another; see [`super::Settings::conceal`].
+type Make<'a> = Option<&'a (dyn Fn(&str) -> String + Send + Sync)>;
+
 /// An event whose digests of content can't be tried out. What a property says of its content is keyed wherever there is
-/// a key; when the content `holds` a secret, so is every digest of the event, and without a key it is taken out.
-pub(super) fn digests(holds: bool, conceal: Option<&(dyn Fn(&str) -> String + Send + Sync)>, event: &mut TransactionEvent) {
+/// a key, and so is the same digest elsewhere in the event; when the properties hold a secret, so is every digest, and
+/// without a key it is taken out.
+pub(super) fn digests(holds: bool, conceal: Make<'_>, event: &mut TransactionEvent) {
     if !holds && conceal.is_none() {
         return;
     }
-    let texts = |value: &mut Value, all: bool| each_text(value, &mut |text| keyed(text, all, conceal));
-    texts(&mut event.properties, holds);
-    if holds {
-        event.status.iter_mut().for_each(|status| texts(status, true));
-        let TransactionEvent { errors, changes, noop_message, .. } = &mut *event;
-        errors.iter_mut().chain(changes).chain([noop_message]).for_each(|text| keyed(text, true, conceal));
-    }
+    let mut content = HashSet::new();
+    each_text(&mut event.properties, &mut |text| content.extend(content_digest(text).map(str::to_owned)));
+    let is = |digest: &str| holds || content.contains(digest);
+    each_text(&mut event.properties, &mut |text| keyed(text, &is, conceal));
+    event.status.iter_mut().for_each(|status| each_text(status, &mut |text| keyed(text, &is, conceal)));
+    let TransactionEvent { errors, changes, noop_message, .. } = event;
+    errors.iter_mut().chain(changes).chain([noop_message]).for_each(|text| keyed(text, &is, conceal));
+}
+
+/// The digest in what stands for content: `sha256:... (n bytes)`, see `resource::file::digest`.
+fn content_digest(text: &str) -> Option<&str> {
+    let (before, digest, after) = next_digest(text)?;
+    (before == LABEL && after.starts_with(" (")).then_some(digest)
 }
 
 fn each_text(value: &mut Value, work: &mut dyn FnMut(&mut String)) {
@@ -53,18 +65,18 @@ fn each_text(value: &mut Value, work: &mut dyn FnMut(&mut String)) {
     }
 }
 
-/// Exchanges what looks like a SHA-256: everywhere, or only where it stands for content (see `resource::file::digest`).
-fn keyed(text: &mut String, all: bool, conceal: Option<&(dyn Fn(&str) -> String + Send + Sync)>) {
+/// Exchanges every digest of which this is so.
+fn keyed(text: &mut String, is: &dyn Fn(&str) -> bool, conceal: Make<'_>) {
     let mut rest = text.as_str();
     let mut made = String::new();
     while let Some((before, digest, after)) = next_digest(rest) {
-        let label = before.strip_suffix(LABEL).filter(|_| all || after.starts_with(" ("));
-        match (label, conceal) {
-            (Some(before), Some(conceal)) => made.extend([before, "hmac-sha256:", &conceal(digest)]),
-            (Some(before), None) => made.extend([before, REDACTED]),
-            (None, Some(conceal)) if all => made.extend([before, &conceal(digest)]),
-            (None, None) if all => made.extend([before, REDACTED]),
-            (None, _) => made.extend([before, digest]),
+        match (is(digest), conceal) {
+            (false, _) => made.extend([before, digest]),
+            (true, None) => made.extend([before.strip_suffix(LABEL).unwrap_or(before), REDACTED]),
+            (true, Some(conceal)) => match before.strip_suffix(LABEL) {
+                Some(before) => made.extend([before, "hmac-sha256:", &conceal(digest)]),
+                None => made.extend([before, &conceal(digest)]),
+            },
         }
         rest = after;
     }
@@ -116,19 +128,19 @@ mod tests {
 
     #[test]
     fn digests_are_keyed_where_they_stand_for_content() {
-        let digest = "ab".repeat(32);
+        let (digest, other) = ("ab".repeat(32), "cd".repeat(32));
         let conceal = |digest: &str| digest.replace("ab", "cd");
-        let keyed_text = |text: &str, all: bool, with_key: bool| {
+        let keyed_text = |text: &str, is: bool, with_key: bool| {
             let mut text = text.to_owned();
-            keyed(&mut text, all, with_key.then_some(&conceal));
+            keyed(&mut text, &|_| is, with_key.then_some(&conceal));
             text
         };
-        let other = "cd".repeat(32);
         let content = format!("sha256:{digest} (6 bytes)");
-        assert_eq!(keyed_text(&content, false, true), format!("hmac-sha256:{other} (6 bytes)"));
+        assert_eq!(content_digest(&content), Some(digest.as_str()));
+        assert_eq!(content_digest(&digest), None);
+        assert_eq!(keyed_text(&content, true, true), format!("hmac-sha256:{other} (6 bytes)"));
         assert_eq!(keyed_text(&content, true, false), "*** (6 bytes)");
-        // What is no content is left alone, unless it may be of a secret.
-        assert_eq!(keyed_text(&digest, false, true), digest);
+        assert_eq!(keyed_text(&content, false, true), content);
         assert_eq!(keyed_text(&format!("is {digest}, was {digest}"), true, true), format!("is {other}, was {other}"));
         assert_eq!(keyed_text(&format!("{digest}0 abcdef"), true, true), format!("{digest}0 abcdef"));
         assert_eq!(keyed_text("ä sha256: nothing", true, true), "ä sha256: nothing");

@@ -504,7 +504,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::known::{Known, KnownNodes};
-    use super::super::roster::tests::{key, signed};
+    use super::super::roster::testing::{key, signed};
     use super::*;
 
     const ID: Uuid = Uuid::from_u128(1);

@@ -236,17 +236,18 @@ pub fn share_here<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync)
     })
 }
 
+/// Messages of nodes, for the tests of this folder.
 #[cfg(test)]
-pub(super) mod tests {
-    use serde_json::json;
+pub(super) mod testing {
+    use jiff::Timestamp;
     use uuid::Uuid;
 
-    use super::*;
+    use crate::transport::Message;
     use crate::trust::{SigningKey, issue};
     use crate::wire::digest;
-    use crate::wire::receipt::Statement;
+    use crate::wire::receipt::{HEADER, Statement};
 
-    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+    pub(in super::super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
     /// The message with the receipt of a node.
     pub(in super::super) fn signed(mut message: Message, key: &SigningKey, node: &str, command: Option<&str>) -> Message {
@@ -267,6 +268,14 @@ pub(super) mod tests {
     pub(in super::super) fn key(seed: u8) -> SigningKey {
         SigningKey::from_seed(&[seed; 32])
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::testing::{NOW, key, signed};
+    use super::*;
 
     fn state(node: &str, signs: u8, says: Option<u8>) -> Message {
         let mut state = super::super::select::tests::state(node, &[], "2026-01-01T00:00:00Z", true);

@@ -248,3 +248,87 @@ fn meant(command: &Command, standing: &Standing, node: &NodeId) -> Option<bool> 
         Target::Groups(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::super::roster::{Doubt, DoubtfulState};
+    use super::super::select::tests::state;
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::constant(1_795_000_000, 0);
+
+    fn command(to: &serde_json::Value) -> Command {
+        serde_json::from_value(json!({
+            "id": Uuid::nil(), "fleet": "f", "to": to, "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
+            "action": {"ensure": {"type": "file", "properties": {"name": "/a"}}},
+        }))
+        .unwrap()
+    }
+
+    fn why(states: &States, to: &serde_json::Value) -> Why {
+        let (command, node) = (command(to), "web1".parse::<NodeId>().unwrap());
+        let envelope = Envelope { payload_type: "t".into(), payload: b"p".to_vec(), signatures: vec![] };
+        let standing = standing(states, &node, &command, NOW);
+        Why {
+            meant: meant(&command, &standing, &node),
+            command: table::describe(&command, &envelope, None),
+            node,
+            ack: None,
+            done: None,
+            refusals: vec![],
+            doubts: vec![],
+            standing,
+        }
+    }
+
+    fn states(change: impl FnOnce(&mut crate::wire::NodeState)) -> States {
+        let mut one = state("web1", &["web"], &NOW.to_string(), true);
+        change(&mut one);
+        States { believed: BTreeMap::from([(one.node.clone(), one)]), doubtful: vec![] }
+    }
+
+    fn said(why: &Why) -> String {
+        let (verdict, because) = why.verdict();
+        format!("{verdict}: {because}")
+    }
+
+    #[test]
+    fn silence_has_its_reasons() {
+        let (all, here) = (json!({"all": true}), states(|_| {}));
+        assert!(
+            said(&why(&here, &all)).starts_with("no_answer: the node is there, last heard at"),
+            "{}",
+            said(&why(&here, &all))
+        );
+        assert_eq!(said(&why(&here, &json!({"groups": ["db"]}))), "no_answer: the command is not for this node");
+        assert_eq!(said(&why(&States::default(), &all)), "no_answer: nobody ever heard of this node");
+        assert!(said(&why(&states(|state| state.alive = false), &all)).contains("its agent was stopped"));
+        assert!(said(&why(&states(|state| state.at = Timestamp::UNIX_EPOCH), &all)).contains("the node is silent"));
+        let busy = states(|state| (state.running, state.queued) = (Some(Uuid::from_u128(7)), 2));
+        assert!(said(&why(&busy, &all)).ends_with("it works on 00000000-0000-0000-0000-000000000007, and 2 wait behind that"));
+        let doubtful = DoubtfulState { node: "web1".parse().unwrap(), state: None, doubt: Doubt::Unknown };
+        let forged = States { believed: BTreeMap::new(), doubtful: vec![doubtful] };
+        assert_eq!(said(&why(&forged, &all)), "no_answer: what is said in its name is not signed by it");
+    }
+
+    #[test]
+    fn words_of_the_node_say_why() {
+        let mut one = why(&states(|_| {}), &json!({"all": true}));
+        let ack = json!({"protocol": "p", "id": Uuid::nil(), "digest": "d", "node": "web1", "at": NOW, "status": "accepted"});
+        one.ack = serde_json::from_value(ack).unwrap();
+        assert!(said(&one).starts_with("accepted: it has the command since"), "{}", said(&one));
+        let done = |more: serde_json::Value| {
+            let mut done = json!({"protocol": "p", "digest": "d", "node": "web1", "at": NOW, "outcome": "changed"});
+            done.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(done).unwrap()
+        };
+        one.done = Some(done(json!({"rule": 2, "signers": ["ops-a", "ops-b"]})));
+        assert_eq!(said(&one), "changed: signed by ops-a, ops-b, allowed by rule 2");
+        one.done = Some(done(json!({"outcome": "refused", "code": "not_allowed", "message": "no rule allows it"})));
+        assert_eq!(said(&one), "refused: not_allowed: no rule allows it");
+    }
+}

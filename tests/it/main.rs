@@ -28,6 +28,8 @@ mod local;
 mod nodes;
 mod operations;
 mod package;
+mod receipts;
+mod redaction;
 mod registration;
 mod scenarios;
 mod service;

@@ -67,6 +67,25 @@ fn subject(id: &str, node: &str) -> String {
     format!("ensign.v1.test.job.{id}.{node}.done")
 }
 
+/// The private key of a node: whoever has it is the node.
+fn node_key(fleet: &Fleet, node: &str) -> SigningKey {
+    SigningKey::from_openssh(&std::fs::read_to_string(fleet.path(&format!("{node}/state/node.key"))).unwrap(), None).unwrap()
+}
+
+/// A statement beside the chain.
+fn statement(node: &str, subject: &str, payload: &[u8], command: Option<&str>) -> Statement {
+    Statement {
+        node: node.parse().unwrap(),
+        boot: uuid::Uuid::now_v7(),
+        seq: None,
+        prev: None,
+        subject: subject.to_owned(),
+        sha256: digest(payload),
+        at: jiff::Timestamp::now(),
+        command: command.map(str::to_owned),
+    }
+}
+
 fn verify(fleet: &Fleet, file: &Path) -> (i32, Value) {
     let (known, trust) = (fleet.path("known_nodes"), fleet.path("trust.dsse.json"));
     let ran = ensign(&[
@@ -117,6 +136,14 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
         // Nobody answers from here on but who lies.
         fleet.kill("web1");
         fleet.kill("db1");
+        let web1_key = node_key(&fleet, "web1");
+        // As long as its state says that it is there, it is waited for.
+        let mut state = stored(&operator, &fleet, "STATE", "ensign.v1.test.state.web1").await;
+        let mut body: Value = serde_json::from_slice(&state.payload).unwrap();
+        (body["at"], body["alive"]) = (json!(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)), json!(true));
+        state.payload = body.to_string().into_bytes();
+        let signed = issue(&web1_key, &statement("web1", &state.subject, &state.payload, None));
+        publish(&web1, &state.subject, Some(&signed), state.payload).await;
         let id = sent(&fleet, "web1", "three");
         let command = stored(&operator, &fleet, "JOBS", &format!("ensign.v1.test.job.{id}.command")).await;
         let command = ensign::wire::Envelope::parse(&command.payload).unwrap().digest();
@@ -124,26 +151,16 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
         (forged["id"], forged["digest"]) = (json!(id), json!(command));
         let payload = forged.to_string().into_bytes();
         let mallory = SigningKey::generate().unwrap();
-        let statement = |node: &str, subject: &str, command: &str| Statement {
-            node: node.parse().unwrap(),
-            boot: uuid::Uuid::now_v7(),
-            seq: None,
-            prev: None,
-            subject: subject.to_owned(),
-            sha256: digest(&payload),
-            at: jiff::Timestamp::now(),
-            command: Some(command.to_owned()),
-        };
         let ours = subject(&id, "web1");
-        let db1_key = SigningKey::from_openssh(&std::fs::read_to_string(fleet.path("db1/state/node.key")).unwrap(), None).unwrap();
-        let web1_key = SigningKey::from_openssh(&std::fs::read_to_string(fleet.path("web1/state/node.key")).unwrap(), None).unwrap();
+        let db1_key = node_key(&fleet, "db1");
+        let of = |node: &str, command: &str| statement(node, &ours, &payload, Some(command));
         for (what, receipt, why) in [
             ("forged", None, "it has no receipt"),
-            ("forged by a stranger", Some(issue(&mallory, &statement("web1", &ours, &command))), "not signed by the key of the node"),
-            ("forged by another node", Some(issue(&db1_key, &statement("web1", &ours, &command))), "not signed by the key of the node"),
-            ("of another node", Some(issue(&web1_key, &statement("db1", &ours, &command))), "that of the node db1"),
+            ("forged by a stranger", Some(issue(&mallory, &of("web1", &command))), "not signed by the key of the node"),
+            ("forged by another node", Some(issue(&db1_key, &of("web1", &command))), "not signed by the key of the node"),
+            ("of another node", Some(issue(&web1_key, &of("db1", &command))), "that of the node db1"),
             ("an old receipt", Some(receipt), "that of a message on"),
-            ("the node's own, for another command", Some(issue(&web1_key, &statement("web1", &ours, "old"))), "answers another command"),
+            ("the node's own, for another command", Some(issue(&web1_key, &of("web1", "old"))), "answers another command"),
         ] {
             publish(&web1, &ours, receipt.as_deref(), payload.clone()).await;
             let (code, node, stderr) = watch(&fleet, &id);
@@ -166,7 +183,10 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
         (state["at"], state["alive"]) = (json!(jiff::Timestamp::now()), json!(true));
         publish(&db1, "ensign.v1.test.state.db1", None, state.to_string().into_bytes()).await;
         let nodes = fleet.run(&["nodes", "--output", "json"]).json();
-        assert_eq!((&nodes[0]["node"], &nodes[0]["presence"], &nodes[0]["verified"]), (&json!("db1"), &json!("unverified"), &json!(false)));
+        assert_eq!(
+            (&nodes[0]["node"], &nodes[0]["presence"], &nodes[0]["verified"]),
+            (&json!("db1"), &json!("unverified"), &json!(false))
+        );
         let status = fleet.run(&["status"]).stdout;
         assert!(status.contains("its state: it has no receipt: forged?"), "{status}");
         // It is expected all the same: to leave it out would be to believe who forged it.
@@ -176,7 +196,11 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
         // All of that is in the record, and found there.
         let (code, report) = verify(&fleet, &export(&fleet, "attacked.jsonl"));
         assert_eq!((code, kinds(&report)), (1, vec!["forged"]), "{report}");
-        assert_eq!((&report["nodes"]["web1"]["unverified"], &report["nodes"]["db1"]["unverified"]), (&json!(8), &json!(1)), "{report}");
+        assert_eq!(
+            (&report["nodes"]["web1"]["unverified"], &report["nodes"]["db1"]["unverified"]),
+            (&json!(8), &json!(1)),
+            "{report}"
+        );
     }
 }
 
@@ -224,7 +248,8 @@ async fn what_is_withheld_leaves_a_gap() {
         let command = place(&|line| line.contains(&format!("{last}.command")));
         let refusal = place(&|line| line.contains("event.web1.refused"));
         let without = |gone: &[usize]| {
-            let kept: Vec<&str> = lines.iter().enumerate().filter(|(line, _)| !gone.contains(line)).map(|(_, line)| *line).collect();
+            let kept: Vec<&str> =
+                lines.iter().enumerate().filter(|(line, _)| !gone.contains(line)).map(|(_, line)| *line).collect();
             let path = fleet.path("without.jsonl");
             std::fs::write(&path, kept.join("\n") + "\n").unwrap();
             verify(&fleet, &path)
@@ -269,7 +294,8 @@ async fn what_is_withheld_leaves_a_gap() {
         assert_eq!(result.header(MESSAGE_ID), Some(format!("{last}.web1.done").as_str()));
         let statement = Receipt::parse(result.header(HEADER).unwrap()).unwrap().read().unwrap();
         assert!(statement.seq > Some(1) && statement.prev.is_some());
-        let mut acks = operator.follow(&fleet.subjects.stream("JOBS"), "ensign.v1.test.job.*.web1.ack", From::Beginning).await.unwrap();
+        let mut acks =
+            operator.follow(&fleet.subjects.stream("JOBS"), "ensign.v1.test.job.*.web1.ack", From::Beginning).await.unwrap();
         let ack = acks.next().await.unwrap().unwrap();
         assert_eq!(Receipt::parse(ack.header(HEADER).unwrap()).unwrap().read().unwrap().seq, None);
     }
@@ -283,7 +309,11 @@ fn a_key_that_changed_is_an_alarm_until_the_operator_says_otherwise() {
     fleet.start("web1", "web");
     let key = ensign(&["agent", "key", "--config", config.to_str().unwrap()]);
     let lines: Vec<&str> = key.stdout.lines().collect();
-    assert!(lines[0].starts_with("ssh-ed25519 ") && lines[0].ends_with(" web1") && lines[2].starts_with("SHA256:"), "{}", key.stdout);
+    assert!(
+        lines[0].starts_with("ssh-ed25519 ") && lines[0].ends_with(" web1") && lines[2].starts_with("SHA256:"),
+        "{}",
+        key.stdout
+    );
     let keys = fleet.run(&["node", "keys", "--output", "json"]).json();
     assert_eq!((&keys[0]["node"], &keys[0]["key"]), (&json!("web1"), &json!(lines[1])));
 

@@ -38,7 +38,8 @@ struct Trust {
     /// The node.
     node: NodeId,
     /// Its public key, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
-    key: String,
+    #[arg(value_name = "KEY")]
+    public: String,
 }
 
 #[derive(Debug, Args)]
@@ -60,7 +61,7 @@ pub(super) fn run(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit
 }
 
 fn trust(args: &Trust, fleet: &str, path: &PathBuf, ui: &mut Ui) -> Result<Exit, Failure> {
-    let (public, _): (PublicKey, String) = key::public_key(&args.key)?;
+    let (public, _): (PublicKey, String) = key::public_key(&args.public)?;
     let mut known = roster::read(path).map_err(|error| unreadable(&error))?;
     let before = known.trust(fleet, &args.node, Known { key: public, since: Host::system(None).now() });
     roster::write(path, &known).map_err(|error| unreadable(&error))?;

@@ -91,3 +91,62 @@ fn is_before(id: Uuid, horizon: Option<Timestamp>) -> bool {
     let made = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
     matches!((made, horizon), (Some(made), Some(horizon)) if made < horizon)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Made in November 2025.
+    const ID: &str = "019aa0b1-2200-7c4d-8e5f-102030405060";
+
+    fn given(signers: Option<&[&str]>) -> Given {
+        let command = json!({
+            "id": ID, "fleet": "f", "to": {"nodes": ["web1"]}, "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
+            "action": {"ensure": {"type": "file", "properties": {"name": "/a"}}},
+        });
+        let signers = signers.map(|signers| signers.iter().map(|signer| (*signer).to_owned()).collect());
+        Given { command: serde_json::from_value(command).unwrap(), digest: "d".into(), signers }
+    }
+
+    fn answers(digest: &str, accepted: bool, outcomes: &[DoneOutcome]) -> Answers {
+        Answers { digests: vec![digest.to_owned()], accepted, outcomes: outcomes.to_vec() }
+    }
+
+    fn found(given: Option<Given>, answers: Option<Answers>, horizon: Option<&str>, exported: &str) -> Vec<Kind> {
+        let nodes = answers.into_iter().map(|answers| ("web1".parse().unwrap(), answers)).collect();
+        let jobs = BTreeMap::from([(ID.parse().unwrap(), Job { given, nodes })]);
+        check(&jobs, horizon.map(|time| time.parse().unwrap()), exported.parse().unwrap())
+            .iter()
+            .map(|found| found.kind)
+            .collect()
+    }
+
+    #[test]
+    fn answers_are_held_against_commands() {
+        let (soon, late) = ("2026-11-20T10:01:00Z", "2026-11-20T12:00:00Z");
+        let ok = || answers("d", true, &[DoneOutcome::Changed]);
+        assert_eq!(found(Some(given(Some(&["ops"]))), Some(ok()), None, late), []);
+        assert_eq!(found(Some(given(None)), Some(ok()), None, late), []);
+        assert_eq!(found(Some(given(Some(&[]))), Some(ok()), None, late), [Kind::Unsigned]);
+        assert_eq!(found(Some(given(None)), Some(answers("e", true, &[DoneOutcome::Changed])), None, late), [Kind::OtherCommand]);
+        let twice = answers("d", true, &[DoneOutcome::Changed, DoneOutcome::Failed]);
+        assert_eq!(found(Some(given(None)), Some(twice), None, late), [Kind::TwoEnds]);
+        // What may still come is not missing.
+        assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, soon), []);
+        assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, late), [Kind::NoResult]);
+        assert_eq!(found(Some(given(None)), None, None, soon), []);
+        assert_eq!(found(Some(given(None)), None, None, late), [Kind::NoAnswer]);
+    }
+
+    #[test]
+    fn answers_without_a_command_are_found_unless_that_is_too_long_ago() {
+        let late = "2026-11-20T12:00:00Z";
+        let ran = || Some(answers("d", false, &[DoneOutcome::Changed]));
+        assert_eq!(found(None, ran(), None, late), [Kind::NoCommand]);
+        assert_eq!(found(None, ran(), Some("2000-01-01T00:00:00Z"), late), [Kind::NoCommand]);
+        assert_eq!(found(None, ran(), Some("2099-01-01T00:00:00Z"), late), []);
+        assert_eq!(found(None, Some(answers("d", false, &[DoneOutcome::Refused])), None, late), [], "anybody can be refused");
+    }
+}

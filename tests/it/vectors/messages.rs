@@ -1,7 +1,9 @@
 //! One file for each kind of message: read strictly, and nothing of it lost.
 
 use ensign::model::{ApplyState, TransactionEvent};
-use ensign::trust::{Pin, open_bundle};
+use ensign::trust::{Pin, PublicKey, attest, issue, open_bundle};
+use ensign::wire::digest;
+use ensign::wire::receipt::{Receipt, Statement};
 use ensign::wire::report::Life;
 use ensign::wire::{Ack, Command, Done, Envelope, NodeState, Refused, TRUST_TYPE, TrustBundle, json as strict};
 use serde::Serialize;
@@ -61,6 +63,53 @@ fn apply_state() -> Value {
     })
 }
 
+/// A chain of three, and an acknowledgement beside it, by the node whose key has the seed of 32 times 21.
+fn receipts() -> Value {
+    let node_key = key(21);
+    let mut prev = None;
+    let mut message = |seq: Option<u64>, subject: &str, payload: Value, command: Option<&str>| {
+        let payload = payload.to_string();
+        let statement = Statement {
+            node: "web1".parse().unwrap(),
+            boot: OTHER.parse().unwrap(),
+            seq,
+            prev: prev.clone().filter(|_| seq.is_some()),
+            subject: subject.to_owned(),
+            sha256: digest(payload.as_bytes()),
+            at: NOW.parse().unwrap(),
+            command: command.map(str::to_owned),
+        };
+        let receipt = issue(&node_key, &statement);
+        if seq.is_some() {
+            prev = Some(Receipt::parse(&receipt).unwrap().digest());
+        }
+        json!({"subject": subject, "payload": payload, "receipt": receipt})
+    };
+    let messages = [
+        message(Some(1), "ensign.v1.prod.event.web1.life", json!({"what": "started"}), None),
+        message(None, &format!("ensign.v1.prod.job.{ID}.web1.ack"), json!({"status": "accepted"}), Some(DIGEST)),
+        message(Some(2), "ensign.v1.prod.event.web1.transaction", json!({"type": "file"}), Some(DIGEST)),
+        message(Some(3), &format!("ensign.v1.prod.job.{ID}.web1.done"), json!({"outcome": "changed"}), Some(DIGEST)),
+    ];
+    json!({"node": "web1", "seed": "15".repeat(32), "key": short(21), "messages": messages})
+}
+
+fn check_receipts(value: &Value) -> Result<(), String> {
+    let key: PublicKey = value["key"].as_str().unwrap().parse().unwrap();
+    let mut prev = None;
+    for message in value["messages"].as_array().unwrap() {
+        let text = |name: &str| message[name].as_str().unwrap();
+        let node = "web1".parse().unwrap();
+        let attested = attest(Some(text("receipt")), &key, &node, text("subject"), text("payload").as_bytes())
+            .map_err(|error| ensign::diag::chain(&error))?;
+        if attested.statement.seq.is_some() {
+            assert_eq!(attested.statement.prev, prev);
+            prev = Some(attested.digest);
+        }
+    }
+    Ok(())
+}
+
 fn messages() -> Vec<(String, Value)> {
     let text = |text: String| serde_json::from_str(&text).unwrap();
     let nginx = ensure("service", json!({"name": "nginx", "ensure": "running"}));
@@ -115,6 +164,7 @@ fn messages() -> Vec<(String, Value)> {
                 "last_run": apply_state(), "outbox": 5, "dropped": 6, "troubles": ["the disk is full"],
             }),
         ),
+        ("receipt", receipts()),
         ("transaction-event", event()),
         ("apply-state", apply_state()),
     ]
@@ -162,6 +212,7 @@ fn check(name: &str, value: &Value) -> Result<(), String> {
         "life" => survives::<Life>(value).map(drop),
         "state" => survives::<NodeState>(value).map(drop),
         "transaction-event" => survives::<TransactionEvent>(value).map(drop),
+        "receipt" => check_receipts(value),
         "apply-state" => survives::<ApplyState>(value).map(drop),
         other => Err(format!("{other}: no such kind of message")),
     }
