@@ -168,14 +168,16 @@ impl Why {
         if self.meant == Some(false) {
             return "the command is not for this node".to_owned();
         }
-        let mut why = self.presence();
-        if let Some(running) = self.standing.running {
-            why.push_str(&format!("; it works on {running}{}, and {} wait behind that", sent(running), self.standing.queued));
-        }
+        let mut why = vec![self.presence()];
+        why.extend(
+            self.standing
+                .running
+                .map(|running| format!("it works on {running}{}, and {} wait behind that", sent(running), self.standing.queued)),
+        );
         if !self.doubts.is_empty() {
-            why.push_str("; what came in its name is not its word");
+            why.push("what came in its name is not its word".to_owned());
         }
-        why
+        why.join("; ")
     }
 
     fn presence(&self) -> String {

@@ -1,6 +1,6 @@
 //! `ensign fleet node`: the keys by which the words of nodes are known.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -60,7 +60,7 @@ pub(super) fn run(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit
     }
 }
 
-fn trust(args: &Trust, fleet: &str, path: &PathBuf, ui: &mut Ui) -> Result<Exit, Failure> {
+fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
     let (public, _): (PublicKey, String) = key::public_key(&args.public)?;
     let mut known = roster::read(path).map_err(|error| unreadable(&error))?;
     let before = known.trust(fleet, &args.node, Known { key: public, since: Host::system(None).now() });
@@ -74,7 +74,7 @@ fn trust(args: &Trust, fleet: &str, path: &PathBuf, ui: &mut Ui) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-fn forget(node: &NodeId, fleet: &str, path: &PathBuf, ui: &mut Ui) -> Result<Exit, Failure> {
+fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
     let mut known = roster::read(path).map_err(|error| unreadable(&error))?;
     let Some(before) = known.forget(fleet, node) else {
         return Err(Failure::usage(format!("{} knows no key of {node} in the fleet {fleet}", path.display())));
@@ -84,7 +84,7 @@ fn forget(node: &NodeId, fleet: &str, path: &PathBuf, ui: &mut Ui) -> Result<Exi
     Ok(Exit::Done)
 }
 
-fn keys(fleet: &str, path: &PathBuf, output: OutputFormat, ui: &mut Ui) -> Result<Exit, Failure> {
+fn keys(fleet: &str, path: &Path, output: OutputFormat, ui: &mut Ui) -> Result<Exit, Failure> {
     let known = roster::read(path).map_err(|error| unreadable(&error))?;
     let document = |node: &NodeId, known: &Known| json!({"node": node, "key": known.key.to_short(), "fingerprint": known.key.fingerprint(), "since": known.since});
     match output {

@@ -181,11 +181,9 @@ fn listed(places: &[u64]) -> String {
         }
     }
     let more = ranges.len().saturating_sub(LISTED);
-    let mut text = ranges.into_iter().take(LISTED).map(|(first, last)| range(first, last)).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        text.push_str(&format!(", and {more} more gaps"));
-    }
-    text
+    let mut listed: Vec<String> = ranges.into_iter().take(LISTED).map(|(first, last)| range(first, last)).collect();
+    listed.extend((more > 0).then(|| format!("and {more} more gaps")));
+    listed.join(", ")
 }
 
 #[cfg(test)]

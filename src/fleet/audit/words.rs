@@ -19,7 +19,7 @@ pub fn action(action: &Action) -> String {
 /// `web1, web2`, `group web`, `all`, with the condition.
 pub fn audience(audience: &Audience) -> String {
     let to = match audience.target() {
-        Some(Target::Nodes(nodes)) => nodes.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
+        Some(Target::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
         Some(Target::Groups(groups)) => format!("group {}", groups.join(", ")),
         Some(Target::All) => "all".to_owned(),
         None => "nobody".to_owned(),

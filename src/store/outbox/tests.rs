@@ -284,7 +284,7 @@ proptest! {
                     let path = outbox.log.path().to_owned();
                     drop(outbox);
                     let bytes = std::fs::read(&path).unwrap();
-                    let kept = synced.min(bytes.len() as u64) as usize;
+                    let kept = usize::try_from(synced).unwrap().min(bytes.len());
                     std::fs::write(&path, &bytes[..kept]).unwrap();
                     outbox = Outbox::open(dir.path(), 4000).unwrap();
                     cuts += 1;
