@@ -5,5 +5,7 @@ pub mod fleet;
 pub mod jwt;
 pub mod nats;
 pub mod node;
+#[cfg(feature = "simulator")]
+pub mod sim;
 pub mod solo;
 pub mod web;
