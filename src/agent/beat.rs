@@ -7,17 +7,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
 use tokio::sync::watch;
+use uuid::Uuid;
 
+use crate::model::NodeId;
 use crate::transport::{Bus, Inbox, Message};
 use crate::trust::TrustedBundle;
-use crate::wire::NodeState;
 
 use super::board::Topic;
 use super::{Node, jitter, room, say};
 
 /// Changes that come closer than this are said together.
 const GATHER: Duration = Duration::from_millis(100);
+/// What a whole fleet was told at once, it says over this time: answers to commands come first.
+const SPREAD: Duration = Duration::from_millis(400);
 
 /// How long before its end a trust bundle is said to end: time enough for people to meet and sign the next one.
 const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -40,7 +44,6 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<boo
         task.look();
         say_state(&task.node, &task.bus, true).await;
         standing.mark_unchanged();
-        tokio::time::sleep(GATHER).await;
         loop {
             // Cancel-safe, all of them: watches keep their last value, a sleep that is dropped is made anew
             // from `due`, and `Inbox::next` loses nothing.
@@ -50,7 +53,10 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<boo
                     due = Instant::now() + task.node.settings().heartbeat;
                     break;
                 }
-                changed = standing.changed() => if changed.is_ok() { break },
+                changed = standing.changed() => if changed.is_ok() {
+                    tokio::time::sleep(GATHER + jitter::up_to(SPREAD)).await;
+                    break;
+                },
                 changed = settings.changed() => if changed.is_ok() {
                     // The state has the groups and the interval, and the next one may be due sooner.
                     due = due.min(Instant::now() + task.node.settings().heartbeat);
@@ -78,9 +84,18 @@ struct Task {
     twin: Option<Instant>,
 }
 
+/// What tells one agent from another, out of a [`NodeState`](crate::wire::NodeState): mostly its own words come back.
+#[derive(Deserialize)]
+struct Speaker {
+    node: NodeId,
+    boot: Uuid,
+    alive: bool,
+    hostname: String,
+}
+
 impl Task {
     fn hear(&mut self, message: &Message) {
-        let Ok(state) = serde_json::from_slice::<NodeState>(&message.payload) else { return };
+        let Ok(state) = serde_json::from_slice::<Speaker>(&message.payload) else { return };
         if state.boot != self.node.boot && state.alive {
             self.twin = Some(Instant::now());
             let what = format!("another agent says it is node {}: on host \"{}\"", state.node, state.hostname);

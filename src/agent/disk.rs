@@ -108,6 +108,11 @@ impl Disk {
         held(&self.ledger).done(id, done)
     }
 
+    /// How many commands were accepted, and how many of those have ended.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        held(&self.ledger).counts()
+    }
+
     pub(super) fn unfinished(&self) -> Vec<Unfinished> {
         held(&self.ledger).unfinished()
     }

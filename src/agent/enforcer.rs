@@ -37,14 +37,14 @@ pub(super) struct Asked {
 }
 
 /// Starts it; it ends with `stop`. One run is asked for at a time, so one place on the way to the supervisor is enough.
-pub(super) fn spawn(node: Arc<Node>, bus: Bus, runs: mpsc::Sender<Asked>, stop: watch::Receiver<bool>) -> JoinHandle<()> {
+pub(super) fn spawn(node: Arc<Node>, bus: Bus, runs: mpsc::Sender<Box<Asked>>, stop: watch::Receiver<bool>) -> JoinHandle<()> {
     tokio::spawn(Task { node, bus, runs, stop }.run())
 }
 
 struct Task {
     node: Arc<Node>,
     bus: Bus,
-    runs: mpsc::Sender<Asked>,
+    runs: mpsc::Sender<Box<Asked>>,
     stop: watch::Receiver<bool>,
 }
 
@@ -188,7 +188,7 @@ impl Task {
             Err(missing) => return Ended::without(missing),
         };
         let (ended, answer) = oneshot::channel();
-        if self.runs.send(Asked { job, source, ended }).await.is_err() {
+        if self.runs.send(Box::new(Asked { job, source, ended })).await.is_err() {
             return Ended::interrupted();
         }
         // The supervisor answers each, and drops the answer only when the agent stops.

@@ -15,6 +15,7 @@ use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified};
 use crate::wire::command::Command;
+use crate::wire::report;
 use crate::wire::subject::{Route, Stage};
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
 
@@ -48,7 +49,7 @@ impl Handle {
     pub(super) async fn spawn(
         node: Arc<Node>,
         bus: Bus,
-        queue: mpsc::Sender<Job>,
+        queue: mpsc::Sender<Box<Job>>,
         stop: watch::Receiver<bool>,
     ) -> Result<Self, TransportError> {
         let (hall, messages) = mpsc::channel(HALL);
@@ -117,7 +118,7 @@ async fn forward(mut inbox: Inbox, hall: mpsc::Sender<Message>) {
 struct Task {
     node: Arc<Node>,
     bus: Bus,
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<Box<Job>>,
     messages: mpsc::Receiver<Message>,
     carried: mpsc::Receiver<Carried>,
     settings: watch::Receiver<Arc<Settings>>,
@@ -169,7 +170,10 @@ impl Task {
             };
             let Some(message) = message else { return };
             let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
-            let answer = self.decide(&message, reply);
+            // Who follows the stream has no use for what is there anyway; of a fleet, that is much.
+            let wanted = reply.filter(|_| message.header(report::ANSWER) != Some(report::NOT_TAKEN));
+            let answer = self.decide(&message, wanted);
+            let reply = if matches!(answer, Answer::Ack(..)) { wanted } else { reply };
             self.answer(&answer, &message.subject, reply).await;
         }
     }
@@ -273,7 +277,7 @@ impl Task {
         }
         checkpoint(Checkpoint::IntakeRecorded);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
-        place.send(Job::once(verified, reply.map(str::to_owned)));
+        place.send(Box::new(Job::once(verified, reply.map(str::to_owned))));
         checkpoint(Checkpoint::IntakeQueued);
         self.node.accepted(verified.get());
         self.node.count.accepted();

@@ -216,6 +216,19 @@ async fn serve(parts: Parts, reload: Reload, beside: Beside) -> Result<(), Agent
     Ok(())
 }
 
+/// What an agent has on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Commands that were accepted, as far as they are remembered.
+    pub accepted: usize,
+    /// Those of them that have ended.
+    pub ended: usize,
+    /// Messages that wait for the server.
+    pub waiting: u64,
+    /// Messages that had to be dropped, ever.
+    pub dropped: u64,
+}
+
 /// A running agent. It has nothing of the process that it runs in: there may be many in one.
 pub struct Agent {
     node: Arc<Node>,
@@ -260,10 +273,11 @@ impl Agent {
         self.bus.watch()
     }
 
-    /// How many messages wait for the server, and how many had to be dropped.
-    pub fn waiting(&self) -> (u64, u64) {
+    /// What its ledger and outbox hold.
+    pub fn figures(&self) -> Figures {
+        let (accepted, ended) = self.node.disk.counts();
         let waiting = self.node.disk.waiting();
-        (waiting.outbox, waiting.dropped)
+        Figures { accepted, ended, waiting: waiting.outbox, dropped: waiting.dropped }
     }
 
     /// Lets what runs end, says the last state, and closes the connection. What is left stays on disk.

@@ -36,9 +36,9 @@ const CANCELLED: Duration = Duration::from_secs(3);
 pub(super) struct Handle {
     /// Takes commands. The bound is the largest that can be configured; intake holds the one that is configured,
     /// which may change, and answers `busy` to what is over it.
-    pub(super) queue: mpsc::Sender<Job>,
-    /// Takes runs of what stands, one at a time: commands go first.
-    pub(super) runs: mpsc::Sender<Asked>,
+    pub(super) queue: mpsc::Sender<Box<Job>>,
+    /// Takes runs of what stands, one at a time: commands go first. Boxed, both: a channel has room for 32 from the start.
+    pub(super) runs: mpsc::Sender<Box<Asked>>,
     task: JoinHandle<()>,
 }
 
@@ -64,17 +64,17 @@ struct Task {
     node: Arc<Node>,
     bus: Bus,
     left: VecDeque<Job>,
-    jobs: mpsc::Receiver<Job>,
-    asked: mpsc::Receiver<Asked>,
+    jobs: mpsc::Receiver<Box<Job>>,
+    asked: mpsc::Receiver<Box<Asked>>,
     stop: watch::Receiver<bool>,
 }
 
 /// What is to be run next.
 enum Next {
     /// A command.
-    Command(Job),
+    Command(Box<Job>),
     /// What stands.
-    Standing(Asked),
+    Standing(Box<Asked>),
 }
 
 impl Task {
@@ -85,7 +85,7 @@ impl Task {
         while let Some(next) = self.next().await {
             match next {
                 Next::Command(job) => self.command(&job).await,
-                Next::Standing(asked) => self.stand(asked).await,
+                Next::Standing(asked) => self.stand(*asked).await,
             }
         }
         // What still waits is in the ledger, and is taken up by the next start.
@@ -123,7 +123,7 @@ impl Task {
             return None;
         }
         if let Some(job) = self.left.pop_front() {
-            return Some(Next::Command(job));
+            return Some(Next::Command(Box::new(job)));
         }
         // Cancel-safe: a watch keeps its last value, and `recv` takes nothing that it does not give.
         tokio::select! {

@@ -9,6 +9,7 @@ use crate::model::{NodeId, Span};
 use crate::transport::{Bus, Feed, From, Inbox, TransportError};
 use crate::trust::{Sign, SignError, seal_by};
 use crate::wire::command::{Channel, MAX_LIFE, MAX_STANDING};
+use crate::wire::report;
 use crate::wire::{Action, Audience, COMMAND_TYPE, Command, NodeState, Options, Subject, Subjects, Target};
 
 /// What is to be done, where.
@@ -107,11 +108,15 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result
         return Ok(Dispatched { feed, inbox, asked });
     }
     for (number, (subject, node)) in addressed(subjects, &signed.command).into_iter().enumerate() {
-        bus.publish_with_reply(subject.as_str(), &format!("{reply}.{number}"), &[], signed.envelope.clone()).await?;
+        let headers = [(report::ANSWER, report::NOT_TAKEN)];
+        bus.publish_with_reply(subject.as_str(), &format!("{reply}.{number}"), &headers, signed.envelope.clone()).await?;
         asked.push(node);
     }
-    bus.flush_roundtrip().await?;
-    Ok(Dispatched { feed, inbox, asked })
+    match bus.flush_roundtrip().await {
+        // A server that passes it on to ten thousand nodes first; whom it did not reach does not answer.
+        Ok(()) | Err(TransportError::TimedOut(_)) => Ok(Dispatched { feed, inbox, asked }),
+        Err(error) => Err(error),
+    }
 }
 
 /// The subjects of a command, each with the node that it is for when it is for one.

@@ -306,6 +306,11 @@ impl Ledger {
         self.entries.get(&id)?.done.as_ref()
     }
 
+    /// How many of the commands that are remembered were accepted, and how many of those have ended.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.entries.len(), self.entries.values().filter(|entry| entry.done.is_some()).count())
+    }
+
     /// The commands whose end is not written down, in the order in which they were accepted.
     pub fn unfinished(&self) -> Vec<Unfinished> {
         let mut open: Vec<&Entry> = self.entries.values().filter(|entry| entry.done.is_none()).collect();

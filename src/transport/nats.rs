@@ -220,6 +220,7 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
     let mut options = ConnectOptions::new()
         .name(&settings.name)
         .subscription_capacity(settings.backlog)
+        .read_buffer_capacity(read_buffer(settings))
         .event_callback(move |event| {
             events.take(&event);
             std::future::ready(())
@@ -279,6 +280,12 @@ fn creds(jwt: &Secret, seed: &Secret) -> Secret {
         "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
          -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     ))
+}
+
+/// How much is read from the socket at once. Whoever gathers from a fleet has much to read; a node has a command now and
+/// then, and would keep 64 KiB for it.
+fn read_buffer(settings: &BusSettings) -> u16 {
+    if settings.backlog >= BusSettings::GATHER_BACKLOG { u16::MAX } else { 8 * 1024 }
 }
 
 /// A server URL without its password, for messages.

@@ -117,7 +117,8 @@ impl Envelope {
 
 /// SHA-256 of some bytes, in lower-case hex.
 pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    let half = |byte: u8| char::from_digit(u32::from(byte), 16);
+    Sha256::digest(bytes).iter().flat_map(|byte| [half(byte >> 4), half(byte & 15)]).flatten().collect()
 }
 
 /// DSSE's pre-authentication encoding: what a signature covers.

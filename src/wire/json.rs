@@ -55,7 +55,17 @@ pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
 /// # Errors
 /// As [`parse`], and when the value has not the shape of `T`.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
+    // To keep the place of an error in mind takes longer than to read: only what is wrong is read that way.
+    if let Some(message) = untracked(bytes).and_then(|value| serde_json::from_value(value).ok()) {
+        return Ok(message);
+    }
     from_value(parse(bytes)?)
+}
+
+fn untracked(bytes: &[u8]) -> Option<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = Strict { depth: 0 }.deserialize(&mut reader).ok()?;
+    reader.end().ok().map(|()| value)
 }
 
 /// A message out of a value that was already read.

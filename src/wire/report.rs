@@ -23,6 +23,11 @@ pub const LIFE: &str = "io.ensign.v1.event.life";
 /// Protocol of a [`NodeState`].
 pub const STATE: &str = "io.ensign.v1.node.state";
 
+/// Header of a command that has a subject for answers.
+pub const ANSWER: &str = "Ensign-Answer";
+/// Value of [`ANSWER`]: whoever asks reads the stream of jobs, and wants to be told beside it only what that may not have.
+pub const NOT_TAKEN: &str = "not-taken";
+
 /// The first answer to a command, within a second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ack {

@@ -34,6 +34,8 @@ mod registration;
 mod scenarios;
 mod service;
 mod services;
+#[cfg(feature = "simulator")]
+mod simulated;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod system;

@@ -1,5 +1,6 @@
 //! Follows a command and prints what becomes of it on every node.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ use super::target::TargetArgs;
 
 /// With more nodes than this, groups of nodes are printed instead of each one.
 const EACH: usize = 20;
+/// How often the progress is shown anew.
+const REFRESH: Duration = Duration::from_millis(50);
 /// What the way there and back may take beside the work.
 const MARGIN: Duration = Duration::from_secs(5);
 
@@ -68,9 +71,9 @@ pub(in crate::cli) async fn deliver(
 ) -> Result<Followed, Failure> {
     let states = session.states().await?;
     let expected = select::expected(&signed.command.to, &states, session.now());
-    let dispatched = dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| failure(&error))?;
     let gather =
         Gather::new(session.subjects.clone(), Arc::clone(&session.roster), signed.command.id, signed.digest.as_str(), expected);
+    let dispatched = dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| failure(&error))?;
     let deadline = Instant::now() + timeout + MARGIN;
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
     follow(gather, &signed.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await
@@ -93,11 +96,11 @@ pub(super) async fn follow(
     session: &Session,
     ui: &mut Ui,
 ) -> Result<Followed, Failure> {
-    let began = Instant::now();
-    let id = all.id();
+    let (id, began) = (all.id(), all.began());
     let each = all.progress().1 <= EACH;
     ui.say(format_args!("job {id}: {}", nodes(all.progress().1)));
-    let mut printed = Vec::new();
+    let mut printed = HashSet::new();
+    let (mut heard, mut shown) = (false, began);
     let output = session.output;
     let now = session.now();
     let mut on_update = |gather: &Gather, update: Update| {
@@ -112,10 +115,19 @@ pub(super) async fn follow(
                 _ => {}
             }
             ui.flush();
-            printed.push(result.node);
+            printed.insert(result.node);
         }
-        let (ended, known) = gather.progress();
-        ui.progress(format_args!("{ended} / {known} nodes"));
+        if !heard && !each && gather.is_heard() {
+            heard = true;
+            ui.end_progress();
+            ui.say(format_args!("every node that is there has answered, in {:.2}s", began.elapsed().as_secs_f64()));
+        }
+        // A terminal takes longer to show a line than ten nodes to send theirs.
+        if shown.elapsed() >= REFRESH {
+            shown = Instant::now();
+            let (ended, known) = gather.progress();
+            ui.progress(format_args!("{ended} / {known} nodes"));
+        }
     };
     let finished = tokio::select! {
         // The end of waiting, in every case: what is dropped is not used again.

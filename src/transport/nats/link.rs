@@ -1,8 +1,8 @@
 //! What happens to the connection: told to the log, counted, and the pause before each reconnect.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_nats::{ClientError, Event, ServerError};
 use tokio::sync::watch;
@@ -11,6 +11,8 @@ use super::super::{Counters, Link};
 use super::hide_password;
 use super::reason::reason;
 
+/// What the first pauses are spread over: ten thousand nodes are five thousand connections a second, which one server takes.
+const SHORTEST: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The shortest pause after the server did not accept who we are: that is a person's to repair.
@@ -24,6 +26,8 @@ pub(super) struct Watcher(Arc<Heard>);
 struct Heard {
     servers: usize,
     link: watch::Sender<Link>,
+    /// Since when there is no connection, while there is none.
+    lost: Mutex<Instant>,
     refused: AtomicBool,
     disconnects: AtomicU64,
     slow_consumers: AtomicU64,
@@ -36,6 +40,7 @@ impl Watcher {
         Self(Arc::new(Heard {
             servers,
             link: watch::Sender::new(Link::default()),
+            lost: Mutex::new(Instant::now()),
             refused: AtomicBool::new(false),
             disconnects: AtomicU64::new(0),
             slow_consumers: AtomicU64::new(0),
@@ -112,23 +117,27 @@ impl Watcher {
         tracing::error!(%error, "the NATS server does not accept the credentials");
     }
 
-    /// The pause before attempt number `attempts` (from 1): none at first, then anything up to a
-    /// bound that doubles, so that a fleet does not come back all at once.
+    /// The pause before attempt number `attempts` (from 1): none at first, then anything up to the time that the server
+    /// has been away. So a fleet comes back as spread out as that took: after a short outage soon, after a long one gently,
+    /// and each pause is longer than those before, in the mean.
     pub(super) fn delay(&self, attempts: usize) -> Duration {
         let first = self.0.link.borrow().connects == 0 && attempts <= self.0.servers;
         if first {
             return Duration::ZERO;
         }
-        let bound = bound(attempts);
-        let jittered = bound.mul_f64(random_share());
+        let mut lost = self.0.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        // Counted from 1 at every loss; the event that tells of it may be heard later than this is asked.
+        if attempts <= 1 {
+            *lost = Instant::now();
+        }
+        let jittered = bound(lost.elapsed()).mul_f64(random_share());
         if self.0.refused.load(Ordering::Relaxed) { REFUSED + jittered } else { jittered }
     }
 }
 
-/// The upper bound of the pause: 1 s, 2 s, 4 s, ... 30 s.
-fn bound(attempts: usize) -> Duration {
-    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(5);
-    Duration::from_secs(1 << doublings).min(LONGEST)
+/// The upper bound of a pause, when the server has been away for so long.
+fn bound(away: Duration) -> Duration {
+    away.clamp(SHORTEST, LONGEST)
 }
 
 /// Anything from 0 up to 1.
@@ -143,10 +152,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_a_bound() {
-        let bounds: Vec<u64> = (1..9).map(|attempt| bound(attempt).as_secs()).collect();
-        assert_eq!(bounds, [1, 2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!(bound(usize::MAX), LONGEST);
+    fn pauses_grow_with_the_outage_up_to_a_bound() {
+        let bounds: Vec<u64> = [0, 1, 3, 20, 90].map(|away| bound(Duration::from_secs(away)).as_secs()).into();
+        assert_eq!(bounds, [2, 2, 3, 20, 30]);
+        assert_eq!(bound(Duration::MAX), LONGEST);
+    }
+
+    /// Ten thousand nodes lose a server for three seconds: they are back soon after, and not all at once.
+    #[test]
+    fn a_fleet_comes_back_in_about_the_time_that_the_server_was_away() {
+        let back: Vec<f64> = (0..10_000)
+            .map(|_| {
+                let mut at = 0.0;
+                loop {
+                    at += bound(Duration::from_secs_f64(at)).mul_f64(random_share()).as_secs_f64();
+                    if at >= 3.0 {
+                        return at - 3.0;
+                    }
+                }
+            })
+            .collect();
+        assert!(back.iter().all(|after| *after < 3.0));
+        let first = back.iter().filter(|after| **after < 0.5).count();
+        assert!((500..5000).contains(&first), "{first} of them within half a second");
     }
 
     #[test]
@@ -156,7 +184,7 @@ mod tests {
         watcher.take(&Event::Connected);
         watcher.take(&Event::Disconnected);
         let delays: Vec<Duration> = (0..50).map(|_| watcher.delay(4)).collect();
-        assert!(delays.iter().all(|delay| *delay < Duration::from_secs(8)));
+        assert!(delays.iter().all(|delay| *delay < SHORTEST));
         assert!(delays.iter().max() > delays.iter().min());
     }
 

@@ -6,5 +6,7 @@ pub mod jwt;
 pub mod nats;
 pub mod node;
 pub mod place;
+#[cfg(feature = "simulator")]
+pub mod sim;
 pub mod solo;
 pub mod web;

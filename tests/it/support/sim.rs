@@ -1,0 +1,165 @@
+//! A simulated fleet: a real server, an operator, and many agents in one process (`ensign-sim`), which end with this value.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ensign::transport::{Bus, BusSettings};
+use ensign::trust::SigningKey;
+use ensign::wire::Subjects;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::fleet::{Ran, ensign};
+use super::nats::{NatsServer, Options};
+
+pub const FLEET: &str = "simulated";
+/// How long a condition may take to come true; the machine may be busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running simulator.
+pub struct Sim {
+    child: Child,
+    /// The last line of figures that it printed.
+    latest: Arc<Mutex<Value>>,
+    errors: PathBuf,
+}
+
+impl Sim {
+    /// Starts as many nodes of the fleet [`FLEET`] against this server and waits until all are connected. `trust` is the
+    /// file with what `ensign trust init` printed, `more` are further flags, as `["--fail-rate", "3%"]`.
+    pub fn start(server: &str, trust: &Path, nodes: u32, more: &[&str]) -> Self {
+        let errors = trust.with_file_name("sim.log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ensign-sim"));
+        command.args(["--fleet", FLEET, "--server", server, "--nodes", &nodes.to_string(), "--trust"]).arg(trust).args(more);
+        // What the disk of this machine does is not what is tested.
+        if Path::new("/dev/shm").is_dir() && !more.contains(&"--state-dir") {
+            command.arg("--no-fsync");
+        }
+        let log = std::fs::File::options().create(true).append(true).open(&errors).unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let latest = Arc::new(Mutex::new(Value::Null));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let heard = Arc::clone(&latest);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                *heard.lock().unwrap() = serde_json::from_str(&line).unwrap();
+            }
+        });
+        let sim = Self { child, latest, errors };
+        sim.wait_for("all nodes are connected", |figures| figures["all_connected_at"].is_number());
+        sim
+    }
+
+    /// The latest figures: `connected`, `accepted`, `played`, `ended`, `waiting`, ... They are a second old at most.
+    pub fn figures(&self) -> Value {
+        self.latest.lock().unwrap().clone()
+    }
+
+    /// Waits until this holds of the figures.
+    pub fn wait_for(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let figures = self.figures();
+            if holds(&figures) {
+                return figures;
+            }
+            let log = || std::fs::read_to_string(&self.errors).unwrap_or_default();
+            assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}\n{figures}\n{}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it in order.
+    pub fn stop(mut self) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Ends it as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        let _ended = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+/// A server without accounts, its streams, an operator who may everything; no nodes yet.
+pub struct SimulatedFleet {
+    pub server: NatsServer,
+    pub subjects: Subjects,
+    dir: TempDir,
+}
+
+impl SimulatedFleet {
+    pub fn new(binary: &Path) -> Self {
+        let server = NatsServer::start_binary(binary, &Options { jetstream: true, ..Options::default() });
+        let fleet = Self { server, subjects: Subjects::new(FLEET), dir: tempfile::tempdir().unwrap() };
+        let path = |name: &str| fleet.path(name).to_str().unwrap().to_owned();
+        for key in ["root.key", "ops.key"] {
+            assert_eq!(ensign(&["key", "new", "--no-passphrase", &path(key)]).code, 0);
+        }
+        let (root, operator, out) = (path("root.key"), format!("ops={}", path("ops.key.pub")), path(""));
+        let made = ensign(&["trust", "init", "--fleet", FLEET, "--root", &root, "--operator", &operator, "--out", &out]);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        std::fs::write(fleet.path("trust.toml"), &made.stdout).unwrap();
+        let operator = format!("fleet = \"{FLEET}\"\nkeys = [\"ops.key\"]\n[nats]\nservers = [\"{}\"]\n", fleet.server.url());
+        std::fs::write(fleet.path("operator.toml"), operator).unwrap();
+        let made = fleet.run(&["init"]);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+        fleet
+    }
+
+    /// Starts nodes, and waits until the fleet knows all of them.
+    pub fn start(&self, nodes: u32, more: &[&str]) -> Sim {
+        let sim = Sim::start(&self.server.url(), &self.path("trust.toml"), nodes, more);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let status = self.run(&["status", "--output", "json"]).json();
+            if status["nodes"] == nodes {
+                return sim;
+            }
+            assert!(Instant::now() < until, "{status}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// A path below the directory of the fleet.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs `ensign fleet` as the operator.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        ensign(&[&["fleet", "--operator", self.path("operator.toml").to_str().unwrap()], args].concat())
+    }
+
+    /// `ensign fleet` as the operator, not started yet: for those who kill it.
+    pub fn process(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ensign"));
+        command.arg("fleet").arg("--operator").arg(self.path("operator.toml")).args(args);
+        command.stdin(Stdio::null()).env("NO_COLOR", "1");
+        command
+    }
+
+    /// A connection for the test itself.
+    pub async fn connect(&self) -> Bus {
+        let settings =
+            BusSettings { servers: vec![self.server.url()], backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
+        Bus::connect(&settings).await.unwrap()
+    }
+
+    /// The key of the operator.
+    pub fn key(&self) -> SigningKey {
+        SigningKey::from_openssh(&std::fs::read_to_string(self.path("ops.key")).unwrap(), None).unwrap()
+    }
+}

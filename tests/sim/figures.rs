@@ -1,0 +1,96 @@
+//! What is printed: a line of JSON a second, and one at the end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::nodes::Fleet;
+
+/// Prints what all nodes together have and did.
+pub(crate) struct Printer {
+    fleet: Arc<Fleet>,
+    began: Instant,
+    /// Since when all nodes that shall be there are connected.
+    all: Option<Timestamp>,
+    connects: u64,
+    ticks: u32,
+}
+
+/// How many times [`Printer::tick`] is called for one line.
+const TICKS: u32 = 10;
+/// Between two ticks.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+impl Printer {
+    pub(crate) fn new(fleet: &Arc<Fleet>) -> Self {
+        Self { fleet: Arc::clone(fleet), began: Instant::now(), all: None, connects: 0, ticks: 0 }
+    }
+
+    /// Looks whether all are connected; prints a line now and then.
+    pub(crate) fn tick(&mut self) {
+        let there = self.fleet.nodes.iter().all(|node| node.is_offline() || node.link().connected);
+        self.all = if there { self.all.or_else(|| Some(Timestamp::now())) } else { None };
+        if self.ticks.is_multiple_of(TICKS) {
+            self.line(false);
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.began.elapsed().as_secs_f64() * 100.0).round() / 100.0
+    }
+
+    /// Prints how it stands.
+    pub(crate) fn line(&mut self, last: bool) {
+        let seconds = self.seconds();
+        let (mut running, mut connected, mut connects) = (0_u64, 0_u64, 0_u64);
+        let (mut accepted, mut ended, mut waiting, mut dropped) = (0, 0, 0, 0);
+        for node in &self.fleet.nodes {
+            let link = node.link();
+            connects += link.connects;
+            if let Some(figures) = node.with(ensign::agent::Agent::figures) {
+                running += 1;
+                connected += u64::from(link.connected);
+                accepted += figures.accepted;
+                ended += figures.ended;
+                waiting += figures.waiting;
+                dropped += figures.dropped;
+            }
+        }
+        let line = json!({
+            "summary": last,
+            "seconds": seconds,
+            "nodes": self.fleet.nodes.len(),
+            "leaving": self.fleet.nodes.iter().filter(|node| node.is_offline()).count(),
+            "running": running,
+            "connected": connected,
+            "all_connected_at": self.all.map(|at| at.as_duration().as_secs_f64()),
+            "connects": connects,
+            "connects_since": connects - self.connects,
+            "accepted": accepted,
+            "played": self.fleet.play.played.load(Ordering::Relaxed),
+            "ended": ended,
+            "waiting": waiting,
+            "dropped": dropped,
+            "memory_kib": resident(),
+            "files": last.then(files),
+        });
+        self.connects = connects;
+        println!("{line}");
+    }
+}
+
+/// What the process has resident, in KiB, without pages of files.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.trim().trim_end_matches("kB").trim().parse().ok()
+}
+
+/// How many files the process has open.
+fn files() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}

@@ -1,0 +1,76 @@
+//! `ensign-sim`: a fleet in one process, against a real server.
+//!
+//! Each node is an agent with everything that it has in production (connection, verifier, ledger, outbox, reporter,
+//! heartbeat) except the engine: how a command ends is made up from the command, the node and a seed, and is the same
+//! every time. `options.rs` has the flags, `nodes.rs` makes the nodes, `play.rs` the ends, `figures.rs` what is printed.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the tests, which speaks on standard output")]
+
+mod figures;
+mod nodes;
+mod options;
+mod play;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use ensign::diag::chain;
+use tokio::signal::unix::{SignalKind, signal};
+
+use figures::{Printer, TICK};
+use nodes::Fleet;
+use options::Options;
+
+/// What is told to whoever can't start it.
+type Wrong = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(options.threads)
+        // For archives that are unpacked and names that are looked up: never one a node.
+        .max_blocking_threads(4)
+        .enable_all()
+        .build()
+        .map_err(Wrong::from)
+        .and_then(|runtime| runtime.block_on(run(options)));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> Result<(), Wrong> {
+    if options.verbose {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
+    }
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (fleet, state) = Fleet::prepare(&options)?;
+    let fleet = Arc::new(fleet);
+    let mut printer = Printer::new(&fleet);
+    let starting = tokio::spawn(Arc::clone(&fleet).start(options.threads));
+    let mut tick = tokio::time::interval(TICK);
+    let mut starting = std::pin::pin!(starting);
+    let mut started = false;
+    loop {
+        // Cancel-safe: an interval and a signal keep what came, the handle is borrowed.
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = tick.tick() => printer.tick(),
+            result = &mut starting, if !started => {
+                result??;
+                started = true;
+            }
+        }
+    }
+    printer.line(true);
+    fleet.stop().await;
+    drop(state);
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! The nodes: an agent each, with a directory, a group and facts of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ensign::agent::{Agent, Parts, Work};
+use ensign::config::{Settings, Surroundings};
+use ensign::transport::Link;
+use futures_util::future::join_all;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::Wrong;
+use super::options::{Group, Options, Share};
+use super::play::{Play, dice};
+
+/// Open files that a node needs: the connection, the ledger and its lock, the outbox.
+const FILES: u64 = 4;
+/// Those of the process itself, and what is open for a moment.
+const SPARE: u64 = 100;
+
+/// Where all nodes keep their state: removed with this value when it is ours.
+pub(crate) enum State {
+    Kept(PathBuf),
+    Temporary(tempfile::TempDir),
+}
+
+impl State {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Kept(path) => path,
+            Self::Temporary(directory) => directory.path(),
+        }
+    }
+}
+
+/// A node.
+pub(crate) struct Node {
+    number: u32,
+    offline: bool,
+    link: OnceLock<watch::Receiver<Link>>,
+    /// None before it was started, and after it was stopped.
+    agent: Mutex<Option<Agent>>,
+}
+
+impl Node {
+    /// The state of its connection.
+    pub(crate) fn link(&self) -> Link {
+        self.link.get().map_or_else(Link::default, |link| *link.borrow())
+    }
+
+    /// Whether it is among those that leave.
+    pub(crate) fn is_offline(&self) -> bool {
+        self.offline
+    }
+
+    /// Looks at the agent while there is one.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&Agent) -> T) -> Option<T> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
+    }
+
+    fn take(&self) -> Option<Agent> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// All nodes of this process.
+pub(crate) struct Fleet {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) play: Arc<Play>,
+    settings: Settings,
+    groups: Vec<Group>,
+    seed: u64,
+}
+
+impl Fleet {
+    /// Makes everything that the nodes share; none runs yet.
+    pub(crate) fn prepare(options: &Options) -> Result<(Self, State), Wrong> {
+        raise_limit(options)?;
+        let state = match (&options.state_dir, options.no_fsync) {
+            (Some(path), _) => State::Kept(std::path::absolute(path)?),
+            (None, true) => State::Temporary(tempfile::Builder::new().prefix("ensign-sim-").tempdir_in("/dev/shm")?),
+            (None, false) => State::Temporary(tempfile::Builder::new().prefix("ensign-sim-").tempdir()?),
+        };
+        let settings = settings(options, state.path())?;
+        let node = |number| {
+            let [away] = dice(options.seed, &[b"offline", id(number).as_bytes()]);
+            Node { number, offline: away < options.offline_rate.0, link: OnceLock::new(), agent: Mutex::new(None) }
+        };
+        let play = Play {
+            seed: options.seed,
+            fails: options.fail_rate,
+            changes: options.change_rate,
+            takes: options.work,
+            played: AtomicU64::new(0),
+        };
+        let fleet = Self {
+            nodes: (options.first..options.first.saturating_add(options.nodes)).map(node).collect(),
+            play: Arc::new(play),
+            settings,
+            groups: options.groups.clone(),
+            seed: options.seed,
+        };
+        Ok((fleet, state))
+    }
+
+    /// Starts every node, as fast as their disks allow.
+    pub(crate) async fn start(self: Arc<Self>, threads: usize) -> Result<(), String> {
+        let start = |thread: usize| {
+            let fleet = Arc::clone(&self);
+            tokio::spawn(async move {
+                for node in fleet.nodes.iter().skip(thread).step_by(threads) {
+                    fleet.start_one(node).await?;
+                    // The others on this thread have work to do.
+                    tokio::task::yield_now().await;
+                }
+                Ok::<_, String>(())
+            })
+        };
+        for started in join_all((0..threads).map(start)).await {
+            started.map_err(|error| error.to_string())??;
+        }
+        let leave = self.nodes.iter().filter(|node| node.offline).map(|node| async {
+            if let Some(mut link) = node.link.get().cloned() {
+                // The sender lives as long as the agent.
+                let _connected = link.wait_for(|link| link.connected).await.is_ok();
+            }
+            if let Some(agent) = node.take() {
+                agent.stop().await;
+            }
+        });
+        join_all(leave).await;
+        Ok(())
+    }
+
+    async fn start_one(&self, node: &Node) -> Result<(), String> {
+        let agent = Agent::start(self.parts(node)?).await.map_err(|error| ensign::diag::chain(&error))?;
+        let _first = node.link.set(agent.link());
+        *node.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
+        Ok(())
+    }
+
+    fn parts(&self, node: &Node) -> Result<Parts, String> {
+        let name = id(node.number);
+        let mut settings = self.settings.clone();
+        settings.node = name.parse().map_err(|_| format!("{name} is no node id"))?;
+        settings.hostname = format!("{name}.example.org");
+        settings.groups = group(node.number, &self.groups).into_iter().collect();
+        settings.state_dir = settings.state_dir.join(&name);
+        let facts = facts(self.seed, node.number);
+        let work = Work::Rehearsal(Arc::clone(&self.play) as Arc<_>);
+        Ok(Parts { settings, facts: Arc::new(move |_| facts.clone()), environ: BTreeMap::new(), search_path: None, work })
+    }
+
+    /// Stops all nodes, together.
+    pub(crate) async fn stop(&self) {
+        join_all(self.nodes.iter().filter_map(Node::take).map(Agent::stop)).await;
+    }
+}
+
+fn id(number: u32) -> String {
+    format!("sim{number:05}")
+}
+
+/// The group of a node: of a hundred nodes in a row each group has its share, exactly.
+fn group(number: u32, groups: &[Group]) -> Option<String> {
+    let place = f64::from((number - 1) % 100) / 100.0;
+    let mut end = 0.0;
+    for Group { name, share: Share(share) } in groups {
+        end += share;
+        if place < end - 1e-9 {
+            return Some(name.clone());
+        }
+    }
+    None
+}
+
+/// Few facts, and different ones: a quarter of the nodes has each data centre, a fifth is of the family of Red Hat.
+fn facts(seed: u64, number: u32) -> Value {
+    let [family, cpus] = dice(seed, &[b"facts", id(number).as_bytes()]);
+    let platform = if family < 0.2 { "rhel" } else { "debian" };
+    let cpus = if cpus < 0.5 {
+        2
+    } else if cpus < 0.8 {
+        8
+    } else {
+        64
+    };
+    json!({"host": {"info": {"os": "linux", "platformFamily": platform}}, "cpus": cpus, "datacenter": format!("dc{}", number % 4 + 1)})
+}
+
+/// The settings that all nodes have but for the node itself: read as every agent reads its own.
+fn settings(options: &Options, state: &Path) -> Result<Settings, Wrong> {
+    let trust = std::fs::read_to_string(&options.trust).map_err(|error| format!("{}: {error}", options.trust.display()))?;
+    let trust = trust.split_once("[trust]").map(|(_, table)| table).ok_or("the file of --trust has no [trust] table")?;
+    let text = format!(
+        "fleet = {:?}\nnode = \"sim\"\nfacts_dirs = []\nheartbeat = \"{}\"\n[nats]\nservers = [{:?}]\n[trust]{trust}",
+        options.fleet, options.heartbeat, options.server
+    );
+    let directory = std::path::absolute(&options.trust)?.parent().unwrap_or(Path::new("/")).to_owned();
+    let around = Surroundings { hostname: "sim".to_owned(), state_dir: state.to_owned(), directory };
+    Settings::read(&text, "the settings of the nodes", &around)
+        .map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n").into())
+}
+
+/// Raises the limit of open files as far as the system lets us, which must be enough.
+fn raise_limit(options: &Options) -> Result<(), Wrong> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    let needed = FILES * u64::from(options.nodes) + SPARE;
+    if needed > most {
+        let share = (most - SPARE) / FILES;
+        return Err(format!(
+            "{} nodes need {needed} open files, and the system lets a process have {most}: start several with at most {share} nodes each, and --first",
+            options.nodes
+        )
+        .into());
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! How a command ends on a node: made up from the seed, the node and the command, the same every time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ensign::agent::{Played, Rehearse};
+use ensign::model::{NodeId, TransactionEvent};
+use ensign::wire::Command;
+use ensign::wire::command::Action;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::options::{Between, Share};
+
+/// Why things fail: few causes for many nodes, as in the world.
+const CAUSES: [&str; 3] =
+    ["E: Unable to locate package", "could not write: No space left on device (os error 28)", "it did not start: exit status 1"];
+/// The resources of a manifest, whatever it says.
+const RESOURCES: [(&str, &str); 8] = [
+    ("package", "nginx"),
+    ("package", "openssl"),
+    ("file", "/etc/nginx/nginx.conf"),
+    ("file", "/etc/nginx/sites/app.conf"),
+    ("file", "/etc/motd"),
+    ("user", "app"),
+    ("cron", "rotate"),
+    ("service", "nginx"),
+];
+
+/// Says how commands end.
+pub(crate) struct Play {
+    pub(crate) seed: u64,
+    pub(crate) fails: Share,
+    pub(crate) changes: Share,
+    pub(crate) takes: Between,
+    /// How many were played: more than were accepted would be a command that ran twice.
+    pub(crate) played: AtomicU64,
+}
+
+/// Numbers from 0 up to 1 that follow from what is asked.
+pub(crate) fn dice<const N: usize>(seed: u64, about: &[&[u8]]) -> [f64; N] {
+    std::array::from_fn(|throw| {
+        let mut hash = Sha256::new();
+        hash.update(seed.to_be_bytes());
+        hash.update([u8::try_from(throw).unwrap_or(u8::MAX)]);
+        for part in about {
+            hash.update(part);
+            hash.update([0]);
+        }
+        let bytes = hash.finalize();
+        let bits = bytes.iter().take(4).fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte));
+        f64::from(bits) / (f64::from(u32::MAX) + 1.0)
+    })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Stable,
+    Changed,
+    Failed(&'static str),
+}
+
+impl Rehearse for Play {
+    fn play(&self, node: &NodeId, command: &Command) -> Played {
+        self.played.fetch_add(1, Ordering::Relaxed);
+        let [fate, time, cause] = dice(self.seed, &[node.as_str().as_bytes(), command.id.as_bytes()]);
+        let takes = self.takes.from + (self.takes.to - self.takes.from).mul_f64(time);
+        let end = if fate < self.fails.0 {
+            // Most have the first cause.
+            End::Failed(if cause < 0.7 {
+                CAUSES[0]
+            } else if cause < 0.9 {
+                CAUSES[1]
+            } else {
+                CAUSES[2]
+            })
+        } else if fate < self.fails.0 + self.changes.0 {
+            End::Changed
+        } else {
+            End::Stable
+        };
+        let events = match &command.action {
+            Action::Ensure(ensure) => {
+                let name = ensure.properties.get("name").and_then(Value::as_str).unwrap_or_default();
+                vec![event(node, command, 1, (&ensure.kind, name), end, takes)]
+            }
+            _ => manifest(node, command, end, takes),
+        };
+        Played { takes, events }
+    }
+}
+
+/// A manifest of which one resource ends so, and the others as they were.
+fn manifest(node: &NodeId, command: &Command, end: End, takes: Duration) -> Vec<TransactionEvent> {
+    let which = match end {
+        End::Failed(cause) if cause == CAUSES[0] => 0,
+        End::Failed(cause) if cause == CAUSES[1] => 3,
+        End::Failed(_) => 7,
+        _ => 4,
+    };
+    let each = takes / 8;
+    (1..)
+        .zip(RESOURCES)
+        .map(|(seq, resource)| event(node, command, seq, resource, if seq == which + 1 { end } else { End::Stable }, each))
+        .collect()
+}
+
+fn event(node: &NodeId, command: &Command, seq: u64, (kind, name): (&str, &str), end: End, takes: Duration) -> TransactionEvent {
+    let (changed, failed) = (end == End::Changed, matches!(end, End::Failed(_)));
+    TransactionEvent {
+        protocol: ensign::model::event::TRANSACTION.to_owned(),
+        event_id: Uuid::now_v7(),
+        timestamp: Timestamp::now(),
+        kind: kind.to_owned(),
+        provider: "simulated".to_owned(),
+        name: name.to_owned(),
+        alias: String::new(),
+        requested_ensure: "present".to_owned(),
+        final_ensure: if failed { String::new() } else { "present".to_owned() },
+        duration: u64::try_from(takes.as_nanos()).unwrap_or(u64::MAX),
+        properties: json!({"name": name, "ensure": "present"}),
+        status: (!failed).then(|| json!({"name": name, "ensure": "present", "metadata": {"provider": "simulated"}})),
+        noop_message: if changed && command.options.noop { "would have changed it".to_owned() } else { String::new() },
+        health_check: Vec::new(),
+        health_check_only: false,
+        errors: if let End::Failed(cause) = end { vec![cause.to_owned()] } else { Vec::new() },
+        changed,
+        refreshed: false,
+        failed,
+        skipped: false,
+        noop: command.options.noop,
+        unmet_requirements: Vec::new(),
+        node: Some(node.to_string()),
+        run_id: Some(command.id),
+        seq,
+        manifest: None,
+        changes: if changed { vec!["changed".to_owned()] } else { Vec::new() },
+        diff: None,
+    }
+}
