@@ -1,10 +1,14 @@
 //! What several tests need.
 
 pub mod certificates;
+pub mod clock;
 pub mod fleet;
 pub mod jwt;
 pub mod nats;
+pub mod netns;
 pub mod node;
 pub mod place;
+pub mod proxy;
 pub mod solo;
+pub mod tmpfs;
 pub mod web;
