@@ -87,6 +87,8 @@ pub struct Http {
 pub struct Nats {
     /// Its addresses, at least one.
     pub servers: Vec<String>,
+    /// Time between two pings.
+    pub ping_interval: Duration,
     /// How to log in.
     pub login: Option<Login>,
     /// TLS.
@@ -359,7 +361,20 @@ impl Check<'_> {
         for server in &nats.servers {
             self.server(server);
         }
-        let file::Nats { servers, creds, nkey, user, password, password_file, token, token_file, tls, context: _ } = nats;
+        let ping_interval = self.pings(&nats);
+        let file::Nats {
+            servers,
+            ping_interval: _,
+            creds,
+            nkey,
+            user,
+            password,
+            password_file,
+            token,
+            token_file,
+            tls,
+            context: _,
+        } = nats;
         let password = self.secret("password", password, password_file);
         let token = self.secret("token", token, token_file);
         let user = match (user, password) {
@@ -377,7 +392,7 @@ impl Check<'_> {
             self.wrong_with(&["nats"], "more than one way to log in is given", "keep one of creds, nkey, user, token");
         }
         let tls = tls.map(|tls| self.tls(tls));
-        Nats { servers, login: ways.pop(), tls, tls_first: false, inbox_prefix: None, context: None }
+        Nats { servers, ping_interval, login: ways.pop(), tls, tls_first: false, inbox_prefix: None, context: None }
     }
 
     /// All that a context says, and nothing beside it: which of two would win nobody remembers.
@@ -396,7 +411,20 @@ impl Check<'_> {
         for (key, _) in given.iter().filter(|(_, given)| *given) {
             self.wrong_with(&["nats", key], format!("`{key}` and `context` exclude each other"), "keep one of the two");
         }
-        Nats { servers: vec![], login: None, tls: None, tls_first: false, inbox_prefix: None, context: Some(context) }
+        let ping_interval = self.pings(beside);
+        Nats {
+            servers: vec![],
+            ping_interval,
+            login: None,
+            tls: None,
+            tls_first: false,
+            inbox_prefix: None,
+            context: Some(context),
+        }
+    }
+
+    fn pings(&mut self, nats: &file::Nats) -> Duration {
+        self.between(&["nats", "ping_interval"], nats.ping_interval.0, Span::seconds(1), Span::seconds(600)).get()
     }
 
     fn server(&mut self, server: &str) {

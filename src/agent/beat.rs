@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::transport::{Bus, Inbox, Message};
+use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::TrustedBundle;
 
 use super::board::Topic;
@@ -124,8 +124,10 @@ impl Task {
         node.board.set(Topic::Trust, overdue(&node.trust(), node.disk.not_before(now)));
         let counters = self.bus.counters();
         let lost = counters.slow_consumers;
-        node.board
-            .set(Topic::Connection, (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken")));
+        let lost = (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken"));
+        // It may be brought up to date under this agent, which then finds it good at its next beat.
+        let old = self.bus.check_version().err().filter(|error| matches!(error, TransportError::TooOld(_)));
+        node.board.set(Topic::Connection, old.map(|error| error.to_string()).or(lost));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::agent::local::AskError;
 use crate::agent::reload::{Reload, Reread, SetLog};
 use crate::agent::view::View;
 use crate::agent::{self, AgentError, NotaryError, Parts, Work, anchor, connect};
-use crate::config::{self, Level, Log, Settings, Surroundings};
+use crate::config::{self, Level, Log, Nats, Settings, Surroundings};
 use crate::diag::Diagnostic;
 use crate::facts;
 use crate::host::{Host, account, fs, kernel};
@@ -225,7 +225,8 @@ fn settings(path: &Path) -> Result<Settings, Failure> {
     let settings = Settings::read(&text, &name, &surroundings(path)?);
     let mut settings = settings.map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
     if let Some(context) = &settings.nats.context {
-        settings.nats = nats_context::load(context)?;
+        let ping_interval = settings.nats.ping_interval;
+        settings.nats = Nats { ping_interval, ..nats_context::load(context)? };
     }
     Ok(settings)
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::diag::Diagnostic;
 use crate::model::Secret;
 
+use super::file::PingInterval;
 use super::{Login, Nats, SecretFrom, Tls, server_address};
 
 /// What the NATS CLI connects to when a context names no server.
@@ -67,7 +68,15 @@ impl Context<'_> {
         let inbox_prefix = self.text("inbox_prefix")?;
         match self.written.keys().next() {
             Some(key) => Err(self.wrong(&format!("the key `{key}` is not known here"))),
-            None => Ok(Nats { servers, login, tls, tls_first, inbox_prefix, context: None }),
+            None => Ok(Nats {
+                servers,
+                ping_interval: PingInterval::default().0.get(),
+                login,
+                tls,
+                tls_first,
+                inbox_prefix,
+                context: None,
+            }),
         }
     }
 

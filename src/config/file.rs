@@ -179,6 +179,17 @@ impl fmt::Display for Level {
     }
 }
 
+/// Time between two pings to a silent server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct PingInterval(pub Span);
+
+impl Default for PingInterval {
+    fn default() -> Self {
+        Self(Span::seconds(20))
+    }
+}
+
 /// The connection. One way to log in at most.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -189,6 +200,9 @@ pub struct Nats {
     /// A context of the NATS CLI that says all of this instead: its name, or its file.
     #[serde(default)]
     pub context: Option<String>,
+    /// Time between two pings to a silent server.
+    #[serde(default)]
+    pub ping_interval: PingInterval,
     /// A credentials file: JWT and seed.
     #[serde(default)]
     pub creds: Option<PathBuf>,

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::diag::chain;
 use crate::model::NodeId;
-use crate::transport::{Bus, TransportError};
+use crate::transport::{Bus, Message, TransportError};
 use crate::wire::{Audience, NodeState, Subjects, Target};
 
 use super::roster::{DoubtfulState, Roster, share};
@@ -59,7 +59,11 @@ impl Deref for States {
 pub async fn states(bus: &Bus, subjects: &Subjects, roster: &Arc<Roster>, now: Timestamp) -> Result<States, TransportError> {
     let messages = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
     let shared = Arc::clone(roster);
-    let checked = share(messages, move |message| shared.believe_state(message, now)).await;
+    let believe = move |message: &Message| {
+        let believed = shared.believe_state(message, now)?;
+        Some(believed.map(|state| by_the_servers_clock(state, message.time)))
+    };
+    let checked = share(messages, believe).await;
     let mut states = States::default();
     for state in checked.into_iter().flatten() {
         match state {
@@ -71,6 +75,12 @@ pub async fn states(bus: &Bus, subjects: &Subjects, roster: &Arc<Roster>, now: T
         tracing::warn!("{}", chain(&error));
     }
     Ok(states)
+}
+
+/// The state, heard when the server stored it at the latest: a node whose clock is ahead is not there for longer than it
+/// speaks. One whose clock is behind stays silent, as an old state that somebody repeats must.
+fn by_the_servers_clock(state: NodeState, stored: Option<Timestamp>) -> NodeState {
+    NodeState { at: stored.map_or(state.at, |stored| state.at.min(stored)), ..state }
 }
 
 /// Whether the node is there.
@@ -145,6 +155,19 @@ pub(super) mod tests {
             key: None,
             chain: 0,
             troubles: vec![],
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_keeps_nobody_alive() {
+        let stored: Timestamp = "2026-01-02T10:00:00Z".parse().unwrap();
+        for (says, at) in [
+            ("2026-01-02T09:59:50Z", "2026-01-02T09:59:50Z".parse().unwrap()),
+            ("2026-01-02T11:00:00Z", stored),
+            ("1970-01-01T00:00:00Z", Timestamp::UNIX_EPOCH),
+        ] {
+            let state = by_the_servers_clock(state("web1", &[], says, true), Some(stored));
+            assert_eq!(presence(&state, stored + SignedDuration::from_secs(61)), Presence::Offline(at));
         }
     }
 

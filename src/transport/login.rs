@@ -26,6 +26,7 @@ impl BusSettings {
                 Tls { ca: tls.ca, cert, key, required: tls.required }
             }),
             tls_first: nats.tls_first,
+            ping: nats.ping_interval,
             inbox_prefix: nats.inbox_prefix.clone(),
             ..Self::default()
         })

@@ -40,6 +40,9 @@ pub struct BusSettings {
     pub inbox_prefix: Option<String>,
     /// True for a daemon: `connect` returns at once and goes on trying. False for a command: it fails.
     pub retry_initial: bool,
+    /// Time between two questions to a server that says nothing. One that leaves two unanswered is gone: a connection that is
+    /// open at this end only is noticed within three times as long.
+    pub ping: Duration,
     /// How many messages of one subscription may wait before the client drops them (and says so).
     pub backlog: usize,
 }
@@ -56,6 +59,7 @@ impl Default for BusSettings {
             tls_first: false,
             inbox_prefix: None,
             retry_initial: false,
+            ping: Self::PING,
             backlog: 256,
         }
     }
@@ -64,6 +68,9 @@ impl Default for BusSettings {
 impl BusSettings {
     /// A backlog for whoever waits for answers of a whole fleet: two messages of each of 32 768 nodes at once.
     pub const GATHER_BACKLOG: usize = 1 << 16;
+
+    /// What [`BusSettings::ping`] is when nothing else is said: a lost server is noticed within a minute.
+    pub const PING: Duration = Duration::from_secs(20);
 }
 
 /// Who we are to the server. Has no say in what a node obeys.

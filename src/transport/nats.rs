@@ -219,6 +219,7 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
     let (events, delays, attempts) = (watcher.clone(), watcher.clone(), watcher.clone());
     let mut options = ConnectOptions::new()
         .name(&settings.name)
+        .ping_interval(settings.ping)
         .subscription_capacity(settings.backlog)
         .read_buffer_capacity(read_buffer(settings))
         .event_callback(move |event| {

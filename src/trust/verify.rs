@@ -290,7 +290,7 @@ impl Verifier<'_> {
     fn in_time(&self, command: &Command) -> Result<(), Reason> {
         let start = command.not_before.map_or(command.issued, |time| time.max(command.issued));
         if self.now.duration_since(command.expires) > SKEW {
-            return Err((Code::Expired, format!("it expired at {}", command.expires)));
+            return Err((Code::Expired, format!("it expired at {}, and here it is {}", command.expires, self.now)));
         }
         if start.duration_since(self.now) > SKEW {
             return Err((Code::NotYetValid, format!("it is valid from {start}, and here it is {}", self.now)));

@@ -3,11 +3,12 @@
 #
 # usage: get-nats-server.sh DIR [SUITE]
 #   DIR    where to keep it; a second call finds it there
-#   SUITE  trixie (2.10, the oldest that Ensign supports; the default) or sid (the newest)
+#   SUITE  trixie (2.10, the oldest that Ensign supports; the default) or sid (the newest); bookworm is
+#          too old (2.9)
 # Prints the path of the binary.
 set -euo pipefail
 
-[ $# -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 suite=${2:-trixie}
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)

@@ -1,12 +1,16 @@
 //! What several tests need.
 
 pub mod certificates;
+pub mod clock;
 pub mod fleet;
 pub mod jwt;
 pub mod nats;
+pub mod netns;
 pub mod node;
 pub mod place;
+pub mod proxy;
 #[cfg(feature = "simulator")]
 pub mod sim;
 pub mod solo;
+pub mod tmpfs;
 pub mod web;

@@ -96,6 +96,19 @@ impl NatsServer {
         }
     }
 
+    /// Throws away what it stored; it must not run.
+    pub fn wipe(&self) {
+        std::fs::remove_dir_all(self.dir.path().join("store")).unwrap();
+    }
+
+    /// What it is from its next start on, on the same port.
+    pub fn reconfigure(&self, jetstream: &str) {
+        let store = self.dir.path().join("store").display().to_string();
+        let jetstream = jetstream.replace("STORE", &store);
+        let text = format!("host: 127.0.0.1\nport: {}\nserver_name: test\n{jetstream}\n", self.port);
+        std::fs::write(self.dir.path().join("nats.conf"), text).unwrap();
+    }
+
     /// Kills it and starts it again.
     pub fn restart(&mut self) {
         self.kill();

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitStatus, Stdio};
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use super::fleet::{Ran, ensign};
 use super::solo::{Agent, FLEET, Fleet, PATIENCE};
 
 /// What the configuration of a node says beside the usual.
@@ -49,7 +51,7 @@ impl Place {
         let Wishes { head, nats, limits, .. } = wishes;
         let text = format!(
             "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"web\"]\nstate_dir = \"{state}\"\nfacts_dirs = []\nheartbeat = \"1s\"\n{head}\n\
-             [nats]\nservers = [\"{server}\"]\n{nats}\n[trust]\nroot = [\"{}\"]\nbundle = \"{}\"\n[limits]\nexec = true\n{limits}\n",
+             [http]\nlisten = \"off\"\n[nats]\nservers = [\"{server}\"]\n{nats}\n[trust]\nroot = [\"{}\"]\nbundle = \"{}\"\n[limits]\nexec = true\n{limits}\n",
             SigningKey::from_seed(&[1; 32]).public(),
             fleet.path("trust.json").display(),
         );
@@ -228,6 +230,18 @@ fn below(directory: &Path, found: &mut Vec<PathBuf>) {
             below(&entry.path(), found);
         }
     }
+}
+
+/// Runs `ensign fleet` as an operator of this fleet, who keeps what he learns of nodes in a directory of it.
+pub fn as_operator(fleet: &Fleet, args: &[&str]) -> Ran {
+    let (config, key) = (fleet.path("operator.toml"), fleet.path("ops"));
+    if !config.exists() {
+        std::fs::write(&key, fleet.operator.to_openssh("ops", None).unwrap().as_bytes()).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!("fleet = \"{FLEET}\"\nkeys = [\"ops\"]\n[nats]\nservers = [\"{}\"]\n", fleet.server.url());
+        std::fs::write(&config, text).unwrap();
+    }
+    ensign(&[&["fleet", "--operator", config.to_str().unwrap()], args].concat())
 }
 
 /// What a stream has on these subjects now.

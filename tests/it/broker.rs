@@ -1,0 +1,175 @@
+//! The server under an agent: emptied, without JetStream, full, too old. Commands are taken and answered, results wait, and
+//! everybody is told what to do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ensign::transport::{Bus, BusSettings, TransportError};
+use ensign::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState};
+
+use crate::support::fleet::ensign;
+use crate::support::nats::{NatsServer, Options};
+use crate::support::place::{Place, Wishes, as_operator, read};
+use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE, on_every_server};
+
+/// Why results wait on a node, when they do.
+fn waits(state: &NodeState) -> Option<&str> {
+    state.troubles.iter().find_map(|trouble| trouble.strip_prefix("results wait on this node: "))
+}
+
+async fn started(fleet: &Fleet) -> (Place, Agent) {
+    let place = Place::new(fleet, "web1", &fleet.server.url(), &Wishes::default());
+    let agent = place.start(&fleet.bus, &mut place.process()).await;
+    (place, agent)
+}
+
+/// Kills the server, changes it, and starts it again; returns when the agent is connected to it.
+async fn changed(fleet: &mut Fleet, place: &Place, change: impl FnOnce(&NatsServer)) {
+    let connected = |place: &Place| place.log().matches("connected to NATS").count();
+    let before = connected(place);
+    fleet.server.kill();
+    change(&fleet.server);
+    fleet.server.up();
+    fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
+    fleet.until("the agent is back", || connected(place) > before).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+}
+
+/// Sends a command, which must be acknowledged and done by word of mouth.
+async fn answered(fleet: &Fleet, place: &Place, name: &str) -> uuid::Uuid {
+    let command = place.append(fleet, name);
+    let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
+    fleet.publish(&command, fleet.sign(&command), &format!("{reply}.1")).await;
+    let mut next = async || tokio::time::timeout(PATIENCE, inbox.next()).await.expect("an answer").unwrap();
+    assert_eq!(read::<Ack>(&next().await).unwrap().status, AckStatus::Accepted);
+    assert_eq!(read::<Done>(&next().await).unwrap().outcome, DoneOutcome::Changed);
+    assert_eq!(place.lines(name), 1);
+    command.id
+}
+
+#[test]
+fn a_server_that_lost_everything_gets_what_waits_once_the_streams_are_made() {
+    on_every_server(async |binary| {
+        let mut fleet = Fleet::new(binary, "").await;
+        let (place, _agent) = started(&fleet).await;
+        changed(&mut fleet, &place, NatsServer::wipe).await;
+        let id = answered(&fleet, &place, "effect").await;
+        let state = place.until(&fleet.bus, "results wait", |state| waits(state).is_some() && state.outbox > 0).await;
+        assert!(waits(&state).unwrap().starts_with("there is no stream for "), "{state:?}");
+        let status = as_operator(&fleet, &["status"]);
+        assert!(status.code == 4 && status.stderr.contains("`ensign fleet init` makes the streams"), "{}", status.stderr);
+        assert_eq!(as_operator(&fleet, &["init"]).code, 0);
+        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+        place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
+        assert_eq!(place.lines("effect"), 1);
+        assert!(as_operator(&fleet, &["status"]).stdout.contains("1 alive"));
+    });
+}
+
+#[test]
+fn without_jetstream_commands_are_taken_and_results_wait() {
+    on_every_server(async |binary| {
+        let mut fleet = Fleet::new(binary, "").await;
+        let (place, _agent) = started(&fleet).await;
+        changed(&mut fleet, &place, |server| server.reconfigure("")).await;
+        let id = answered(&fleet, &place, "effect").await;
+        let state = place.until(&fleet.bus, "results wait", |state| waits(state).is_some() && state.outbox > 0).await;
+        assert_eq!(waits(&state), Some("JetStream is not available on the NATS server"));
+        for command in ["status", "nodes", "init", "events"] {
+            let ran = as_operator(&fleet, &[command]);
+            assert!(ran.code == 4 && ran.stderr.contains("hint: the server needs `jetstream {}`"), "{command}: {}", ran.stderr);
+        }
+        changed(&mut fleet, &place, |server| server.reconfigure("jetstream { store_dir: \"STORE\" }")).await;
+        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+        place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
+        assert_eq!(place.lines("effect"), 1);
+    });
+}
+
+/// Gives the stream of events a bound at which it takes nothing more, as an administrator may.
+async fn bounded(fleet: &Fleet, bytes: i64) {
+    let name = fleet.subjects.stream("EVENTS");
+    let config = serde_json::json!({
+        "name": name, "subjects": [format!("ensign.v1.{FLEET}.event.>")], "retention": "limits", "storage": "file", "num_replicas": 1,
+        "max_bytes": bytes, "discard": "new", "allow_direct": true, "duplicate_window": 120_000_000_000_i64,
+    });
+    let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
+    let subject = format!("$JS.API.STREAM.UPDATE.{name}");
+    fleet.bus.publish_with_reply(&subject, &format!("{reply}.1"), &[], config.to_string().into_bytes()).await.unwrap();
+    let answer: serde_json::Value = read(&inbox.next().await.unwrap()).unwrap();
+    assert!(answer["error"].is_null(), "{answer}");
+}
+
+#[test]
+fn a_full_jetstream_is_said_and_results_wait_for_room() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let (place, _agent) = started(&fleet).await;
+        bounded(&fleet, 4000).await;
+        let padding = format!("ensign.v1.{FLEET}.event.other.padding");
+        while fleet.bus.publish_stored(&padding, &[], vec![b'x'; 100]).await.is_ok() {}
+        let id = answered(&fleet, &place, "effect").await;
+        let state = place.until(&fleet.bus, "results wait", |state| waits(state).is_some() && state.outbox > 0).await;
+        let why = waits(&state).unwrap();
+        assert!(why.starts_with("could not store a message on ") && why.contains("maximum bytes exceeded"), "{state:?}");
+        bounded(&fleet, -1).await;
+        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+        place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
+    });
+}
+
+/// The server of Debian 12, as `tests/tools/get-nats-server.sh target/tools bookworm` gets it.
+fn too_old() -> Option<PathBuf> {
+    let tools = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/bookworm/usr/sbin/nats-server"));
+    let named = std::env::var_os("NATS_SERVER_2_9").map(PathBuf::from);
+    let found = named.or(Some(tools)).filter(|path| path.is_file());
+    if found.is_none() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no nats-server 2.9");
+        eprintln!("skipped: no nats-server 2.9; `tests/tools/get-nats-server.sh target/tools bookworm` gets one");
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_named_with_its_version() {
+    let Some(binary) = too_old() else { return };
+    let server = NatsServer::start_binary(&binary, &Options { jetstream: true, ..Options::default() });
+    let settings = BusSettings { servers: vec![server.url()], ..BusSettings::default() };
+    assert!(matches!(Bus::connect(&settings).await, Err(TransportError::TooOld(version)) if version.starts_with("2.9.")));
+    for command in ["status", "init"] {
+        let ran = ensign(&["fleet", "--fleet", FLEET, "--nats", &server.url(), command]);
+        assert!(ran.code == 4 && ran.stderr.contains("2.10 is the oldest that is supported"), "{command}: {}", ran.stderr);
+    }
+    // An agent says it too, and goes on: somebody may be about to bring the server up to date.
+    let binary = crate::support::nats::binaries().remove(0);
+    let fleet = Fleet::new(&binary, "").await;
+    let place = Place::new(&fleet, "web1", &server.url(), &Wishes::default());
+    let mut agent = Agent::start(&mut place.process());
+    fleet.until("it is said", || place.log().contains("2.10 is the oldest that is supported")).await;
+    assert!(agent.0.try_wait().unwrap().is_none());
+}
+
+#[test]
+fn messages_that_come_faster_than_they_are_taken_are_counted() {
+    on_every_server(async |binary| {
+        let server = NatsServer::start_binary(binary, &Options::default());
+        let connect = async |backlog| {
+            let settings = BusSettings { servers: vec![server.url()], backlog, ..BusSettings::default() };
+            Bus::connect(&settings).await.unwrap()
+        };
+        let (slow, fast) = (connect(2).await, connect(256).await);
+        let mut inbox = slow.subscribe("burst").await.unwrap();
+        slow.flush_roundtrip().await.unwrap();
+        for _ in 0..20 {
+            fast.publish("burst", &[], vec![]).await.unwrap();
+        }
+        let start = std::time::Instant::now();
+        while slow.counters().slow_consumers == 0 {
+            assert!(start.elapsed() < PATIENCE);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // It goes on with what there was room for, and with what comes later.
+        assert!(inbox.next().await.is_some());
+        assert!(slow.is_connected());
+    });
+}

@@ -1,0 +1,142 @@
+//! An agent whose clock is wrong: it says so, takes nothing that is not of its time, and goes on when the clock is right.
+
+use std::sync::Arc;
+
+use ensign::fleet::known::KnownNodes;
+use ensign::fleet::roster::Roster;
+use ensign::fleet::select::{self, States};
+use ensign::fleet::view;
+use ensign::wire::command::Command;
+use ensign::wire::{Done, DoneOutcome, NodeState};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::support::clock::{Clock, library};
+use crate::support::nats::binaries;
+use crate::support::place::{Place, Wishes, read};
+use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE};
+
+/// Nothing is said of its time, but what is found out seldom: how far it is from the server's.
+fn is_right(state: &NodeState) -> bool {
+    state.troubles.iter().all(|trouble| trouble.ends_with("the server's"))
+}
+
+/// The states as an operator reads them who never saw a node before.
+async fn states(fleet: &Fleet) -> States {
+    let roster = Arc::new(Roster::new(FLEET, KnownNodes::default(), None));
+    select::states(&fleet.bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap()
+}
+
+/// A node with a clock of its own, off by so many seconds.
+struct Skewed {
+    fleet: Fleet,
+    place: Place,
+    clock: Clock,
+    agent: Agent,
+}
+
+impl Skewed {
+    async fn new(seconds: i64) -> Option<Self> {
+        let library = library()?;
+        let fleet = Fleet::new(&binaries()[0], "").await;
+        let place = Place::new(&fleet, "web1", &fleet.server.url(), &Wishes::default());
+        let clock = Clock::new(&place.path("clock"));
+        clock.off_by(seconds);
+        let mut process = place.process();
+        clock.give(&library, &mut process);
+        let agent = place.start(&fleet.bus, &mut process).await;
+        Some(Self { fleet, place, clock, agent })
+    }
+
+    async fn refusal(&self, command: &Command) -> Done {
+        let answer = self.place.ask(&self.fleet, command, &self.fleet.sign(command), PATIENCE).await.expect("an answer");
+        read(&answer).unwrap_or_else(|| panic!("it was taken: {}", String::from_utf8_lossy(&answer.payload)))
+    }
+
+    async fn works(&self, name: &str) {
+        let command = self.place.append(&self.fleet, name);
+        self.fleet.send(&command).await;
+        assert_eq!(self.place.only_result(&self.fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(self.place.lines(name), 1);
+    }
+
+    /// How the operator sees the node: whether it is there, and what is wrong.
+    async fn seen(&self) -> (&'static str, Vec<String>) {
+        let states = states(&self.fleet).await;
+        let row = view::rows(&states, Timestamp::now()).remove(0);
+        (row.presence, row.state.troubles)
+    }
+}
+
+#[tokio::test]
+async fn a_clock_before_all_commands_is_said_and_waited_for() {
+    let now = Timestamp::now().as_second();
+    let Some(node) = Skewed::new(60 - now).await else { return };
+    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.troubles.is_empty()).await;
+    assert!(state.troubles[0].starts_with("the clock of this host is wrong: it says 1970-01-01T00:0"), "{state:?}");
+    let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
+    assert_eq!(done.code.as_deref(), Some("not_yet_valid"), "{done:?}");
+    assert!(done.message.unwrap().contains("here it is 1970-01-01T00:0"));
+    let (presence, troubles) = node.seen().await;
+    assert!(presence == "silent" && troubles.iter().any(|text| text.contains("it says 1970")), "{presence}: {troubles:?}");
+    node.clock.off_by(0);
+    node.place.until(&node.fleet.bus, "no trouble", is_right).await;
+    assert_eq!(node.place.lines("effect"), 0);
+    node.works("effect").await;
+    // What it said in 1970 is kept, too.
+    let lives = node.place.events(&node.fleet.bus).await.iter().filter(|event| event.subject.ends_with(".life")).count();
+    assert_eq!(lives, 1);
+}
+
+#[tokio::test]
+async fn a_clock_after_all_commands_is_said_and_does_no_lasting_harm() {
+    let Some(node) = Skewed::new(25 * 365 * 86_400).await else { return };
+    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.troubles.is_empty()).await;
+    assert!(state.troubles[0].starts_with("the trust bundle expired at "), "{state:?}");
+    let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
+    assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Expired, Some("expired")), "{done:?}");
+    assert!(done.message.as_ref().unwrap().contains("and here it is 205"), "{done:?}");
+    let (presence, troubles) = node.seen().await;
+    assert!(
+        presence == "alive" && troubles.iter().any(|text| text.contains("the trust bundle expired")),
+        "{presence}: {troubles:?}"
+    );
+    node.clock.off_by(0);
+    node.place.until(&node.fleet.bus, "no trouble", is_right).await;
+    node.works("effect").await;
+    // An agent that died with its clock in the future is not there.
+    node.clock.off_by(7200);
+    node.place
+        .until(&node.fleet.bus, "the later time", |state| {
+            state.at.duration_since(Timestamp::now()) > SignedDuration::from_mins(30)
+        })
+        .await;
+    let Skewed { fleet, agent, .. } = node;
+    agent.kill();
+    let start = std::time::Instant::now();
+    loop {
+        let states = states(&fleet).await;
+        if view::rows(&states, Timestamp::now())[0].presence == "silent" {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "a node that is gone is taken for alive");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_opens_no_old_window() {
+    let Some(node) = Skewed::new(0).await else { return };
+    node.works("first").await;
+    let mut old = node.place.append(&node.fleet, "old");
+    old.issued -= SignedDuration::from_mins(40);
+    old.expires = old.issued + SignedDuration::from_mins(10);
+    // By this clock alone the old command is of its time now.
+    node.clock.off_by(-35 * 60);
+    let wrong = SignedDuration::from_mins(-30);
+    node.place.until(&node.fleet.bus, "the earlier time", |state| state.at.duration_since(Timestamp::now()) < wrong).await;
+    let done = node.refusal(&old).await;
+    assert_eq!(done.code.as_deref(), Some("expired"), "{done:?}");
+    assert_eq!(node.place.lines("old"), 0);
+    // What is of the right time is taken all the same: it is later than what was taken before.
+    node.works("second").await;
+}

@@ -1,0 +1,135 @@
+//! Disks that are full or read-only: that of the state, and those that resources write to. Nothing runs that is not written
+//! down, nothing is lost, and what is there stays.
+
+use ensign::wire::command::Command;
+use ensign::wire::{Done, DoneOutcome};
+use serde_json::json;
+
+use crate::support::nats::binaries;
+use crate::support::place::{Place, Wishes, ended, read};
+use crate::support::solo::{Agent, Fleet, PATIENCE, ensure};
+use crate::support::tmpfs::Tmpfs;
+
+/// Sends, and gives the result that comes by word of mouth first, whether it was taken or not.
+async fn answer(fleet: &Fleet, place: &Place, command: &Command) -> Done {
+    let message = place.ask(fleet, command, &fleet.sign(command), PATIENCE).await.expect("an answer");
+    read(&message).unwrap_or_else(|| panic!("it was taken: {}", String::from_utf8_lossy(&message.payload)))
+}
+
+fn with_state_on(fleet: &Fleet, disk: &Tmpfs) -> Place {
+    let wishes = Wishes { state: disk.path("state").display().to_string(), ..Wishes::default() };
+    Place::new(fleet, "web1", &fleet.server.url(), &wishes)
+}
+
+#[tokio::test]
+async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
+    let Some(disk) = Tmpfs::new(512) else { return };
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let place = with_state_on(&fleet, &disk);
+    let bus = &fleet.bus;
+    let _agent = place.start(bus, &mut place.process()).await;
+
+    // The disk becomes full while something runs: its result waits for room.
+    let script = format!(
+        "touch {0}.begun; while [ ! -e {0}.go ]; do sleep 0.05; done; echo line >> {0}",
+        place.site().join("slow").display()
+    );
+    let slow = place.command(&fleet, ensure("exec", &json!({"name": "slow", "command": script, "provider": "shell"})));
+    fleet.send(&slow).await;
+    fleet.until("the run", || place.site().join("slow.begun").exists()).await;
+    disk.fill();
+    std::fs::write(place.site().join("slow.go"), "").unwrap();
+    fleet.until("the end of the run", || place.lines("slow") == 1).await;
+
+    // Nothing is run that can't be written down, also where there is room for what it does; and that is said. The last
+    // page of the ledger may have room for a few.
+    let (mut taken, mut refused) = (Vec::new(), None);
+    for number in 0..12 {
+        let command = place.append(&fleet, &format!("effect{number}"));
+        let answer = place.ask(&fleet, &command, &fleet.sign(&command), PATIENCE).await.expect("an answer");
+        match read::<Done>(&answer) {
+            None => taken.push((number, command)),
+            Some(done) => {
+                assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{done:?}");
+                assert!(done.message.unwrap().contains("No space left on device"));
+                refused = Some((number, command));
+                break;
+            }
+        }
+    }
+    let (number, refused) = refused.expect("a disk that is full");
+    let effect = format!("effect{number}");
+    assert_eq!(place.lines(&effect), 0);
+    // It goes on answering, and says what is wrong.
+    assert_eq!(answer(&fleet, &place, &refused).await.code.as_deref(), Some("storage"));
+    place.until(bus, "a trouble", |state| state.troubles.iter().any(|text| text.contains("No space left"))).await;
+
+    disk.make_room();
+    place.until(bus, "no trouble", |state| state.troubles.is_empty()).await;
+    assert_eq!(place.only_result(bus, slow.id).await.outcome, DoneOutcome::Changed);
+    // Whoever was refused asks again.
+    assert!(place.ask(&fleet, &refused, &fleet.sign(&refused), PATIENCE).await.is_some());
+    fleet.until("it is done", || place.lines(&effect) == 1).await;
+    for (number, command) in taken {
+        assert_eq!(place.only_result(bus, command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.lines(&format!("effect{number}")), 1);
+    }
+    place.until(bus, "nothing waits", |state| state.outbox == 0 && state.running.is_none()).await;
+    let outcomes: Vec<_> = place.results(bus, refused.id).await.into_iter().map(|done| done.outcome).collect();
+    assert_eq!(outcomes.last(), Some(&DoneOutcome::Changed), "{outcomes:?}");
+    assert_eq!((place.lines("slow"), place.results(bus, slow.id).await.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_state_directory_that_becomes_read_only_is_a_trouble_and_no_end() {
+    let Some(disk) = Tmpfs::new(512) else { return };
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let place = with_state_on(&fleet, &disk);
+    let agent = place.start(&fleet.bus, &mut place.process()).await;
+    agent.kill();
+    disk.read_only(true);
+    let mut agent = Agent::start(&mut place.process());
+    let status = ended(&mut agent).await;
+    let log = place.log();
+    assert!(status.code() == Some(1) && log.contains("Read-only file system") && log.contains("state"), "{status:?}: {log}");
+    disk.read_only(false);
+    let _agent = place.start(&fleet.bus, &mut place.process()).await;
+    let command = place.append(&fleet, "effect");
+    fleet.send(&command).await;
+    assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+}
+
+#[tokio::test]
+async fn a_target_without_room_keeps_what_it_has() {
+    let Some(disk) = Tmpfs::new(256) else { return };
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let place = Place::new(&fleet, "web1", &fleet.server.url(), &Wishes::default());
+    let _agent = place.start(&fleet.bus, &mut place.process()).await;
+    let target = disk.path("conf");
+    std::fs::write(&target, "old\n").unwrap();
+    let file = |content: &str| {
+        let properties =
+            json!({"name": target, "ensure": "present", "content": content, "owner": "0", "group": "0", "mode": "0644"});
+        place.command(&fleet, ensure("file", &properties))
+    };
+    let run = async |command: Command| {
+        fleet.send(&command).await;
+        place.only_result(&fleet.bus, command.id).await
+    };
+    let large = "new, and much longer\n".repeat(400);
+    disk.fill();
+    for reason in ["No space left on device", "Read-only file system"] {
+        let done = run(file(&large)).await;
+        let said = done.event.as_ref().map(|event| event.errors.join("; ")).unwrap_or_default();
+        assert_eq!(done.outcome, DoneOutcome::Failed, "{done:?}");
+        assert!(said.contains(reason) && said.contains("conf"), "{said}");
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "old\n");
+        let names: Vec<_> = std::fs::read_dir(disk.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        disk.read_only(true);
+    }
+    disk.read_only(false);
+    disk.make_room();
+    assert_eq!(run(file(&large)).await.outcome, DoneOutcome::Changed);
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), large);
+}

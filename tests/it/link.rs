@@ -1,0 +1,132 @@
+//! A bad network between agent and server: half-open, slow, cut again and again. Nothing is lost, nothing runs twice.
+
+use std::time::{Duration, Instant};
+
+use ensign::transport::BusSettings;
+use ensign::wire::command::Command;
+use ensign::wire::{Done, DoneOutcome};
+
+use crate::support::place::{Place, Wishes, read};
+use crate::support::proxy::{Proxy, Way};
+use crate::support::solo::{Fleet, PATIENCE, on_every_server};
+
+const STALLED: Way = Way { stalled: true, delay: Duration::ZERO, piece: 0 };
+const GOOD: Way = Way { stalled: false, delay: Duration::ZERO, piece: 0 };
+
+fn behind(fleet: &Fleet, proxy: &Proxy) -> Place {
+    let wishes = Wishes { nats: "ping_interval = \"1s\"".to_owned(), ..Wishes::default() };
+    Place::new(fleet, "web1", &proxy.url(), &wishes)
+}
+
+fn port(fleet: &Fleet) -> u16 {
+    fleet.server.url().rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Sends until it is answered, as whoever gets no answer does: the same bytes.
+async fn insist(fleet: &Fleet, place: &Place, command: &Command) -> Done {
+    let (envelope, start) = (fleet.sign(command), Instant::now());
+    while place.ask(fleet, command, &envelope, Duration::from_millis(500)).await.is_none() {
+        assert!(start.elapsed() < 3 * PATIENCE, "no answer\n{}", place.log());
+    }
+    place.only_result(&fleet.bus, command.id).await
+}
+
+async fn until_logged(place: &Place, text: &str, times: usize) {
+    let start = Instant::now();
+    while place.log().matches(text).count() < times {
+        assert!(start.elapsed() < 2 * PATIENCE, "{text}, {times} times:\n{}", place.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn a_silent_server_is_noticed_within_a_minute() {
+    assert!(3 * BusSettings::default().ping <= Duration::from_secs(60));
+}
+
+#[test]
+fn a_half_open_connection_is_noticed_and_made_anew() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let proxy = Proxy::new(port(&fleet));
+        let place = behind(&fleet, &proxy);
+        let _agent = place.start(&fleet.bus, &mut place.process()).await;
+        // Both ways, then only what the server says: the node is heard, and hears nothing.
+        for (number, up) in [STALLED, GOOD].into_iter().enumerate() {
+            let name = format!("effect{number}");
+            let mut command = place.append(&fleet, &name);
+            let script = format!("touch {0}.begun; sleep 1; echo line >> {0}", place.site().join(&name).display());
+            command.action =
+                crate::support::solo::ensure("exec", &serde_json::json!({"name": name, "command": script, "provider": "shell"}));
+            fleet.send(&command).await;
+            fleet.until("the run", || place.site().join(format!("{name}.begun")).exists()).await;
+            proxy.set(up, STALLED);
+            until_logged(&place, "lost the connection to NATS", number + 1).await;
+            proxy.set(GOOD, GOOD);
+            assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+            let next = place.append(&fleet, &name);
+            assert_eq!(insist(&fleet, &place, &next).await.outcome, DoneOutcome::Changed);
+            assert_eq!(place.lines(&name), 2);
+            assert_eq!(place.results(&fleet.bus, command.id).await.len(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_slow_network_only_takes_longer() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let proxy = Proxy::new(port(&fleet));
+        let place = behind(&fleet, &proxy);
+        let _agent = place.start(&fleet.bus, &mut place.process()).await;
+        for way in [
+            Way { delay: Duration::from_millis(150), ..GOOD },
+            Way { delay: Duration::from_micros(200), piece: 3, stalled: false },
+        ] {
+            proxy.set(way, way);
+            let command = place.append(&fleet, "effect");
+            let envelope = fleet.sign(&command);
+            assert!(place.ask(&fleet, &command, &envelope, PATIENCE).await.is_some());
+            assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+        }
+        assert_eq!(place.lines("effect"), 2);
+        assert!(!place.log().contains("lost the connection"), "{}", place.log());
+    });
+}
+
+#[test]
+fn a_connection_that_is_cut_again_and_again_loses_nothing() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let proxy = Proxy::new(port(&fleet));
+        let place = behind(&fleet, &proxy);
+        let _agent = place.start(&fleet.bus, &mut place.process()).await;
+        let work = async {
+            for number in 0..4 {
+                let command = place.append(&fleet, &format!("effect{number}"));
+                assert_eq!(insist(&fleet, &place, &command).await.outcome, DoneOutcome::Changed);
+            }
+        };
+        let trouble = async {
+            for _ in 0..8 {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                proxy.cut();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = work => {}
+            () = trouble => {}
+        }
+        for number in 0..4 {
+            assert_eq!(place.lines(&format!("effect{number}")), 1);
+        }
+        let events = place.events(&fleet.bus).await;
+        let runs = events.iter().filter(|event| event.subject.ends_with(".run")).count();
+        let ids: std::collections::BTreeSet<String> = events
+            .iter()
+            .map(|event| read::<serde_json::Value>(event).unwrap()["event_id"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!((runs, ids.len()), (4, events.len()));
+    });
+}

@@ -1,0 +1,106 @@
+//! A bad network: a TCP proxy that stalls, delays, trickles and cuts. It changes and duplicates nothing.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// What becomes of bytes on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Way {
+    /// They stay where they are, and the connection seems to be there.
+    pub stalled: bool,
+    /// Each piece waits for so long.
+    pub delay: Duration,
+    /// How large a piece is at most; anything when 0.
+    pub piece: usize,
+}
+
+#[derive(Default)]
+struct Weather {
+    /// From the client to the server.
+    up: Way,
+    /// From the server to the client.
+    down: Way,
+    connections: Vec<TcpStream>,
+}
+
+/// A proxy; it serves as long as the process lives.
+pub struct Proxy {
+    at: SocketAddr,
+    weather: Arc<Mutex<Weather>>,
+}
+
+impl Proxy {
+    /// Before the server on this port of this machine.
+    pub fn new(server: u16) -> Self {
+        Self::at(Ipv4Addr::LOCALHOST, server)
+    }
+
+    /// The same, for clients that see this machine under this address.
+    pub fn at(address: Ipv4Addr, server: u16) -> Self {
+        let listener = TcpListener::bind((address, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        let weather: Arc<Mutex<Weather>> = Arc::default();
+        let shared = Arc::clone(&weather);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                // The server may be down.
+                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) else { continue };
+                let copies = [&client, &server].map(|stream| stream.try_clone().unwrap());
+                for stream in [&client, &server] {
+                    stream.set_nodelay(true).unwrap();
+                }
+                shared.lock().unwrap().connections.extend([&client, &server].map(|stream| stream.try_clone().unwrap()));
+                let [client_too, server_too] = copies;
+                let (up, down) = (Arc::clone(&shared), Arc::clone(&shared));
+                thread::spawn(move || carry(client, server, || up.lock().unwrap().up));
+                thread::spawn(move || carry(server_too, client_too, || down.lock().unwrap().down));
+            }
+        });
+        Self { at, weather }
+    }
+
+    /// The URL of the server behind it.
+    pub fn url(&self) -> String {
+        format!("nats://{}", self.at)
+    }
+
+    /// How both ways are from now on.
+    pub fn set(&self, up: Way, down: Way) {
+        let mut weather = self.weather.lock().unwrap();
+        (weather.up, weather.down) = (up, down);
+    }
+
+    /// Ends every connection.
+    pub fn cut(&self) {
+        for connection in self.weather.lock().unwrap().connections.drain(..) {
+            // It may have ended by itself.
+            let _ended = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, way: impl Fn() -> Way) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let mut rest = &buffer[..count];
+        while !rest.is_empty() {
+            let now = way();
+            if now.stalled {
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            thread::sleep(now.delay);
+            let piece = if now.piece == 0 { rest.len() } else { now.piece.min(rest.len()) };
+            if to.write_all(&rest[..piece]).is_err() {
+                break;
+            }
+            rest = &rest[piece..];
+        }
+    }
+    for stream in [from, to] {
+        let _ended = stream.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,33 @@
+//! Two hosts of one id, as the copy of a machine is: each says so, and the operator sees it.
+
+use crate::support::place::{Place, Wishes, as_operator, stop};
+use crate::support::solo::{Agent, Fleet, on_every_server};
+
+#[test]
+fn a_copied_machine_is_an_alarm_on_both_and_for_the_operator() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let [first, second] = [(); 2].map(|()| Place::new(&fleet, "web1", &fleet.server.url(), &Wishes::default()));
+        // A machine that has worked, copied with its state.
+        let mut agent = first.start(&fleet.bus, &mut first.process()).await;
+        let command = first.append(&fleet, "effect");
+        fleet.send(&command).await;
+        first.only_result(&fleet.bus, command.id).await;
+        stop(&mut agent).await;
+        let copied = std::process::Command::new("cp").arg("-a").arg(first.state_dir()).arg(second.path("")).status().unwrap();
+        assert!(copied.success());
+        let one = first.start(&fleet.bus, &mut first.process()).await;
+        let two = Agent::start(&mut second.process());
+        let said = "another agent says it is node web1";
+        let is_alarmed = |state: &ensign::wire::NodeState| state.troubles.iter().any(|text| text.starts_with(said));
+        let state = first.until(&fleet.bus, "an alarm", is_alarmed).await;
+        let other = |state: &ensign::wire::NodeState, boot| state.boot != boot;
+        first.until(&fleet.bus, "an alarm on the other", |next| other(next, state.boot) && is_alarmed(next)).await;
+        let status = as_operator(&fleet, &["status"]);
+        assert!(status.code == 0 && status.stdout.contains(said), "{}", status.stdout);
+        // One of them goes: the alarm ends.
+        two.kill();
+        first.until(&fleet.bus, "no alarm", |state| state.troubles.is_empty()).await;
+        drop(one);
+    });
+}
