@@ -31,6 +31,7 @@ mod package;
 mod receipts;
 mod redaction;
 mod registration;
+mod rollout;
 mod scenarios;
 mod service;
 mod services;
