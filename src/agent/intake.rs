@@ -291,7 +291,8 @@ impl Task {
     fn acknowledge(&self, verified: &Verified<Command>, status: AckStatus) -> Answer {
         let (rule, signers) = say::allowed(verified);
         let ack = say::ack(&self.node, verified.get().id, verified.digest(), status);
-        Answer::Ack(Box::new(Ack { rule, signers, ..ack }))
+        let due = rollout::due(&self.node, verified.get()).filter(|_| status == AckStatus::Accepted);
+        Answer::Ack(Box::new(Ack { rule, signers, due, ..ack }))
     }
 
     /// A place for one more command, or why there is none.

@@ -239,6 +239,12 @@ impl<'a> Rollout<'a> {
     }
 }
 
+/// When it is this node's turn to begin with a command; none for a command without waves.
+pub(super) fn due(node: &Node, command: &Command) -> Option<Timestamp> {
+    let waves = command.options.waves.as_ref()?;
+    Some(waves.turn(Place::of(command.id, &node.settings().node), command.issued).1)
+}
+
 /// Says that this node failed a command in waves, unless the command has none or its end does not count as a failure.
 /// Before the result: after a crash in between, the mark is there or the result is not yet.
 pub(super) fn mark(node: &Node, command: &Command, done: &Done) {

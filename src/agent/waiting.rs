@@ -15,11 +15,10 @@ use uuid::Uuid;
 
 use crate::transport::Bus;
 use crate::trust::Code;
-use crate::wire::command::Command;
 use crate::wire::waves::Place;
 use crate::wire::{Done, DoneOutcome};
 
-use super::rollout::{Rollout, Turn};
+use super::rollout::{self, Rollout, Turn};
 use super::work::Job;
 use super::{Node, jitter, say};
 
@@ -96,15 +95,9 @@ impl Room {
     }
 }
 
-/// When a command is this node's to begin; none for a command without waves.
-fn due(node: &Node, command: &Command) -> Option<Timestamp> {
-    let waves = command.options.waves.as_ref()?;
-    Some(waves.turn(Place::of(command.id, &node.settings().node), command.issued).1)
-}
-
 /// Lets a job wait for its turn; one without waves has it at once.
 pub(super) fn admit(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Job>, mut job: Job) {
-    let due = due(node, &job.command).unwrap_or(job.command.issued);
+    let due = rollout::due(node, &job.command).unwrap_or(job.command.issued);
     // Whoever asked is not kept waiting; what the node may answer is allowed for minutes only. The stream has it all.
     job.reply = None;
     held(&node.room.waiting).insert(job.id(), Waiting { due, called: None });

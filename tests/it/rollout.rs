@@ -146,3 +146,39 @@ fn a_halt_holds_those_that_wait_and_a_resume_lets_them_go_on() {
         assert_eq!((watched.code, fleet.began("good")), (0, 4), "{}{}", watched.stdout, watched.stderr);
     }
 }
+
+#[test]
+fn what_stands_is_taken_up_in_waves_too() {
+    for binary in binaries() {
+        let fleet = fleet(&binary);
+        let assign = |manifest: &str, flags: &[&str]| {
+            let manifest = fleet.path(&format!("{manifest}.yaml"));
+            let args = ["assign", "base", manifest.to_str().unwrap(), "--all", "--output", "json"];
+            fleet.run(&[&args, flags].concat())
+        };
+        let outcomes = |document: &Value, outcome: &str| {
+            document["nodes"].as_array().unwrap().iter().filter(|node| node["outcome"] == outcome).count()
+        };
+        let in_waves = ["--waves", "1,100%", "--hold", "2s"];
+        let good = assign("good", &in_waves);
+        assert_eq!((good.code, outcomes(&good.json(), "changed")), (0, 4), "{}{}", good.stdout, good.stderr);
+        assert!(good.stderr.contains("waves of 1, 3 nodes"), "{}", good.stderr);
+        let digest = |row: &Value| row["assignments"][0]["in_force"].clone();
+        let in_force = || -> Vec<Value> {
+            fleet.run(&["nodes", "--output", "json"]).json().as_array().unwrap().iter().map(digest).collect()
+        };
+        let before = in_force()[0].clone();
+        // The first that takes up another one fails: all others stay with the one before.
+        let bad = assign("bad", &in_waves);
+        let document = bad.json();
+        assert_eq!((outcomes(&document, "failed"), outcomes(&document, "halted")), (1, 3), "{document}");
+        assert_eq!(bad.code, 1);
+        fleet.wait_for("the states", || in_force().iter().filter(|digest| **digest == before).count() == 3);
+        let status = fleet.run(&["nodes"]).stdout;
+        assert!(status.contains("was not begun: the error budget of 0 is spent"), "{status}");
+        // What comes next is a rollout of its own.
+        let again = assign("good", &in_waves);
+        assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
+        fleet.wait_for("all are back", || in_force().iter().all(|digest| *digest == before));
+    }
+}

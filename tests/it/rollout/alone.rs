@@ -12,7 +12,6 @@ use ensign::wire::waves::{Place, Step};
 use ensign::wire::{Ack, COMMAND_TYPE, Done, DoneOutcome, Refused};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use uuid::Uuid;
 
 use crate::support::solo::{Agent, Fleet, PATIENCE, ensure, node, on_every_server};
 
@@ -181,7 +180,7 @@ fn others_failures_and_the_end_of_its_time_end_it() {
         }});
         let ledger = fleet.path("state/ledger.jsonl");
         let mut text = std::fs::read_to_string(&ledger).unwrap();
-        text.push_str(&format!("{record}\n"));
+        text.extend([record.to_string(), "\n".to_owned()]);
         std::fs::write(&ledger, text).unwrap();
         let _agent = fleet.agent().await;
         assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Interrupted);
@@ -202,7 +201,7 @@ fn health_that_turns_critical_counts_as_a_failure() {
         let fleet = Fleet::new(binary, "").await;
         let agent: Agent = fleet.agent().await;
         let file = fleet.path("healthy");
-        let check = json!([{"command": format!("test ! -e {}", fleet.path("broken").display()), "tries": 1}]);
+        let check = json!([{"command": format!("sh -c 'test ! -e {} || exit 2'", fleet.path("broken").display()), "tries": 1}]);
         let own = nix::unistd::geteuid().as_raw().to_string();
         let properties = json!({"name": file, "ensure": "present", "content": "x", "owner": own, "group": own, "mode": "0644", "health_checks": check});
         let gated = || {
@@ -214,7 +213,7 @@ fn health_that_turns_critical_counts_as_a_failure() {
             command
         };
         let mut events = fleet.events().await;
-        let mut run = async |breaks: bool| {
+        let run = async |breaks: bool| {
             let command = gated();
             fleet.send(&command).await;
             assert_ne!(fleet.only_result(command.id).await.outcome, DoneOutcome::Failed);
