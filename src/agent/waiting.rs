@@ -209,8 +209,7 @@ pub(super) fn look_later(node: &Arc<Node>, queue: &mpsc::Sender<Job>, job: &Job,
         return;
     }
     let at = waves.looks(Place::of(job.id(), &node.settings().node), job.command.issued);
-    let (owner, queue, job) =
-        (Arc::clone(node), queue.clone(), Job { health_check_only: true, reply: None, run: node.host.new_id(), ..job.clone() });
+    let (owner, queue, job) = (Arc::clone(node), queue.clone(), Job { health_check_only: true, reply: None, ..job.clone() });
     node.room.spawn(async move {
         loop {
             let left = until(at, owner.now());
