@@ -174,8 +174,9 @@ fn what_stands_is_taken_up_in_waves_too() {
         assert_eq!((outcomes(&document, "failed"), outcomes(&document, "halted")), (1, 3), "{document}");
         assert_eq!(bad.code, 1);
         fleet.wait_for("the states", || in_force().iter().filter(|digest| **digest == before).count() == 3);
-        let status = fleet.run(&["nodes"]).stdout;
-        assert!(status.contains("was not begun: the error budget of 0 is spent"), "{status}");
+        fleet.wait_for("the nodes say why", || {
+            fleet.run(&["nodes"]).stdout.contains("was not begun: the error budget of 0 is spent")
+        });
         // What comes next is a rollout of its own.
         let again = assign("good", &in_waves);
         assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
