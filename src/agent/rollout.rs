@@ -7,7 +7,7 @@
 //!
 //! Whatever can't be read holds: a node begins only when it could ask and nothing spoke against it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ use crate::wire::{Done, DoneOutcome, Envelope, Target, json};
 
 use super::{Node, say};
 
-/// How many jobs are remembered of which an operator said something. What is forgotten is asked of the stream again.
+/// How many jobs are remembered of which something was said. What is forgotten is asked of the stream again.
 const JOBS: usize = 256;
 /// How many of those that failed are named.
 const NAMED: usize = 3;
@@ -70,12 +70,14 @@ pub(super) struct Words {
     latest: Mutex<BTreeMap<Uuid, Word>>,
     /// The last one that did not count, so that it is said only once.
     refused: Mutex<String>,
+    /// The last jobs that this node said it failed: once is enough, and the stream keeps only one.
+    marked: Mutex<VecDeque<Uuid>>,
     news: watch::Sender<()>,
 }
 
 impl Default for Words {
     fn default() -> Self {
-        Self { latest: Mutex::default(), refused: Mutex::default(), news: watch::Sender::new(()) }
+        Self { latest: Mutex::default(), refused: Mutex::default(), marked: Mutex::default(), news: watch::Sender::new(()) }
     }
 }
 
@@ -106,6 +108,18 @@ impl Words {
     /// By whom and why a job is halted, when it is.
     pub(super) fn halted(&self, job: Uuid) -> Option<String> {
         held(&self.latest).get(&job).filter(|word| word.halted).map(Word::sentence)
+    }
+
+    fn is_first_mark(&self, job: Uuid) -> bool {
+        let mut marked = held(&self.marked);
+        let first = !marked.contains(&job);
+        if first {
+            marked.push_back(job);
+        }
+        if marked.len() > JOBS {
+            marked.pop_front();
+        }
+        first
     }
 
     /// Changes whenever something was said of some job.
@@ -255,7 +269,7 @@ pub(super) fn mark(node: &Node, command: &Command, done: &Done) {
         DoneOutcome::Refused => refused(Code::BadArtifact) || refused(Code::Storage) || refused(Code::PlanChanged),
         _ => false,
     };
-    if counts && command.options.waves.is_some() {
+    if counts && command.options.waves.is_some() && node.words.is_first_mark(command.id) {
         let name = node.settings().node.clone();
         let subject = node.subjects.rollout_failed(command.id, &name).as_str().to_owned();
         let msg_id = format!("{}.{name}.failed", command.id);

@@ -7,7 +7,7 @@ use std::path::Path;
 use ensign::wire::{Ack, Done};
 use serde_json::{Value, json};
 
-use crate::support::fleet::Fleet;
+use crate::support::fleet::{Fleet, ensign};
 use crate::support::nats::binaries;
 
 const NODES: [&str; 4] = ["web1", "web2", "web3", "web4"];
@@ -117,6 +117,12 @@ fn a_canary_that_fails_stops_the_rest() {
         let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]).json();
         let failed = watched["nodes"].as_array().unwrap().iter().filter(|node| node["outcome"] == "failed").count();
         assert_eq!(failed, 3, "{watched}");
+        // What was said of failures has its place in the chains of the nodes: nothing is missing.
+        let (export, known) = (fleet.path("export.jsonl"), fleet.path("known_nodes"));
+        let (export, known) = (export.to_str().unwrap(), known.to_str().unwrap());
+        assert_eq!(fleet.run(&["audit", "export", export]).code, 0);
+        let audit = ensign(&["audit", "verify", export, "--known-nodes", known]);
+        assert_eq!(audit.code, 0, "{}{}", audit.stdout, audit.stderr);
     }
 }
 
@@ -167,6 +173,7 @@ fn what_stands_is_taken_up_in_waves_too() {
         let in_force = || -> Vec<Value> {
             fleet.run(&["nodes", "--output", "json"]).json().as_array().unwrap().iter().map(digest).collect()
         };
+        fleet.wait_for("all say that it is in force", || in_force().iter().all(|digest| digest.is_string()));
         let before = in_force()[0].clone();
         // The first that takes up another one fails: all others stay with the one before.
         let bad = assign("bad", &in_waves);

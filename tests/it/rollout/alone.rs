@@ -1,6 +1,6 @@
 //! One node in waves that are made by hand: what it does when nobody, or somebody else, tells it something.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use ensign::model::Span;
@@ -80,10 +80,16 @@ fn without_a_server_nothing_begins() {
         let command = in_waves(fleet.file("held", "x"), 2);
         accepted(&fleet, &command).await;
         fleet.server.kill();
-        passed(turn(&command) + SignedDuration::from_secs(2)).await;
+        passed(turn(&command) + SignedDuration::from_secs(1)).await;
         assert!(!fleet.path("held").exists());
         fleet.server.up();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
+        // The agent may take half a minute to connect again.
+        let start = Instant::now();
+        while !fleet.path("held").exists() {
+            assert!(start.elapsed() < Duration::from_secs(60), "it did not go on");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         let done = fleet.only_result(command.id).await;
         assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
         // Nor without the stream.
