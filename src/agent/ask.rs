@@ -22,7 +22,8 @@ pub(super) async fn answer(node: &Arc<Node>, action: &Action) -> Ended {
             Err(error) => Ended::failed(format!("the state can't be written as JSON: {error}")),
         },
         Action::Halt(wanted) | Action::Resume(wanted) => {
-            Ended::failed(format!("no command {} waits on this node for its turn", wanted.job))
+            // Intake hears them; one that comes here was heard by an agent that died before it had written that down.
+            Ended::failed(format!("the agent was started anew: of {}, what the stream of rollouts says counts", wanted.job))
         }
         other => Ended::failed(format!("the action {} is not for the queue of commands", other.name())),
     }

@@ -1,9 +1,12 @@
 //! The enforcer: keeps the node to what stands on it. Decides when a channel is due, has the supervisor run it, and says
 //! how it went.
 //!
-//! Order of a turn: does the `where` hold → is the manifest here, or can it be had → run → in force → result. What can't be
+//! Order of a turn: does the `where` hold → is it this node's turn in its waves (`enforcer/waves.rs`) → is the manifest here, or can it be had → run → in force → result. What can't be
 //! had or planned leaves the last good one in force.
 
+mod waves;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +24,7 @@ use super::board::Topic;
 use super::obtain::{self, Missing};
 use super::standing::{Channel, Statement, Turn};
 use super::work::{Ended, Job};
-use super::{Node, say};
+use super::{Node, rollout, say};
 
 /// The pause before something that could not be had is asked for once more.
 const RETRY: Duration = Duration::from_secs(30);
@@ -38,7 +41,7 @@ pub(super) struct Asked {
 
 /// Starts it; it ends with `stop`. One run is asked for at a time, so one place on the way to the supervisor is enough.
 pub(super) fn spawn(node: Arc<Node>, bus: Bus, runs: mpsc::Sender<Box<Asked>>, stop: watch::Receiver<bool>) -> JoinHandle<()> {
-    tokio::spawn(Task { node, bus, runs, stop }.run())
+    tokio::spawn(Task { node, bus, runs, stop, kept: BTreeMap::new() }.run())
 }
 
 struct Task {
@@ -46,6 +49,8 @@ struct Task {
     bus: Bus,
     runs: mpsc::Sender<Box<Asked>>,
     stop: watch::Receiver<bool>,
+    /// Of channels whose latest waits for its turn: when the one before it runs next.
+    kept: BTreeMap<String, Instant>,
 }
 
 impl Task {
@@ -94,7 +99,15 @@ impl Task {
             return;
         }
         match self.selected(&latest) {
-            Ok(true) => self.run_or_look(name, &channel, turn).await,
+            Ok(true) => {
+                if turn == Turn::Run
+                    && let Some(again) = self.before_its_turn(name, &channel).await
+                {
+                    self.node.standing.change(name, &latest, |channel| channel.due = again);
+                    return;
+                }
+                self.run_or_look(name, &channel, turn).await;
+            }
             Ok(false) => {
                 self.node.standing.change(name, &latest, |channel| channel.went.selected = false);
                 let done = say::done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::NotSelected);
@@ -160,6 +173,7 @@ impl Task {
         let Some(good) = &channel.good else { return };
         let ended = self.perform(good, false, Turn::Health).await;
         let health = ended.health;
+        self.mark_health(channel, health);
         self.node.standing.change(name, &channel.latest, |channel| {
             channel.went.health = health;
             if health == Some(HealthStatus::Critical) {
@@ -206,6 +220,9 @@ impl Task {
 
     /// Says what the latest of a channel came to, once, to whoever sent it.
     async fn settle(&mut self, name: &str, channel: &Channel, done: Done) {
+        if channel.owed {
+            rollout::mark(&self.node, &channel.latest.command, &done);
+        }
         if channel.owed && self.node.write_down(&done, false, &mut self.stop).await {
             self.node.standing.change(name, &channel.latest, |channel| channel.owed = false);
         }
@@ -213,13 +230,14 @@ impl Task {
 
     fn schedule(&self, name: &str, latest: &Statement, turn: Turn) {
         let Some(assign) = latest.assign() else { return };
-        let (settings, now) = (self.node.settings(), self.node.now());
+        let (settings, now, gate) = (self.node.settings(), self.node.now(), self.gate(latest));
         self.node.standing.change(name, latest, |channel| {
             if turn == Turn::Run {
                 let next = channel.slot(assign.interval.get(), &settings, now);
                 channel.due = if channel.went.trouble.is_some() { next.min(Instant::now() + RETRY) } else { next };
             }
-            channel.health_due = assign.health_interval.map(|every| channel.slot(every.get(), &settings, now));
+            let every = assign.health_interval.map(|every| channel.slot(every.get(), &settings, now));
+            channel.health_due = every.into_iter().chain(gate).min();
         });
     }
 }

@@ -14,14 +14,14 @@ use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified};
-use crate::wire::command::Command;
+use crate::wire::command::{Action, Command};
 use crate::wire::report;
 use crate::wire::subject::{Route, Stage};
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
 
 use super::board::Topic;
 use super::work::Job;
-use super::{Node, say};
+use super::{Node, rollout, say, waiting};
 
 /// Messages between the subscriptions and the one task that looks at them. Verifying one takes far less
 /// than a millisecond: what waits here is a burst. Behind it, each subscription has a backlog of its own.
@@ -149,6 +149,14 @@ pub(super) enum Answer {
     Nothing,
 }
 
+/// Where an accepted command waits.
+enum Place<'a> {
+    /// In the supervisor's queue.
+    InQueue(mpsc::Permit<'a, Box<Job>>),
+    /// In the waiting room.
+    InRoom,
+}
+
 impl Task {
     async fn run(mut self) {
         loop {
@@ -254,20 +262,16 @@ impl Task {
     }
 
     fn accept(&self, verified: &Verified<Command>, subject: Option<&str>, reply: Option<&str>) -> Answer {
+        if matches!(verified.get().action, Action::Halt(_) | Action::Resume(_)) {
+            return self.told(verified, subject);
+        }
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let no = |outcome, code, why: String| {
             Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
         };
-        let waiting = self.queue.max_capacity() - self.queue.capacity();
-        let full = || no(DoneOutcome::Busy, Code::Busy, format!("{waiting} commands wait already"));
-        let place = match self.queue.try_reserve() {
-            // This is the only sender: nobody takes the place meanwhile.
-            Ok(_) if waiting >= self.node.settings().queue => return full(),
+        let place = match self.place(verified.get()) {
             Ok(place) => place,
-            Err(mpsc::error::TrySendError::Full(())) => return full(),
-            Err(mpsc::error::TrySendError::Closed(())) => {
-                return no(DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned());
-            }
+            Err((outcome, code, why)) => return no(outcome, code, why),
         };
         checkpoint(Checkpoint::IntakeVerified);
         if let Err(error) = self.node.disk.accept(verified, subject) {
@@ -277,7 +281,11 @@ impl Task {
         }
         checkpoint(Checkpoint::IntakeRecorded);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
-        place.send(Box::new(Job::once(verified, reply.map(str::to_owned))));
+        let job = Box::new(Job::once(verified, reply.map(str::to_owned)));
+        match place {
+            Place::InQueue(place) => place.send(job),
+            Place::InRoom => waiting::admit(&self.node, &self.bus, &self.queue, *job),
+        }
         checkpoint(Checkpoint::IntakeQueued);
         self.node.accepted(verified.get());
         self.node.count.accepted();
@@ -287,7 +295,36 @@ impl Task {
     fn acknowledge(&self, verified: &Verified<Command>, status: AckStatus) -> Answer {
         let (rule, signers) = say::allowed(verified);
         let ack = say::ack(&self.node, verified.get().id, verified.digest(), status);
-        Answer::Ack(Box::new(Ack { rule, signers, ..ack }))
+        let due = rollout::due(&self.node, verified.get()).filter(|_| status == AckStatus::Accepted);
+        Answer::Ack(Box::new(Ack { rule, signers, due, ..ack }))
+    }
+
+    /// A place for one more command, or why there is none.
+    fn place(&self, command: &Command) -> Result<Place<'_>, (DoneOutcome, Code, String)> {
+        let busy = |count: usize| Err((DoneOutcome::Busy, Code::Busy, format!("{count} commands wait already")));
+        if command.options.waves.is_some() {
+            return if self.node.room.has_place() { Ok(Place::InRoom) } else { busy(waiting::PLACES) };
+        }
+        let waiting = self.queue.max_capacity() - self.queue.capacity();
+        match self.queue.try_reserve() {
+            Ok(_) if waiting >= self.node.settings().queue => busy(waiting),
+            Ok(place) => Ok(Place::InQueue(place)),
+            Err(mpsc::error::TrySendError::Full(())) => busy(waiting),
+            Err(mpsc::error::TrySendError::Closed(())) => {
+                Err((DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned()))
+            }
+        }
+    }
+
+    /// A word on a job in waves needs no run, nor a place in the queue: it counts at once, and that is its end.
+    fn told(&self, verified: &Verified<Command>, subject: Option<&str>) -> Answer {
+        // It counts also when it can't be written down: a node that asks later asks the stream of rollouts again.
+        let done = rollout::hear(&self.node, verified);
+        if self.node.noted(self.node.disk.accept(verified, subject)).is_some() {
+            // What can't be written now ends with the next start of the agent.
+            let _written = self.node.finish(&done, &mut false);
+        }
+        Answer::Again(Box::new(done))
     }
 
     async fn answer(&mut self, answer: &Answer, subject: &str, reply: Option<&str>) {

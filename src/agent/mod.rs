@@ -2,6 +2,7 @@
 //!
 //! - `intake.rs` verifies and writes down, and never runs anything;
 //! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
+//! - `waiting.rs` keeps commands in waves until their turn, `rollout.rs` says whether it has come;
 //! - `ask.rs` answers what needs no run;
 //! - `enforcer.rs` keeps the node to what stands on it, `standing.rs` is that, `catch_up.rs` asks whether there is more;
 //! - `reporter.rs` brings results and events from the outbox to the streams;
@@ -43,6 +44,7 @@ mod obtain;
 mod recover;
 pub mod reload;
 mod reporter;
+mod rollout;
 mod room;
 mod say;
 mod socket;
@@ -50,6 +52,7 @@ mod standing;
 mod succession;
 mod supervisor;
 pub mod view;
+mod waiting;
 mod work;
 
 use std::collections::BTreeMap;
@@ -160,6 +163,9 @@ struct Node {
     standing: standing::Standing,
     board: Board,
     count: Count,
+    /// What the operators said of jobs in waves.
+    words: rollout::Words,
+    room: waiting::Room,
     boot: Uuid,
     started: Timestamp,
 }
@@ -286,6 +292,7 @@ impl Agent {
         self.catch_up.abort();
         self.succession.abort();
         self.intake.ended().await;
+        self.node.room.close();
         self.supervisor.ended().await;
         if let Err(error) = self.enforcer.await {
             tracing::error!(%error, "the enforcer broke");
@@ -344,6 +351,8 @@ impl Node {
             standing,
             board,
             count: Count::default(),
+            words: rollout::Words::default(),
+            room: waiting::Room::default(),
         })
     }
 

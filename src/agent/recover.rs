@@ -10,7 +10,7 @@ use crate::trust::Code;
 use crate::wire::{Done, DoneOutcome};
 
 use super::work::Job;
-use super::{Node, say};
+use super::{Node, rollout, say};
 
 /// What the agent before left to do.
 #[derive(Default)]
@@ -52,6 +52,7 @@ fn interrupted(node: &Node, left: &Unfinished) -> Ended {
     tracing::warn!(id = %left.id, "was interrupted");
     let mut done = say::done(node, Some(left.id), &left.digest, DoneOutcome::Interrupted);
     done.message = Some("the agent ended while it ran".to_owned());
+    rollout::mark_envelope(node, &left.envelope, &done);
     Ended { done, posted: false }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn ack(node: &Node, id: Uuid, digest: &str, status: AckStatus) -> Ack
         at: node.now(),
         status,
         queued: node.board.read(|standing| standing.queued),
-        due: None,
+        due: node.room.due(id),
         rule: None,
         signers: Vec::new(),
     }

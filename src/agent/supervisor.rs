@@ -14,7 +14,7 @@ use crate::config::MAX_QUEUE;
 use crate::config::file::PublishRegistrations;
 use crate::host::{Cancel, Checkpoint, checkpoint};
 use crate::manifest::Source;
-use crate::model::Exchange;
+use crate::model::{Exchange, HealthStatus};
 use crate::registry::{Publish as How, Registry};
 use crate::transport::Bus;
 use crate::trust::Code;
@@ -24,8 +24,9 @@ use crate::wire::{Done, DoneOutcome, Subject};
 use super::board::Topic;
 use super::enforcer::Asked;
 use super::recover::{self, Left};
+use super::waiting::{self, Call};
 use super::work::{self, Ended, Job, Work};
-use super::{Node, ask, obtain, say};
+use super::{Node, ask, obtain, rollout, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
 const GRACE: Duration = Duration::from_secs(5);
@@ -48,7 +49,7 @@ impl Handle {
         let (queue, jobs) = mpsc::channel(MAX_QUEUE);
         // The enforcer waits for the end of each before it asks for the next.
         let (runs, asked) = mpsc::channel(1);
-        let task = tokio::spawn(Task { node, bus, left: left.jobs, jobs, asked, stop }.run(left.ended));
+        let task = tokio::spawn(Task { node, bus, left: left.jobs, queue: queue.clone(), jobs, asked, stop }.run(left.ended));
         Self { queue, runs, task }
     }
 
@@ -64,6 +65,8 @@ struct Task {
     node: Arc<Node>,
     bus: Bus,
     left: VecDeque<Job>,
+    /// For what has to wait before it comes again.
+    queue: mpsc::Sender<Box<Job>>,
     jobs: mpsc::Receiver<Box<Job>>,
     asked: mpsc::Receiver<Box<Asked>>,
     stop: watch::Receiver<bool>,
@@ -94,9 +97,19 @@ impl Task {
     async fn command(&mut self, job: &Job) {
         self.shows(Some(job.run));
         let began = Instant::now();
-        let done = self.treat(job).await;
-        self.node.count.ended(&done, began.elapsed());
-        self.finish(job, done).await;
+        match waiting::call(&self.node, &self.bus, &self.queue, job).await {
+            Call::Begin if job.health_check_only => self.look(job).await,
+            Call::Begin => {
+                let done = self.treat(job).await;
+                self.node.count.ended(&done, began.elapsed());
+                self.finish(job, done).await;
+            }
+            Call::Ended(done) => {
+                self.node.count.ended(&done, began.elapsed());
+                self.finish(job, *done).await;
+            }
+            Call::Later => {}
+        }
         obtain::clean(&self.node, job.id());
         self.shows(None);
     }
@@ -136,8 +149,8 @@ impl Task {
 
     async fn treat(&mut self, job: &Job) -> Done {
         let node = Arc::clone(&self.node);
-        if node.now() > job.command.expires {
-            let why = format!("it expired at {} while it waited", job.command.expires);
+        if node.now() > job.command.begins_by() {
+            let why = format!("it expired at {} while it waited", job.command.begins_by());
             return say::not_done(&node, Some(job.id()), &job.digest, DoneOutcome::Expired, (Code::Expired, why));
         }
         // Trust may have changed while it waited: a key that is revoked asks for nothing any more.
@@ -152,6 +165,21 @@ impl Task {
         checkpoint(Checkpoint::RunStarted);
         tracing::info!(id = %job.id(), action = job.command.action.name(), "running");
         self.perform(job).await.into_done(&node, job)
+    }
+
+    /// Looks at the health checks of a job in waves that has ended well, and says that it failed when one is critical.
+    async fn look(&mut self, job: &Job) {
+        if matches!(self.node.work, Work::Rehearsal(_)) {
+            // A host that is only played has no health.
+            return;
+        }
+        tracing::info!(id = %job.id(), "looking at its health before the next wave begins");
+        let ended = self.perform(job).await;
+        if ended.health == Some(HealthStatus::Critical) {
+            let done = Done { outcome: DoneOutcome::Failed, ..ended.into_done(&self.node, job) };
+            tracing::warn!(id = %job.id(), failures = ?done.failures, "its health is critical: it counts as failed");
+            rollout::mark(&self.node, &job.command, &done);
+        }
     }
 
     async fn perform(&mut self, job: &Job) -> Ended {
@@ -218,7 +246,9 @@ impl Task {
 
     async fn finish(&mut self, job: &Job, done: Done) {
         tracing::info!(id = %job.id(), outcome = ?done.outcome, why = done.message.as_deref(), "done");
+        rollout::mark(&self.node, &job.command, &done);
         self.node.write_down(&done, false, &mut self.stop).await;
+        waiting::look_later(&self.node, &self.queue, job, &done);
         if done.outcome == DoneOutcome::Refused {
             let subject = self.node.subjects.command(&job.command).into_iter().next();
             self.node.post_refusal(&done, subject.as_ref().map_or("", Subject::as_str), Vec::new());

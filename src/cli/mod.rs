@@ -68,7 +68,7 @@ enum Command {
     /// Print the version.
     Version,
     Demo(demo::DemoArgs),
-    Fleet(fleet::FleetArgs),
+    Fleet(Box<fleet::FleetArgs>),
     Key(key::KeyArgs),
     Trust(trust::TrustArgs),
     Audit(audit::AuditArgs),
@@ -116,7 +116,7 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         }
         Command::Agent(command) => agent::agent(&command, ui),
         Command::Demo(args) => demo::run(&args, ui),
-        Command::Fleet(args) => fleet::run(args, ui),
+        Command::Fleet(args) => fleet::run(*args, ui),
         Command::Key(args) => key::run(args, ui),
         Command::Sign(args) => sign::run(&args, ui),
         Command::Verify(args) => verify::run(&args, ui),

@@ -33,8 +33,27 @@ pub struct OnNodes;
 
 impl Beside for OnNodes {
     const TAKEN: &'static [&'static str] = &[
-        "all", "check", "config", "detach", "fleet", "group", "if", "key", "nats", "node", "noop", "output", "reason", "server",
-        "timeout", "unless", "where",
+        "all",
+        "check",
+        "config",
+        "detach",
+        "fleet",
+        "group",
+        "health-gate",
+        "hold",
+        "if",
+        "key",
+        "max-failed",
+        "nats",
+        "node",
+        "noop",
+        "output",
+        "reason",
+        "server",
+        "timeout",
+        "unless",
+        "waves",
+        "where",
     ];
 }
 

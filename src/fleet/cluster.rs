@@ -47,7 +47,9 @@ fn cause(result: &NodeResult) -> String {
     match &result.outcome {
         Outcome::Refused(code) => message().map_or_else(|| code.clone(), |message| format!("{code}: {message}")),
         Outcome::Failed => failures(result).or_else(message).unwrap_or_default(),
-        Outcome::Interrupted | Outcome::Busy | Outcome::Expired => message().unwrap_or_default(),
+        Outcome::Interrupted | Outcome::Busy | Outcome::Expired | Outcome::Halted | Outcome::Stable => {
+            message().unwrap_or_default()
+        }
         Outcome::Changed => changes(result),
         Outcome::Offline(None) => "nobody listens for it".to_owned(),
         Outcome::Unverified => result.doubt.clone().unwrap_or_default(),
@@ -75,7 +77,8 @@ fn changes(result: &NodeResult) -> String {
         return if steps.is_empty() { event.label() } else { format!("{}: {steps}", event.label()) };
     }
     let counts = done.apply.as_ref().map(|apply| (apply.noop, &apply.summary));
-    counts.map_or_else(String::new, |(noop, summary)| {
+    let message = || done.message.clone().unwrap_or_default();
+    counts.map_or_else(message, |(noop, summary)| {
         let would = if noop { "would change" } else { "changed" };
         format!("{would} {} of {} resources", summary.changed_resources, summary.total_resources)
     })

@@ -26,13 +26,15 @@ use super::select::{Expected, Presence};
 /// who watches sees them come.
 const TOGETHER: usize = 1024;
 
-/// The state of a command on a node. All but the first two are terminal.
+/// The state of a command on a node. All but the first three are terminal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Nothing was heard.
     Pending,
     /// The node has it, and works on it or will.
     Accepted,
+    /// The node has it, and waits for its turn, which is at this time; or has begun since.
+    Waiting(Timestamp),
     /// Everything was as wanted.
     Stable,
     /// Something was changed (or would be), nothing failed.
@@ -80,6 +82,7 @@ impl Outcome {
         match self {
             Self::Pending => "pending",
             Self::Accepted => "accepted",
+            Self::Waiting(_) => "waiting",
             Self::Stable => "stable",
             Self::Changed => "changed",
             Self::NotSelected => "not_selected",
@@ -107,7 +110,7 @@ impl Outcome {
     }
 
     fn is_terminal(&self) -> bool {
-        !matches!(self, Self::Pending | Self::Accepted)
+        !matches!(self, Self::Pending | Self::Accepted | Self::Waiting(_))
     }
 
     /// Nothing that comes later counts.
@@ -149,6 +152,9 @@ pub struct NodeResult {
     /// For `offline`: when it was last heard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// For `waiting`: when it is its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<Timestamp>,
     /// What the node said at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<Done>,
@@ -164,8 +170,10 @@ impl NodeResult {
     pub fn new(node: NodeId, outcome: Outcome, done: Option<Done>) -> Self {
         let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
         let since = if let Outcome::Offline(since) = outcome { since } else { None };
-        let verified = done.is_some() || matches!(outcome, Outcome::NotSelected | Outcome::Unfinished);
-        Self { node, outcome, code, since, done, verified, doubt: None }
+        let due = if let Outcome::Waiting(due) = outcome { Some(due) } else { None };
+        let said = matches!(outcome, Outcome::NotSelected | Outcome::Unfinished | Outcome::Waiting(_));
+        let verified = done.is_some() || said;
+        Self { node, outcome, code, since, due, done, verified, doubt: None }
     }
 }
 
@@ -186,7 +194,7 @@ pub struct Judged(Verdict);
 
 #[derive(Debug)]
 enum Verdict {
-    Ack(NodeId, AckStatus),
+    Ack(Box<Ack>),
     Done(Box<Done>),
     NotTaken(Box<Done>),
     NobodyListens(NodeId),
@@ -227,7 +235,7 @@ impl Judge {
         match stage {
             Stage::Ack => {
                 let ack: Ack = json::read(&message.payload).ok()?;
-                (ack.node == node && ack.digest == self.digest).then_some(Verdict::Ack(node, ack.status))
+                (ack.node == node && ack.digest == self.digest).then(|| Verdict::Ack(Box::new(ack)))
             }
             Stage::Done => {
                 let done: Done = json::read(&message.payload).ok()?;
@@ -360,7 +368,7 @@ impl Gather {
     /// Takes a message that was judged.
     pub fn take(&mut self, judged: Judged) -> Option<Update> {
         match judged.0 {
-            Verdict::Ack(node, status) => self.acked(node, status),
+            Verdict::Ack(ack) => self.acked(&ack),
             Verdict::Done(done) => self.ended(done.node.clone(), *done, false),
             Verdict::NotTaken(done) => self.ended(done.node.clone(), *done, true),
             Verdict::NobodyListens(node) => self.nobody_listens(&node),
@@ -412,7 +420,8 @@ impl Gather {
         changed
     }
 
-    fn acked(&mut self, node: NodeId, status: AckStatus) -> Option<Update> {
+    fn acked(&mut self, ack: &Ack) -> Option<Update> {
+        let (node, status) = (ack.node.clone(), ack.status);
         let taken = self.change(&node, |seen| {
             if seen.outcome.is_final() && !seen.hearsay {
                 return false;
@@ -421,7 +430,7 @@ impl Gather {
             seen.presence = Presence::Alive;
             seen.hearsay = false;
             seen.outcome = match status {
-                AckStatus::Accepted => Outcome::Accepted,
+                AckStatus::Accepted => ack.due.map_or(Outcome::Accepted, Outcome::Waiting),
                 AckStatus::NotSelected => Outcome::NotSelected,
             };
             true
@@ -631,6 +640,20 @@ mod tests {
             words(all),
             "back=changed gone=offline joined=busy ok=stable silent=no_answer slow=unfinished typo=no_answer where=not_selected"
         );
+    }
+
+    #[test]
+    fn who_waits_for_its_turn_is_neither_silent_nor_unfinished() {
+        let mut two = gather(&[("a", Presence::Alive), ("b", Presence::Alive)]);
+        for name in ["a", "b"] {
+            two.take_report(&report(name, Stage::Ack, &json!({"status": "accepted", "due": "2026-01-01T00:05:00Z"})));
+        }
+        two.take_report(&done("a", "halted"));
+        assert!(!two.is_complete());
+        let results = two.finish();
+        assert_eq!(results[1].due, Some("2026-01-01T00:05:00Z".parse().unwrap()));
+        let shown: Vec<_> = results.iter().map(|result| (result.outcome.word(), result.outcome.grade())).collect();
+        assert_eq!(shown, [("halted", Grade::Incomplete), ("waiting", Grade::Incomplete)]);
     }
 
     #[test]

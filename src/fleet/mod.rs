@@ -16,6 +16,7 @@ pub mod init;
 pub mod known;
 pub mod operator;
 pub mod permissions;
+pub mod rollout;
 pub mod roster;
 pub mod select;
 pub mod trust;

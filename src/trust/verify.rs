@@ -387,5 +387,6 @@ fn same_artifact(command: &Command, last: &ChannelState) -> bool {
     matches!(&command.action, crate::wire::Action::Apply(apply) if apply.sha256 == last.digest)
 }
 
+mod control;
 #[cfg(test)]
 mod tests;

@@ -154,6 +154,11 @@ impl Command {
         if self.action.is_standing() { MAX_STANDING } else { MAX_LIFE }
     }
 
+    /// The latest time at which a node that accepted it may begin: with waves, a node does not begin when it accepts.
+    pub fn begins_by(&self) -> Timestamp {
+        self.options.waves.as_ref().map_or(self.expires, |waves| waves.closes(self.issued).max(self.expires))
+    }
+
     fn check_times(&self) -> Result<(), MalformedCommand> {
         if self.expires <= self.issued {
             return Err(MalformedCommand::Backwards);

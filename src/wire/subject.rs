@@ -166,6 +166,11 @@ impl Subjects {
         self.subject(format_args!("rollout.{id}.failed.*"))
     }
 
+    /// Every node that failed some command in waves.
+    pub fn all_failures(&self) -> Subject {
+        self.subject(format_args!("rollout.*.failed.*"))
+    }
+
     /// Where one node says that it failed, whichever command.
     pub fn failures_of(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("rollout.*.failed.{node}"))

@@ -13,6 +13,11 @@ use crate::model::{NodeId, Span};
 
 /// The last wave begins at most this long after the command was signed.
 pub const MAX_ROLLOUT: Span = Span::seconds(7 * 86_400);
+/// How long after the last wave has begun nodes may still begin: those that could not ask before, and those of a job that
+/// was halted and then resumed.
+pub const GRACE: Span = Span::seconds(3600);
+/// A node looks at its health this long before the next wave begins, or a quarter of the time that there is.
+const BEFORE_NEXT: SignedDuration = SignedDuration::from_secs(10);
 /// More steps are nobody's plan.
 const MAX_STEPS: usize = 64;
 
@@ -122,14 +127,42 @@ impl Waves {
     pub fn turn(&self, place: Place, issued: Timestamp) -> (usize, Timestamp) {
         let found = (1..).zip(&self.steps).find(|(_, step)| place <= step.upto);
         let (number, after) = found.map_or((self.steps.len(), MAX_ROLLOUT), |(number, step)| (number, step.after));
-        let after = SignedDuration::try_from(after.get()).unwrap_or(SignedDuration::MAX);
-        (number, issued.saturating_add(after).unwrap_or(Timestamp::MAX))
+        (number, later(issued, after))
+    }
+
+    /// When each wave begins, in their order.
+    pub fn begins(&self, issued: Timestamp) -> Vec<Timestamp> {
+        self.steps.iter().map(|step| later(issued, step.after)).collect()
     }
 
     /// When the last wave begins.
     pub fn last_begins(&self, issued: Timestamp) -> Timestamp {
         self.turn(Place::LAST, issued).1
     }
+
+    /// After this time no node begins any more.
+    pub fn closes(&self, issued: Timestamp) -> Timestamp {
+        later(self.last_begins(issued), GRACE)
+    }
+
+    /// When a node of this place looks at its health once more: shortly before the next wave begins. A node of the last
+    /// wave takes the time that the wave before it had; where there is but one, it does not wait.
+    pub fn looks(&self, place: Place, issued: Timestamp) -> Timestamp {
+        let (number, turn) = self.turn(place, issued);
+        let begins = self.begins(issued);
+        let before = number.checked_sub(2).and_then(|index| begins.get(index));
+        let hold = match (begins.get(number), before) {
+            (Some(next), _) => next.duration_since(turn),
+            (None, Some(before)) => turn.duration_since(*before),
+            (None, None) => return turn,
+        };
+        turn.saturating_add(hold - BEFORE_NEXT.min(hold / 4)).unwrap_or(Timestamp::MAX)
+    }
+}
+
+fn later(time: Timestamp, span: Span) -> Timestamp {
+    let span = SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(span).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -158,6 +191,26 @@ mod tests {
         ] {
             assert_eq!(waves.turn(place(at), issued), (number, begins.parse().unwrap()), "{at}");
         }
+    }
+
+    #[test]
+    fn health_is_looked_at_before_the_next_wave_begins() {
+        let issued: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let three = waves(&[("0fffffffffffffff", 0), ("7fffffffffffffff", 60), ("ffffffffffffffff", 64)]);
+        for (waves, at, looks) in [
+            (&three, "0000000000000000", "2026-01-01T00:00:50Z"),
+            (&three, "1000000000000000", "2026-01-01T00:01:03Z"),
+            (&three, "ffffffffffffffff", "2026-01-01T00:01:07Z"),
+            (&waves_of_one(), "ffffffffffffffff", "2026-01-01T00:00:07Z"),
+        ] {
+            assert_eq!(waves.looks(place(at), issued), looks.parse().unwrap(), "{at}");
+        }
+        assert_eq!(three.closes(issued).to_string(), "2026-01-01T01:01:04Z");
+        assert_eq!(three.begins(issued).len(), 3);
+    }
+
+    fn waves_of_one() -> Waves {
+        waves(&[("ffffffffffffffff", 7)])
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod permissions;
 mod receipts;
 mod redaction;
 mod registration;
+mod rollout;
 mod scenarios;
 mod service;
 mod services;

@@ -13,7 +13,7 @@ use crate::wire::{Command, Envelope, json};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::Ui;
-use super::report::follow;
+use super::report::{Followed, follow};
 use super::session::{Context, Session, failure};
 
 /// What nodes get to say their last word after a command's time is over.
@@ -41,24 +41,41 @@ struct Watch {
 }
 
 pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let JobCommand::Watch(watch) = args.command;
+    let JobCommand::Watch(Watch { id, timeout }) = args.command;
     let session = context.open().await?;
-    let (command, envelope) = recorded(watch.id, &session).await?;
-    let digest = envelope.digest();
-    let states = session.states().await?;
-    let expected = select::expected(&command.to, &states, session.now());
-    let gather = Gather::new(session.subjects.clone(), Arc::clone(&session.roster), watch.id, digest.as_str(), expected);
-    let reports = session.subjects.job_reports(watch.id);
+    let (command, envelope) = recorded(id, &session).await?;
+    Ok(watch(&command, &envelope.digest(), timeout, &session, ui).await?.exit)
+}
+
+/// Follows a command that was sent before, until no node can say anything new, or for so long.
+pub(super) async fn watch(
+    command: &Command,
+    digest: &str,
+    timeout: Option<Span>,
+    session: &Session,
+    ui: &mut Ui,
+) -> Result<Followed, Failure> {
+    let gather = awaited(command, digest, session).await?;
+    let reports = session.subjects.job_reports(command.id);
     let stream = session.subjects.stream("JOBS");
     let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
-    let wait = watch.timeout.map_or_else(|| remaining(&command, &session), Span::get);
-    Ok(follow(gather, &digest, &mut feed, None, Instant::now() + wait, &session, ui).await?.exit)
+    let wait = timeout.map_or_else(|| remaining(command, session), Span::get);
+    follow(gather, digest, &mut feed, None, Instant::now() + wait, session, ui).await
+}
+
+/// Everybody whom a command is for, before anything of them is read.
+pub(super) async fn awaited(command: &Command, digest: &str, session: &Session) -> Result<Gather, Failure> {
+    let states = session.states().await?;
+    let expected = select::expected(&command.to, &states, session.now());
+    Ok(Gather::new(session.subjects.clone(), Arc::clone(&session.roster), command.id, digest, expected))
 }
 
 /// How long nodes may still work on it.
 fn remaining(command: &Command, session: &Session) -> Duration {
-    let until_expired = Duration::try_from(command.expires.duration_since(session.now())).unwrap_or_default();
-    let since_expired = Duration::try_from(session.now().duration_since(command.expires)).unwrap_or_default();
+    let last = command.options.waves.as_ref().map(|waves| waves.last_begins(command.issued));
+    let expires = last.map_or(command.expires, |last| last.max(command.expires));
+    let until_expired = Duration::try_from(expires.duration_since(session.now())).unwrap_or_default();
+    let since_expired = Duration::try_from(session.now().duration_since(expires)).unwrap_or_default();
     until_expired + command.options.timeout.get().saturating_sub(since_expired) + MARGIN
 }
 

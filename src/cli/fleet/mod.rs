@@ -10,9 +10,11 @@ mod init;
 mod job;
 mod known;
 pub(super) mod report;
+mod rollout;
 pub(super) mod session;
 pub(super) mod status;
 pub(super) mod target;
+mod waves;
 mod why;
 
 use clap::{Args, Subcommand};
@@ -52,6 +54,12 @@ enum FleetCommand {
     Events(events::EventsArgs),
     /// A command that was sent.
     Job(job::JobArgs),
+    /// A command in waves: how it stands, wave by wave.
+    Rollout(rollout::RolloutArgs),
+    /// Halts a command in waves: no node begins any more that has not begun. What runs ends as any other.
+    Halt(rollout::WordArgs),
+    /// Lets a command in waves go on that was halted.
+    Resume(rollout::WordArgs),
     /// Why a node did what it did about a command, or did nothing.
     Why(why::WhyArgs),
     /// Who asked for what, and why.
@@ -79,6 +87,9 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             FleetCommand::Nodes => status::nodes(&context, ui).await,
             FleetCommand::Events(args) => events::run(args, &context, ui).await,
             FleetCommand::Job(args) => job::run(args, &context, ui).await,
+            FleetCommand::Rollout(args) => rollout::run(args, &context, ui).await,
+            FleetCommand::Halt(args) => rollout::say(args, true, &context, ui).await,
+            FleetCommand::Resume(args) => rollout::say(args, false, &context, ui).await,
             FleetCommand::Why(args) => why::run(args, &context, ui).await,
             FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
             FleetCommand::Node(args) => known::run(args, &context, ui),

@@ -14,6 +14,7 @@ use crate::fleet::gather::{self, Grade, Update};
 use crate::fleet::{Gather, NodeResult, Order, Outcome, select};
 use crate::model::NodeId;
 use crate::transport::{Feed, Inbox};
+use crate::wire::Command;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -51,7 +52,8 @@ pub(in crate::cli) struct Followed {
 /// Signs an order, sends it, and follows it unless it is to be detached.
 pub(in crate::cli) async fn send(order: Order, target: &TargetArgs, session: &Session, ui: &mut Ui) -> Result<Followed, Failure> {
     let signers = signers(&session.operator)?;
-    let command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
+    let mut command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
+    target.waves.put_into(&mut command, session, ui).await?;
     command.check().map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     if target.detach {
@@ -74,9 +76,15 @@ pub(in crate::cli) async fn deliver(
     let gather =
         Gather::new(session.subjects.clone(), Arc::clone(&session.roster), signed.command.id, signed.digest.as_str(), expected);
     let dispatched = dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| failure(&error))?;
-    let deadline = Instant::now() + timeout + MARGIN;
+    let deadline = Instant::now() + timeout + MARGIN + until_last_turn(&signed.command, session.now());
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
     follow(gather, &signed.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await
+}
+
+/// How long it is until the last node may begin; nothing for a command without waves.
+fn until_last_turn(command: &Command, now: Timestamp) -> Duration {
+    let last = command.options.waves.as_ref().map_or(now, |waves| waves.last_begins(command.issued));
+    Duration::try_from(last.duration_since(now)).unwrap_or_default()
 }
 
 fn detached(signed: &Signed, session: &Session, ui: &mut Ui) {
@@ -162,6 +170,11 @@ pub(super) async fn follow(
     }
     ui.say(summary(&results, began.elapsed()));
     if !finished {
+        if results.iter().any(|result| result.due.is_some()) {
+            ui.say(format_args!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {id}`"));
+            ui.say(format_args!("`ensign fleet halt {id} --reason WHY` halts it"));
+            return Ok(Followed { exit: Exit::Incomplete, results });
+        }
         ui.say(format_args!("stopped waiting; the work goes on: `ensign fleet job watch {id}`"));
         return Ok(Followed { exit: Exit::Incomplete, results });
     }
@@ -198,6 +211,8 @@ fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> String {
     let (mark, tone) = look(&result.outcome);
     let cause = match result.outcome {
         Outcome::Offline(Some(since)) => format!("last heard {} ago", ago(since, now)),
+        Outcome::Waiting(due) if due > now => format!("its turn is in {}", ago(now, due)),
+        Outcome::Waiting(due) => format!("its turn was {} ago", ago(due, now)),
         _ => cluster::cluster(std::slice::from_ref(result)).pop().map_or_else(String::new, |cluster| cluster.cause),
     };
     let line =

@@ -8,6 +8,7 @@ use crate::wire::command::{Channel, MAX_LIFE, is_token};
 use crate::wire::{Action, Audience, Options};
 
 use super::super::error::Failure;
+use super::waves::WavesArgs;
 
 /// Which nodes, and how.
 #[derive(Debug, Clone, Default, Args)]
@@ -36,6 +37,8 @@ pub(in crate::cli) struct TargetArgs {
     /// Sends, prints the id of the job and does not wait; `ensign fleet job watch ID` does.
     #[arg(long, global = true)]
     pub(in crate::cli) detach: bool,
+    #[command(flatten)]
+    pub(in crate::cli) waves: WavesArgs,
 }
 
 impl TargetArgs {
@@ -81,6 +84,8 @@ impl TargetArgs {
     /// # Errors
     /// As [`TargetArgs::audience`].
     pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
+        // What is wrong with it is said before anything is asked of anybody; who is in which wave is known later.
+        self.waves.plan()?;
         Ok(self.order_to(self.audience()?, action, channel))
     }
 

@@ -16,11 +16,16 @@ use super::record::{Extent, FORMAT, Opening, Record};
 const STALLED: Duration = Duration::from_secs(10);
 
 /// The streams with their subjects.
-fn sources(subjects: &Subjects) -> [(&'static str, String); 2] {
-    [("JOBS", subjects.all_jobs().to_string()), ("EVENTS", subjects.events(None).to_string())]
+fn sources(subjects: &Subjects) -> [(&'static str, String); 3] {
+    [
+        ("JOBS", subjects.all_jobs().to_string()),
+        ("EVENTS", subjects.events(None).to_string()),
+        // Without what operators said there, which no node signs.
+        ("ROLLOUTS", subjects.all_failures().to_string()),
+    ]
 }
 
-/// Reads states, jobs and events from a time on; hands the opening and then every message to `take`, whose error ends
+/// Reads states, jobs, events and failures of rollouts from a time on; hands the opening and then every message to `take`, whose error ends
 /// it. Gives how many messages there were.
 ///
 /// # Errors
@@ -36,8 +41,11 @@ pub async fn export<E>(
     let states = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
     let mut streams = BTreeMap::new();
     for (name, _) in sources(subjects) {
-        let (first, last, from) = bus.extent(&subjects.stream(name)).await?;
-        streams.insert(name.to_owned(), Extent { first, last, from });
+        // What is replaced there by something later says nothing about how far back the rest goes.
+        if name != "ROLLOUTS" {
+            let (first, last, from) = bus.extent(&subjects.stream(name)).await?;
+            streams.insert(name.to_owned(), Extent { first, last, from });
+        }
     }
     let opening = Opening { protocol: FORMAT.to_owned(), fleet: fleet.to_owned(), at: now, since, streams };
     if let Err(error) = take(Line::Opening(&opening)) {

@@ -111,7 +111,11 @@ impl Inspector<'_> {
                 .ok()
                 .filter(|node| subject.starts_with(self.subjects.events(Some(node)).as_str().trim_end_matches('>')))
         };
-        state.or_else(event)
+        let failed = || {
+            let (node, job) = (last.parse().ok()?, tokens.next()?.parse().ok()?);
+            (self.subjects.rollout_failed(job, &node).as_str() == subject).then_some(node)
+        };
+        state.or_else(event).or_else(failed)
     }
 
     fn what(&self, node: &NodeId, message: &Message, attested: &Attested) -> Result<What, String> {

@@ -74,7 +74,7 @@ fn check_job(id: Uuid, job: &Job, horizon: Option<Timestamp>, exported: Timestam
 
 fn is_over(command: &Command, now: Timestamp) -> bool {
     let timeout = SignedDuration::try_from(command.options.timeout.get()).unwrap_or(SignedDuration::MAX);
-    let end = command.expires.saturating_add(timeout).and_then(|end| end.saturating_add(MARGIN));
+    let end = command.begins_by().saturating_add(timeout).and_then(|end| end.saturating_add(MARGIN));
     end.is_ok_and(|end| end < now)
 }
 

@@ -7,11 +7,11 @@ use super::*;
 use crate::trust::{Pin, SigningKey, open_bundle, seal};
 use crate::wire::TRUST_TYPE;
 
-const NOW: &str = "2026-11-20T10:01:00Z";
+pub(super) const NOW: &str = "2026-11-20T10:01:00Z";
 const SUBJECT: &str = "ensign.v1.prod.cmd.ensure.node.web1";
 
 #[derive(Default)]
-struct Memory {
+pub(super) struct Memory {
     ids: HashMap<Uuid, String>,
     channels: HashMap<String, ChannelState>,
 }
@@ -30,7 +30,7 @@ fn key(seed: u8) -> SigningKey {
     SigningKey::from_seed(&[seed; 32])
 }
 
-fn trust() -> TrustedBundle {
+pub(super) fn trust() -> TrustedBundle {
     let public = |seed| key(seed).public().to_short();
     let bundle = json!({
         "fleet": "prod", "version": 1, "expires": "2027-01-01T00:00:00Z",
@@ -57,7 +57,7 @@ fn apply(epoch: u64, serial: u64, digit: &str) -> Value {
     value
 }
 
-fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
+pub(super) fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
     let keys: Vec<(&str, SigningKey)> = by.iter().map(|(id, seed)| (*id, key(*seed))).collect();
     let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|(id, key)| (*id, key)).collect();
     seal(COMMAND_TYPE, value.to_string().into(), &keys).encode()

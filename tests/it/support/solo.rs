@@ -58,13 +58,13 @@ impl Fleet {
         let bus = Bus::connect(&settings).await.unwrap();
         bus.watch().wait_for(|link| link.connected).await.unwrap();
         let subjects = Subjects::new(FLEET);
-        for (name, subject) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
+        for (name, subject) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state"), ("ROLLOUTS", "rollout")] {
             let spec = StreamSpec {
                 name: subjects.stream(name),
                 subjects: vec![format!("ensign.v1.{FLEET}.{subject}.>")],
                 max_age: None,
                 max_bytes: None,
-                max_per_subject: (name == "STATE").then_some(1),
+                max_per_subject: ["STATE", "ROLLOUTS"].contains(&name).then_some(1),
                 allow_direct: true,
                 dedupe_window: Duration::from_secs(120),
                 replicas: 1,

@@ -1,0 +1,100 @@
+//! What stands in waves: until its turn on this node, what was in force before stays so; and when its turn never comes.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::model::HealthStatus;
+use crate::trust::Code;
+use crate::wire::waves::Place;
+use crate::wire::{Done, DoneOutcome};
+
+use super::super::rollout::{self, Rollout};
+use super::super::say;
+use super::super::standing::{Channel, Statement, Turn};
+use super::Task;
+
+/// How long to wait before it is asked again whether it may begin: `halt` and `resume` are heard within this time.
+const LOOK: Duration = Duration::from_secs(30);
+/// What never begins is only looked at in case that something changes.
+const NEVER: Duration = Duration::from_secs(3600);
+
+impl Task {
+    /// Nothing when the latest of a channel may be run. Else what was in force before is kept to meanwhile, and this is
+    /// when to look again.
+    pub(super) async fn before_its_turn(&mut self, name: &str, channel: &Channel) -> Option<Instant> {
+        let (pause, trouble) = match self.may_begin(channel).await {
+            rollout::Turn::Begin => {
+                self.kept.remove(name);
+                return None;
+            }
+            rollout::Turn::Wait(at) => (until(at, self.node.now()).min(LOOK), None),
+            rollout::Turn::Halted(word) => (LOOK, Some(format!("what is assigned is {word}"))),
+            rollout::Turn::Unknown(why) => (LOOK, Some(format!("it can't be asked whether what is assigned may begin: {why}"))),
+            rollout::Turn::Over(why) => {
+                let (latest, why) = (&channel.latest, (Code::Halted, why));
+                let trouble = format!("what is assigned was not begun: {}", why.1);
+                let done = say::not_done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::Halted, why);
+                self.settle(name, channel, done).await;
+                (NEVER, Some(trouble))
+            }
+        };
+        self.keep_to_good(name, channel, trouble).await;
+        let again = Instant::now() + pause;
+        Some(self.kept.get(name).map_or(again, |at| again.min(*at)))
+    }
+
+    /// What has begun once goes on. What was not begun by the time at which it was to be signed again never is: until
+    /// then the ledger knows how it ended.
+    async fn may_begin(&self, channel: &Channel) -> rollout::Turn {
+        let command = &channel.latest.command;
+        let Some(mut rollout) = Rollout::of(command) else { return rollout::Turn::Begin };
+        let never = |why: String| rollout::Turn::Over(why);
+        match self.node.disk.result(command.id) {
+            Some(Done { outcome: DoneOutcome::Halted, message, .. }) => never(message.unwrap_or_default()),
+            Some(_) => rollout::Turn::Begin,
+            None if channel.good.as_ref().is_some_and(|good| good.command.id == command.id) => rollout::Turn::Begin,
+            None if self.node.now() > command.expires => never(format!("it could begin until {}", command.expires)),
+            None => rollout.may_begin(&self.node, &self.bus).await,
+        }
+    }
+
+    /// Runs the last good one when it is due.
+    async fn keep_to_good(&mut self, name: &str, channel: &Channel, trouble: Option<String>) {
+        self.node.standing.change(name, &channel.latest, |channel| channel.went.trouble.clone_from(&trouble));
+        let Some((good, assign)) = channel.good.as_ref().and_then(|good| Some((good, good.assign()?))) else { return };
+        if self.kept.get(name).is_some_and(|due| Instant::now() < *due) {
+            return;
+        }
+        let ended = self.perform(good, false, Turn::Run).await;
+        if !ended.is_interrupted() {
+            self.note(name, &channel.latest, &ended, trouble);
+        }
+        let next = channel.slot(assign.interval.get(), &self.node.settings(), self.node.now());
+        self.kept.insert(name.to_owned(), next);
+    }
+
+    /// When the health is to be looked at before the next wave begins, if waves want that and it is still to come.
+    pub(super) fn gate(&self, latest: &Statement) -> Option<Instant> {
+        let waves = latest.command.options.waves.as_ref().filter(|waves| waves.health)?;
+        let at = waves.looks(Place::of(latest.command.id, &self.node.settings().node), latest.command.issued);
+        let left = until(at, self.node.now());
+        (!left.is_zero()).then(|| Instant::now() + left)
+    }
+
+    /// A critical look at what has begun counts as a failure for as long as other nodes may begin.
+    pub(super) fn mark_health(&self, channel: &Channel, health: Option<HealthStatus>) {
+        let (latest, node) = (&channel.latest, &self.node);
+        let waves = latest.command.options.waves.as_ref().filter(|waves| waves.health);
+        let is_on = waves.is_some_and(|waves| node.now() < waves.closes(latest.command.issued));
+        let is_latest = channel.good.as_ref().is_some_and(|good| good.command.id == latest.command.id);
+        if is_on && is_latest && health == Some(HealthStatus::Critical) {
+            let done = say::done(node, Some(latest.command.id), &latest.digest, DoneOutcome::Failed);
+            rollout::mark(node, &latest.command, &done);
+        }
+    }
+}
+
+fn until(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or_default()
+}

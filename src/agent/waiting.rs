@@ -1,0 +1,223 @@
+//! The waiting room: commands in waves, from their acceptance until their turn.
+//!
+//! In: what `intake.rs` accepted, and what `recover.rs` found in the ledger. Out: the same jobs, in the supervisor's
+//! queue, when they may begin (`rollout.rs` says when) or have come to their end without. A job in here takes no place in
+//! the queue, so that other commands run meanwhile. All that must survive is in the ledger: this is only memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::transport::Bus;
+use crate::trust::Code;
+use crate::wire::waves::Place;
+use crate::wire::{Done, DoneOutcome};
+
+use super::rollout::{self, Rollout, Turn};
+use super::work::Job;
+use super::{Node, jitter, say};
+
+/// How many commands may wait: more rollouts at a time than anybody can follow, and few enough for memory
+/// (64 envelopes of at most 64 KiB).
+pub(super) const PLACES: usize = 64;
+/// The clock is looked at anew, and a halted job asked for, after this time at the latest.
+const LOOK: Duration = Duration::from_secs(30);
+/// Nodes that only want to know whether it is over spread over this time: those whose turn it is ask first.
+const SPREAD: Duration = Duration::from_secs(1);
+/// What was asked so short a time ago is not asked again before the job begins.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// The waiting room of an agent.
+#[derive(Default)]
+pub(super) struct Room {
+    waiting: Mutex<BTreeMap<Uuid, Waiting>>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// A job that waits, or that is on its way from here through the queue.
+struct Waiting {
+    due: Timestamp,
+    /// When it was asked, and what came of it: it may begin, or has ended so.
+    called: Option<(Instant, Option<Done>)>,
+}
+
+/// What becomes of a job that the queue gives.
+pub(super) enum Call {
+    /// It is to be run.
+    Begin,
+    /// It is to be said that it ended so.
+    Ended(Box<Done>),
+    /// It waits on.
+    Later,
+}
+
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole values are put in and taken out: a panic elsewhere leaves none half written.
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Room {
+    /// Whether one more may wait.
+    pub(super) fn has_place(&self) -> bool {
+        held(&self.waiting).len() < PLACES
+    }
+
+    /// When it is the turn of a job that waits.
+    pub(super) fn due(&self, job: Uuid) -> Option<Timestamp> {
+        held(&self.waiting).get(&job).map(|waiting| waiting.due)
+    }
+
+    /// Whether a job waits.
+    pub(super) fn holds(&self, job: Uuid) -> bool {
+        self.due(job).is_some()
+    }
+
+    /// Ends all waiting; what waited is in the ledger.
+    pub(super) fn close(&self) {
+        held(&self.tasks).abort_all();
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = held(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    fn call(&self, job: Uuid, ended: Option<Done>) {
+        if let Some(waiting) = held(&self.waiting).get_mut(&job) {
+            waiting.called = Some((Instant::now(), ended));
+        }
+    }
+}
+
+/// Lets a job wait for its turn; one without waves has it at once.
+pub(super) fn admit(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Box<Job>>, mut job: Job) {
+    let due = rollout::due(node, &job.command).unwrap_or(job.command.issued);
+    // Whoever asked is not kept waiting; what the node may answer is allowed for minutes only. The stream has it all.
+    job.reply = None;
+    held(&node.room.waiting).insert(job.id(), Waiting { due, called: None });
+    let (owner, bus, queue) = (Arc::clone(node), bus.clone(), queue.clone());
+    node.room.spawn(async move {
+        let ended = until_called(&owner, &bus, &job).await;
+        owner.room.call(job.id(), ended);
+        // Without a receiver the agent stops: the ledger has it.
+        let _sent = queue.send(Box::new(job)).await.is_ok();
+    });
+}
+
+/// Returns when a job may begin, or how it ended without.
+async fn until_called(node: &Node, bus: &Bus, job: &Job) -> Option<Done> {
+    let command = &job.command;
+    let waves = command.options.waves.as_ref()?;
+    let mut rollout = Rollout::of(command)?;
+    let begins = waves.begins(command.issued);
+    let closes = waves.closes(command.issued);
+    let mut news = node.words.watch();
+    let (mut attempt, mut looked) = (0, 1);
+    loop {
+        news.mark_unchanged();
+        let turn = rollout.may_begin(node, bus).await;
+        let now = node.now();
+        attempt = if matches!(turn, Turn::Unknown(_)) { attempt + 1 } else { 0 };
+        let pause = match turn {
+            Turn::Over(why) => return Some(halted(node, job, why)),
+            turn if now > closes => return Some(closed(node, job, closes, turn)),
+            Turn::Begin => return None,
+            Turn::Wait(turn) => {
+                let begun = begins.iter().filter(|time| **time <= now).count();
+                if begun > looked {
+                    looked = begun;
+                    tokio::time::sleep(jitter::up_to(SPREAD)).await;
+                    // Nothing depends on it yet: what can't be read is asked when it is this node's turn.
+                    if let Ok(Some(why)) = rollout.look(node, bus).await {
+                        return Some(halted(node, job, why));
+                    }
+                }
+                let next = begins.iter().find(|time| **time > now).map_or(turn, |time| turn.min(*time));
+                until(next, node.now()).min(LOOK)
+            }
+            Turn::Halted(_) => LOOK,
+            Turn::Unknown(why) => {
+                if attempt == 1 {
+                    tracing::warn!(id = %command.id, why, "its turn has come, and it can't be asked whether it may begin");
+                }
+                jitter::backoff(attempt)
+            }
+        };
+        // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing.
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = reconnected(bus), if attempt > 0 => {}
+            // The sender lives as long as the node: no error.
+            _ = news.changed() => {}
+        }
+    }
+}
+
+/// Returns soon after there is a connection again; never, while there is one.
+async fn reconnected(bus: &Bus) {
+    let mut link = bus.watch();
+    if bus.is_connected() || link.wait_for(|link| link.connected).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(jitter::up_to(SPREAD)).await;
+}
+
+fn until(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or_default()
+}
+
+fn halted(node: &Node, job: &Job, why: String) -> Done {
+    say::not_done(node, Some(job.id()), &job.digest, DoneOutcome::Halted, (Code::Halted, why))
+}
+
+fn closed(node: &Node, job: &Job, at: Timestamp, turn: Turn) -> Done {
+    let why = match turn {
+        Turn::Halted(word) => return halted(node, job, format!("{word}; nobody resumed it by {at}")),
+        Turn::Unknown(why) => format!("until {at} it could not be asked whether it may begin: {why}"),
+        _ => format!("it could begin until {at}"),
+    };
+    say::not_done(node, Some(job.id()), &job.digest, DoneOutcome::Expired, (Code::Expired, why))
+}
+
+/// What becomes of a job that the queue gives. It may have been behind a long run: then it is asked once more.
+pub(super) async fn call(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Box<Job>>, job: &Job) -> Call {
+    let Some(mut rollout) = Rollout::of(&job.command).filter(|_| !job.health_check_only) else { return Call::Begin };
+    let known = held(&node.room.waiting).remove(&job.id()).and_then(|waiting| waiting.called);
+    let may_begin = match known {
+        Some((_, Some(done))) => return Call::Ended(Box::new(done)),
+        Some((asked, None)) if asked.elapsed() < FRESH => node.words.halted(job.id()).is_none(),
+        _ => rollout.may_begin(node, bus).await == Turn::Begin,
+    };
+    if may_begin {
+        return Call::Begin;
+    }
+    admit(node, bus, queue, job.clone());
+    Call::Later
+}
+
+/// Lets the health of this node be looked at once more, shortly before the next wave begins, when the waves want that
+/// and the job went well. Only memory: an agent that dies meanwhile does not look.
+pub(super) fn look_later(node: &Arc<Node>, queue: &mpsc::Sender<Box<Job>>, job: &Job, done: &Done) {
+    let Some(waves) = job.command.options.waves.as_ref().filter(|waves| waves.health && !job.is_dry()) else { return };
+    if !matches!(done.outcome, DoneOutcome::Stable | DoneOutcome::Changed) {
+        return;
+    }
+    let at = waves.looks(Place::of(job.id(), &node.settings().node), job.command.issued);
+    let (owner, queue, job) = (Arc::clone(node), queue.clone(), Job { health_check_only: true, reply: None, ..job.clone() });
+    node.room.spawn(async move {
+        loop {
+            let left = until(at, owner.now());
+            if left.is_zero() {
+                break;
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+        let _sent = queue.send(Box::new(job)).await.is_ok();
+    });
+}

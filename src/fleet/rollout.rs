@@ -1,0 +1,248 @@
+//! Rollouts as operators plan them: counts of nodes become the places that are signed, since every node knows its own
+//! place and nobody else's. `rollout/view.rs` is how a rollout stands.
+//!
+//! In: `1,10%,50%,100%` and the nodes that the states tell of. Out: [`Waves`] for the command; what is put into the
+//! stream of rollouts.
+
+mod view;
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use crate::model::Span;
+use crate::transport::{Bus, MESSAGE_ID, TransportError};
+use crate::wire::command::{Command, JobRef, Waves};
+use crate::wire::waves::{Place, Step};
+use crate::wire::{Action, Audience, Envelope, Options, Subjects, json};
+
+use super::dispatch::{Order, Signed};
+use super::select::{Expected, Presence};
+
+pub use view::{RolloutView, WaveView, WordView, read};
+
+/// How long nodes may take up a live `halt` or `resume`. Those that come later find it in the stream.
+const WORD_LIFE: Span = Span::seconds(300);
+
+/// A number of nodes, or a part of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// So many.
+    Nodes(u64),
+    /// So many of ten thousand.
+    Part(u64),
+}
+
+/// What is no [`Count`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum InvalidPlan {
+    /// Not a number.
+    #[error("\"{0}\" is neither a number of nodes nor a percentage, as 5 or 2.5%")]
+    Count(String),
+    /// A wave without nodes.
+    #[error("a wave has at least one node, not \"{0}\"")]
+    Empty(String),
+    /// Some nodes would be in no wave.
+    #[error("the last wave is 100%: every node is in one")]
+    Rest,
+    /// Waves that follow too fast.
+    #[error("waves are at least a second apart")]
+    Hold,
+}
+
+impl FromStr for Count {
+    type Err = InvalidPlan;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPlan> {
+        let invalid = || InvalidPlan::Count(text.to_owned());
+        let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+        let Some(percent) = text.strip_suffix('%') else { return number(text).map(Self::Nodes).ok_or_else(invalid) };
+        let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
+        let part = match part.len() {
+            1 => number(part).map(|tenths| tenths * 10),
+            2 => number(part),
+            _ => None,
+        };
+        let parts = number(whole).filter(|whole| *whole <= 100).zip(part).map(|(whole, part)| whole * 100 + part);
+        parts.filter(|parts| *parts <= 10_000).map(Self::Part).ok_or_else(invalid)
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(count) => write!(f, "{count}"),
+            Self::Part(parts) if parts % 100 == 0 => write!(f, "{}%", parts / 100),
+            Self::Part(parts) => write!(f, "{}.{:02}%", parts / 100, parts % 100),
+        }
+    }
+}
+
+impl Count {
+    /// Of so many nodes, at least as many as it says.
+    fn at_least(self, all: u64) -> u64 {
+        match self {
+            Self::Nodes(count) => count,
+            Self::Part(parts) => all.saturating_mul(parts).div_ceil(10_000),
+        }
+    }
+
+    /// Of so many nodes, at most as many as it says.
+    fn at_most(self, all: u64) -> u64 {
+        match self {
+            Self::Nodes(count) => count,
+            Self::Part(parts) => all.saturating_mul(parts) / 10_000,
+        }
+    }
+}
+
+/// A rollout as it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    counts: Vec<Count>,
+    hold: Span,
+    budget: Count,
+    health: bool,
+}
+
+impl Plan {
+    /// Waves of these sizes (`1,10%,100%`: each counts those before it too), so far apart.
+    ///
+    /// # Errors
+    /// When a size is none, or the last is not all.
+    pub fn new(counts: &str, hold: Span, budget: Count, health: bool) -> Result<Self, InvalidPlan> {
+        let counts = counts.split(',').map(|text| text.trim().parse()).collect::<Result<Vec<Count>, _>>()?;
+        if let Some(empty) = counts.iter().find(|count| matches!(count, Count::Nodes(0) | Count::Part(0))) {
+            return Err(InvalidPlan::Empty(empty.to_string()));
+        }
+        if counts.last() != Some(&Count::Part(10_000)) {
+            return Err(InvalidPlan::Rest);
+        }
+        let hold = Span::seconds(hold.get().as_secs());
+        if hold == Span::default() { Err(InvalidPlan::Hold) } else { Ok(Self { counts, hold, budget, health }) }
+    }
+
+    /// The waves of the command `id` for these nodes. Those that are not there are in some wave too, but count for
+    /// none: a first wave of one node is one that answers. Waves that would add no node are left out.
+    pub fn waves(&self, id: Uuid, nodes: &[Expected]) -> Waves {
+        let is_there = |node: &&Expected| !matches!(node.presence, Presence::Offline(_));
+        let mut places: Vec<Place> = nodes.iter().filter(is_there).map(|node| Place::of(id, &node.node)).collect();
+        places.sort();
+        let all = places.len() as u64;
+        let mut steps: Vec<Step> = Vec::new();
+        for count in &self.counts {
+            let count = count.at_least(all);
+            let last = count.checked_sub(1).and_then(|index| places.get(usize::try_from(index).ok()?));
+            let upto = last.copied().filter(|_| count < all).unwrap_or(Place::LAST);
+            if steps.last().is_none_or(|before| before.upto < upto) {
+                let after = Span::seconds(self.hold.get().as_secs().saturating_mul(steps.len() as u64));
+                steps.push(Step { upto, after });
+            }
+        }
+        Waves { steps, max_failed: self.budget.at_most(nodes.len() as u64), health: self.health }
+    }
+}
+
+/// How many of these nodes are in each wave.
+pub fn sizes(waves: &Waves, id: Uuid, nodes: &[Expected]) -> Vec<usize> {
+    let mut sizes = vec![0; waves.steps.len()];
+    for node in nodes {
+        let (number, _) = waves.turn(Place::of(id, &node.node), Timestamp::UNIX_EPOCH);
+        if let Some(size) = sizes.get_mut(number.saturating_sub(1)) {
+            *size += 1;
+        }
+    }
+    sizes
+}
+
+/// The order to halt a job, or to go on with it: for whom the job itself is. Its `where` is left out, as facts may have
+/// changed since.
+pub fn word(halt: bool, job: &Command, reason: Option<String>) -> Order {
+    let about = JobRef { job: job.id };
+    let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
+    let to = Audience { only_where: None, ..job.to.clone() };
+    Order { action, to, options: Options::default(), channel: None, reason, life: WORD_LIFE }
+}
+
+/// When a new word must be signed so that it counts: now, or just after the last one, whose clock may have been ahead.
+///
+/// # Errors
+/// When the stream of rollouts can't be read.
+pub async fn next_word(bus: &Bus, subjects: &Subjects, job: Uuid, now: Timestamp) -> Result<Timestamp, TransportError> {
+    let control = subjects.rollout_control(job);
+    let messages = bus.last_per_subject(&subjects.stream("ROLLOUTS"), control.as_str()).await?;
+    let last = messages.first().and_then(|message| unverified(&message.payload));
+    let after = |time: Timestamp| time.saturating_add(SignedDuration::from_millis(1)).unwrap_or(time);
+    Ok(last.map_or(now, |(command, _)| now.max(after(command.issued))))
+}
+
+/// Puts a word where every node finds it before its turn.
+///
+/// # Errors
+/// When it can't be stored.
+pub async fn keep_word(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &Signed) -> Result<(), TransportError> {
+    let id = signed.command.id.to_string();
+    let headers = [(MESSAGE_ID, id.as_str())];
+    bus.publish_stored(subjects.rollout_control(job).as_str(), &headers, signed.envelope.clone()).await?;
+    Ok(())
+}
+
+/// A command as it stands in an envelope, with the ids of the keys that it names: to be shown, not to be obeyed.
+fn unverified(envelope: &[u8]) -> Option<(Command, Vec<String>)> {
+    let envelope = Envelope::parse(envelope).ok()?;
+    let command = json::read(&envelope.payload).ok()?;
+    Some((command, envelope.signatures.into_iter().map(|signature| signature.keyid).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(alive: usize, gone: usize) -> Vec<Expected> {
+        let expected = |number: usize| Expected {
+            node: format!("n{number}").parse().unwrap(),
+            doubt: None,
+            presence: if number < alive { Presence::Alive } else { Presence::Offline(Timestamp::UNIX_EPOCH) },
+        };
+        (0..alive + gone).map(expected).collect()
+    }
+
+    fn planned(counts: &str, budget: &str, nodes: &[Expected]) -> (Vec<usize>, Vec<u64>, u64) {
+        let plan = Plan::new(counts, Span::seconds(60), budget.parse().unwrap(), false).unwrap();
+        let waves = plan.waves(Uuid::from_u128(7), nodes);
+        waves.check().unwrap();
+        let there: Vec<Expected> = nodes.iter().filter(|node| node.presence == Presence::Alive).cloned().collect();
+        let after = waves.steps.iter().map(|step| step.after.get().as_secs()).collect();
+        (sizes(&waves, Uuid::from_u128(7), &there), after, waves.max_failed)
+    }
+
+    #[test]
+    fn counts_become_places() {
+        for (counts, budget, alive, gone, sizes, after, max_failed) in [
+            ("1,10%,50%,100%", "2%", 200, 0, vec![1, 19, 80, 100], vec![0, 60, 120, 180], 4),
+            ("1,10%,50%,100%", "0", 3, 0, vec![1, 1, 1], vec![0, 60, 120], 0),
+            ("5,100%", "1", 3, 0, vec![3], vec![0], 1),
+            ("1, 100%", "10%", 4, 6, vec![1, 3], vec![0, 60], 1),
+            ("100%", "0", 0, 5, vec![0], vec![0], 0),
+            ("0.5%,100%", "1.25%", 1000, 0, vec![5, 995], vec![0, 60], 12),
+        ] {
+            assert_eq!(planned(counts, budget, &nodes(alive, gone)), (sizes, after, max_failed), "{counts} of {alive}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        let plan = |counts: &str| Plan::new(counts, Span::seconds(1), Count::Nodes(0), false).unwrap_err();
+        assert_eq!(plan("1,10%"), InvalidPlan::Rest);
+        assert_eq!(plan("0,100%"), InvalidPlan::Empty("0".into()));
+        for wrong in ["", "1,,100%", "x", "-1,100%", "101%,100%", "1.234%,100%", "+1,100%"] {
+            assert!(matches!(plan(wrong), InvalidPlan::Count(_)), "{wrong}");
+        }
+        assert_eq!(Plan::new("100%", Span::default(), Count::Nodes(0), false), Err(InvalidPlan::Hold));
+        for text in ["7", "10%", "2.50%"] {
+            assert_eq!(text.parse::<Count>().unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! How a rollout stands: wave by wave, from what the nodes reported, what they failed, and what the operators said.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::super::gather::{Grade, NodeResult, Outcome};
+use crate::model::NodeId;
+use crate::transport::{Bus, TransportError};
+use crate::wire::command::{Command, Waves};
+use crate::wire::waves::Place;
+use crate::wire::{Action, Subjects};
+
+/// A rollout at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RolloutView {
+    /// The command.
+    pub id: Uuid,
+    /// `running`, `halted`, `over_budget` (no further node begins) or `done` (no node has still to begin or to end).
+    pub state: &'static str,
+    /// How many nodes may fail.
+    pub max_failed: u64,
+    /// Whether nodes look at their health once more before the next wave begins.
+    pub health: bool,
+    /// Who failed, as the nodes of later waves see it.
+    pub failed: Vec<NodeId>,
+    /// What was said last by an operator.
+    pub word: Option<WordView>,
+    /// The waves, in their order.
+    pub waves: Vec<WaveView>,
+}
+
+/// One wave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WaveView {
+    /// Its number, from 1.
+    pub number: usize,
+    /// When it begins.
+    pub begins: Timestamp,
+    /// How many nodes are in it.
+    pub nodes: usize,
+    /// How many have the command and have not ended.
+    pub waiting: usize,
+    /// How many ended well and have not failed since.
+    pub ok: usize,
+    /// How many failed.
+    pub failed: usize,
+    /// How many were not begun, as the job was halted or over its budget.
+    pub halted: usize,
+    /// All others: not there, refused, silent.
+    pub other: usize,
+}
+
+/// What an operator said: as it stands in the stream. The nodes verify it, who looks at it here does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WordView {
+    /// `halt` or `resume`.
+    pub what: &'static str,
+    /// When it was signed.
+    pub at: Timestamp,
+    /// The ids of keys that it names.
+    pub by: Vec<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Reads what nodes failed and what the operators said, and puts it together with the results of the job.
+///
+/// # Errors
+/// When the stream of rollouts can't be read.
+pub async fn read(
+    bus: &Bus,
+    subjects: &Subjects,
+    command: &Command,
+    waves: &Waves,
+    results: &[NodeResult],
+) -> Result<RolloutView, TransportError> {
+    let stream = subjects.stream("ROLLOUTS");
+    let failures = bus.last_per_subject(&stream, subjects.rollout_failures(command.id).as_str()).await?;
+    let failed = failures.iter().filter_map(|message| message.subject.rsplit('.').next()?.parse().ok()).collect();
+    let controls = bus.last_per_subject(&stream, subjects.rollout_control(command.id).as_str()).await?;
+    let word = controls.first().and_then(|message| word(&message.payload));
+    Ok(view(command, waves, results, failed, word))
+}
+
+fn word(envelope: &[u8]) -> Option<WordView> {
+    let (command, by) = super::unverified(envelope)?;
+    let what = match command.action {
+        Action::Halt(_) => "halt",
+        Action::Resume(_) => "resume",
+        _ => return None,
+    };
+    Some(WordView { what, at: command.issued, by, reason: command.reason })
+}
+
+fn view(command: &Command, waves: &Waves, results: &[NodeResult], failed: Vec<NodeId>, word: Option<WordView>) -> RolloutView {
+    let begins = waves.begins(command.issued);
+    let mut views: Vec<WaveView> = (1..)
+        .zip(begins)
+        .map(|(number, begins)| WaveView { number, begins, nodes: 0, waiting: 0, ok: 0, failed: 0, halted: 0, other: 0 })
+        .collect();
+    for result in results {
+        let (number, _) = waves.turn(Place::of(command.id, &result.node), command.issued);
+        let Some(wave) = views.get_mut(number.saturating_sub(1)) else { continue };
+        wave.nodes += 1;
+        *match &result.outcome {
+            _ if failed.contains(&result.node) => &mut wave.failed,
+            Outcome::Waiting(_) | Outcome::Accepted | Outcome::Unfinished => &mut wave.waiting,
+            Outcome::Halted => &mut wave.halted,
+            outcome if outcome.grade() == Grade::Good => &mut wave.ok,
+            Outcome::Failed | Outcome::Interrupted => &mut wave.failed,
+            _ => &mut wave.other,
+        } += 1;
+    }
+    let waiting = views.iter().any(|wave| wave.waiting > 0);
+    let state = match &word {
+        _ if failed.len() as u64 > waves.max_failed => "over_budget",
+        Some(word) if word.what == "halt" && waiting => "halted",
+        _ if waiting => "running",
+        _ => "done",
+    };
+    RolloutView { id: command.id, state, max_failed: waves.max_failed, health: waves.health, failed, word, waves: views }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_node_stands_in_its_wave() {
+        let id = Uuid::from_u128(1);
+        let nodes: Vec<NodeId> = ["a", "b", "c", "d"].iter().map(|name| name.parse().unwrap()).collect();
+        let mut places: Vec<(Place, NodeId)> = nodes.iter().map(|node| (Place::of(id, node), node.clone())).collect();
+        places.sort();
+        let command: Command = serde_json::from_value(json!({
+            "id": id, "fleet": "f", "to": {"all": true},
+            "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z", "action": {"status": {}},
+            "options": {"waves": {"max_failed": 0, "steps": [
+                {"upto": String::from(places[1].0), "after": "0s"}, {"upto": "ffffffffffffffff", "after": "1m"}]}},
+        }))
+        .unwrap();
+        let result = |index: usize, outcome| NodeResult::new(places[index].1.clone(), outcome, None);
+        let due = "2026-11-20T10:01:00Z".parse().unwrap();
+        let results = [
+            result(0, Outcome::Changed),
+            result(1, Outcome::Changed),
+            result(2, Outcome::Waiting(due)),
+            result(3, Outcome::Offline(None)),
+        ];
+        let waves = command.options.waves.as_ref().unwrap();
+        let shown = |failed: Vec<NodeId>, word| {
+            let view = view(&command, waves, &results, failed, word);
+            let wave = |w: &WaveView| format!("{} {} {} {} {} {}", w.nodes, w.waiting, w.ok, w.failed, w.halted, w.other);
+            (view.state, view.waves.iter().map(wave).collect::<Vec<_>>())
+        };
+        assert_eq!(shown(vec![], None), ("running", vec!["2 0 2 0 0 0".into(), "2 1 0 0 0 1".into()]));
+        // It went well, and its health is critical since.
+        let failed = vec![places[1].1.clone()];
+        assert_eq!(shown(failed, None), ("over_budget", vec!["2 0 1 1 0 0".into(), "2 1 0 0 0 1".into()]));
+        let halt = WordView { what: "halt", at: due, by: vec!["ops".into()], reason: None };
+        assert_eq!(shown(vec![], Some(halt)).0, "halted");
+    }
+}

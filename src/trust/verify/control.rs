@@ -1,0 +1,134 @@
+//! The word of an operator on a job in waves: a signed `halt` or `resume`, as a stream keeps it for nodes that ask later.
+//!
+//! It is a command like any other, but for its time. A command lives for minutes, and a halt must count for as long as
+//! the job may begin somewhere: so it is judged by the time at which it was signed, which must not be before the job's
+//! own. A key that was valid then counts, also when it is over its time now; a revoked key never does.
+
+use crate::wire::command::{Action, Command};
+
+use super::{Code, Reason, Refusal, SKEW, Signed, Verified, Verifier, command, enveloped, verified};
+
+impl Verifier<'_> {
+    /// Opens the latest word on the job of the command `about`.
+    ///
+    /// # Errors
+    /// The first reason for which it does not count.
+    pub fn open_control(&self, bytes: &[u8], about: &Command) -> Result<Verified<Command>, Refusal> {
+        let (mut known, envelope) = enveloped(bytes)?;
+        let opened = command(&envelope).and_then(|command| {
+            // What is signed names the time by which its signatures are judged. Nothing else of it is believed before.
+            let then = Verifier { now: command.issued, ..*self };
+            let signers = then.signers(&envelope)?;
+            known.id = Some(command.id);
+            let signed = Signed { command, signers };
+            self.is_word_on(&signed.command, about)?;
+            self.addressed(&signed.command)?;
+            let allowed = then.allowed(&signed)?;
+            Ok((signed, allowed))
+        });
+        match opened {
+            Ok((signed, allowed)) => Ok(verified(signed, known, allowed, bytes)),
+            Err(reason) => Err(known.refuse(reason)),
+        }
+    }
+
+    fn is_word_on(&self, command: &Command, about: &Command) -> Result<(), Reason> {
+        let (Action::Halt(wanted) | Action::Resume(wanted)) = &command.action else {
+            return Err((Code::SubjectMismatch, format!("it is neither halt nor resume, but {}", command.action.name())));
+        };
+        if wanted.job != about.id {
+            return Err((Code::SubjectMismatch, format!("it is about the job {}", wanted.job)));
+        }
+        if about.issued.duration_since(command.issued) > SKEW {
+            return Err((Code::Expired, format!("it was signed at {}, before the job", command.issued)));
+        }
+        if command.issued.duration_since(self.now) > SKEW {
+            let why = format!("it was signed at {}, and here it is {}", command.issued, self.now);
+            return Err((Code::NotYetValid, why));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::tests::{Memory, NOW, signed, trust};
+    use super::*;
+    use crate::trust::Limits;
+    use crate::wire::Subjects;
+
+    const JOB: &str = "0198c1f2-7a3b-7c4d-8e5f-102030405060";
+
+    fn about() -> Command {
+        let value = json!({
+            "id": JOB, "fleet": "prod", "to": {"groups": ["web"]},
+            "issued": "2026-11-20T08:00:00Z", "expires": "2026-11-20T08:05:00Z",
+            "action": {"ensure": {"type": "service", "properties": {"name": "nginx"}}},
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn halt() -> Value {
+        json!({
+            "id": "0198c1f2-7a3b-7c4d-8e5f-102030405061", "fleet": "prod", "to": {"groups": ["web"]},
+            "issued": "2026-11-20T09:00:00Z", "expires": "2026-11-20T09:05:00Z",
+            "action": {"halt": {"job": JOB}}, "reason": "CHG-1",
+        })
+    }
+
+    fn verdict(bytes: &[u8]) -> Result<String, &'static str> {
+        let (trust, subjects, limits) = (trust(), Subjects::new("prod"), Limits::default());
+        let verifier = Verifier {
+            trust: &trust,
+            node: &"web1".parse().unwrap(),
+            groups: &["web".to_owned()],
+            limits: &limits,
+            subjects: &subjects,
+            now: NOW.parse().unwrap(),
+            seen: &Memory::default(),
+            condition: &|_| Ok(true),
+        };
+        let opened = verifier.open_control(bytes, &about());
+        opened.map(|word| word.get().action.name().to_owned()).map_err(|refusal| refusal.code.as_str())
+    }
+
+    #[test]
+    fn a_halt_counts_after_its_minutes_are_over() {
+        assert_eq!(verdict(&signed(&halt(), &[("alice", 2)])).as_deref(), Ok("halt"));
+        let mut resume = halt();
+        resume["action"] = json!({"resume": {"job": JOB}});
+        assert_eq!(verdict(&signed(&resume, &[("alice", 2)])).as_deref(), Ok("resume"));
+    }
+
+    #[test]
+    fn what_is_no_word_on_this_job_does_not_count() {
+        let with = |key: &str, value: Value| {
+            let mut halt = halt();
+            halt[key] = value;
+            signed(&halt, &[("alice", 2)])
+        };
+        for (bytes, code) in [
+            (signed(&halt(), &[("alice", 9)]), "bad_signature"),
+            (signed(&halt(), &[("mallory", 9)]), "unknown_key"),
+            // Bob may not alone.
+            (signed(&halt(), &[("bob", 3)]), "not_allowed"),
+            (with("fleet", json!("other")), "wrong_fleet"),
+            (with("to", json!({"nodes": ["db1"]})), "not_for_me"),
+            (with("action", json!({"halt": {"job": "0198c1f2-7a3b-7c4d-8e5f-102030405062"}})), "subject_mismatch"),
+            (with("action", json!({"status": {}})), "subject_mismatch"),
+            (b"{}".to_vec(), "bad_envelope"),
+        ] {
+            assert_eq!(verdict(&bytes), Err(code));
+        }
+        let at = |issued: &str, expires: &str| {
+            let mut halt = halt();
+            (halt["issued"], halt["expires"]) = (json!(issued), json!(expires));
+            verdict(&signed(&halt, &[("alice", 2)]))
+        };
+        assert_eq!(at("2026-11-20T07:59:00Z", "2026-11-20T08:04:00Z"), Err("expired"), "signed before the job was");
+        assert_eq!(at("2026-11-20T10:02:00Z", "2026-11-20T10:04:00Z"), Err("not_yet_valid"), "signed in the future");
+        assert_eq!(at("2026-11-20T10:01:20Z", "2026-11-20T10:04:00Z").as_deref(), Ok("halt"), "clocks differ");
+    }
+}
