@@ -20,7 +20,7 @@ use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
 
 use super::board::Topic;
 use super::work::Job;
-use super::{Node, say};
+use super::{Node, ask, say};
 
 /// Messages between the subscriptions and the one task that looks at them. Verifying one takes far less
 /// than a millisecond: what waits here is a burst. Behind it, each subscription has a backlog of its own.
@@ -30,6 +30,14 @@ const BY_HAND: usize = 4;
 
 /// Refusals of so many channels are remembered: more than a fleet has.
 const REMEMBERED: usize = 256;
+
+/// Where commands go that were accepted.
+pub(super) struct Queues {
+    /// To the supervisor, one after the other.
+    pub(super) work: mpsc::Sender<Job>,
+    /// Past it: questions wait for no run.
+    pub(super) questions: mpsc::Sender<Job>,
+}
 
 /// The running intake.
 pub(super) struct Handle {
@@ -48,7 +56,7 @@ impl Handle {
     pub(super) async fn spawn(
         node: Arc<Node>,
         bus: Bus,
-        queue: mpsc::Sender<Job>,
+        queues: Queues,
         stop: watch::Receiver<bool>,
     ) -> Result<Self, TransportError> {
         let (hall, messages) = mpsc::channel(HALL);
@@ -58,7 +66,7 @@ impl Handle {
         let refusals = Allowance::new(50, Duration::from_millis(100));
         let (carried, by_hand) = mpsc::channel(BY_HAND);
         let refused = HashMap::new();
-        let task = Task { node, bus, queue, messages, carried: by_hand, settings, subscriptions, stop, refusals, refused };
+        let task = Task { node, bus, queues, messages, carried: by_hand, settings, subscriptions, stop, refusals, refused };
         Ok(Self { hall, task: tokio::spawn(task.run()), carried })
     }
 
@@ -117,7 +125,7 @@ async fn forward(mut inbox: Inbox, hall: mpsc::Sender<Message>) {
 struct Task {
     node: Arc<Node>,
     bus: Bus,
-    queue: mpsc::Sender<Job>,
+    queues: Queues,
     messages: mpsc::Receiver<Message>,
     carried: mpsc::Receiver<Carried>,
     settings: watch::Receiver<Arc<Settings>>,
@@ -254,11 +262,17 @@ impl Task {
         let no = |outcome, code, why: String| {
             Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
         };
-        let waiting = self.queue.max_capacity() - self.queue.capacity();
-        let full = || no(DoneOutcome::Busy, Code::Busy, format!("{waiting} commands wait already"));
-        let place = match self.queue.try_reserve() {
+        let is_question = ask::is_question(&verified.get().action);
+        let (queue, most) = match is_question {
+            true => (&self.queues.questions, ask::WAITING),
+            false => (&self.queues.work, self.node.settings().queue),
+        };
+        let waiting = queue.max_capacity() - queue.capacity();
+        let what = if is_question { "questions" } else { "commands" };
+        let full = || no(DoneOutcome::Busy, Code::Busy, format!("{waiting} {what} wait already"));
+        let place = match queue.try_reserve() {
             // This is the only sender: nobody takes the place meanwhile.
-            Ok(_) if waiting >= self.node.settings().queue => return full(),
+            Ok(_) if waiting >= most => return full(),
             Ok(place) => place,
             Err(mpsc::error::TrySendError::Full(())) => return full(),
             Err(mpsc::error::TrySendError::Closed(())) => {
