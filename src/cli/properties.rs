@@ -33,8 +33,8 @@ pub struct OnNodes;
 
 impl Beside for OnNodes {
     const TAKEN: &'static [&'static str] = &[
-        "all", "check", "config", "detach", "fleet", "group", "if", "key", "nats", "node", "noop", "output", "reason", "server",
-        "timeout", "unless", "where",
+        "all", "check", "config", "detach", "fleet", "group", "if", "key", "nats", "node", "noop", "out", "output", "reason",
+        "server", "timeout", "unless", "where",
     ];
 }
 
