@@ -1,17 +1,81 @@
-//! What is asked of a node without running anything: its facts, its state.
+//! What is asked of a node without running anything: its facts, its state. Answered on a task of its own, so that nobody
+//! waits for a run; in the order in which it came, one after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::template;
+use crate::transport::Bus;
+use crate::wire::DoneOutcome;
 use crate::wire::command::{Action, Facts};
 
-use super::work::Ended;
+use super::work::{Ended, Job};
 use super::{Node, say};
+
+/// Questions that wait: each is answered within a moment, so more than this is somebody's loop, and told `busy`.
+pub(super) const WAITING: usize = 16;
+/// How long gathering facts may take: a file system that hangs must not hold up all questions.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The most bytes of an answer: with what is around it, it must pass the server's limit of a message.
 const MOST: usize = 512 * 1024;
+
+/// True for what is answered past the queue of commands.
+pub(super) fn is_question(action: &Action) -> bool {
+    matches!(action, Action::Facts(_) | Action::Status(_))
+}
+
+/// The running task that answers.
+pub(super) struct Handle {
+    /// Takes questions.
+    pub(super) queue: mpsc::Sender<Box<Job>>,
+    task: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Starts it.
+    pub(super) fn spawn(node: Arc<Node>, bus: Bus, stop: watch::Receiver<bool>) -> Self {
+        let (queue, questions) = mpsc::channel(WAITING);
+        Self { queue, task: tokio::spawn(run(node, bus, questions, stop)) }
+    }
+
+    /// Waits until nothing is answered any more. What still waits is in the ledger.
+    pub(super) async fn ended(self) {
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the task that answers questions broke");
+        }
+    }
+}
+
+async fn run(node: Arc<Node>, bus: Bus, mut questions: mpsc::Receiver<Box<Job>>, mut stop: watch::Receiver<bool>) {
+    loop {
+        // Cancel-safe: a watch keeps its last value, `recv` takes nothing that it does not give, and a question whose answer
+        // is dropped is in the ledger, not begun.
+        let (job, ended) = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            Some(answered) = next(&node, &mut questions) => answered,
+            else => return,
+        };
+        let done = ended.into_done(&node, &job);
+        tracing::info!(id = %job.id(), action = job.command.action.name(), outcome = ?done.outcome, "answered");
+        node.write_down(&done, false, &mut stop).await;
+        if let Some(reply) = &job.reply {
+            node.courtesy(&bus, reply, say::json(&done), Some(&job.digest)).await;
+        }
+    }
+}
+
+async fn next(node: &Arc<Node>, questions: &mut mpsc::Receiver<Box<Job>>) -> Option<(Job, Ended)> {
+    let job = questions.recv().await?;
+    let answer = answer(node, &job.command.action);
+    let ended = tokio::time::timeout(PATIENCE, answer).await;
+    Some((*job, ended.unwrap_or_else(|_| Ended::failed(format!("it took longer than {PATIENCE:?}")))))
+}
 
 /// Answers what needs no run.
 pub(super) async fn answer(node: &Arc<Node>, action: &Action) -> Ended {
@@ -38,7 +102,8 @@ async fn facts(node: &Arc<Node>, wanted: &Facts) -> Ended {
         None => within_size(facts),
         Some(query) => match template::query(&facts, query) {
             Some(found) => within_size(found),
-            None => Ended::failed(format!("no fact of this host is at {query}")),
+            // That a host has not what others have is an answer.
+            None => Ended::plain(DoneOutcome::Stable, format!("no fact of this host is at {query}")),
         },
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Both belong to `store`; here they are shared. Held only for single operations, never across a wait.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -134,7 +135,7 @@ impl Disk {
         checkpoint(Checkpoint::ResultPosted);
         // Even when the outbox takes nothing, the ledger can answer whoever asks again.
         let mut ledger = held(&self.ledger);
-        let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, done) };
+        let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, &remembered(done)) };
         checkpoint(Checkpoint::ResultRecorded);
         drop((outbox, ledger));
         self.posted.notify_one();
@@ -198,6 +199,12 @@ impl Disk {
         let (dropped, dropped_results) = outbox.dropped();
         Waiting { outbox: outbox.len() as u64, chain: outbox.head().seq, dropped, dropped_results }
     }
+}
+
+/// A result as the ledger keeps it: without the answer to a question, which may be large, is in the stream, and can be asked
+/// again.
+fn remembered(done: &Done) -> Cow<'_, Done> {
+    if done.answer.is_none() { Cow::Borrowed(done) } else { Cow::Owned(Done { answer: None, ..done.clone() }) }
 }
 
 /// How the outbox stands.

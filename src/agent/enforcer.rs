@@ -242,7 +242,8 @@ impl Task {
     }
 }
 
-fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
+/// A run of what stands, or a look at its health checks.
+pub(super) fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
     Job {
         command: statement.command.clone(),
         digest: statement.digest.clone(),

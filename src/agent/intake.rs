@@ -21,7 +21,7 @@ use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
 
 use super::board::Topic;
 use super::work::Job;
-use super::{Node, rollout, say, waiting};
+use super::{Node, ask, rollout, say, waiting};
 
 /// Messages between the subscriptions and the one task that looks at them. Verifying one takes far less
 /// than a millisecond: what waits here is a burst. Behind it, each subscription has a backlog of its own.
@@ -31,6 +31,14 @@ const BY_HAND: usize = 4;
 
 /// Refusals of so many channels are remembered: more than a fleet has.
 const REMEMBERED: usize = 256;
+
+/// Where commands go that were accepted.
+pub(super) struct Queues {
+    /// To the supervisor, one after the other.
+    pub(super) work: mpsc::Sender<Box<Job>>,
+    /// Past it: questions wait for no run.
+    pub(super) questions: mpsc::Sender<Box<Job>>,
+}
 
 /// The running intake.
 pub(super) struct Handle {
@@ -49,7 +57,7 @@ impl Handle {
     pub(super) async fn spawn(
         node: Arc<Node>,
         bus: Bus,
-        queue: mpsc::Sender<Box<Job>>,
+        queues: Queues,
         stop: watch::Receiver<bool>,
     ) -> Result<Self, TransportError> {
         let (hall, messages) = mpsc::channel(HALL);
@@ -59,7 +67,7 @@ impl Handle {
         let refusals = Allowance::new(50, Duration::from_millis(100));
         let (carried, by_hand) = mpsc::channel(BY_HAND);
         let refused = HashMap::new();
-        let task = Task { node, bus, queue, messages, carried: by_hand, settings, subscriptions, stop, refusals, refused };
+        let task = Task { node, bus, queues, messages, carried: by_hand, settings, subscriptions, stop, refusals, refused };
         Ok(Self { hall, task: tokio::spawn(task.run()), carried })
     }
 
@@ -118,7 +126,7 @@ async fn forward(mut inbox: Inbox, hall: mpsc::Sender<Message>) {
 struct Task {
     node: Arc<Node>,
     bus: Bus,
-    queue: mpsc::Sender<Box<Job>>,
+    queues: Queues,
     messages: mpsc::Receiver<Message>,
     carried: mpsc::Receiver<Carried>,
     settings: watch::Receiver<Arc<Settings>>,
@@ -284,7 +292,7 @@ impl Task {
         let job = Box::new(Job::once(verified, reply.map(str::to_owned)));
         match place {
             Place::InQueue(place) => place.send(job),
-            Place::InRoom => waiting::admit(&self.node, &self.bus, &self.queue, *job),
+            Place::InRoom => waiting::admit(&self.node, &self.bus, &self.queues.work, *job),
         }
         checkpoint(Checkpoint::IntakeQueued);
         self.node.accepted(verified.get());
@@ -301,15 +309,22 @@ impl Task {
 
     /// A place for one more command, or why there is none.
     fn place(&self, command: &Command) -> Result<Place<'_>, (DoneOutcome, Code, String)> {
-        let busy = |count: usize| Err((DoneOutcome::Busy, Code::Busy, format!("{count} commands wait already")));
         if command.options.waves.is_some() {
-            return if self.node.room.has_place() { Ok(Place::InRoom) } else { busy(waiting::PLACES) };
+            let why = || format!("{} commands in waves wait already", waiting::PLACES);
+            return if self.node.room.has_place() { Ok(Place::InRoom) } else { Err((DoneOutcome::Busy, Code::Busy, why())) };
         }
-        let waiting = self.queue.max_capacity() - self.queue.capacity();
-        match self.queue.try_reserve() {
-            Ok(_) if waiting >= self.node.settings().queue => busy(waiting),
+        let (queue, most, what) = if ask::is_question(&command.action) {
+            (&self.queues.questions, ask::WAITING, "questions")
+        } else {
+            (&self.queues.work, self.node.settings().queue, "commands")
+        };
+        let waiting = queue.max_capacity() - queue.capacity();
+        let full = || Err((DoneOutcome::Busy, Code::Busy, format!("{waiting} {what} wait already")));
+        match queue.try_reserve() {
+            // This is the only sender beside the waiting room, whose jobs wait for their place.
+            Ok(_) if waiting >= most => full(),
             Ok(place) => Ok(Place::InQueue(place)),
-            Err(mpsc::error::TrySendError::Full(())) => busy(waiting),
+            Err(mpsc::error::TrySendError::Full(())) => full(),
             Err(mpsc::error::TrySendError::Closed(())) => {
                 Err((DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned()))
             }

@@ -3,7 +3,8 @@
 //! - `intake.rs` verifies and writes down, and never runs anything;
 //! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
 //! - `waiting.rs` keeps commands in waves until their turn, `rollout.rs` says whether it has come;
-//! - `ask.rs` answers what needs no run;
+//! - `ask.rs` answers what needs no run, also while one is on; `approve.rs` compares dry runs with what was approved,
+//!   `health.rs` looks at the checks of what stands when somebody asks;
 //! - `enforcer.rs` keeps the node to what stands on it, `standing.rs` is that, `catch_up.rs` asks whether there is more;
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words; `clock.rs` and `room.rs`
@@ -22,6 +23,7 @@
 //! what the messages look like in `wire`, what a run does in `engine`.
 
 pub mod anchor;
+mod approve;
 mod ask;
 mod beat;
 mod board;
@@ -32,6 +34,7 @@ mod count;
 mod discover;
 mod disk;
 mod enforcer;
+mod health;
 mod intake;
 mod jitter;
 mod known;
@@ -242,6 +245,7 @@ pub struct Agent {
     stopper: watch::Sender<bool>,
     reporter: reporter::Handle,
     supervisor: supervisor::Handle,
+    questions: ask::Handle,
     intake: intake::Handle,
     enforcer: JoinHandle<()>,
     catch_up: JoinHandle<()>,
@@ -263,7 +267,9 @@ impl Agent {
 
         let reporter = reporter::Handle::spawn(Arc::clone(&node), bus.clone());
         let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
-        let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), supervisor.queue.clone(), stop.clone()).await?;
+        let questions = ask::Handle::spawn(Arc::clone(&node), bus.clone(), stop.clone());
+        let queues = intake::Queues { work: supervisor.queue.clone(), questions: questions.queue.clone() };
+        let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), queues, stop.clone()).await?;
         let enforcer = enforcer::spawn(Arc::clone(&node), bus.clone(), supervisor.runs.clone(), stop.clone());
         let catch_up = tokio::spawn(catch_up::run(Arc::clone(&node), bus.clone(), intake.hall.clone(), stop.clone()));
         let succession = tokio::spawn(succession::run(Arc::clone(&node), bus.clone()));
@@ -271,7 +277,7 @@ impl Agent {
         node.post_life("started");
         let settings = node.settings();
         tracing::info!(node = %settings.node, fleet = settings.fleet, trust = node.trust().version(), "started");
-        Ok(Self { node, bus, stopper, reporter, supervisor, intake, enforcer, catch_up, succession, beat })
+        Ok(Self { node, bus, stopper, reporter, supervisor, questions, intake, enforcer, catch_up, succession, beat })
     }
 
     /// The state of its connection as it changes.
@@ -294,6 +300,7 @@ impl Agent {
         self.intake.ended().await;
         self.node.room.close();
         self.supervisor.ended().await;
+        self.questions.ended().await;
         if let Err(error) = self.enforcer.await {
             tracing::error!(%error, "the enforcer broke");
         }

@@ -18,7 +18,7 @@ use crate::model::{Exchange, HealthStatus};
 use crate::registry::{Publish as How, Registry};
 use crate::transport::Bus;
 use crate::trust::Code;
-use crate::wire::command::Action;
+use crate::wire::command::{Action, Healthcheck};
 use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
@@ -26,7 +26,7 @@ use super::enforcer::Asked;
 use super::recover::{self, Left};
 use super::waiting::{self, Call};
 use super::work::{self, Ended, Job, Work};
-use super::{Node, ask, obtain, rollout, say};
+use super::{Node, ask, health, obtain, rollout, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
 const GRACE: Duration = Duration::from_secs(5);
@@ -198,8 +198,28 @@ impl Task {
                     Err(missing) => Ended::without(missing),
                 }
             }
+            Action::Healthcheck(wanted) => self.health(wanted, until).await,
             action => ask::answer(&self.node, action).await,
         }
+    }
+
+    /// Looks at the health checks of what stands here.
+    async fn health(&mut self, wanted: &Healthcheck, until: Instant) -> Ended {
+        let mut looked = Vec::new();
+        for statement in health::statements(&self.node, wanted) {
+            // Cancel-safe: a download that is dropped leaves a file that the next one replaces.
+            let fetched = tokio::select! {
+                biased;
+                _ = self.stop.changed() => return Ended::interrupted(),
+                fetched = health::source(&self.node, &self.bus, &statement, until) => fetched,
+            };
+            let ended = match fetched {
+                Ok(source) => self.execute(&health::job(&self.node, &statement), Some(source), until).await,
+                Err(missing) => Ended::without(missing),
+            };
+            looked.push((statement, ended));
+        }
+        health::answer(looked, wanted)
     }
 
     async fn execute(&mut self, job: &Job, source: Option<Source>, until: Instant) -> Ended {

@@ -15,14 +15,16 @@ use crate::engine::{self, Inputs, Plan};
 use crate::host::{Cancel, Checkpoint, Host, checkpoint};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
-use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, Exchange, HealthResult, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent};
 use crate::store::history::{End, Recording, Start};
 use crate::store::{Class, History, MemorySession, Message};
 use crate::trust::{Code, Verified};
 use crate::wire::command::{Action, Apply, Command};
+use crate::wire::report::{CheckedHealth, Planned};
 use crate::wire::subject::EventKind;
 use crate::wire::{Done, DoneOutcome};
 
+use super::approve::{self, Changes};
 use super::limits::{self, Permitted};
 use super::obtain::Missing;
 use super::{Node, say};
@@ -96,7 +98,10 @@ pub(super) struct Ended {
     event: Option<TransactionEvent>,
     apply: Option<ApplyState>,
     failures: BTreeMap<String, String>,
+    plan: Option<Planned>,
     answer: Option<Value>,
+    /// For a look at health checks: what they found, still without the channel.
+    pub(super) checked: Vec<CheckedHealth>,
     /// Whether the manifest could be planned: what came after that is about the host.
     pub(super) planned: bool,
     /// The worst health check; nothing when there was none.
@@ -105,11 +110,23 @@ pub(super) struct Ended {
 
 impl Ended {
     fn of(outcome: DoneOutcome, why: Option<String>) -> Self {
-        let (failures, planned) = (BTreeMap::new(), false);
-        Self { outcome, why, code: None, event: None, apply: None, failures, answer: None, planned, health: None }
+        Self {
+            outcome,
+            why,
+            code: None,
+            event: None,
+            apply: None,
+            failures: BTreeMap::new(),
+            plan: None,
+            answer: None,
+            checked: Vec::new(),
+            planned: false,
+            health: None,
+        }
     }
 
-    fn new(outcome: DoneOutcome, why: impl Into<String>) -> Self {
+    /// It ended, and this is to be said about it.
+    pub(super) fn plain(outcome: DoneOutcome, why: impl Into<String>) -> Self {
         Self::of(outcome, Some(why.into()))
     }
 
@@ -133,19 +150,34 @@ impl Ended {
         Self { answer: Some(answer), ..Self::of(DoneOutcome::Stable, None) }
     }
 
+    /// The same, with words for people.
+    pub(super) fn saying(self, why: impl Into<String>) -> Self {
+        Self { why: Some(why.into()), ..self }
+    }
+
+    /// The same, with this end.
+    pub(super) fn ending(self, outcome: DoneOutcome) -> Self {
+        Self { outcome, ..self }
+    }
+
+    /// True when something failed or would not be done.
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(self.outcome, DoneOutcome::Failed | DoneOutcome::Refused)
+    }
+
     /// It could not be done.
     pub(super) fn failed(why: impl Into<String>) -> Self {
-        Self::new(DoneOutcome::Failed, why)
+        Self::plain(DoneOutcome::Failed, why)
     }
 
     /// The agent was stopped meanwhile.
     pub(super) fn interrupted() -> Self {
-        Self::new(DoneOutcome::Interrupted, "the agent was stopped")
+        Self::plain(DoneOutcome::Interrupted, "the agent was stopped")
     }
 
     /// The node would not do it.
     pub(super) fn refused(code: Code, why: impl Into<String>) -> Self {
-        Self { code: Some(code), ..Self::new(DoneOutcome::Refused, why) }
+        Self { code: Some(code), ..Self::plain(DoneOutcome::Refused, why) }
     }
 
     /// There is nothing to run.
@@ -165,6 +197,7 @@ impl Ended {
             event: event.map(within_size),
             apply: self.apply.filter(|_| job.manifest().is_some()),
             failures: self.failures,
+            plan: self.plan,
             answer: self.answer,
             rule: job.rule,
             signers: job.signers.clone(),
@@ -193,6 +226,10 @@ pub(super) fn run(
     cancel: Cancel,
     until: Instant,
 ) -> Ended {
+    let approved = match approve::approved(node, job) {
+        Ok(approved) => approved,
+        Err(why) => return Ended::refused(Code::PlanChanged, why),
+    };
     let bounds = limits::bounds(&node.settings().limits);
     let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).within(bounds);
     host = host.heard_by(|what| tracing::info!("{what}"));
@@ -219,6 +256,18 @@ pub(super) fn run(
         registrar: node.settings().registration.is_published().then(|| Arc::clone(exchange)),
         conceal: Some(conceal(node)),
     };
+    if let Some(approved) = &approved {
+        let dry = engine::Settings { noop: true, registrar: None, ..settings.clone() };
+        let mut changes = Changes::of(job);
+        let report = engine::run(&plan, &dry, &host, &mut MemorySession::default(), &mut |event| changes.hear(event));
+        if report.outcome == RunOutcome::Interrupted {
+            let (outcome, why) = ending(report.outcome, report.error, &host, job);
+            return Ended::of(outcome, why);
+        }
+        if let Err(why) = approved.still_holds(&changes.planned(job)) {
+            return Ended::refused(Code::PlanChanged, format!("it is not what was approved: {why}"));
+        }
+    }
     let mut heard = Heard::new(node, job);
     let mut session = MemorySession::default();
     let mut recording = recording(node, job, &plan);
@@ -231,30 +280,39 @@ pub(super) fn run(
     if let Err(error) = recording.end(&end) {
         tracing::warn!("the run is not in the history: {}", chain(&error));
     }
-    let (outcome, why) = match report.outcome {
-        RunOutcome::Stable => (DoneOutcome::Stable, report.error),
-        RunOutcome::Changed => (DoneOutcome::Changed, report.error),
-        RunOutcome::Failed => (DoneOutcome::Failed, report.error),
-        RunOutcome::Interrupted if host.cancel().is_cancelled() => {
-            (DoneOutcome::Interrupted, Some("the agent was stopped".into()))
-        }
-        RunOutcome::Interrupted => {
-            (DoneOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
-        }
-    };
+    let (outcome, why) = ending(report.outcome, report.error, &host, job);
     let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
     if job.health_check_only {
         publish_health(node, job, &state, heard.health);
     } else {
         publish_state(node, job, &state);
     }
+    // Half a plan is none: nobody shall approve it.
+    let whole = report.outcome != RunOutcome::Interrupted && why.is_none();
     Ended {
         event: heard.last,
         apply: Some(state),
         failures: heard.failures,
+        plan: heard.changes.filter(|_| whole).map(|changes| changes.planned(job)),
+        checked: heard.checked,
         planned: true,
         health: heard.health,
         ..Ended::of(outcome, why)
+    }
+}
+
+/// How a run ended, and why where it did not come to its end.
+fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (DoneOutcome, Option<String>) {
+    match outcome {
+        RunOutcome::Stable => (DoneOutcome::Stable, error),
+        RunOutcome::Changed => (DoneOutcome::Changed, error),
+        RunOutcome::Failed => (DoneOutcome::Failed, error),
+        RunOutcome::Interrupted if host.cancel().is_cancelled() => {
+            (DoneOutcome::Interrupted, Some("the agent was stopped".into()))
+        }
+        RunOutcome::Interrupted => {
+            (DoneOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
+        }
     }
 }
 
@@ -349,11 +407,16 @@ struct Heard<'a> {
     last: Option<TransactionEvent>,
     failures: BTreeMap<String, String>,
     health: Option<HealthStatus>,
+    /// For a dry run: what it would change.
+    changes: Option<Changes>,
+    /// For a look at health checks: what they found.
+    checked: Vec<CheckedHealth>,
 }
 
 impl<'a> Heard<'a> {
     fn new(node: &'a Node, job: &'a Job) -> Self {
-        Self { node, job, last: None, failures: BTreeMap::new(), health: None }
+        let changes = job.command.options.noop.then(|| Changes::of(job));
+        Self { node, job, last: None, failures: BTreeMap::new(), health: None, changes, checked: Vec::new() }
     }
 
     fn hear(&mut self, event: &TransactionEvent) {
@@ -374,6 +437,14 @@ impl<'a> Heard<'a> {
         }
         let checked = event.health_check.iter().map(|check| check.status);
         self.health = checked.chain(self.health).max_by_key(|status| status.gravity());
+        if let Some(changes) = &mut self.changes {
+            changes.hear(event);
+        }
+        if self.job.health_check_only {
+            let of =
+                |result: &HealthResult| CheckedHealth { channel: String::new(), resource: event.label(), result: result.clone() };
+            self.checked.extend(event.health_check.iter().map(of));
+        }
         self.last = Some(event.clone());
     }
 }

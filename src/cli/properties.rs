@@ -47,6 +47,7 @@ impl Beside for OnNodes {
         "nats",
         "node",
         "noop",
+        "out",
         "output",
         "reason",
         "server",

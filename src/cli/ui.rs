@@ -91,6 +91,11 @@ impl Ui {
         }
     }
 
+    /// True when a person may be reading the talk.
+    pub fn is_watched(&self) -> bool {
+        self.terminal_err
+    }
+
     /// Whoever watches what takes a while: the person at the terminal, where there is one.
     pub fn audience(&self) -> Option<Audience> {
         let tell = |progress: Option<Progress<'_>>| {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::model::NodeId;
 
+use super::cause;
 use super::gather::{Grade, NodeResult, Outcome};
 
 /// Nodes that came to the same end for the same cause.
@@ -13,20 +14,31 @@ use super::gather::{Grade, NodeResult, Outcome};
 pub struct Cluster {
     /// The outcome.
     pub outcome: Outcome,
-    /// Why, in words; empty where the outcome says it all.
+    /// Why, in words; empty where the outcome says it all. What differs from node to node has a placeholder.
     pub cause: String,
+    /// Where it has: what the first of the nodes said itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub example: Option<String>,
     /// The nodes, by name.
     pub nodes: Vec<NodeId>,
 }
 
 /// Groups results; what went wrong first, the largest group of a kind before the smaller ones.
 pub fn cluster(results: &[NodeResult]) -> Vec<Cluster> {
-    let mut groups: BTreeMap<(String, String), Cluster> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, String), Cluster> = BTreeMap::new();
     for result in results {
         let cause = cause(result);
-        let key = (result.outcome.word().to_owned(), cause.clone());
-        let new = Cluster { outcome: result.outcome.clone(), cause, nodes: Vec::new() };
-        groups.entry(key).or_insert(new).nodes.push(result.node.clone());
+        let general = match result.outcome {
+            // How often something was changed is what happened, not noise.
+            Outcome::Changed => cause::without_name(&cause, &result.node),
+            _ => cause::general(&cause, &result.node),
+        };
+        let new = Cluster { outcome: result.outcome.clone(), cause: cause.clone(), example: None, nodes: Vec::new() };
+        let known = groups.entry((result.outcome.word(), general.clone())).or_insert(new);
+        if known.example.is_none() && known.cause != cause {
+            known.example = Some(std::mem::replace(&mut known.cause, general));
+        }
+        known.nodes.push(result.node.clone());
     }
     let mut clusters: Vec<Cluster> = groups.into_values().collect();
     for cluster in &mut clusters {
@@ -42,7 +54,7 @@ pub fn grade(results: &[NodeResult]) -> Grade {
 }
 
 /// Why a node ended as it did, in the words that other nodes have for the same cause.
-fn cause(result: &NodeResult) -> String {
+pub(super) fn cause(result: &NodeResult) -> String {
     let message = || result.done.as_ref().and_then(|done| done.message.clone());
     match &result.outcome {
         Outcome::Refused(code) => message().map_or_else(|| code.clone(), |message| format!("{code}: {message}")),
@@ -128,6 +140,16 @@ mod tests {
                 "a stable "
             ]
         );
+        let locked = |node: &str, pid: u32| {
+            let error = format!("E: Could not get lock /var/lib/dpkg/lock. It is held by process {pid} (apt) on {node}");
+            result(node, &json!({"outcome": "failed", "failures": {"package#nginx": error}}))
+        };
+        let many: Vec<NodeResult> = (1..=200).map(|number| locked(&format!("web{number}"), 4000 + number)).collect();
+        let clusters = cluster(&many);
+        assert_eq!((clusters.len(), clusters[0].nodes.len()), (1, 200));
+        assert!(clusters[0].cause.ends_with("held by process <n> (apt) on <node>"), "{}", clusters[0].cause);
+        assert!(clusters[0].example.as_deref().unwrap().ends_with("held by process 4001 (apt) on web1"));
+        assert_eq!(cluster(&many[..1])[0].example, None);
         assert_eq!(grade(&results), Grade::Failed);
         assert_eq!(grade(&results[..1]), Grade::Good);
         assert_eq!(grade(&[]), Grade::Incomplete);

@@ -119,6 +119,26 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result
     }
 }
 
+/// Sends a command that was sent before once more, the same bytes: nodes that took it answer from memory. Of named nodes,
+/// those in `missing` are asked; of groups and of all, everybody hears it.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn resend(bus: &Bus, subjects: &Subjects, signed: &Signed, missing: &[NodeId]) -> Result<Dispatched, TransportError> {
+    // What nodes said before is known: that some were busy then is why they are asked again.
+    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(signed.command.id).as_str(), From::New).await?;
+    let (reply, inbox) = bus.request_inbox().await?;
+    let mut asked = Vec::new();
+    let chosen = addressed(subjects, &signed.command).into_iter();
+    for (subject, node) in chosen.filter(|(_, node)| node.as_ref().is_none_or(|node| missing.contains(node))) {
+        let reply = format!("{reply}.{}", asked.len());
+        bus.publish_with_reply(subject.as_str(), &reply, &[], signed.envelope.clone()).await?;
+        asked.push(node);
+    }
+    bus.flush_roundtrip().await?;
+    Ok(Dispatched { feed, inbox, asked })
+}
+
 /// The subjects of a command, each with the node that it is for when it is for one.
 fn addressed(subjects: &Subjects, command: &Command) -> Vec<(Subject, Option<NodeId>)> {
     let nodes = if let Some(Target::Nodes(nodes)) = command.to.target() { nodes } else { &[] };

@@ -109,6 +109,11 @@ impl Outcome {
         }
     }
 
+    /// True for what a node may say of a command that it did not take.
+    fn is_not_taken(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Busy | Self::Expired)
+    }
+
     fn is_terminal(&self) -> bool {
         !matches!(self, Self::Pending | Self::Accepted | Self::Waiting(_))
     }
@@ -255,8 +260,7 @@ impl Judge {
         }
         let done: Done = json::read(&message.payload).ok()?;
         let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
-        let not_taken = matches!(done.outcome, DoneOutcome::Refused | DoneOutcome::Busy | DoneOutcome::Expired);
-        if !ours || !not_taken || asked.is_some_and(|node| *node != done.node) {
+        if !ours || !Outcome::of(&done).is_not_taken() || asked.is_some_and(|node| *node != done.node) {
             return None;
         }
         match self.signed(&done.node, message) {
@@ -444,7 +448,9 @@ impl Gather {
     fn ended(&mut self, node: NodeId, done: Done, hearsay: bool) -> Option<Update> {
         let outcome = Outcome::of(&done);
         let news = self.change(&node, |seen| {
-            if seen.outcome.is_final() && (hearsay || !seen.hearsay) {
+            // Who was busy, or would not, may have taken the same when it was sent once more.
+            let taken_after_all = seen.outcome.is_not_taken() && !outcome.is_not_taken();
+            if seen.outcome.is_final() && (hearsay || !(seen.hearsay || taken_after_all)) {
                 return false;
             }
             let repeated = seen.hearsay && seen.outcome == outcome;
@@ -603,7 +609,7 @@ mod tests {
 
     fn roster() -> Arc<Roster> {
         let mut known = KnownNodes::default();
-        for name in ["a", "b", "ok", "slow", "where", "back", "joined"] {
+        for name in ["a", "b", "ok", "slow", "where", "back", "joined", "again"] {
             known.trust("f", &node(name), Known { key: key(1).public(), since: Timestamp::UNIX_EPOCH });
         }
         Arc::new(Roster::new("f", known, None))
@@ -634,11 +640,15 @@ mod tests {
         assert!(all.take_report(&report("where", Stage::Ack, &json!({"status": "not_selected"}))).is_some());
         assert!(all.take_report(&done("back", "changed")).is_some());
         assert!(all.take_report(&done("joined", "busy")).is_some());
+        // Sent once more to who was busy.
+        assert!(all.take_report(&done("again", "busy")).is_some());
+        assert!(all.take_report(&done("again", "changed")).is_some());
+        assert!(all.take_report(&done("again", "busy")).is_none());
         assert!(!all.is_complete() && !all.is_heard());
-        assert_eq!(all.progress(), (4, 8));
+        assert_eq!(all.progress(), (5, 9));
         assert_eq!(
             words(all),
-            "back=changed gone=offline joined=busy ok=stable silent=no_answer slow=unfinished typo=no_answer where=not_selected"
+            "again=changed back=changed gone=offline joined=busy ok=stable silent=no_answer slow=unfinished typo=no_answer where=not_selected"
         );
     }
 

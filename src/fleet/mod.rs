@@ -3,19 +3,24 @@
 //! `operator.rs` is who asks and how to reach the bus, `init.rs` makes the streams, `permissions.rs`
 //! who may say what on the bus. A command goes through `select.rs` (which nodes), `dispatch.rs` (sign
 //! and send) and `gather.rs` (wait for every node); `roster.rs` says whose word it is, by the keys of `known.rs`;
-//! `cluster.rs` groups what they said by cause. `channels.rs` is what stands, `trust.rs` brings trust bundles to the nodes.
+//! `cluster.rs` groups what they said by cause (`cause.rs`), `answers.rs` by answer. `jobs.rs` reads back what was sent,
+//! `plan.rs` is dry runs and their approval. `channels.rs` is what stands, `trust.rs` brings trust bundles to the nodes.
 //! `view.rs` is the fleet as its states tell it, `why.rs` one node and one job; `audit/` is what is on record, and its
 //! proof. What is here prints nothing: `cli` does.
 
+pub mod answers;
 pub mod audit;
+pub mod cause;
 pub mod channels;
 pub mod cluster;
 pub mod dispatch;
 pub mod gather;
 pub mod init;
+pub mod jobs;
 pub mod known;
 pub mod operator;
 pub mod permissions;
+pub mod plan;
 pub mod rollout;
 pub mod roster;
 pub mod select;

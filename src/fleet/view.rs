@@ -57,12 +57,16 @@ pub struct NodeRow {
 
 /// The word for the last run of a node.
 pub fn last_run(state: &NodeState) -> &'static str {
-    match state.last_run.as_ref().map(|run| run.outcome) {
-        None => "none",
-        Some(RunOutcome::Stable) => "stable",
-        Some(RunOutcome::Changed) => "changed",
-        Some(RunOutcome::Failed) => "failed",
-        Some(RunOutcome::Interrupted) => "interrupted",
+    state.last_run.as_ref().map_or("none", |run| outcome_word(run.outcome))
+}
+
+/// The word for how a run ended.
+pub fn outcome_word(outcome: RunOutcome) -> &'static str {
+    match outcome {
+        RunOutcome::Stable => "stable",
+        RunOutcome::Changed => "changed",
+        RunOutcome::Failed => "failed",
+        RunOutcome::Interrupted => "interrupted",
     }
 }
 

@@ -23,7 +23,7 @@ const FILE: &str = "ledger.jsonl";
 /// The ledger is rewritten when it has more records than this, and twice as many as after the last time.
 const COMPACT_AT: usize = 1000;
 /// How long after its end a command is remembered: many times the skew that clocks are allowed.
-const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+pub const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 /// What the floor is above the end of a forgotten command: more than the skew that clocks are allowed.
 const MARGIN: SignedDuration = SignedDuration::from_mins(1);
 /// More than any ledger that is rewritten in time; a larger file is none of ours.

@@ -327,6 +327,14 @@ impl Scope {
         Ok((out, holds))
     }
 
+    /// Whether a bare expression can be evaluated at all; nothing is.
+    ///
+    /// # Errors
+    /// When it can't be read, or names what nobody knows.
+    pub fn check_condition(&self, expression: &str) -> Result<(), TemplateError> {
+        self.inner.compile(expression).map(|_| ()).map_err(|failure| failure.at(expression, expression, 0))
+    }
+
     /// Whether a bare expression holds.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Message formats and subjects: pure functions over bytes.
 //!
 //! `command.rs` (with `action.rs`, `waves.rs`) is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
-//! answer and publish, `receipt.rs` what they sign about it, `status.rs` what an agent tells on its host, `bundle.rs` the
+//! answer and publish, `receipt.rs` what they sign about it, `plan.rs` compares what dry runs would change, `status.rs` is what an agent tells on its host, `bundle.rs` the
 //! trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of service registrations, `micro.rs` what
 //! the tools of NATS ask services, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
 
@@ -11,6 +11,7 @@ pub mod command;
 pub mod envelope;
 pub mod json;
 pub mod micro;
+pub mod plan;
 pub mod receipt;
 pub mod registration;
 pub mod report;

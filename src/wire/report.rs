@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::model::{ApplyState, NodeId, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, HealthResult, NodeId, RunOutcome, TransactionEvent};
 
 /// Protocol of an [`Ack`].
 pub const ACK: &str = "io.ensign.v1.job.ack";
@@ -118,8 +118,13 @@ pub struct Done {
 /// What a dry run would change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Planned {
-    /// SHA-256 over all changes, lower-case hex: the same on two nodes that would change the same.
+    /// SHA-256 over all changes, lower-case hex: the same on two nodes that would change the same (`docs/wire.md`).
     pub digest: String,
+    /// SHA-256 over what the changed resources shall be, lower-case hex: another one when templates give other values. Made
+    /// by the node for itself; only it compares.
+    pub exact: String,
+    /// SHA-256 of the action, lower-case hex: only the same action can be approved.
+    pub action: String,
     /// The changes, in the order of the manifest: the first few.
     pub changes: Vec<PlannedChange>,
     /// How many more there are.
@@ -357,4 +362,16 @@ pub struct ChannelState {
     pub serial: u64,
     /// SHA-256 of the bundle; empty when the channel was withdrawn.
     pub digest: String,
+}
+
+/// A health check of what is assigned: `healthcheck` is answered with a list of these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckedHealth {
+    /// The channel.
+    pub channel: String,
+    /// The resource, `type#name`.
+    pub resource: String,
+    /// What the check found.
+    #[serde(flatten)]
+    pub result: HealthResult,
 }

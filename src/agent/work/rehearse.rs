@@ -58,6 +58,7 @@ pub(in crate::agent) async fn rehearse(
         heard.hear(event);
     }
     let (event, failures) = (heard.last, heard.failures);
+    let plan = heard.changes.map(|changes| changes.planned(&job));
     let summary = tally.summary();
     let run = RunOutcome::of(&summary);
     let outcome = match run {
@@ -68,5 +69,5 @@ pub(in crate::agent) async fn rehearse(
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
     let state = state(&node, &job, manifest, run, None, summary);
     publish_state(&node, &job, &state);
-    Ended { event, apply: Some(state), failures, planned: true, ..Ended::of(outcome, None) }
+    Ended { event, apply: Some(state), failures, plan, planned: true, ..Ended::of(outcome, None) }
 }

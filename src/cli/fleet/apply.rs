@@ -1,12 +1,12 @@
 //! `ensign fleet apply`: a manifest or bundle on many nodes, pinned by its digest.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
-use crate::fleet::channels;
 use crate::fleet::dispatch::next_in_channel;
+use crate::fleet::{Order, channels};
 use crate::host::fs;
 use crate::manifest::bundle;
 use crate::wire::Action;
@@ -14,6 +14,7 @@ use crate::wire::command::{Apply, Channel, is_token};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::Ui;
+use super::plan;
 use super::report::send;
 use super::session::{Context, Session, failure};
 use super::target::TargetArgs;
@@ -22,10 +23,10 @@ use super::target::TargetArgs;
 const BUNDLE_MAX: u64 = 64 << 20;
 
 /// What is to be applied.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct SourceArgs {
     /// A directory with a manifest.yaml, a bundle, a manifest; or the URL of one, with its digest and size.
-    source: String,
+    source: Option<String>,
     /// The SHA-256 of what is behind a URL, in hex.
     #[arg(long, value_name = "HEX", requires = "size")]
     sha256: Option<String>,
@@ -37,27 +38,50 @@ pub(super) struct SourceArgs {
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {
     #[command(flatten)]
-    source: SourceArgs,
-    /// A series of applies: nodes refuse an older one of it after a newer one.
-    #[arg(long, value_name = "NAME")]
-    channel: Option<String>,
+    what: ApplyWhat,
+    /// Does what a plan said, where nodes would still do the same: the id of the plan, or its file.
+    #[arg(long, value_name = "ID|FILE", conflicts_with_all = ["source", "sha256", "size", "channel"])]
+    approve: Option<String>,
     #[command(flatten)]
     target: TargetArgs,
 }
 
-pub(super) async fn run(args: ApplyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    args.target.audience()?;
-    if let Some(channel) = &args.channel {
-        check_channel(channel)?;
+/// What is to be applied, and in which series.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ApplyWhat {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// A series of applies: nodes refuse an older one of it after a newer one.
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+}
+
+impl ApplyWhat {
+    /// The order, and the way to the fleet: what is applied is put where nodes find it.
+    ///
+    /// # Errors
+    /// When something is wrong or missing, or the fleet can't be reached.
+    pub(super) async fn order(&self, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<(Order, Session), Failure> {
+        target.audience()?;
+        if let Some(channel) = &self.channel {
+            check_channel(channel)?;
+        }
+        let source = Source::new(&self.source)?;
+        let session = context.open().await?;
+        let apply = source.pin(&session, ui).await?;
+        let channel = match &self.channel {
+            Some(name) => Some(next_place(name, &session).await?),
+            None => None,
+        };
+        Ok((target.order(Action::Apply(apply), channel)?, session))
     }
-    let source = Source::new(&args.source)?;
-    let session = context.open().await?;
-    let apply = source.pin(&session, ui).await?;
-    let channel = match &args.channel {
-        Some(name) => Some(next_place(name, &session).await?),
-        None => None,
-    };
-    let order = args.target.order(Action::Apply(apply), channel)?;
+}
+
+pub(super) async fn run(args: ApplyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    if let Some(approve) = &args.approve {
+        return plan::approve(approve, &args.target, context, ui).await;
+    }
+    let (order, session) = args.what.order(&args.target, context, ui).await?;
     Ok(send(order, &args.target, &session, ui).await?.exit)
 }
 
@@ -93,18 +117,22 @@ pub(in crate::cli) enum Source {
 
 impl Source {
     pub(super) fn new(args: &SourceArgs) -> Result<Self, Failure> {
-        if args.source.contains("://") {
+        let Some(source) = args.source.as_deref() else {
+            let hint = "name a directory, a bundle, a manifest or a URL";
+            return Err(Failure::usage("what is to be applied is not said").hint(hint));
+        };
+        if source.contains("://") {
             let (Some(sha256), Some(size)) = (args.sha256.clone(), args.size) else {
                 return Err(Failure::usage("a URL needs --sha256 and --size: nodes obey the digest, not the URL").hint(
                     "sha256sum and stat -c %s say both of a file; a directory or file here is uploaded and pinned by itself",
                 ));
             };
-            return Ok(Self::Pinned { url: args.source.clone(), sha256, size });
+            return Ok(Self::Pinned { url: source.to_owned(), sha256, size });
         }
         if args.sha256.is_some() {
             return Err(Failure::usage("--sha256 and --size are for URLs"));
         }
-        Self::here(&PathBuf::from(&args.source))
+        Self::here(Path::new(source))
     }
 
     /// A directory, bundle or manifest of this machine.
@@ -146,7 +174,7 @@ mod tests {
     use super::*;
 
     fn args(source: &str) -> SourceArgs {
-        SourceArgs { source: source.to_owned(), sha256: None, size: None }
+        SourceArgs { source: Some(source.to_owned()), ..SourceArgs::default() }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::engine::{self, Inputs};
+use crate::fleet::Order;
 use crate::wire::Action;
 use crate::wire::command::Ensure;
 
@@ -27,12 +28,16 @@ pub(super) struct EnsureArgs {
 
 pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let EnsureArgs { target, what } = args;
-    validate(what.kind, &Value::Object(what.properties.clone()))?;
-    let action = Action::Ensure(Ensure { kind: what.kind.to_owned(), properties: what.properties });
     // Before anything is asked of anybody.
-    let order = target.order(action, None)?;
+    let order = order(what, &target)?;
     let session = context.open().await?;
     Ok(send(order, &target, &session, ui).await?.exit)
+}
+
+/// The order for one resource.
+pub(super) fn order(what: Described<OnNodes>, target: &TargetArgs) -> Result<Order, Failure> {
+    validate(what.kind, &Value::Object(what.properties.clone()))?;
+    target.order(Action::Ensure(Ensure { kind: what.kind.to_owned(), properties: what.properties }), None)
 }
 
 /// What every node would refuse is refused here; what only a node can resolve is left to it.

@@ -1,23 +1,28 @@
 //! `ensign fleet job`: commands that were sent, from wherever they were sent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::fleet::{Gather, select};
-use crate::model::Span;
+use crate::fleet::dispatch::{self, Dispatched, Signed};
+use crate::fleet::jobs::{self, JobError, Record};
+use crate::fleet::{Gather, NodeResult, Outcome, cluster, plan, select};
+use crate::model::{NodeId, Span};
 use crate::transport::From;
-use crate::wire::{Command, Envelope, json};
+use crate::wire::{Command, Envelope};
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::Ui;
-use super::report::{Followed, follow};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::collect::MARGIN;
+use super::plan::print_groups;
+use super::report::{self, Followed, ago, follow, node_line, nodes};
 use super::session::{Context, Session, failure};
-
-/// What nodes get to say their last word after a command's time is over.
-const MARGIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(super) struct JobArgs {
@@ -29,6 +34,12 @@ pub(super) struct JobArgs {
 enum JobCommand {
     /// Follows a command until every node has come to its end.
     Watch(Watch),
+    /// The commands that were sent, the latest first.
+    List(List),
+    /// What became of a command on every node, as far as they have said.
+    Show(Show),
+    /// Sends a command once more, the same bytes, for nodes that did not answer; the others do nothing twice.
+    Resend(Resend),
 }
 
 #[derive(Debug, Args)]
@@ -40,11 +51,72 @@ struct Watch {
     timeout: Option<Span>,
 }
 
+#[derive(Debug, Args)]
+struct List {
+    /// How many.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    limit: usize,
+    /// How far back.
+    #[arg(long, value_name = "DURATION", default_value = "7d")]
+    since: Span,
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    /// The id of the job.
+    id: Uuid,
+    /// Everything that this node said.
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Resend {
+    /// The id of the job.
+    id: Uuid,
+    /// How long to wait; when not given, until no node can say anything new.
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<Span>,
+}
+
 pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let JobCommand::Watch(Watch { id, timeout }) = args.command;
     let session = context.open().await?;
-    let (command, envelope) = recorded(id, &session).await?;
-    Ok(watch(&command, &envelope.digest(), timeout, &session, ui).await?.exit)
+    match args.command {
+        JobCommand::Watch(Watch { id, timeout }) => {
+            let record = record(id, &session).await?;
+            Ok(watch(&record.command, &record.digest, timeout, &session, ui).await?.exit)
+        }
+        JobCommand::List(args) => list(&args, &session, ui).await,
+        JobCommand::Show(args) => show(args, &session, ui).await,
+        JobCommand::Resend(args) => resend(args, &session, ui).await,
+    }
+}
+
+/// A record that can't be had, with what to do about it.
+pub(super) fn missing(error: &JobError) -> Failure {
+    match error {
+        JobError::Bus(error) => failure(error),
+        JobError::Unknown(_) => Failure::from_error(Exit::Usage, error).hint("`ensign fleet job list` shows the latest"),
+        _ => Failure::from_error(Exit::Failed, error),
+    }
+}
+
+async fn record(id: Uuid, session: &Session) -> Result<Record, Failure> {
+    jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))
+}
+
+/// The same as it was signed.
+pub(super) async fn recorded(id: Uuid, session: &Session) -> Result<(Command, Envelope), Failure> {
+    let record = record(id, session).await?;
+    let envelope = Envelope::parse(&record.envelope).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    Ok((record.command, envelope))
+}
+
+/// What the server has of a command now.
+async fn results(record: &Record, session: &Session) -> Result<Vec<NodeResult>, Failure> {
+    let states = session.states().await?;
+    let expected = select::expected(&record.command.to, &states, session.now());
+    jobs::results(&session.bus, &session.subjects, &session.roster, record, expected).await.map_err(|error| missing(&error))
 }
 
 /// Follows a command that was sent before, until no node can say anything new, or for so long.
@@ -79,17 +151,172 @@ fn remaining(command: &Command, session: &Session) -> Duration {
     until_expired + command.options.timeout.get().saturating_sub(since_expired) + MARGIN
 }
 
-/// The command as it was sent. It is only shown, and tells whom to wait for: nothing is done because of it.
-pub(super) async fn recorded(id: Uuid, session: &Session) -> Result<(Command, Envelope), Failure> {
-    let stream = session.subjects.stream("JOBS");
-    let messages = session
-        .bus
-        .last_per_subject(&stream, session.subjects.job_command(id).as_str())
-        .await
-        .map_err(|error| failure(&error))?;
-    let message = messages.first().ok_or_else(|| Failure::usage(format!("there is no job {id}, or it is too long ago")))?;
-    let unreadable = |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, error);
-    let envelope = Envelope::parse(&message.payload).map_err(|error| unreadable(&error))?;
-    let command = json::read(&envelope.payload).map_err(|error| unreadable(&error))?;
-    Ok((command, envelope))
+async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
+    let since = session.now().saturating_sub(back).unwrap_or_default();
+    let mut records = jobs::records(&session.bus, &session.subjects).await.map_err(|error| missing(&error))?;
+    records.retain(|record| record.command.issued >= since);
+    records.truncate(args.limit);
+    let mut tallies =
+        jobs::tally(&session.bus, &session.subjects, &session.roster, &records).await.map_err(|error| missing(&error))?;
+    let rows: Vec<(&Record, BTreeMap<&str, usize>)> =
+        records.iter().map(|record| (record, tallies.remove(&record.command.id).unwrap_or_default())).collect();
+    match session.output {
+        OutputFormat::Json => ui.json(&rows.iter().map(|(record, counts)| head(record, counts)).collect::<Vec<_>>()),
+        OutputFormat::Jsonl => rows.iter().for_each(|(record, counts)| ui.jsonl(&head(record, counts))),
+        OutputFormat::Text => {
+            let title = format!("{:<36} {:>5}  {:<11} {:<40} {:<24} WHAT", "JOB", "AGO", "ACTION", "RESULTS", "FOR");
+            ui.line(ui.paint(Tone::Dim, &title));
+            for (record, counts) in &rows {
+                let command = &record.command;
+                let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
+                let counts = if counts.is_empty() { "no answers".to_owned() } else { counts };
+                let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!("  ({reason})"));
+                let line = format!(
+                    "{} {:>5}  {:<11} {counts:<40} {:<24} {}{reason}",
+                    command.id,
+                    ago(command.issued, session.now()),
+                    action(command),
+                    jobs::whom(&command.to),
+                    jobs::what(&command.action)
+                );
+                ui.line(line.trim_end());
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// `apply`, `plan apply`, `approve`
+fn action(command: &Command) -> String {
+    let name = command.action.name();
+    match (command.options.noop, command.options.approves.is_some()) {
+        (true, _) => format!("dry {name}"),
+        (false, true) => format!("{name}, plan"),
+        (false, false) => name.to_owned(),
+    }
+}
+
+/// A command without its properties, which may be secret.
+fn head(record: &Record, counts: &BTreeMap<&str, usize>) -> Value {
+    let command = &record.command;
+    json!({
+        "id": command.id,
+        "digest": record.digest,
+        "issued": command.issued,
+        "expires": command.expires,
+        "action": command.action.name(),
+        "what": jobs::what(&command.action),
+        "noop": command.options.noop,
+        "approves": command.options.approves,
+        "to": command.to,
+        "reason": command.reason,
+        "keyids": record.keyids,
+        "counts": counts,
+    })
+}
+
+fn counts(results: &[NodeResult]) -> BTreeMap<&'static str, usize> {
+    results.iter().fold(BTreeMap::new(), |mut counts, result| {
+        *counts.entry(result.outcome.word()).or_default() += 1;
+        counts
+    })
+}
+
+async fn show(args: Show, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    let record = record(args.id, session).await?;
+    let mut results = results(&record, session).await?;
+    if let Some(node) = &args.node {
+        results.retain(|result| result.node.as_str() == node);
+        if results.is_empty() {
+            return Err(Failure::usage(format!("the job {} was not for a node {node}", args.id)));
+        }
+    }
+    match session.output {
+        OutputFormat::Json => {
+            let mut document = head(&record, &counts(&results));
+            if let Some(document) = document.as_object_mut() {
+                document.insert("clusters".to_owned(), json!(cluster::cluster(&results)));
+                document.insert("nodes".to_owned(), json!(results));
+            }
+            ui.json(&document);
+        }
+        OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
+        OutputFormat::Text => print(&record, &results, args.node.is_some(), session, ui),
+    }
+    Ok(report::exit(&results))
+}
+
+fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Session, ui: &mut Ui) {
+    let command = &record.command;
+    let now = session.now();
+    ui.say(format_args!(
+        "job {}: {} {} for {}",
+        command.id,
+        action(command),
+        jobs::what(&command.action),
+        jobs::whom(&command.to)
+    ));
+    let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!(", because: {reason}"));
+    ui.say(format_args!("signed {} ago by {} as it says{reason}", ago(command.issued, now), record.keyids.join(", ")));
+    if let Some(plan) = command.options.approves {
+        ui.say(format_args!("approves the plan {plan}"));
+    }
+    if jobs::is_open(command, now) {
+        ui.say(format_args!("nodes take it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
+    }
+    for result in results {
+        ui.line(node_line(result, now, ui));
+        if let Some(done) = result.done.as_ref().filter(|_| in_full) {
+            for (resource, error) in &done.failures {
+                ui.line(format_args!("      {resource}: {error}"));
+            }
+            if let Some(answer) = &done.answer {
+                ui.json(answer);
+            }
+        }
+    }
+    if command.options.noop && results.len() > 1 {
+        ui.line("");
+    }
+    if command.options.noop {
+        print_groups(&plan::groups(results), ui);
+    }
+    ui.say(report::counted(results));
+}
+
+async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    let record = record(args.id, session).await?;
+    let command = &record.command;
+    if command.action.is_standing() {
+        return Err(Failure::usage("what is standing needs no sending: nodes ask for it themselves"));
+    }
+    if !jobs::is_open(command, session.now()) {
+        let over = Failure::usage(format!("nodes do not take it any more: it expired at {:.0}", command.expires));
+        return Err(over.hint("send a new command: what is as wanted already stays as it is"));
+    }
+    let known = results(&record, session).await?;
+    let waits = |result: &&NodeResult| {
+        matches!(result.outcome, Outcome::NoAnswer | Outcome::Offline(_) | Outcome::Unfinished | Outcome::Busy)
+    };
+    let missing: Vec<NodeId> = known.iter().filter(waits).map(|result| result.node.clone()).collect();
+    if missing.is_empty() {
+        ui.say(format_args!("all {} have answered: nothing is sent", nodes(known.len())));
+        return Ok(report::exit(&known));
+    }
+    ui.say(format_args!("{} of {} have not answered", missing.len(), nodes(known.len())));
+    let states = session.states().await?;
+    let mut expected = select::expected(&command.to, &states, session.now());
+    expected.retain(|expected| missing.contains(&expected.node));
+    let signed = Signed { command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };
+    let sent = dispatch::resend(&session.bus, &session.subjects, &signed, &missing).await.map_err(|error| failure(&error))?;
+    let Dispatched { mut feed, mut inbox, asked } = sent;
+    let gather = Gather::new(session.subjects.clone(), Arc::clone(&session.roster), args.id, record.digest.as_str(), expected);
+    let wait = args.timeout.map_or_else(|| remaining(command, session), Span::get);
+    let deadline = Instant::now() + wait;
+    let followed = follow(gather, &record.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await?;
+    let said: BTreeMap<NodeId, NodeResult> =
+        known.into_iter().chain(followed.results).map(|result| (result.node.clone(), result)).collect();
+    let all: Vec<NodeResult> = said.into_values().collect();
+    Ok(if followed.exit == Exit::Incomplete { followed.exit } else { report::exit(&all) })
 }

@@ -1,4 +1,4 @@
-//! `ensign fleet node`: the keys by which the words of nodes are known.
+//! `ensign fleet node trust|forget|keys`: the keys by which the words of nodes are known.
 
 use std::path::Path;
 
@@ -17,14 +17,8 @@ use super::super::local::OutputFormat;
 use super::super::ui::Ui;
 use super::session::{Context, unreadable};
 
-#[derive(Debug, Args)]
-pub(super) struct NodeArgs {
-    #[command(subcommand)]
-    command: NodeCommand,
-}
-
 #[derive(Debug, Subcommand)]
-enum NodeCommand {
+pub(super) enum NodeCommand {
     /// Holds a node to this key: what `ensign agent key` prints there.
     Trust(Trust),
     /// Forgets the key of a node, as of a host that was rebuilt: the next key that its state shows is taken.
@@ -34,7 +28,7 @@ enum NodeCommand {
 }
 
 #[derive(Debug, Args)]
-struct Trust {
+pub(super) struct Trust {
     /// The node.
     node: NodeId,
     /// Its public key, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
@@ -43,17 +37,17 @@ struct Trust {
 }
 
 #[derive(Debug, Args)]
-struct Forget {
+pub(super) struct Forget {
     /// The node.
     node: NodeId,
 }
 
-pub(super) fn run(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) fn run(command: NodeCommand, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let operator = context.operator()?;
     let path = operator.known_nodes.ok_or_else(|| {
         Failure::usage("it is not said where the keys of nodes are kept").hint("use --known-nodes FILE, or set HOME")
     })?;
-    match args.command {
+    match command {
         NodeCommand::Trust(trust) => self::trust(&trust, &operator.fleet, &path, ui),
         NodeCommand::Forget(forget) => self::forget(&forget.node, &operator.fleet, &path, ui),
         NodeCommand::Keys => keys(&operator.fleet, &path, context.output, ui),

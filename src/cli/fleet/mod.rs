@@ -1,20 +1,26 @@
-//! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `report.rs` follows
-//! a command and prints what becomes of it.
+//! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `target.rs` and
+//! `which.rs` are the nodes, `collect.rs` sends and collects, `report.rs` follows a command and prints what becomes of it.
 
 pub(super) mod apply;
 pub(super) mod audit;
 mod channels;
+mod collect;
 mod ensure;
 mod events;
+mod facts;
+mod healthcheck;
 mod init;
 mod job;
 mod known;
+mod nodes;
+mod plan;
 pub(super) mod report;
 mod rollout;
 pub(super) mod session;
 pub(super) mod status;
 pub(super) mod target;
 mod waves;
+mod which;
 mod why;
 
 use clap::{Args, Subcommand};
@@ -46,13 +52,19 @@ enum FleetCommand {
     Withdraw(channels::WithdrawArgs),
     /// What is assigned, and how far the nodes are.
     Channels,
+    /// What an apply or ensure would change on every chosen node; and the approval of just that.
+    Plan(plan::PlanArgs),
     /// How the fleet stands.
     Status,
-    /// The nodes, and how each of them stands.
-    Nodes,
+    /// The nodes, and how each of them stands; or those that a `where` selects.
+    Nodes(nodes::NodesArgs),
+    /// What nodes are: their facts, asked of them.
+    Facts(facts::FactsArgs),
+    /// Looks at the health checks of what is assigned.
+    Healthcheck(healthcheck::HealthcheckArgs),
     /// What happened on the nodes.
     Events(events::EventsArgs),
-    /// A command that was sent.
+    /// Commands that were sent.
     Job(job::JobArgs),
     /// A command in waves: how it stands, wave by wave.
     Rollout(rollout::RolloutArgs),
@@ -64,8 +76,8 @@ enum FleetCommand {
     Why(why::WhyArgs),
     /// Who asked for what, and why.
     Audit(audit::AuditArgs),
-    /// The keys by which the words of nodes are known.
-    Node(known::NodeArgs),
+    /// One node in full, asked for its state now; and the keys by which the words of nodes are known.
+    Node(nodes::NodeArgs),
 }
 
 /// Runs `ensign fleet`.
@@ -84,7 +96,10 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             FleetCommand::Withdraw(args) => channels::withdraw(args, &context, ui).await,
             FleetCommand::Channels => channels::list(&context, ui).await,
             FleetCommand::Status => status::status(&context, ui).await,
-            FleetCommand::Nodes => status::nodes(&context, ui).await,
+            FleetCommand::Plan(args) => plan::run(args, &context, ui).await,
+            FleetCommand::Nodes(args) => nodes::nodes(args, &context, ui).await,
+            FleetCommand::Facts(args) => facts::run(args, &context, ui).await,
+            FleetCommand::Healthcheck(args) => healthcheck::run(args, &context, ui).await,
             FleetCommand::Events(args) => events::run(args, &context, ui).await,
             FleetCommand::Job(args) => job::run(args, &context, ui).await,
             FleetCommand::Rollout(args) => rollout::run(args, &context, ui).await,
@@ -92,7 +107,7 @@ pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             FleetCommand::Resume(args) => rollout::say(args, false, &context, ui).await,
             FleetCommand::Why(args) => why::run(args, &context, ui).await,
             FleetCommand::Audit(args) => audit::run(args, &context, ui).await,
-            FleetCommand::Node(args) => known::run(args, &context, ui),
+            FleetCommand::Node(args) => nodes::node(args, &context, ui).await,
         }
     })
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::fleet::cluster::{self, Cluster};
 use crate::fleet::dispatch::{self, Dispatched, Signed};
-use crate::fleet::gather::{self, Grade, Update};
+use crate::fleet::gather::Grade;
 use crate::fleet::{Gather, NodeResult, Order, Outcome, select};
 use crate::model::NodeId;
 use crate::transport::{Feed, Inbox};
@@ -19,15 +19,10 @@ use crate::wire::Command;
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
-use super::session::{Session, borrowed, failure, signers};
+use super::collect::{self, EACH, MARGIN};
+use super::session::{Session, failure};
 use super::target::TargetArgs;
-
-/// With more nodes than this, groups of nodes are printed instead of each one.
-const EACH: usize = 20;
-/// How often the progress is shown anew.
-const REFRESH: Duration = Duration::from_millis(50);
-/// What the way there and back may take beside the work.
-const MARGIN: Duration = Duration::from_secs(5);
+use super::which;
 
 /// What became of a command, as JSON.
 #[derive(Debug, Serialize)]
@@ -51,11 +46,12 @@ pub(in crate::cli) struct Followed {
 
 /// Signs an order, sends it, and follows it unless it is to be detached.
 pub(in crate::cli) async fn send(order: Order, target: &TargetArgs, session: &Session, ui: &mut Ui) -> Result<Followed, Failure> {
-    let signers = signers(&session.operator)?;
+    if session.output == OutputFormat::Text && !target.detach {
+        which::say_selected(&order.to, session, ui).await;
+    }
     let mut command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
     target.waves.put_into(&mut command, session, ui).await?;
-    command.check().map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let signed = collect::seal(command, session)?;
     if target.detach {
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
         detached(&signed, session, ui);
@@ -87,7 +83,7 @@ fn until_last_turn(command: &Command, now: Timestamp) -> Duration {
     Duration::try_from(last.duration_since(now)).unwrap_or_default()
 }
 
-fn detached(signed: &Signed, session: &Session, ui: &mut Ui) {
+pub(super) fn detached(signed: &Signed, session: &Session, ui: &mut Ui) {
     match session.output {
         OutputFormat::Text => ui.line(signed.command.id),
         _ => ui.jsonl(&serde_json::json!({"id": signed.command.id, "digest": signed.digest})),
@@ -108,65 +104,24 @@ pub(super) async fn follow(
     let each = all.progress().1 <= EACH;
     ui.say(format_args!("job {id}: {}", nodes(all.progress().1)));
     let mut printed = HashSet::new();
-    let (mut heard, mut shown) = (false, began);
     let output = session.output;
     let now = session.now();
-    let mut on_update = |gather: &Gather, update: Update| {
-        if let Update::Doubted(node, why) = &update {
-            ui.end_progress();
-            ui.warn(format_args!("{node}: {why}"));
+    let mut on_ended = |result: NodeResult, ui: &mut Ui| {
+        match output {
+            OutputFormat::Jsonl => ui.jsonl(&result),
+            OutputFormat::Text if each => ui.line(node_line(&result, now, ui)),
+            _ => {}
         }
-        if let Update::Ended(result) = update {
-            match output {
-                OutputFormat::Jsonl => ui.jsonl(&result),
-                OutputFormat::Text if each => ui.line(node_line(&result, now, ui)),
-                _ => {}
-            }
-            ui.flush();
-            printed.insert(result.node);
-        }
-        if !heard && !each && gather.is_heard() {
-            heard = true;
-            ui.end_progress();
-            ui.say(format_args!("every node that is there has answered, in {:.2}s", began.elapsed().as_secs_f64()));
-        }
-        // A terminal takes longer to show a line than ten nodes to send theirs.
-        if shown.elapsed() >= REFRESH {
-            shown = Instant::now();
-            let (ended, known) = gather.progress();
-            ui.progress(format_args!("{ended} / {known} nodes"));
-        }
+        ui.flush();
+        printed.insert(result.node);
     };
-    let finished = tokio::select! {
-        // The end of waiting, in every case: what is dropped is not used again.
-        result = gather::gather(&mut all, feed, answers, deadline, &mut on_update) => {
-            result.map_err(|error| failure(&error).hint(format!("`ensign fleet job watch {id}` goes on")))?;
-            true
-        }
-        // Safe to cancel: a signal that did not come.
-        _ = tokio::signal::ctrl_c() => false,
-    };
-    ui.end_progress();
+    let finished = collect::collect(&mut all, feed, answers, deadline, ui, &mut on_ended).await?;
     let results = all.finish();
-    match output {
-        OutputFormat::Json => {
-            ui.json(&Document { id, digest, nodes: &results, clusters: cluster::cluster(&results), complete: finished });
-        }
-        OutputFormat::Jsonl => {
-            for result in results.iter().filter(|result| !printed.contains(&result.node)) {
-                ui.jsonl(result);
-            }
-        }
-        OutputFormat::Text if each => {
-            for result in results.iter().filter(|result| !printed.contains(&result.node)) {
-                ui.line(node_line(result, now, ui));
-            }
-        }
-        OutputFormat::Text => {
-            for cluster in cluster::cluster(&results) {
-                ui.line(cluster_line(&cluster, ui));
-            }
-        }
+    if output == OutputFormat::Json {
+        ui.json(&Document { id, digest, nodes: &results, clusters: cluster::cluster(&results), complete: finished });
+    } else {
+        let left: Vec<&NodeResult> = results.iter().filter(|result| !printed.contains(&result.node)).collect();
+        print(&results, &left, each, now, output, ui);
     }
     ui.say(summary(&results, began.elapsed()));
     if !finished {
@@ -181,7 +136,16 @@ pub(super) async fn follow(
     Ok(Followed { exit: exit(&results), results })
 }
 
-fn exit(results: &[NodeResult]) -> Exit {
+/// The end of a report: what is `left` to be said of single nodes, or all in groups.
+fn print(results: &[NodeResult], left: &[&NodeResult], each: bool, now: Timestamp, output: OutputFormat, ui: &mut Ui) {
+    match output {
+        OutputFormat::Jsonl => left.iter().for_each(|result| ui.jsonl(result)),
+        _ if each => left.iter().for_each(|result| ui.line(node_line(result, now, ui))),
+        _ => cluster::cluster(results).iter().for_each(|cluster| cluster_lines(cluster, ui)),
+    }
+}
+
+pub(super) fn exit(results: &[NodeResult]) -> Exit {
     match cluster::grade(results) {
         Grade::Good => Exit::Done,
         Grade::Incomplete => Exit::Incomplete,
@@ -196,19 +160,19 @@ pub(super) fn nodes(count: usize) -> String {
 }
 
 /// The mark and the tone of an outcome: words say the same, for those who see no colour.
-fn look(outcome: &Outcome) -> (&'static str, Tone) {
+pub(super) fn look(outcome: &str) -> (&'static str, Tone) {
     match outcome {
-        Outcome::Stable => ("✓", Tone::Good),
-        Outcome::Changed => ("~", Tone::Notable),
-        Outcome::NotSelected => ("-", Tone::Dim),
-        Outcome::Failed => ("✗", Tone::Bad),
-        Outcome::Refused(_) => ("!", Tone::Bad),
+        "stable" => ("✓", Tone::Good),
+        "changed" => ("~", Tone::Notable),
+        "not_selected" => ("-", Tone::Dim),
+        "failed" => ("✗", Tone::Bad),
+        "refused" => ("!", Tone::Bad),
         _ => ("?", Tone::Notable),
     }
 }
 
-fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> String {
-    let (mark, tone) = look(&result.outcome);
+pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> String {
+    let (mark, tone) = look(result.outcome.word());
     let cause = match result.outcome {
         Outcome::Offline(Some(since)) => format!("last heard {} ago", ago(since, now)),
         Outcome::Waiting(due) if due > now => format!("its turn is in {}", ago(now, due)),
@@ -220,18 +184,31 @@ fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> String {
     if cause.is_empty() { line } else { format!("{line:<40}  {cause}") }
 }
 
-fn cluster_line(cluster: &Cluster, ui: &Ui) -> String {
-    let (mark, tone) = look(&cluster.outcome);
-    let mut names: Vec<&str> = cluster.nodes.iter().map(NodeId::as_str).take(3).collect();
-    let more = format!("+{}", cluster.nodes.len().saturating_sub(names.len()));
-    if cluster.nodes.len() > names.len() {
+fn cluster_lines(cluster: &Cluster, ui: &mut Ui) {
+    let (mark, tone) = look(cluster.outcome.word());
+    let word = ui.paint(tone, &format!("{mark} {:<12}", cluster.outcome.word()));
+    ui.line(format_args!("  {word} {:>6}× {}  {}", cluster.nodes.len(), cluster.cause, few(&cluster.nodes)));
+    if let Some(example) = &cluster.example {
+        ui.line(ui.paint(Tone::Dim, &format!("{:25}as: {example}", "")));
+    }
+}
+
+/// `web1 web2 web3 +9809`
+pub(super) fn few(nodes: &[NodeId]) -> String {
+    let mut names: Vec<&str> = nodes.iter().map(NodeId::as_str).take(3).collect();
+    let more = format!("+{}", nodes.len().saturating_sub(names.len()));
+    if nodes.len() > names.len() {
         names.push(&more);
     }
-    let word = ui.paint(tone, &format!("{mark} {:<12}", cluster.outcome.word()));
-    format!("  {word} {:>6}× {}  {}", cluster.nodes.len(), cluster.cause, names.join(" "))
+    names.join(" ")
 }
 
 fn summary(results: &[NodeResult], took: Duration) -> String {
+    if results.is_empty() { counted(results) } else { format!("{} in {took:.1?}", counted(results)) }
+}
+
+/// `3 nodes: 1 offline, 2 stable`
+pub(super) fn counted(results: &[NodeResult]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for result in results {
         let word = result.outcome.word();
@@ -244,7 +221,7 @@ fn summary(results: &[NodeResult], took: Duration) -> String {
         return "nobody answered: no node of this kind is known".to_owned();
     }
     let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
-    format!("{}: {} in {:.1?}", nodes(results.len()), counts.join(", "), took)
+    format!("{}: {}", nodes(results.len()), counts.join(", "))
 }
 
 /// How long ago, in its largest unit: `3m`, `2h`, `4d`.

@@ -1,9 +1,9 @@
-//! `ensign fleet status` and `nodes`: the fleet as the states of its nodes tell it.
+//! `ensign fleet status`: the fleet as the states of its nodes tell it; and the table of its nodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::fleet::view;
+use crate::fleet::view::{self, NodeRow};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -39,14 +39,13 @@ fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
     counts.iter().map(|(key, count)| format!("{key}: {count}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) async fn nodes(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    print_nodes(&context.open().await?, ui).await
+pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    print_rows(&view::rows(&session.states().await?, session.now()), session, ui);
+    Ok(Exit::Done)
 }
 
-pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
-    let states = session.states().await?;
+pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
     let now = session.now();
-    let rows = view::rows(&states, now);
     match session.output {
         OutputFormat::Json => ui.json(&rows),
         OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
@@ -69,5 +68,4 @@ pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Resul
             }
         }
     }
-    Ok(Exit::Done)
 }

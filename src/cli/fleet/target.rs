@@ -9,6 +9,7 @@ use crate::wire::{Action, Audience, Options};
 
 use super::super::error::Failure;
 use super::waves::WavesArgs;
+use super::which::check_where;
 
 /// Which nodes, and how.
 #[derive(Debug, Clone, Default, Args)]
@@ -70,6 +71,7 @@ impl TargetArgs {
             ([], [], false) => return Err(Failure::usage("no nodes are chosen").hint("use --node, --group or --all")),
             _ => return Err(Failure::usage("--node, --group and --all exclude each other")),
         };
+        self.only_where.as_deref().map_or(Ok(()), check_where)?;
         audience.only_where.clone_from(&self.only_where);
         Ok(audience)
     }

@@ -1,6 +1,7 @@
 //! A fleet in a directory: a real server with the permissions of the sample, keys, trust, real agents.
 //! Everything is made with the program itself, as its users do.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -112,6 +113,11 @@ impl Fleet {
 
     /// Starts the agent of a node and waits until it has said that it is there.
     pub fn start(&mut self, node: &str, group: &str) {
+        self.start_with(node, group, "", "");
+    }
+
+    /// The same, with more in its configuration, and more limits.
+    pub fn start_with(&mut self, node: &str, group: &str, settings: &str, limits: &str) {
         let home = self.path(node);
         std::fs::create_dir_all(home.join("facts")).unwrap();
         std::fs::create_dir_all(home.join("site")).unwrap();
@@ -119,8 +125,8 @@ impl Fleet {
         std::fs::write(home.join("facts/facts.json"), facts.to_string()).unwrap();
         let trust = std::fs::read_to_string(self.path("trust.toml")).unwrap().replace("trust.dsse.json", "../trust.dsse.json");
         let config = format!(
-            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"1s\"\n\
-             [http]\nlisten = \"off\"\n[nats]\nservers = [\"{}\"]\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n",
+            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"1s\"\n{settings}\
+             [http]\nlisten = \"off\"\n[nats]\nservers = [\"{}\"]\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n{limits}\n",
             self.server.url(),
             home.display()
         );
@@ -143,6 +149,7 @@ impl Fleet {
             .stderr(log)
             .spawn()
             .unwrap();
+        self.agents.retain(|(name, _)| name != node);
         self.agents.push((node.to_owned(), child));
     }
 
@@ -152,6 +159,11 @@ impl Fleet {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// The process of the agent of a node.
+    pub fn pid(&self, node: &str) -> u32 {
+        self.agents.iter().find(|(name, _)| name == node).unwrap().1.id()
     }
 
     pub fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
@@ -170,7 +182,8 @@ impl Fleet {
     /// Runs `ensign fleet` as the operator.
     pub fn run(&self, args: &[&str]) -> Ran {
         let config = self.path("operator.toml");
-        ensign(&[&["fleet", "--operator", config.to_str().unwrap()], args].concat())
+        let state = self.path("home");
+        ensign_in(&state, &[&["fleet", "--operator", config.to_str().unwrap()], args].concat())
     }
 
     /// A connection as the user of this name.
@@ -203,10 +216,24 @@ impl Drop for Fleet {
     }
 }
 
+/// Who the tests run as, by number.
+pub fn owner() -> [String; 2] {
+    let own = std::fs::metadata("/proc/self").unwrap();
+    [own.uid().to_string(), own.gid().to_string()]
+}
+
 /// Runs the program.
 pub fn ensign(args: &[&str]) -> Ran {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).stdin(Stdio::null()).env("NO_COLOR", "1").output().unwrap();
+    ran(Command::new(env!("CARGO_BIN_EXE_ensign")).args(args))
+}
+
+/// Runs the program for somebody whose state is there.
+fn ensign_in(state: &Path, args: &[&str]) -> Ran {
+    ran(Command::new(env!("CARGO_BIN_EXE_ensign")).args(args).env("XDG_STATE_HOME", state))
+}
+
+fn ran(program: &mut Command) -> Ran {
+    let output = program.stdin(Stdio::null()).env("NO_COLOR", "1").output().unwrap();
     Ran {
         code: output.status.code().unwrap(),
         stdout: String::from_utf8(output.stdout).unwrap(),

@@ -1,0 +1,122 @@
+//! `ensign fleet facts`: what nodes are, asked of them.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::fleet::answers::answers;
+use crate::fleet::{NodeResult, Outcome};
+use crate::model::Span;
+use crate::wire::Action;
+use crate::wire::command::Facts;
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::collect;
+use super::report::{self, few, nodes};
+use super::session::Context;
+use super::which::{WhichArgs, question};
+
+/// As many nodes without an answer are named.
+const SILENT: usize = 20;
+
+#[derive(Debug, Args)]
+pub(super) struct FactsArgs {
+    /// Only what this GJSON path names, as `host.info.platformFamily`.
+    query: Option<String>,
+    #[command(flatten)]
+    which: WhichArgs,
+    /// A line a node, instead of a line a value.
+    #[arg(long)]
+    by_node: bool,
+    /// How long to wait for the nodes.
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    timeout: Span,
+}
+
+pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let order = question(Action::Facts(Facts { query: args.query.clone() }), args.which.audience()?);
+    let session = context.open().await?;
+    let collected = collect::ask(order, args.timeout.get(), &session, ui).await?;
+    let (same, without) = answers(&collected.results);
+    match session.output {
+        OutputFormat::Json => {
+            ui.json(&json!({"id": collected.signed.command.id, "query": args.query, "values": same, "without": without}));
+        }
+        OutputFormat::Jsonl => {
+            for same in &same {
+                same.nodes.iter().for_each(|node| ui.jsonl(&json!({"node": node, "value": same.value})));
+            }
+            without.iter().for_each(|result| ui.jsonl(result));
+        }
+        OutputFormat::Text => {
+            // Whole sets of facts differ on every host.
+            if args.by_node || args.query.is_none() {
+                let mut lines: Vec<_> =
+                    same.iter().flat_map(|same| same.nodes.iter().map(move |node| (node, &same.value))).collect();
+                lines.sort_by_key(|(node, _)| *node);
+                print_nodes(&lines, ui);
+            } else {
+                for same in &same {
+                    ui.line(format_args!(
+                        "{:>6}× {}  {}",
+                        same.nodes.len(),
+                        shown(&same.value),
+                        ui.paint(Tone::Dim, &few(&same.nodes))
+                    ));
+                }
+            }
+            print_without(&without, session.now(), ui);
+        }
+    }
+    ui.say(report::counted(&collected.results));
+    let nothing = same.iter().all(|same| same.value.is_null());
+    if let Some(query) = args.query.as_deref().filter(|_| nothing && !same.is_empty()) {
+        ui.say(format_args!("no node has a fact at {query}; `ensign fleet facts --node NAME` shows all there are"));
+    }
+    if !collected.complete {
+        return Ok(Exit::Incomplete);
+    }
+    match report::exit(&collected.results) {
+        Exit::Done if nothing => Ok(Exit::Failed),
+        exit => Ok(exit),
+    }
+}
+
+fn print_nodes(lines: &[(&crate::model::NodeId, &Value)], ui: &mut Ui) {
+    let width = lines.iter().map(|(node, _)| node.as_str().len()).max().unwrap_or(0);
+    for (node, value) in lines {
+        match value {
+            // With one node there is nothing to tell apart.
+            Value::Object(_) if lines.len() == 1 => ui.json(value),
+            Value::Object(_) => {
+                ui.line(format_args!("{node}:"));
+                ui.json(value);
+            }
+            plain => ui.line(format_args!("{:<width$}  {}", node.as_str(), shown(plain))),
+        }
+    }
+}
+
+/// A value on one line.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "(none)".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Who did not answer, and why.
+pub(super) fn print_without(without: &[&NodeResult], now: jiff::Timestamp, ui: &mut Ui) {
+    // Who is not asked is no news.
+    let unasked = |result: &&&NodeResult| result.outcome != Outcome::NotSelected;
+    let asked: Vec<_> = without.iter().filter(unasked).collect();
+    for result in asked.iter().take(SILENT) {
+        ui.line(report::node_line(result, now, ui));
+    }
+    let more = asked.len().saturating_sub(SILENT);
+    if more > 0 {
+        ui.line(format_args!("  and {} more without an answer", nodes(more)));
+    }
+}

@@ -1,0 +1,71 @@
+//! `ensign fleet healthcheck`: the health checks of what is assigned, run now.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::fleet::NodeResult;
+use crate::model::{HealthStatus, Span};
+use crate::wire::command::{Healthcheck, is_token};
+use crate::wire::report::CheckedHealth;
+use crate::wire::{Action, json as strict};
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::facts::print_without;
+use super::session::Context;
+use super::which::{WhichArgs, question};
+use super::{collect, report};
+
+#[derive(Debug, Args)]
+pub(super) struct HealthcheckArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// Only the checks of this channel.
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    /// How long it may take on a node, and how long to wait for the nodes.
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    timeout: Span,
+}
+
+pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    if let Some(channel) = args.channel.as_deref().filter(|channel| !is_token(channel)) {
+        return Err(Failure::usage(format!("\"{channel}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")));
+    }
+    let mut order = question(Action::Healthcheck(Healthcheck { channel: args.channel }), args.which.audience()?);
+    order.options.timeout = args.timeout;
+    let session = context.open().await?;
+    let collected = collect::ask(order, args.timeout.get() + collect::MARGIN, &session, ui).await?;
+    let results = &collected.results;
+    match session.output {
+        OutputFormat::Json => {
+            ui.json(&json!({"id": collected.signed.command.id, "nodes": results, "complete": collected.complete}));
+        }
+        OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
+        OutputFormat::Text => {
+            let (answered, without): (Vec<_>, Vec<_>) =
+                results.iter().partition(|result| result.done.as_ref().is_some_and(|done| done.answer.is_some()));
+            answered.iter().for_each(|result| print_node(result, ui));
+            print_without(&without, session.now(), ui);
+        }
+    }
+    ui.say(report::counted(results));
+    Ok(if collected.complete { report::exit(results) } else { Exit::Incomplete })
+}
+
+fn print_node(result: &NodeResult, ui: &mut Ui) {
+    let Some(done) = &result.done else { return };
+    let checks: Vec<CheckedHealth> = done.answer.clone().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
+    let said = done.message.clone().unwrap_or_else(|| format!("{} checks", checks.len()));
+    ui.line(format_args!("{}  {said}", result.node));
+    for check in checks {
+        let tone = match check.result.status {
+            HealthStatus::Ok => Tone::Good,
+            HealthStatus::Warning => Tone::Notable,
+            HealthStatus::Critical | HealthStatus::Unknown => Tone::Bad,
+        };
+        let word = ui.paint(tone, &format!("{:<8}", check.result.status.as_str()));
+        ui.line(format_args!("  {word} {} {} {}  {}", check.channel, check.resource, check.result.name, check.result.output));
+    }
+}

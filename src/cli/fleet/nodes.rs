@@ -1,0 +1,209 @@
+//! `ensign fleet nodes`: the nodes, or those that a `where` selects; `ensign fleet node`: one of them in full.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::diag::{Diagnostic, did_you_mean};
+use crate::fleet::view::{self, NodeRow};
+use crate::fleet::{Outcome, States};
+use crate::model::{NodeId, Span};
+use crate::wire::command::Nothing;
+use crate::wire::{Action, Audience, NodeState, Target, json as strict};
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Tone, Ui};
+use super::facts::print_without;
+use super::known::{self, NodeCommand};
+use super::report::{ago, few};
+use super::session::{Context, Session};
+use super::status::print_rows;
+use super::which::{self, WhichArgs, question};
+use super::{collect, report};
+
+/// How long a node may take to say how it stands.
+const MOMENT: std::time::Duration = std::time::Duration::from_secs(3);
+
+#[derive(Debug, Args)]
+pub(super) struct NodesArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// With --where: how long to wait for the nodes.
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    timeout: Span,
+}
+
+pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let to = args.which.audience_or_all()?;
+    let session = context.open().await?;
+    let states = session.states().await?;
+    let Some(expression) = &args.which.only_where else {
+        print_rows(&view::rows(&chosen(&to, states), session.now()), &session, ui);
+        return Ok(Exit::Done);
+    };
+    let selection = which::select(&to, expression, args.timeout.get(), &session, ui).await?;
+    match session.output {
+        OutputFormat::Json => ui.json(&selection),
+        OutputFormat::Jsonl => {
+            selection.selected.iter().for_each(|node| ui.jsonl(&json!({"node": node, "selected": true})));
+            selection.not_selected.iter().for_each(|node| ui.jsonl(&json!({"node": node, "selected": false})));
+            selection.unknown.iter().for_each(|result| ui.jsonl(result));
+        }
+        OutputFormat::Text => {
+            let selected = only(states, |state| selection.selected.contains(&state.node));
+            print_rows(&view::rows(&selected, session.now()), &session, ui);
+            if !selection.not_selected.is_empty() {
+                ui.line(format_args!("not selected: {}", few(&selection.not_selected)));
+            }
+            print_without(&selection.unknown.iter().collect::<Vec<_>>(), session.now(), ui);
+        }
+    }
+    ui.say(selection.counts());
+    // Who is away is named, and does not make a list of nodes a failure; who would not say does.
+    let silent = selection.unknown.iter().any(|result| !matches!(result.outcome, Outcome::Offline(_)));
+    Ok(if silent { report::exit(&selection.unknown) } else { Exit::Done })
+}
+
+/// The states of the nodes that are meant.
+fn chosen(to: &Audience, states: States) -> States {
+    only(states, |state| match to.target() {
+        Some(Target::Nodes(nodes)) => nodes.contains(&state.node),
+        Some(Target::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
+        Some(Target::All) | None => true,
+    })
+}
+
+fn only(states: States, meant: impl Fn(&NodeState) -> bool) -> States {
+    let States { mut believed, mut doubtful } = states;
+    believed.retain(|_, state| meant(state));
+    // What nobody can read may be of any node.
+    doubtful.retain(|doubtful| doubtful.state.as_ref().is_none_or(&meant));
+    States { believed, doubtful }
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub(super) struct NodeArgs {
+    /// The node.
+    name: Option<NodeId>,
+    #[command(subcommand)]
+    command: Option<NodeCommand>,
+}
+
+pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let node = match (args.command, args.name) {
+        (Some(command), _) => return known::run(command, context, ui),
+        (None, Some(node)) => node,
+        (None, None) => return Err(Failure::usage("which node is not said")),
+    };
+    let session = context.open().await?;
+    let states = session.states().await?;
+    let asked = ask(&node, &session, ui).await;
+    let (live, why) = match asked {
+        Ok(state) => (Some(state), None),
+        Err(why) => (None, Some(why)),
+    };
+    let is_live = live.is_some();
+    let Some(state) = live.or_else(|| states.get(&node).cloned()) else {
+        if let Some(doubtful) = states.doubtful.iter().find(|doubtful| doubtful.node == node) {
+            let diagnostic = Diagnostic::new(format!("what is said in the name of {node} is not its word: {}", doubtful.doubt));
+            return Err(Failure::new(Exit::Incomplete, diagnostic));
+        }
+        let unknown = Failure::usage(format!("no node {node} was ever heard of"));
+        let near = did_you_mean(node.as_str(), states.keys().map(NodeId::as_str));
+        return Err(unknown
+            .hint(near.map_or_else(|| "`ensign fleet nodes` lists them".to_owned(), |near| format!("did you mean {near}?"))));
+    };
+    let one = States { believed: BTreeMap::from([(node, state)]), ..States::default() };
+    let rows = view::rows(&one, session.now());
+    if let Some(row) = rows.first() {
+        match session.output {
+            OutputFormat::Text => print_node(row, is_live, session.now(), ui),
+            OutputFormat::Json | OutputFormat::Jsonl => {
+                let document = json!({"live": is_live, "why_not": why, "node": row});
+                if session.output == OutputFormat::Json { ui.json(&document) } else { ui.jsonl(&document) }
+            }
+        }
+    }
+    if let Some(why) = why {
+        ui.warn(format_args!("this is the last state it published: {why}"));
+        return Ok(Exit::Incomplete);
+    }
+    Ok(Exit::Done)
+}
+
+/// The state of a node from itself; or why there is none.
+async fn ask(node: &NodeId, session: &Session, ui: &mut Ui) -> Result<NodeState, String> {
+    let order = question(Action::Status(Nothing {}), Audience::nodes(vec![node.clone()]));
+    let collected = collect::ask(order, MOMENT, session, ui).await.map_err(|failure| failure.why())?;
+    let result = collected.results.into_iter().next().ok_or("it was not asked")?;
+    let answer = result.done.as_ref().and_then(|done| done.answer.clone()).filter(|_| result.outcome == Outcome::Stable);
+    match answer.map(strict::from_value) {
+        Some(Ok(state)) => Ok(state),
+        Some(Err(error)) => Err(format!("its answer can't be read: {error}")),
+        None => {
+            let message = result.done.and_then(|done| done.message).map_or_else(String::new, |message| format!(": {message}"));
+            Err(format!("{}{message}", result.outcome.word()))
+        }
+    }
+}
+
+fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
+    let state = &row.state;
+    let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
+    let heard = if live { "asked now".to_owned() } else { format!("heard {} ago", ago(state.at, now)) };
+    ui.line(format_args!("{}  {}  {heard}", state.node, ui.paint(tone, row.presence)));
+    let mut line = |name: &str, what: String| ui.line(format_args!("{name:<12} {what}"));
+    let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
+    line("host", state.hostname.clone());
+    line("agent", format!("{}, started {} ago, boot {}", state.version, ago(state.started, now), state.boot));
+    line("groups", or_none(state.groups.join(", ")));
+    line("trust", format!("bundle {}", state.trust));
+    let running = state.running.map_or_else(|| "nothing".to_owned(), |id| format!("job {id}"));
+    line("running", format!("{running}, {} waiting", state.queued));
+    line(
+        "last run",
+        state.last_run.as_ref().map_or_else(
+            || "none".to_owned(),
+            |run| {
+                let noop = if run.noop { " (dry run)" } else { "" };
+                let counts = &run.summary;
+                let error = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+                format!(
+                    "{}{noop} {} ago, {} of {} resources changed, {} failed{error}",
+                    row.outcome,
+                    ago(run.timestamp, now),
+                    counts.changed_resources,
+                    counts.total_resources,
+                    counts.failed_resources
+                )
+            },
+        ),
+    );
+    for (name, channel) in &state.channels {
+        let short = channel.digest.get(..12).unwrap_or("withdrawn");
+        line("channel", format!("{name}: epoch {}, serial {}, {short}", channel.epoch, channel.serial));
+    }
+    for assignment in &state.assignments {
+        line("assigned", assigned(assignment, now));
+    }
+    line("outbox", format!("{} waiting, {} dropped", state.outbox, state.dropped));
+    line("troubles", or_none(state.troubles.join("; ")));
+}
+
+fn assigned(assignment: &crate::wire::report::AssignmentState, now: Timestamp) -> String {
+    let force = assignment.in_force.as_deref().and_then(|digest| digest.get(..12)).unwrap_or("nothing in force");
+    let mut parts = vec![format!("{}: {force}", assignment.channel)];
+    if !assignment.selected {
+        parts.push("not selected here".to_owned());
+    }
+    parts.push(if assignment.enforce { "enforced".to_owned() } else { "looked at only".to_owned() });
+    let outcome = assignment.outcome.map(view::outcome_word).unwrap_or("never");
+    parts.push(assignment.ran.map_or_else(|| "never ran".to_owned(), |ran| format!("{outcome} {} ago", ago(ran, now))));
+    parts.extend(assignment.health.as_ref().map(|health| format!("health {health}")));
+    parts.push(format!("until {:.0}", assignment.expires));
+    parts.join(", ")
+}

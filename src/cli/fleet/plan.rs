@@ -1,0 +1,312 @@
+//! `ensign fleet plan`: what a command would change on every node, before it does; and the approval of just that.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::fleet::plan::{Group, Plan, PlanError};
+use crate::fleet::{Order, dispatch, jobs, select};
+use crate::host::fs;
+use crate::model::NodeId;
+use crate::store::dir;
+use crate::wire::{Options, Target};
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::properties::{Described, OnNodes};
+use super::super::ui::{Tone, Ui};
+use super::apply::{ApplyWhat, next_place};
+use super::collect::{self, Collected, MARGIN};
+use super::job::missing;
+use super::report::{self, few, look, nodes};
+use super::session::{Context, Session, failure};
+use super::target::TargetArgs;
+use super::{ensure, which};
+
+/// With more groups than this, the rest is in the file only.
+const GROUPS: usize = 20;
+/// Plans that nobody can approve any more are kept for so many days.
+const KEPT_DAYS: i64 = 7;
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(super) struct PlanArgs {
+    /// Does what a plan said, where nodes would still do the same: the id of the plan, or its file.
+    #[arg(long, value_name = "ID|FILE")]
+    approve: Option<String>,
+    /// Where to write the plan, instead of a file of its id in $XDG_STATE_HOME/ensign/plans.
+    #[arg(long, global = true, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(subcommand)]
+    what: Option<PlanWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+enum PlanWhat {
+    /// What applying a manifest or bundle would change.
+    Apply(ApplyWhat),
+    /// What bringing one resource to its desired state would change.
+    Ensure(EnsureWhat),
+}
+
+#[derive(Debug, Args)]
+struct EnsureWhat {
+    #[command(subcommand)]
+    what: Described<OnNodes>,
+}
+
+pub(super) async fn run(args: PlanArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let PlanArgs { approve: approved, out, target, what } = args;
+    match (approved, what) {
+        (Some(name), None) => approve(&name, &target, context, ui).await,
+        (None, Some(what)) => make(what, out.as_deref(), TargetArgs { noop: true, ..target }, context, ui).await,
+        (Some(_), Some(_)) => Err(Failure::usage("--approve says what is to be done: it takes no apply or ensure beside it")),
+        (None, None) => {
+            Err(Failure::usage("what is to be planned is not said").hint("ensign fleet plan apply|ensure ..., or --approve ID"))
+        }
+    }
+}
+
+async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (order, session) = match what {
+        PlanWhat::Apply(apply) => apply.order(&target, context, ui).await?,
+        PlanWhat::Ensure(ensure) => (ensure::order(ensure.what, &target)?, context.open().await?),
+    };
+    if target.detach {
+        let signed = collect::sign(order, &session)?;
+        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
+        report::detached(&signed, &session, ui);
+        return Ok(Exit::Done);
+    }
+    if session.output == OutputFormat::Text {
+        which::say_selected(&order.to, &session, ui).await;
+    }
+    ui.say(format_args!("planning {} {} for {}", order.action.name(), jobs::what(&order.action), jobs::whom(&order.to)));
+    let collected = collect::ask(order, target.timeout().get() + MARGIN, &session, ui).await?;
+    let plan =
+        Plan::of(&collected.signed.command, &collected.signed.digest, &collected.results).map_err(|error| wrong(&error))?;
+    let file = save(&plan, out, ui)?;
+    print(&plan, &collected, file.as_deref(), &session, ui);
+    if !collected.complete {
+        ui.say(format_args!("stopped waiting; `ensign fleet job show {}` has what came later", plan.id));
+        return Ok(Exit::Incomplete);
+    }
+    Ok(report::exit(&collected.results))
+}
+
+fn wrong(error: &PlanError) -> Failure {
+    let failure = Failure::from_error(Exit::Usage, error);
+    match error {
+        PlanError::TooOld { .. } => failure.hint("make the plan anew: ensign fleet plan ..."),
+        _ => failure,
+    }
+}
+
+fn print(plan: &Plan, collected: &Collected, file: Option<&Path>, session: &Session, ui: &mut Ui) {
+    match session.output {
+        OutputFormat::Json => ui.json(&json!({
+            "id": plan.id,
+            "digest": plan.digest,
+            // Not the action itself: it may hold secrets.
+            "action": plan.action.name(),
+            "what": jobs::what(&plan.action),
+            "to": plan.to,
+            "expires": plan.expires,
+            "until": plan.until(),
+            "file": file,
+            "groups": plan.groups,
+            "nodes": plan.nodes,
+            "complete": collected.complete,
+        })),
+        OutputFormat::Jsonl => collected.results.iter().for_each(|result| ui.jsonl(result)),
+        OutputFormat::Text => print_groups(&plan.groups, ui),
+    }
+    let (changing, same) = plan.counts();
+    let rest = plan.nodes.len() - changing - same;
+    let rest = if rest > 0 { format!(", {rest} without a plan") } else { String::new() };
+    ui.say(format_args!("plan {}: {} would change, {same} would not{rest}", plan.id, nodes(changing)));
+    if let Some(file) = file {
+        ui.say(format_args!("saved in {}", file.display()));
+    }
+    if changing > 0 {
+        ui.say(format_args!("to let them do just that, until {:.0}: ensign fleet plan --approve {}", plan.until(), plan.id));
+    }
+}
+
+/// The groups of a plan, each with what it would change.
+pub(super) fn print_groups(groups: &[Group], ui: &mut Ui) {
+    for group in groups.iter().take(GROUPS) {
+        let (mark, tone) = look(&group.outcome);
+        let what = match (group.outcome.as_str(), group.count) {
+            ("stable", _) => "no change".to_owned(),
+            ("changed", 1) => "1 change".to_owned(),
+            ("changed", count) => format!("{count} changes"),
+            (word, _) if group.cause.is_empty() => word.to_owned(),
+            (word, _) => format!("{word}: {}", group.cause),
+        };
+        let names = ui.paint(Tone::Dim, &few(&group.nodes));
+        ui.line(format_args!("  {} {:>12}  {what}  {names}", ui.paint(tone, mark), nodes(group.nodes.len())));
+        let width = group.changes.iter().map(|change| change.resource.chars().count()).max().unwrap_or(0).min(48);
+        for change in &group.changes {
+            ui.line(format_args!("      + {:<width$}  {}", change.resource, change.what));
+        }
+        let more = group.count.saturating_sub(group.changes.len() as u64);
+        if more > 0 {
+            ui.line(format_args!("      and {more} more"));
+        }
+    }
+    let more = groups.len().saturating_sub(GROUPS);
+    if more > 0 {
+        ui.line(format_args!("  and {more} more groups, in the file of the plan"));
+    }
+}
+
+/// The directory of this user's plans, when the user has a place for such.
+fn directory() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+    state.filter(|path| path.is_absolute()).map(|state| state.join("ensign/plans"))
+}
+
+fn file_of(id: Uuid) -> Option<PathBuf> {
+    directory().map(|directory| directory.join(format!("{id}.json")))
+}
+
+/// Writes a plan where it was asked to go, else where plans are kept; nothing is lost when that can't be, as the nodes and
+/// the server know it too.
+fn save(plan: &Plan, out: Option<&Path>, ui: &mut Ui) -> Result<Option<PathBuf>, Failure> {
+    if let Some(out) = out {
+        plan.write(out).map_err(|error| Failure::from_error(Exit::Incomplete, &error))?;
+        return Ok(Some(out.to_owned()));
+    }
+    let Some(path) = file_of(plan.id) else { return Ok(None) };
+    let written = path.parent().map_or(Ok(()), dir::create).map_err(PlanError::from).and_then(|()| plan.write(&path));
+    match written {
+        Ok(()) => {
+            forget_old(plan.issued);
+            Ok(Some(path))
+        }
+        Err(error) => {
+            ui.warn(format_args!("the plan is not kept in a file: {}", crate::diag::chain(&error)));
+            Ok(None)
+        }
+    }
+}
+
+/// Removes the files of plans that are long over. That one stays does no harm.
+fn forget_old(now: Timestamp) {
+    let files = directory().and_then(|directory| fs::list(&directory).ok()).unwrap_or_default();
+    for file in files {
+        let made = file.file_stem().and_then(|stem| stem.to_str()?.parse::<Uuid>().ok()?.get_timestamp());
+        let made = made.and_then(|made| i64::try_from(made.to_unix().0).ok());
+        if made.is_some_and(|made| now.as_second() - made > KEPT_DAYS * 86_400) {
+            let _stays = fs::remove(&file);
+        }
+    }
+}
+
+/// Does what a plan said, on its nodes or on those that are named.
+pub(super) async fn approve(name: &str, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
+    let to = if chosen { Some(target.audience()?) } else { None };
+    let file = Path::new(name);
+    let id = name.parse::<Uuid>().ok();
+    if id.is_none() && !file.is_file() {
+        return Err(Failure::usage(format!("{name} is neither the id nor the file of a plan")));
+    }
+    let session = context.open().await?;
+    let plan = match id {
+        None => Plan::read(file).map_err(|error| wrong(&error))?,
+        Some(id) => find(id, &session, ui).await?,
+    };
+    plan.check(&session.operator.fleet, session.now()).map_err(|error| wrong(&error))?;
+    // What the command line says of a time only where it says one.
+    let timeout = Some(target.timeout()).filter(|timeout| *timeout != Options::default().timeout);
+    let channel = match &plan.channel {
+        Some(name) => Some(next_place(name, &session).await?),
+        None => None,
+    };
+    let mut order = plan.order(to, timeout, target.reason.clone(), channel);
+    order.options.noop = target.noop;
+    say_approved(&plan, &order, &session, ui).await?;
+    let target = TargetArgs { timeout: Some(order.options.timeout), ..target.clone() };
+    Ok(report::send(order, &target, &session, ui).await?.exit)
+}
+
+/// A plan by its id: from its file, else from what the server has of it.
+async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<Plan, Failure> {
+    if let Some(file) = file_of(id).filter(|file| file.is_file()) {
+        return Plan::read(&file).map_err(|error| wrong(&error));
+    }
+    let record = jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))?;
+    let states = session.states().await?;
+    let expected = select::expected(&record.command.to, &states, session.now());
+    let results = jobs::results(&session.bus, &session.subjects, &session.roster, &record, expected)
+        .await
+        .map_err(|error| missing(&error))?;
+    let plan = Plan::of(&record.command, &record.digest, &results).map_err(|error| wrong(&error))?;
+    ui.say(format_args!("the plan {id} as the server has it, signed by {} as it says:", record.keyids.join(", ")));
+    ui.say(format_args!("{} {} for {}", plan.action.name(), jobs::what(&plan.action), jobs::whom(&plan.to)));
+    if session.output == OutputFormat::Text {
+        print_groups(&plan.groups, ui);
+    }
+    Ok(plan)
+}
+
+/// What is about to happen, and which nodes will refuse because they have no plan.
+async fn say_approved(plan: &Plan, order: &Order, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
+    let (changing, same) = plan.counts();
+    let minutes = session.now().duration_since(plan.issued).as_secs().max(0) / 60;
+    ui.say(format_args!(
+        "approving the plan of {minutes} min ago: {} {} for {}; {} would change, {same} would not",
+        order.action.name(),
+        jobs::what(&order.action),
+        jobs::whom(&order.to),
+        nodes(changing)
+    ));
+    let states = session.states().await?;
+    let has_plan = |node: &NodeId| plan.nodes.get(node).is_some_and(|node| node.digest.is_some());
+    let expected = select::expected(&order.to, &states, session.now());
+    // Of a `where`, nobody knows here whom it leaves out.
+    let without: Vec<NodeId> = expected
+        .into_iter()
+        .map(|expected| expected.node)
+        .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
+        .collect();
+    if !without.is_empty() {
+        let all = matches!(order.to.target(), Some(Target::All | Target::Groups(_)));
+        let why = if all { "they are in the audience, not in the plan" } else { "they are not in the plan" };
+        ui.say(format_args!("{} will refuse, {why}: {}", nodes(without.len()), few(&without)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        plan: PlanArgs,
+    }
+
+    #[test]
+    fn flags_may_stand_before_and_after() {
+        Line::command().debug_assert();
+        let line = Line::parse_from(["plan", "apply", "site", "--all", "--out", "p.json", "--where", "true"]);
+        assert!(line.plan.target.all && line.plan.out.is_some() && line.plan.target.only_where.is_some());
+        let line = Line::parse_from(["plan", "ensure", "file", "/a", "--node", "web1", "--content", "x"]);
+        assert_eq!(line.plan.target.node, ["web1"]);
+        assert!(matches!(line.plan.what, Some(PlanWhat::Ensure(_))));
+        let line = Line::parse_from(["plan", "--approve", "x", "--group", "web"]);
+        assert!(line.plan.what.is_none() && line.plan.approve.as_deref() == Some("x"));
+    }
+}

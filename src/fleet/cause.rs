@@ -1,0 +1,265 @@
+//! Causes without what differs from host to host: two hundred failures for one reason shall read as one.
+//!
+//! Words are looked at one by one. Numbers, addresses, times, ids, random names of temporary files and the node's own name
+//! become placeholders; exit codes and the like stay, since they tell causes apart.
+
+use std::net::{IpAddr, SocketAddr};
+
+use uuid::Uuid;
+
+use crate::model::NodeId;
+
+/// What a number after one of these says is the cause itself.
+const TELLING: &[&str] = &["code", "error", "errno", "signal", "status", "exit", "http"];
+/// What may stand behind a number.
+const UNITS: &[&str] =
+    &["", "%", "s", "ms", "us", "µs", "ns", "m", "min", "h", "d", "b", "k", "kb", "mb", "gb", "kib", "mib", "gib", "bytes"];
+/// Shorter names of nodes are too likely a word.
+const SHORTEST_NAME: usize = 3;
+
+/// The text as it would be on any node.
+pub fn general(text: &str, node: &NodeId) -> String {
+    rewrite(text, &Names::of(node), true)
+}
+
+/// The text without the name of the node; numbers stay.
+pub fn without_name(text: &str, node: &NodeId) -> String {
+    rewrite(text, &Names::of(node), false)
+}
+
+/// What a node is called in messages: by its id, and by host names that such an id is made of.
+struct Names(Vec<String>);
+
+impl Names {
+    fn of(node: &NodeId) -> Self {
+        let id = node.as_str();
+        let mut names = vec![id.to_owned()];
+        if id.contains('_') {
+            names.push(id.replace('_', "."));
+            names.extend(id.split('_').next().map(str::to_owned));
+        }
+        names.retain(|name| name.len() >= SHORTEST_NAME);
+        Self(names)
+    }
+
+    /// True for one of them, alone or with a domain.
+    fn has(&self, word: &str) -> bool {
+        let word = word.to_ascii_lowercase();
+        self.0.iter().any(|name| word == *name || word.strip_prefix(name.as_str()).is_some_and(is_domain))
+    }
+}
+
+/// `.example.org`, and not the ending of a file: the last label of a host name is known by being in a longer name.
+fn is_domain(rest: &str) -> bool {
+    rest.starts_with('.') && rest.matches('.').count() > 1 && rest.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c))
+}
+
+fn is_break(c: char) -> bool {
+    c.is_whitespace() || "\"'`()[]{}<>,;=|".contains(c)
+}
+
+fn rewrite(text: &str, names: &Names, numbers: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if is_break(first) {
+            if first.is_whitespace() {
+                // Lines become one.
+                if !out.ends_with(' ') && !out.is_empty() {
+                    out.push(' ');
+                }
+            } else {
+                out.push(first);
+            }
+            rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            continue;
+        }
+        let end = rest.find(is_break).unwrap_or(rest.len());
+        let (whole, tail) = rest.split_at(end);
+        let bare = whole.trim_end_matches(['.', ':', '!', '?']);
+        out.push_str(&word(bare, &before, names, numbers));
+        out.push_str(whole.get(bare.len()..).unwrap_or_default());
+        before = bare.to_ascii_lowercase();
+        rest = tail;
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+fn word(word: &str, before: &str, names: &Names, numbers: bool) -> String {
+    if names.has(word) {
+        return "<node>".to_owned();
+    }
+    if let Some((kind, name)) = word.split_once('#').filter(|(kind, _)| is_kind(kind)) {
+        // Which resource it is belongs to the cause; only its host does not.
+        return format!("{kind}#{}", path(name, names, false));
+    }
+    if let Some((scheme, rest)) = word.split_once("://") {
+        let (authority, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        return format!("{scheme}://{}{}", host(authority, names), path(rest, names, numbers));
+    }
+    if word.contains('/') {
+        return path(word, names, numbers);
+    }
+    if !numbers {
+        return host(word, names);
+    }
+    let telling = TELLING.iter().any(|telling| before.trim_end_matches(':').ends_with(telling));
+    if let Some(placeholder) = placeholder(word).filter(|placeholder| !(telling && *placeholder == "<n>")) {
+        return placeholder.to_owned();
+    }
+    host(word, names)
+}
+
+fn is_kind(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+}
+
+/// `name:port`: the port stays.
+fn host(word: &str, names: &Names) -> String {
+    if is_address(word) {
+        return "<address>".to_owned();
+    }
+    match word.rsplit_once(':') {
+        Some((name, port)) if names.has(name) => format!("<node>:{port}"),
+        None if names.has(word) => "<node>".to_owned(),
+        _ => word.to_owned(),
+    }
+}
+
+fn is_address(word: &str) -> bool {
+    // "::" is an address, and the end of many a sentence.
+    word.len() > 2 && (word.parse::<IpAddr>().is_ok() || word.parse::<SocketAddr>().is_ok())
+}
+
+fn path(text: &str, names: &Names, numbers: bool) -> String {
+    let mut parent = "";
+    let parts = text.split('/').map(|part| {
+        let shown = if names.has(part) {
+            "<node>".to_owned()
+        } else if is_id(part) {
+            "<id>".to_owned()
+        } else if parent.ends_with("tmp") && is_random(part) {
+            "<tmp>".to_owned()
+        } else if numbers && !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
+            "<n>".to_owned()
+        } else if numbers && is_hex(part) {
+            "<hex>".to_owned()
+        } else {
+            part.to_owned()
+        };
+        parent = part;
+        shown
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// A name that nobody thought of: letters of both cases, or letters and digits, in one run.
+fn is_random(part: &str) -> bool {
+    let runs = part.split(['.', '-', '_']);
+    runs.filter(|run| run.len() >= 6).any(|run| {
+        let has = |test: fn(&char) -> bool| run.chars().any(|c| test(&c));
+        let (upper, lower, digit) = (has(char::is_ascii_uppercase), has(char::is_ascii_lowercase), has(char::is_ascii_digit));
+        (upper && lower) || (digit && (upper || lower))
+    })
+}
+
+/// In the form with hyphens: without them it may as well be a digest.
+fn is_id(word: &str) -> bool {
+    word.contains('-') && word.parse::<Uuid>().is_ok()
+}
+
+fn is_hex(word: &str) -> bool {
+    word.len() >= 16 && word.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn placeholder(word: &str) -> Option<&'static str> {
+    if is_address(word) {
+        Some("<address>")
+    } else if is_id(word) {
+        Some("<id>")
+    } else if is_date(word) {
+        Some("<time>")
+    } else if is_number(word) {
+        Some("<n>")
+    } else if is_hex(word) {
+        Some("<hex>")
+    } else {
+        None
+    }
+}
+
+/// `2026-11-20`, and what may follow it.
+fn is_date(word: &str) -> bool {
+    let mut bytes = word.bytes();
+    "dddd-dd-dd".bytes().all(|wanted| match (wanted, bytes.next()) {
+        (b'd', Some(found)) => found.is_ascii_digit(),
+        (wanted, found) => Some(wanted) == found,
+    })
+}
+
+/// `12`, `-1.5s`, `12:30:01`, `64KiB`, `0x7f`.
+fn is_number(word: &str) -> bool {
+    if let Some(hex) = word.strip_prefix("0x") {
+        return !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    }
+    let bare = word.trim_start_matches(['-', '+', '~']);
+    let unit = bare.trim_start_matches(|c: char| c.is_ascii_digit() || ".:".contains(c));
+    bare.starts_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit.to_ascii_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_host_to_host_is_taken_out() {
+        let node = "web1".parse().unwrap();
+        for (text, wanted) in [
+            (
+                "package#nginx: E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 12345 (apt-get)",
+                "package#nginx: E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process <n> (apt-get)",
+            ),
+            (
+                "E: Failed to fetch http://deb.debian.org/debian/pool/n/nginx_1.22.1-9_amd64.deb  404  Not Found [IP: 151.101.2.132 80]",
+                "E: Failed to fetch http://deb.debian.org/debian/pool/n/nginx_1.22.1-9_amd64.deb <n> Not Found [IP: <address> <n>]",
+            ),
+            ("E: Unable to locate package nginx", "E: Unable to locate package nginx"),
+            ("exec#migrate: exit code 3: \"no such table\"", "exec#migrate: exit code 3: \"no such table\""),
+            (
+                "could not write /srv/web1/app.conf: Permission denied (os error 13)",
+                "could not write /srv/<node>/app.conf: Permission denied (os error 13)",
+            ),
+            ("file#/srv/web1/app.conf: no space", "file#/srv/<node>/app.conf: no space"),
+            (
+                "web1.example.org: connection to 10.0.3.7:5432 refused after 1.53s",
+                "<node>: connection to <address> refused after <n>",
+            ),
+            ("could not open /tmp/.tmpAb3x9Q/manifest.yaml", "could not open /tmp/<tmp>/manifest.yaml"),
+            (
+                "/var/lib/ensign/work/0198c1f2-7a3b-7c4d-8e5f-102030405060/m.yaml is gone",
+                "/var/lib/ensign/work/<id>/m.yaml is gone",
+            ),
+            ("dial [2001:db8::7]:443: i/o timeout", "dial [<address>]:443: i/o timeout"),
+            ("sshd[4711]: killed by signal 9 at 2026-11-20T10:00:00Z", "sshd[<n>]: killed by signal 9 at <time>"),
+            ("it has d41d8cd98f00b204e9800998ecf8427e,\n  not what was signed", "it has <hex>, not what was signed"),
+            ("https://web1:8443/health: HTTP status 503", "https://<node>:8443/health: HTTP status 503"),
+            ("no space left: 12.5MiB of 64 KiB, 99%", "no space left: <n> of <n> KiB, <n>"),
+            ("the web10 of web1 is web1s", "the web10 of <node> is web1s"),
+            ("", ""),
+        ] {
+            assert_eq!(general(text, &node), wanted);
+        }
+        let mapped = "web1_example_org".parse().unwrap();
+        assert_eq!(general("WEB1.example.org and web1: x", &mapped), "<node> and <node>: x");
+        // The name of a node must not be found in every sentence.
+        assert_eq!(general("a is not b", &"a".parse().unwrap()), "a is not b");
+    }
+
+    #[test]
+    fn numbers_stay_where_only_names_go() {
+        let node = "web1".parse().unwrap();
+        assert_eq!(without_name("file#/srv/web1/a: mode 0600 → 0644, 12", &node), "file#/srv/<node>/a: mode 0600 → 0644, 12");
+    }
+}

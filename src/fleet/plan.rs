@@ -1,0 +1,367 @@
+//! Plans: what a dry run would change on every node of an audience, as a file, in groups, and as the command that approves it.
+//!
+//! In: a dry run that was sent (`dispatch.rs`) and what it came to (`gather.rs`, `jobs.rs`). Out: groups of nodes that would
+//! change the same, and the [`Order`] that lets each do just that. Nodes hold themselves to what they answered; the file
+//! decides nothing.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::host::fs;
+use crate::model::{NodeId, Span};
+use crate::store::{StoreError, dir, ledger};
+use crate::wire::command::{Channel, Command, MAX_LIFE};
+use crate::wire::report::{Planned, PlannedChange};
+use crate::wire::{Action, Audience, Options, json};
+
+use super::cause;
+use super::cluster;
+use super::dispatch::Order;
+use super::gather::{Grade, NodeResult, Outcome};
+
+/// Protocol of a [`Plan`].
+pub const PROTOCOL: &str = "io.ensign.v1.fleet.plan";
+/// The largest file of a plan: a hundred thousand nodes have room in it.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// A dry run, and what every node said that it would change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Always `io.ensign.v1.fleet.plan`.
+    pub protocol: String,
+    /// The dry run: what a command approves.
+    pub id: Uuid,
+    /// SHA-256 of its signed bytes.
+    pub digest: String,
+    /// The fleet.
+    pub fleet: String,
+    /// When it was signed.
+    pub issued: Timestamp,
+    /// Until when nodes could take it.
+    pub expires: Timestamp,
+    /// Whom it was for.
+    pub to: Audience,
+    /// What it is a plan of. May hold secrets, as the command itself did.
+    pub action: Action,
+    /// How long a run may take.
+    pub timeout: Span,
+    /// The series of applies that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What every node said.
+    pub nodes: BTreeMap<NodeId, NodePlan>,
+    /// The same in groups.
+    pub groups: Vec<Group>,
+}
+
+/// What one node said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePlan {
+    /// How its dry run ended, in one word.
+    pub outcome: String,
+    /// The digest of its plan, where it made one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// Nodes that would change the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// How their dry run ended, in one word.
+    pub outcome: String,
+    /// Why, where it ended without a plan or something failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cause: String,
+    /// What would be changed: the first few. The name of a node in it is `<node>`.
+    pub changes: Vec<PlannedChange>,
+    /// How many resources would be changed.
+    pub count: u64,
+    /// The digests of their plans: more than one where only names of nodes differ.
+    pub digests: Vec<String>,
+    /// The nodes, by name.
+    pub nodes: Vec<NodeId>,
+}
+
+/// A plan that can't be approved.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The file can't be read or written.
+    #[error(transparent)]
+    File(#[from] fs::FsError),
+    /// The same, in a directory of ours.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It is no plan.
+    #[error("{} is not a plan", path.display())]
+    NotOne {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: json::JsonError,
+    },
+    /// The command was no dry run.
+    #[error("{0} was not a dry run of an ensure or apply")]
+    NotDry(Uuid),
+    /// Nodes have forgotten it.
+    #[error("the plan {id} is too old: nodes remember what they answered until {until}")]
+    TooOld {
+        /// Which.
+        id: Uuid,
+        /// Until when it could be approved.
+        until: Timestamp,
+    },
+    /// It is one of another fleet.
+    #[error("the plan {id} is of the fleet {fleet}")]
+    OtherFleet {
+        /// Which.
+        id: Uuid,
+        /// Whose.
+        fleet: String,
+    },
+}
+
+impl Plan {
+    /// The plan that a dry run came to.
+    ///
+    /// # Errors
+    /// When `command` was none.
+    pub fn of(command: &Command, digest: &str, results: &[NodeResult]) -> Result<Self, PlanError> {
+        if !command.options.noop || !command.action.runs() {
+            return Err(PlanError::NotDry(command.id));
+        }
+        let node = |result: &NodeResult| {
+            let plan = planned(result).map(|planned| planned.digest.clone());
+            (result.node.clone(), NodePlan { outcome: result.outcome.word().to_owned(), digest: plan })
+        };
+        Ok(Self {
+            protocol: PROTOCOL.to_owned(),
+            id: command.id,
+            digest: digest.to_owned(),
+            fleet: command.fleet.clone(),
+            issued: command.issued,
+            expires: command.expires,
+            to: command.to.clone(),
+            action: command.action.clone(),
+            timeout: command.options.timeout,
+            channel: command.channel.as_ref().map(|channel| channel.name.clone()),
+            reason: command.reason.clone(),
+            nodes: results.iter().map(node).collect(),
+            groups: groups(results),
+        })
+    }
+
+    /// Reads a file that [`Plan::write`] wrote.
+    ///
+    /// # Errors
+    /// When there is none, or it is something else.
+    pub fn read(path: &Path) -> Result<Self, PlanError> {
+        let bytes = fs::read(path, MOST_BYTES)?;
+        json::read(&bytes).map_err(|source| PlanError::NotOne { path: path.to_owned(), source })
+    }
+
+    /// Writes it for its owner alone: the action may hold secrets.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn write(&self, path: &Path) -> Result<(), PlanError> {
+        let text = serde_json::to_vec_pretty(self).map_err(StoreError::from)?;
+        Ok(dir::write_atomic(path, &text)?)
+    }
+
+    /// Until when it can be approved, at most: so long nodes remember what they answered.
+    pub fn until(&self) -> Timestamp {
+        self.expires.saturating_add(ledger::MEMORY).unwrap_or(self.expires)
+    }
+
+    /// Whether nodes of this fleet can still know it.
+    ///
+    /// # Errors
+    /// When they can't.
+    pub fn check(&self, fleet: &str, now: Timestamp) -> Result<(), PlanError> {
+        if self.fleet != fleet {
+            return Err(PlanError::OtherFleet { id: self.id, fleet: self.fleet.clone() });
+        }
+        let until = self.until();
+        if now > until { Err(PlanError::TooOld { id: self.id, until }) } else { Ok(()) }
+    }
+
+    /// How many nodes would change something, and how many would not.
+    pub fn counts(&self) -> (usize, usize) {
+        let planned = |changes: bool| {
+            let groups = self.groups.iter().filter(|group| !group.digests.is_empty() && (group.count > 0) == changes);
+            groups.map(|group| group.nodes.len()).sum()
+        };
+        (planned(true), planned(false))
+    }
+
+    /// The order that approves it, for the same nodes or for some of them.
+    pub fn order(&self, to: Option<Audience>, timeout: Option<Span>, reason: Option<String>, channel: Option<Channel>) -> Order {
+        let timeout = timeout.unwrap_or(self.timeout);
+        Order {
+            action: self.action.clone(),
+            to: to.unwrap_or_else(|| self.to.clone()),
+            options: Options { timeout, approves: Some(self.id), ..Options::default() },
+            channel,
+            reason: reason.or_else(|| self.reason.clone()),
+            life: timeout.min(MAX_LIFE),
+        }
+    }
+}
+
+fn planned(result: &NodeResult) -> Option<&Planned> {
+    result.done.as_ref().and_then(|done| done.plan.as_ref())
+}
+
+/// Groups nodes by what they would change: first what failed, then what changes most nodes, then the rest.
+pub fn groups(results: &[NodeResult]) -> Vec<Group> {
+    let mut found: BTreeMap<(Reverse<Grade>, bool, String), Group> = BTreeMap::new();
+    for result in results {
+        let (group, key) = group(result);
+        let key = (Reverse(result.outcome.grade()), group.count == 0, key);
+        let known = found.entry(key).or_insert(group.clone());
+        known.nodes.push(result.node.clone());
+        known.digests.extend(group.digests);
+    }
+    let mut all: Vec<(Reverse<Grade>, bool, Group)> =
+        found.into_iter().map(|((grade, idle, _), group)| (grade, idle, group)).collect();
+    all.sort_by_key(|(grade, idle, group)| (*grade, *idle, Reverse(group.nodes.len())));
+    all.into_iter()
+        .map(|(_, _, mut group)| {
+            group.nodes.sort();
+            group.digests.sort();
+            group.digests.dedup();
+            group
+        })
+        .collect()
+}
+
+/// The group of one node, still without it, and what tells it from others.
+fn group(result: &NodeResult) -> (Group, String) {
+    let word = result.outcome.word();
+    let plan = planned(result);
+    // Where there is a plan, it says what a change is; the cause is for what went wrong.
+    let cause = match (&result.outcome, plan) {
+        (Outcome::Changed | Outcome::Stable, Some(_)) => String::new(),
+        _ => cause::general(&cluster::cause(result), &result.node),
+    };
+    let named = |change: &PlannedChange| PlannedChange {
+        resource: cause::without_name(&change.resource, &result.node),
+        what: cause::without_name(&change.what, &result.node),
+    };
+    let changes: Vec<PlannedChange> = plan.map(|plan| plan.changes.iter().map(named).collect()).unwrap_or_default();
+    // What is not shown tells plans apart by its digest.
+    let beyond = plan.filter(|plan| plan.more > 0).map(|plan| plan.digest.as_str()).unwrap_or_default();
+    let lines: Vec<String> = changes.iter().map(|change| format!("{}\t{}", change.resource, change.what)).collect();
+    let key = format!("{word}\n{cause}\n{beyond}\n{}", lines.join("\n"));
+    let group = Group {
+        outcome: word.to_owned(),
+        cause,
+        changes,
+        count: plan.map_or(0, Planned::count),
+        digests: plan.map(|plan| plan.digest.clone()).into_iter().collect(),
+        nodes: Vec::new(),
+    };
+    (group, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::wire::plan::Planning;
+    use crate::wire::{Done, DoneOutcome};
+
+    fn result(node: &str, outcome: DoneOutcome, changes: &[(&str, &str)]) -> NodeResult {
+        let mut planning = Planning::new("");
+        changes.iter().for_each(|(resource, what)| planning.change(resource, what, ""));
+        let plan = planning.planned(&action());
+        let done =
+            json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z", "outcome": outcome, "plan": plan});
+        let done: Done = serde_json::from_value(done).unwrap();
+        let outcome = match outcome {
+            DoneOutcome::Changed => Outcome::Changed,
+            DoneOutcome::Stable => Outcome::Stable,
+            _ => Outcome::Failed,
+        };
+        NodeResult::new(node.parse().unwrap(), outcome, Some(done))
+    }
+
+    fn action() -> Action {
+        serde_json::from_value(json!({"ensure": {"type": "file", "properties": {"name": "/a"}}})).unwrap()
+    }
+
+    fn command(noop: bool) -> Command {
+        let value = json!({
+            "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "fleet": "f", "to": {"all": true}, "action": action(),
+            "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z", "options": {"noop": noop, "timeout": "5m"},
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn nodes_with_the_same_plan_stand_together() {
+        let nginx = [("package#nginx", "installed version 1.24"), ("file#/srv/web1/a", "content")];
+        let results = [
+            result("web1", DoneOutcome::Changed, &nginx),
+            result("web2", DoneOutcome::Changed, &[nginx[0], ("file#/srv/web2/a", "content")]),
+            result("web3", DoneOutcome::Changed, &[("package#nginx", "installed version 1.22")]),
+            result("db1", DoneOutcome::Stable, &[]),
+            result("db2", DoneOutcome::Failed, &[]),
+            NodeResult::new("gone".parse().unwrap(), Outcome::Offline(None), None),
+        ];
+        let groups = groups(&results);
+        let shown: Vec<_> = groups
+            .iter()
+            .map(|group| {
+                (
+                    group.outcome.as_str(),
+                    group.count,
+                    group.digests.len(),
+                    group.nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(","),
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("failed", 0, 1, "db2".to_owned()),
+                ("offline", 0, 0, "gone".to_owned()),
+                ("changed", 2, 2, "web1,web2".to_owned()),
+                ("changed", 1, 1, "web3".to_owned()),
+                ("stable", 0, 1, "db1".to_owned()),
+            ]
+        );
+        assert_eq!(groups[2].changes[1].resource, "file#/srv/<node>/a");
+        let plan = Plan::of(&command(true), "d", &results).unwrap();
+        assert_eq!(plan.counts(), (3, 2));
+    }
+
+    #[test]
+    fn a_plan_is_a_file_and_an_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        assert!(matches!(Plan::of(&command(false), "d", &[]), Err(PlanError::NotDry(_))));
+        let plan = Plan::of(&command(true), "d", &[result("web1", DoneOutcome::Changed, &[("file#/a", "content")])]).unwrap();
+        plan.write(&path).unwrap();
+        assert_eq!(Plan::read(&path).unwrap(), plan);
+        std::fs::write(&path, "{}").unwrap();
+        assert!(matches!(Plan::read(&path), Err(PlanError::NotOne { .. })));
+        let at = |text: &str| text.parse().unwrap();
+        assert!(plan.check("f", at("2026-11-20T11:05:00Z")).is_ok());
+        assert!(matches!(plan.check("f", at("2026-11-20T11:05:01Z")), Err(PlanError::TooOld { .. })));
+        assert!(matches!(plan.check("g", at("2026-11-20T10:05:01Z")), Err(PlanError::OtherFleet { .. })));
+        let order = plan.order(None, None, None, None);
+        assert_eq!((order.options.approves, order.options.noop, &order.action), (Some(plan.id), false, &plan.action));
+        assert_eq!(order.to, plan.to);
+    }
+}

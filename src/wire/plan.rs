@@ -1,0 +1,249 @@
+//! What a dry run would change, and the digests by which two such plans are compared (`docs/wire.md`, "Plans").
+//!
+//! Pure: the agent feeds it the events of a dry run, the operator's half compares what came back.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::command::Action;
+use super::report::{Planned, PlannedChange};
+
+/// How many changes a plan names; its digest is over all of them.
+pub const MOST_CHANGES: usize = 50;
+/// How many characters of each are shown.
+pub const LONGEST_CHANGE: usize = 200;
+
+/// The first string under the digest: which digest it is.
+const DOMAIN: &str = "ensign.plan.v1";
+const EXACT_DOMAIN: &str = "ensign.plan.exact.v1";
+
+/// Strings under a digest, each written as a netstring: its length in bytes, `:`, its bytes, `,`.
+#[derive(Debug, Clone)]
+struct Strings(Vec<u8>);
+
+impl Strings {
+    fn new(domain: &str) -> Self {
+        let mut strings = Self(Vec::new());
+        strings.add(domain);
+        strings
+    }
+
+    fn add(&mut self, text: &str) {
+        self.0.extend_from_slice(text.len().to_string().as_bytes());
+        self.0.push(b':');
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.push(b',');
+    }
+
+    fn digest(&self) -> String {
+        super::digest(&self.0)
+    }
+}
+
+/// Takes the changes of a dry run, in the order of the run.
+#[derive(Debug, Clone)]
+pub struct Planning {
+    words: Strings,
+    exact: Strings,
+    changes: Vec<PlannedChange>,
+    more: u64,
+}
+
+impl Planning {
+    /// Begins a plan of a manifest with this SHA-256 in lower-case hex; of a single resource when empty.
+    pub fn new(manifest: &str) -> Self {
+        let mut words = Strings::new(DOMAIN);
+        words.add(manifest);
+        Self { words, exact: Strings::new(EXACT_DOMAIN), changes: Vec::new(), more: 0 }
+    }
+
+    /// A resource (`type#name`) that would change: what would be done, in words; and what it shall be, in any form that is
+    /// the same for the same.
+    pub fn change(&mut self, resource: &str, what: &str, wanted: &str) {
+        self.words.add(resource);
+        self.words.add(what);
+        self.exact.add(resource);
+        self.exact.add(wanted);
+        if self.changes.len() < MOST_CHANGES {
+            self.changes.push(PlannedChange { resource: shortened(resource), what: shortened(what) });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// The plan of `action`.
+    pub fn planned(self, action: &Action) -> Planned {
+        Planned {
+            digest: self.words.digest(),
+            exact: self.exact.digest(),
+            action: action_digest(action),
+            changes: self.changes,
+            more: self.more,
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let end = text.char_indices().nth(LONGEST_CHANGE - 1).filter(|(at, c)| at + c.len_utf8() < text.len());
+    end.map_or_else(|| text.to_owned(), |(at, _)| format!("{}…", text.get(..at).unwrap_or_default()))
+}
+
+/// SHA-256 of an action as JSON, its keys sorted and without blanks, in lower-case hex: the same for two commands that ask
+/// for the same.
+pub fn action_digest(action: &Action) -> String {
+    // Plain data with text keys: nothing in it could fail to be written.
+    super::digest(sorted(serde_json::to_value(action).unwrap_or_default()).to_string().as_bytes())
+}
+
+/// The same value with the keys of its objects in order, whatever order its maps keep.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let pairs: BTreeMap<String, Value> = map.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            Value::Object(pairs.into_iter().collect())
+        }
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        plain => plain,
+    }
+}
+
+impl Planned {
+    /// True when nothing would be changed.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// How many resources would be changed.
+    pub fn count(&self) -> u64 {
+        self.changes.len() as u64 + self.more
+    }
+
+    /// Whether `now`, a plan of the same action made later, comes to what this one says, or to nothing at all: what was
+    /// approved is then done already.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub fn still_holds(&self, now: &Self) -> Result<(), String> {
+        if now.is_empty() || (self.digest == now.digest && self.exact == now.exact) {
+            return Ok(());
+        }
+        for (number, wanted) in now.changes.iter().enumerate() {
+            match self.changes.get(number) {
+                Some(approved) if approved == wanted => {}
+                Some(approved) if approved.resource == wanted.resource => {
+                    return Err(format!(
+                        "{} would now be changed otherwise: \"{}\", and the plan says \"{}\"",
+                        wanted.resource, wanted.what, approved.what
+                    ));
+                }
+                _ if self.changes.iter().all(|known| known.resource != wanted.resource) && self.more == 0 => {
+                    return Err(format!("{} would now be changed too: \"{}\"", wanted.resource, wanted.what));
+                }
+                Some(approved) => {
+                    return Err(format!("{} (\"{}\") would not be changed any more, or later", approved.resource, approved.what));
+                }
+                None => break,
+            }
+        }
+        if let Some(gone) = self.changes.get(now.changes.len()) {
+            return Err(format!("{} (\"{}\") would not be changed any more", gone.resource, gone.what));
+        }
+        if self.count() != now.count() {
+            return Err(format!("{} resources would now be changed, and the plan says {}", now.count(), self.count()));
+        }
+        let what = if self.digest == now.digest {
+            "the same resources would be changed, but to something else: facts, data or templates give other values now"
+        } else {
+            "what would be changed differs beyond what plans show"
+        };
+        Err(what.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(text: &str) -> Action {
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn plan(changes: &[(&str, &str, &str)]) -> Planned {
+        let mut planning = Planning::new("");
+        changes.iter().for_each(|(resource, what, wanted)| planning.change(resource, what, wanted));
+        planning.planned(&action(r#"{"status": {}}"#))
+    }
+
+    /// The vectors of `docs/wire.md`: `printf '14:ensign.plan.v1,0:,' | sha256sum`.
+    #[test]
+    fn the_digest_is_the_documented_one() {
+        assert_eq!(plan(&[]).digest, "b3bc8ad2353a618f003cee2d2daf82aef54ef943f98446e82fd73cecebe80086");
+        let mut planning = Planning::new(&"0".repeat(64));
+        planning.change("package#nginx", "installed version 1.24", "");
+        planning.change("file#/etc/motd", "updated: Größe", "");
+        let planned = planning.planned(&action(r#"{"status": {}}"#));
+        assert_eq!(planned.digest, "47130d4f67bc1a8352ea1107e06b5c23939e3f4f311f1f0e4827f358a8516606");
+    }
+
+    #[test]
+    fn actions_are_compared_by_what_they_ask_for() {
+        let one = action(r#"{"ensure": {"type": "file", "properties": {"name": "/a", "mode": "0644"}}}"#);
+        let same = action(r#"{"ensure":{"properties":{"mode":"0644","name":"/a"},"type":"file"}}"#);
+        let other = action(r#"{"ensure": {"type": "file", "properties": {"name": "/a", "mode": "0666"}}}"#);
+        assert_eq!(action_digest(&one), action_digest(&same));
+        assert_ne!(action_digest(&one), action_digest(&other));
+        let text = r#"{"ensure":{"properties":{"mode":"0644","name":"/a"},"type":"file"}}"#;
+        assert_eq!(action_digest(&one), crate::wire::digest(text.as_bytes()));
+    }
+
+    #[test]
+    fn long_plans_are_cut_and_their_digest_is_not() {
+        let names: Vec<String> = (0..60).map(|number| format!("file#/{number}")).collect();
+        let long = "ä".repeat(300);
+        let of = |last: &str| {
+            let mut planning = Planning::new("");
+            names.iter().for_each(|name| planning.change(name, &long, ""));
+            planning.change(last, "x", "");
+            planning.planned(&action(r#"{"status": {}}"#))
+        };
+        let (one, other) = (of("file#/a"), of("file#/b"));
+        assert_eq!((one.changes.len(), one.more, one.count()), (50, 11, 61));
+        assert_eq!((one.changes[0].what.chars().count(), one.changes[0].what.ends_with('…')), (200, true));
+        assert!(one.changes == other.changes && one.digest != other.digest);
+        assert!(one.still_holds(&other).unwrap_err().contains("beyond what plans show"));
+        assert_eq!(shortened(&"ä".repeat(200)).chars().count(), 200);
+        assert!(!shortened(&"ä".repeat(200)).ends_with('…'));
+    }
+
+    #[test]
+    fn the_first_difference_is_named() {
+        let approved = plan(&[("file#/a", "content", "1"), ("file#/b", "mode", "1")]);
+        for (now, said) in [
+            (plan(&[("file#/a", "content", "1"), ("file#/b", "mode", "1")]), None),
+            (plan(&[]), None),
+            (plan(&[("file#/a", "content", "1")]), Some("file#/b (\"mode\") would not be changed any more")),
+            (plan(&[("file#/b", "mode", "1")]), Some("file#/a (\"content\") would not be changed any more")),
+            (
+                plan(&[("file#/a", "owner", "1"), ("file#/b", "mode", "1")]),
+                Some("file#/a would now be changed otherwise: \"owner\""),
+            ),
+            (
+                plan(&[("file#/a", "content", "1"), ("file#/c", "new", "1"), ("file#/b", "mode", "1")]),
+                Some("file#/c would now be changed too"),
+            ),
+            (
+                plan(&[("file#/a", "content", "1"), ("file#/b", "mode", "1"), ("file#/c", "new", "1")]),
+                Some("file#/c would now be changed too"),
+            ),
+            (plan(&[("file#/a", "content", "2"), ("file#/b", "mode", "1")]), Some("to something else")),
+        ] {
+            match (approved.still_holds(&now), said) {
+                (Ok(()), None) => {}
+                (Err(why), Some(said)) if why.starts_with(said) || why.contains(said) => {}
+                (verdict, said) => panic!("{verdict:?}, wanted {said:?}"),
+            }
+        }
+        assert!(plan(&[]).still_holds(&approved).unwrap_err().contains("file#/a would now be changed too"));
+    }
+}

@@ -1,0 +1,197 @@
+//! What becomes of commands when somebody dies, is away, busy, or slow: every node has a named end, and nothing runs twice.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::support::fleet::{Fleet, Ran};
+use crate::support::nats::binaries;
+
+const NODES: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
+/// Commands may run, and only two wait.
+const LIMITS: &str = "queue = 2\n";
+
+fn fleet(binary: &std::path::Path, nodes: &[(&str, &str)]) -> Fleet {
+    let mut fleet = Fleet::new(binary, &NODES);
+    nodes.iter().for_each(|(node, group)| fleet.start_with(node, group, LIMITS, "exec = true"));
+    fleet
+}
+
+/// Leaves a line in a file of the node at its beginning and its end.
+fn exec(seconds: u32) -> Vec<String> {
+    let script = format!("echo begun >> {{{{ Facts.site }}}}/log; sleep {seconds}; echo ended >> {{{{ Facts.site }}}}/log");
+    ["ensure", "exec", "count", "--provider", "shell", "--command", &script].map(str::to_owned).to_vec()
+}
+
+fn run(fleet: &Fleet, seconds: u32, more: &[&str]) -> Ran {
+    let words = exec(seconds);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    fleet.run(&[&words, more].concat())
+}
+
+fn lines(fleet: &Fleet, node: &str) -> usize {
+    std::fs::read_to_string(fleet.path(node).join("site/log")).unwrap_or_default().lines().count()
+}
+
+fn outcomes(ran: &Ran) -> Vec<String> {
+    let document = ran.json();
+    let word = |node: &Value| format!("{} {}", node["node"].as_str().unwrap(), node["outcome"].as_str().unwrap());
+    document["nodes"].as_array().unwrap().iter().map(word).collect()
+}
+
+#[test]
+fn an_operator_that_dies_loses_nothing() {
+    for binary in binaries() {
+        let fleet = fleet(&binary, &NODES);
+        let config = fleet.path("operator.toml");
+        let mut operator = Command::new(env!("CARGO_BIN_EXE_ensign"))
+            .args(["fleet", "--operator", config.to_str().unwrap()])
+            .args(exec(2))
+            .args(["--all", "--reason", "CHG-7"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(operator.stderr.take().unwrap()).lines();
+        let line = said.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("job "))).unwrap().unwrap();
+        let id = line.trim_start_matches("job ").split(':').next().unwrap().to_owned();
+        fleet.wait_for("every run", || NODES.iter().all(|(node, _)| lines(&fleet, node) == 1));
+        operator.kill().unwrap();
+        operator.wait().unwrap();
+        // While they run: not ended, and not lost.
+        let early = fleet.run(&["job", "show", &id, "--output", "json"]);
+        assert_eq!(
+            (early.code, outcomes(&early)),
+            (4, vec!["db1 unfinished".into(), "web1 unfinished".into(), "web2 unfinished".into()])
+        );
+        // From elsewhere, with nothing but the id.
+        let watched = fleet.run(&["job", "watch", &id, "--output", "json"]);
+        let changed = vec!["db1 changed".to_owned(), "web1 changed".into(), "web2 changed".into()];
+        assert_eq!((watched.code, outcomes(&watched)), (0, changed.clone()), "{}", watched.stderr);
+        let shown = fleet.run(&["job", "show", &id, "--output", "json"]);
+        assert_eq!((shown.code, outcomes(&shown)), (0, changed));
+        let list = fleet.run(&["job", "list", "--output", "json"]).json();
+        assert_eq!(
+            (&list[0]["id"], &list[0]["reason"], &list[0]["counts"]["changed"]),
+            (&Value::from(id.clone()), &"CHG-7".into(), &3.into())
+        );
+        let text = fleet.run(&["job", "list"]).stdout;
+        assert!(
+            text.contains(&id) && text.contains("3 changed") && text.contains("exec#count") && text.contains("CHG-7"),
+            "{text}"
+        );
+        let one = fleet.run(&["job", "show", &id, "--node", "web1"]);
+        assert!(one.code == 0 && one.stdout.contains("web1") && !one.stdout.contains("web2"), "{}", one.stdout);
+        assert_eq!(fleet.run(&["job", "show", &id, "--node", "typo"]).code, 2);
+        assert!(NODES.iter().all(|(node, _)| lines(&fleet, node) == 2));
+    }
+}
+
+#[test]
+fn who_was_away_gets_it_once_more_and_nobody_does_it_twice() {
+    for binary in binaries() {
+        let mut fleet = fleet(&binary, &NODES);
+        fleet.kill("db1");
+        fleet.wait_for("db1 is known to be away", || {
+            let nodes = fleet.run(&["nodes", "--output", "json"]).json();
+            nodes.as_array().unwrap().iter().any(|row| row["node"] == "db1" && row["presence"] == "silent")
+        });
+        for target in [&["--all"] as &[&str], &["--group", "web,db"], &["--node", "web1,web2,db1"]] {
+            let sent = run(&fleet, 0, &[target, &["--output", "json"]].concat());
+            assert_eq!((sent.code, outcomes(&sent)[0].as_str()), (4, "db1 offline"), "{}", sent.stdout);
+        }
+        let list = fleet.run(&["job", "list", "--output", "json"]).json();
+        let ids: Vec<String> = list.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect();
+        assert_eq!((ids.len(), lines(&fleet, "web1"), lines(&fleet, "db1")), (3, 6, 0));
+        fleet.start_with("db1", "db", LIMITS, "exec = true");
+        for id in &ids {
+            let again = fleet.run(&["job", "resend", id]);
+            assert!(again.code == 0 && again.stdout.contains("changed"), "{}{}", again.stdout, again.stderr);
+        }
+        assert_eq!((lines(&fleet, "web1"), lines(&fleet, "web2"), lines(&fleet, "db1")), (6, 6, 6));
+        let nobody = fleet.run(&["job", "resend", &ids[0]]);
+        assert!(nobody.code == 0 && nobody.stderr.contains("all 3 nodes have answered"), "{}", nobody.stderr);
+        let short = run(&fleet, 0, &["--node", "web1", "--timeout", "1s", "--detach"]);
+        std::thread::sleep(Duration::from_millis(1500));
+        let over = fleet.run(&["job", "resend", short.stdout.trim()]);
+        assert!(over.code == 2 && over.stderr.contains("it expired at"), "{}", over.stderr);
+    }
+}
+
+#[test]
+fn every_end_has_a_name() {
+    for binary in binaries() {
+        let mut fleet = fleet(&binary, &NODES[..1]);
+        let detached = |fleet: &Fleet, seconds: u32, more: &[&str]| {
+            let sent = run(fleet, seconds, &[&["--node", "web1", "--detach"], more].concat());
+            sent.stdout.trim().to_owned()
+        };
+        let end = |fleet: &Fleet, id: &str| outcomes(&fleet.run(&["job", "show", id, "--output", "json"])).join(" ");
+        // One runs, two wait, of which one not long; the next finds no room.
+        let running = detached(&fleet, 8, &[]);
+        fleet.wait_for("the run", || lines(&fleet, "web1") == 1);
+        let late = detached(&fleet, 0, &["--timeout", "2s"]);
+        let waiting = detached(&fleet, 0, &[]);
+        let unfinished = fleet.run(&["job", "watch", &running, "--timeout", "1s", "--output", "json"]);
+        assert_eq!((unfinished.code, outcomes(&unfinished).join(" ")), (4, "web1 unfinished".to_owned()));
+        let busy = run(&fleet, 0, &["--node", "web1", "--output", "json"]);
+        assert_eq!((busy.code, outcomes(&busy).join(" ")), (4, "web1 busy".to_owned()));
+        let busy_id = busy.json()["id"].as_str().unwrap().to_owned();
+        let watched = fleet.run(&["job", "watch", &waiting, "--output", "json"]);
+        assert_eq!((watched.code, outcomes(&watched).join(" ")), (0, "web1 changed".to_owned()), "{}", watched.stderr);
+        assert_eq!((end(&fleet, &running), end(&fleet, &late)), ("web1 changed".into(), "web1 expired".into()));
+        // Who was busy takes it when it is sent once more.
+        let again = fleet.run(&["job", "resend", &busy_id]);
+        assert!(again.code == 0, "{}{}", again.stdout, again.stderr);
+        assert_eq!(end(&fleet, &busy_id), "web1 changed");
+
+        let failed = fleet.run(&[
+            "ensure",
+            "exec",
+            "no",
+            "--command",
+            "exit 7",
+            "--provider",
+            "shell",
+            "--node",
+            "web1",
+            "--output",
+            "json",
+        ]);
+        assert_eq!((failed.code, outcomes(&failed).join(" ")), (1, "web1 failed".to_owned()), "{}", failed.stdout);
+        let refused = fleet.run(&["ensure", "file", "/etc/x", "absent", "--node", "web1", "--output", "json"]);
+        assert_eq!((refused.code, outcomes(&refused).join(" ")), (3, "web1 refused".to_owned()));
+        assert_eq!(refused.json()["nodes"][0]["code"], "local_limit");
+        let left_out = run(&fleet, 0, &["--all", "--where", "Facts.role == 'db'", "--output", "json"]);
+        assert_eq!((left_out.code, outcomes(&left_out).join(" ")), (0, "web1 not_selected".to_owned()));
+
+        // It lives, and does not answer. Looked at too late, it would count as away.
+        let silent = || {
+            let pid = Pid::from_raw(i32::try_from(fleet.pid("web1")).unwrap());
+            kill(pid, Signal::SIGSTOP).unwrap();
+            let silent = run(&fleet, 0, &["--node", "web1", "--timeout", "1s", "--output", "json"]);
+            kill(pid, Signal::SIGCONT).unwrap();
+            assert_eq!(silent.code, 4, "{}", silent.stdout);
+            outcomes(&silent).join(" ") == "web1 no_answer"
+        };
+        assert!((0..5).any(|_| {
+            fleet.wait_for("it is there", || fleet.run(&["nodes", "--output", "json"]).json()[0]["presence"] == "alive");
+            silent()
+        }));
+
+        let before = lines(&fleet, "web1");
+        let killed = detached(&fleet, 30, &[]);
+        fleet.wait_for("the run", || lines(&fleet, "web1") == before + 1);
+        fleet.kill("web1");
+        fleet.start_with("web1", "web", LIMITS, "exec = true");
+        fleet.wait_for("its end", || end(&fleet, &killed) == "web1 interrupted");
+        fleet.kill("web1");
+        fleet.wait_for("it is away", || {
+            run(&fleet, 0, &["--node", "web1", "--output", "json"]).json()["nodes"][0]["outcome"] == "offline"
+        });
+    }
+}
