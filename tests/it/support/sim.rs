@@ -27,6 +27,8 @@ pub struct Sim {
     /// The last line of figures that it printed.
     latest: Arc<Mutex<Value>>,
     errors: PathBuf,
+    /// What the nodes keep, unless the test says where: removed with this value, however the process ended.
+    _state: Option<TempDir>,
 }
 
 impl Sim {
@@ -36,9 +38,13 @@ impl Sim {
         let errors = trust.with_file_name("sim.log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ensign-sim"));
         command.args(["--fleet", FLEET, "--server", server, "--nodes", &nodes.to_string(), "--trust"]).arg(trust).args(more);
-        // What the disk of this machine does is not what is tested.
-        if Path::new("/dev/shm").is_dir() && !more.contains(&"--state-dir") {
-            command.arg("--no-fsync");
+        let state = (!more.contains(&"--state-dir")).then(|| {
+            // What the disk of this machine does is not what is tested.
+            let memory = Path::new("/dev/shm");
+            if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()
+        });
+        if let Some(state) = &state {
+            command.arg("--state-dir").arg(state.path());
         }
         let log = std::fs::File::options().create(true).append(true).open(&errors).unwrap();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
@@ -50,7 +56,7 @@ impl Sim {
                 *heard.lock().unwrap() = serde_json::from_str(&line).unwrap();
             }
         });
-        let sim = Self { child, latest, errors };
+        let sim = Self { child, latest, errors, _state: state };
         sim.wait_for("all nodes are connected", |figures| figures["all_connected_at"].is_number());
         sim
     }
