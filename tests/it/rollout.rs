@@ -1,6 +1,8 @@
 //! Commands in waves: every node keeps to them by itself, whatever becomes of who sent them.
 
 mod alone;
+#[cfg(feature = "simulator")]
+mod many;
 
 use std::path::Path;
 

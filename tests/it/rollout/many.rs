@@ -1,0 +1,47 @@
+//! Two hundred nodes: the budget stops them by itself, after whoever sent the command is gone.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::nats::binaries;
+use crate::support::sim::SimulatedFleet;
+
+const NODES: u32 = 200;
+
+#[test]
+fn a_budget_halts_a_large_fleet_after_the_operator_was_killed() {
+    for binary in binaries() {
+        let fleet = SimulatedFleet::new(&binary);
+        // Of the twenty nodes of the first wave, about twelve fail; four may.
+        let sim = fleet.start(NODES, &["--fail-rate", "60%", "--work", "1ms..50ms"]);
+        let what = ["ensure", "file", "/srv/motd", "--content", "x", "--owner", "root", "--file-group", "root", "--mode=0644"];
+        let how = ["--all", "--waves", "10%,50%,100%", "--hold", "4s", "--max-failed", "2%"];
+        let mut operator =
+            fleet.process(&[&what[..], &how].concat()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(operator.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let id = said.into_iter().find_map(|line| Some(line.strip_prefix("job ")?.split(':').next()?.to_owned())).unwrap();
+        sim.wait_for("the first wave", |figures| figures["ended"].as_u64() > Some(0));
+        operator.kill().unwrap();
+        operator.wait().unwrap();
+
+        let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]);
+        let document = watched.json();
+        let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in document["nodes"].as_array().unwrap() {
+            *outcomes.entry(node["outcome"].as_str().unwrap()).or_default() += 1;
+        }
+        assert_eq!(watched.code, 1, "{}", watched.stderr);
+        assert_eq!((outcomes.get("halted"), outcomes.values().sum::<usize>()), (Some(&180), NODES as usize), "{outcomes:?}");
+        assert!(outcomes["failed"] > 4, "{outcomes:?}");
+        let standing = fleet.run(&["rollout", "status", &id, "--output", "json"]).json();
+        let column = |name: &str| -> Vec<u64> {
+            standing["waves"].as_array().unwrap().iter().map(|wave| wave[name].as_u64().unwrap()).collect()
+        };
+        assert_eq!((&standing["state"], column("nodes")), (&Value::from("over_budget"), vec![20, 80, 100]), "{standing}");
+        assert_eq!(column("halted"), [0, 80, 100], "{standing}");
+        sim.stop();
+    }
+}
