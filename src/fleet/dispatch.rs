@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn what_is_signed_is_what_is_sent() {
-        let key = SigningKey::from_seed(&[1; 32]);
+        let (key, other) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
         let command = order(Audience::all()).command("f", Uuid::nil(), Timestamp::UNIX_EPOCH);
-        let signed = sign(command.clone(), &[("a", &key), ("b", &key)]).unwrap();
+        let signed = sign(command.clone(), &[("a", &key), ("b", &other)]).unwrap();
         let envelope = crate::wire::envelope::Envelope::parse(&signed.envelope).unwrap();
         assert_eq!(envelope.signatures.len(), 2);
         assert_eq!((envelope.digest(), crate::wire::json::read::<Command>(&envelope.payload).unwrap()), (signed.digest, command));
