@@ -50,5 +50,6 @@ mod support;
 mod system;
 mod tls;
 mod transport;
+mod trust;
 mod twins;
 mod vectors;
