@@ -164,6 +164,8 @@ pub struct Limits {
     pub types: Option<Vec<String>>,
     /// Path prefixes below which files may be managed; `None` is all.
     pub paths: Option<Vec<String>>,
+    /// Path prefixes below which templates may read, beside their own bundle; `None` is those of `paths`.
+    pub read_paths: Option<Vec<String>>,
     /// Whether commands may be run.
     pub exec: bool,
     /// Whether manifests may be applied.
@@ -473,9 +475,11 @@ impl Check<'_> {
     }
 
     fn limits(&mut self, limits: file::Limits) -> Limits {
-        for path in limits.paths.iter().flatten() {
-            if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
-                self.wrong(&["limits", "paths"], format!("\"{path}\" is not an absolute path without `..`"));
+        for (key, paths) in [("paths", &limits.paths), ("read_paths", &limits.read_paths)] {
+            for path in paths.iter().flatten() {
+                if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
+                    self.wrong(&["limits", key], format!("\"{path}\" is not an absolute path without `..`"));
+                }
             }
         }
         for host in limits.fetch_hosts.iter().flatten() {
@@ -483,8 +487,9 @@ impl Check<'_> {
                 self.wrong(&["limits", "fetch_hosts"], format!("\"{host}\" is not a host name or address"));
             }
         }
-        let file::Limits { types, paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio } = limits;
-        Limits { types, paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio }
+        let file::Limits { types, paths, read_paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio } =
+            limits;
+        Limits { types, paths, read_paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio }
     }
 }
 

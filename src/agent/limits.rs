@@ -32,6 +32,8 @@ pub(super) fn bounds(limits: &config::Limits) -> Bounds {
     Bounds {
         fetch_hosts: limits.fetch_hosts.clone(),
         internal: false,
+        // Who may write somewhere may as well read there.
+        read_paths: limits.read_paths.clone().or_else(|| limits.paths.clone()),
         archive_size: limits.archive_size,
         archive_entries: limits.archive_entries,
         archive_ratio: limits.archive_ratio,

@@ -269,6 +269,9 @@ pub struct Limits {
     pub types: Option<Vec<String>>,
     /// Path prefixes below which files may be managed; all when left out.
     pub paths: Option<Vec<String>>,
+    /// Path prefixes below which templates may read files (`readFile()`, `secret("file:...")`), beside those of the bundle
+    /// itself; those of `paths` when left out.
+    pub read_paths: Option<Vec<String>>,
     /// Whether commands may be run: by `exec`, and as health checks, post commands or `validate` of other types.
     pub exec: bool,
     /// Whether manifests may be applied.
@@ -291,6 +294,7 @@ impl Default for Limits {
         Self {
             types: None,
             paths: None,
+            read_paths: None,
             exec: false,
             apply: true,
             fetch_hosts: None,

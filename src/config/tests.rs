@@ -32,6 +32,7 @@ fn a_minimal_file_has_the_defaults() {
     let limits = Limits {
         types: None,
         paths: None,
+        read_paths: None,
         exec: false,
         apply: true,
         fetch_hosts: None,

@@ -1,7 +1,6 @@
 //! What templates may use, beside the manifest itself.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
@@ -72,9 +71,9 @@ impl Inputs {
 
 /// Reads files for templates, relative ones beside the manifest.
 fn reader(host: &Host) -> Reader {
-    let directory = host.directory().map(PathBuf::from);
+    let host = host.clone();
     Arc::new(move |name| {
-        let path = directory.as_ref().map_or_else(|| PathBuf::from(name), |directory| directory.join(name));
+        let path = host.readable(name.as_ref())?;
         fs::read_text(&path, MAX_MANIFEST).map_err(|error| crate::diag::chain(&error))
     })
 }

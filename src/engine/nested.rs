@@ -81,7 +81,7 @@ impl Run<'_> {
 
 /// Plans the other manifest, with the data that it is given, and the host as it sees it.
 fn read(plan: &Plan, nested: &Nested, host: &Host) -> Result<(Plan, Host), String> {
-    let source = Source::file(&host.resolve(nested.file.as_ref())).map_err(|error| chain(&error))?;
+    let source = Source::file(&host.readable(nested.file.as_ref())?).map_err(|error| chain(&error))?;
     let host = match &source.directory {
         Some(directory) => host.clone().in_directory(directory),
         None => host.clone(),

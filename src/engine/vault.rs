@@ -47,7 +47,7 @@ fn credential_of(environ: &BTreeMap<String, String>, name: &str) -> Result<Strin
 }
 
 fn file(host: &Host, path: &Path) -> Result<String, String> {
-    read(&host.resolve(path))
+    read(&host.readable(path)?)
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -90,6 +90,29 @@ mod tests {
                 (Err(found), Err(expected)) => assert!(found.contains(expected), "{name}: {found}"),
                 (found, _) => panic!("{name}: {found:?}"),
             }
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(dir.path().join("db"), elsewhere.path().join("link")).unwrap();
+        std::fs::write(elsewhere.path().join("own"), "own").unwrap();
+        let bounded = |allowed: &[&Path]| {
+            let read_paths = Some(allowed.iter().map(|path| path.display().to_string()).collect());
+            let bounds = crate::model::Bounds { read_paths, ..Default::default() };
+            open(BTreeMap::new(), &Host::system(None).within(bounds).in_directory(elsewhere.path()))
+        };
+        let db = format!("file:{}", at("db").display());
+        for (allowed, name, is_read) in [
+            (&[][..], "file:own", true),
+            (&[], db.as_str(), false),
+            (&[], "file:link", false),
+            (&[], "file:../../etc/hostname", false),
+            (&[], "file:no/../../../etc/hostname", false),
+            (&[dir.path()], db.as_str(), true),
+            (&[dir.path()], "file:link", true),
+            (&[&dir.path().join("d")], db.as_str(), false),
+        ] {
+            let found = bounded(allowed)(name);
+            assert_eq!(found.is_ok(), is_read, "{name} {allowed:?}: {found:?}");
+            assert!(is_read || found.is_err_and(|why| why.contains("may not read")), "{name}");
         }
         assert!(open(BTreeMap::new(), &host)("db").unwrap_err().contains("LoadCredential=db:PATH"));
     }

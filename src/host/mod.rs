@@ -229,6 +229,24 @@ impl Host {
         }
     }
 
+    /// The file that a template may read at `path`, with links resolved: in the directory of the manifest, or where the
+    /// bounds of the run allow it.
+    ///
+    /// # Errors
+    /// When it may not, in words.
+    pub fn readable(&self, path: &Path) -> Result<PathBuf, String> {
+        let path = self.resolve(path);
+        let Some(allowed) = &self.bounds.read_paths else { return Ok(path) };
+        let real = fs::real(&path);
+        let mut prefixes = self.directory.as_deref().into_iter().chain(allowed.iter().map(Path::new));
+        // A `..` is left only behind what does not exist, where nobody can say what it will mean.
+        let is_plain = !real.components().any(|part| part == std::path::Component::ParentDir);
+        if is_plain && prefixes.any(|prefix| real.starts_with(fs::real(prefix))) {
+            return Ok(real);
+        }
+        Err(format!("templates may not read \"{}\" on this node", path.display()))
+    }
+
     /// The flag that ends this run.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel

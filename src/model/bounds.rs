@@ -1,6 +1,6 @@
-//! What resources may fetch and unpack on this machine, whatever a manifest says.
+//! What templates may read, and resources fetch and unpack, on this machine, whatever a manifest says.
 
-/// Bounds for everything that is fetched and unpacked in a run.
+/// Bounds for everything that templates read, and that is fetched and unpacked, in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
     /// Hosts that may be fetched from; `None` is every host.
@@ -8,6 +8,9 @@ pub struct Bounds {
     /// Whether addresses of this machine itself (loopback, link-local, cloud metadata) may be fetched from without
     /// being named.
     pub internal: bool,
+    /// Directories (absolute) below which templates may read files, beside the directory of the manifest itself; `None` is
+    /// everywhere.
+    pub read_paths: Option<Vec<String>>,
     /// The largest archive, fetched and unpacked, in bytes.
     pub archive_size: u64,
     /// The most entries of an archive.
@@ -31,6 +34,7 @@ impl Default for Bounds {
         Self {
             fetch_hosts: None,
             internal: true,
+            read_paths: None,
             archive_size: Self::ARCHIVE_SIZE,
             archive_entries: Self::ARCHIVE_ENTRIES,
             archive_ratio: Self::ARCHIVE_RATIO,

@@ -52,5 +52,6 @@ mod support;
 mod system;
 mod tls;
 mod transport;
+mod trust;
 mod twins;
 mod vectors;

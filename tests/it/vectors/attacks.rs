@@ -134,6 +134,12 @@ fn attack(expect: &str, about: &str, message: String) -> Attack {
     }
 }
 
+/// A command of alice's, under this rule alone.
+fn ruled(expect: &str, about: &str, rule: &Value) -> Attack {
+    let trust = trust(&with(bundle(), "/rules", json!([rule])), ROOTS);
+    Attack { trust: Some(trust), ..attack(expect, about, signed(&nginx(), ALICE)) }
+}
+
 fn nginx() -> Value {
     ensure("service", json!({"name": "nginx", "ensure": "running"}))
 }
@@ -508,6 +514,26 @@ fn permissions() -> Vec<(&'static str, Attack)> {
         ),
         ("policy-noop", attack("not_allowed", "A change by a key for dry runs.", signed(&nginx(), &[("ci", 13)]))),
         (
+            "policy-action",
+            ruled(
+                "not_allowed",
+                "An action that the rule does not list.",
+                &json!({"keys": ["alice"], "actions": ["app*", "status"]}),
+            ),
+        ),
+        (
+            "control-action-glob",
+            ruled("accepted", "No attack: actions by pattern.", &json!({"keys": ["alice"], "actions": ["status", "ens*"]})),
+        ),
+        (
+            "policy-node",
+            ruled("not_allowed", "A node that the rule does not list.", &json!({"keys": ["alice"], "nodes": ["web2", "db*"]})),
+        ),
+        (
+            "policy-group",
+            ruled("not_allowed", "A node where the rule lists groups.", &json!({"keys": ["alice"], "groups": ["*"]})),
+        ),
+        (
             "policy-channel",
             Attack {
                 subject: None,
@@ -605,6 +631,13 @@ fn bundles() -> Vec<(&'static str, Attack)> {
             trusting("trust_version", "The same version, changed.", trust(&with(bundle(), "/revoked", json!([])), ROOTS)),
         ),
         ("trust-skip", trusting("trust_version", "A version left out.", trust(&with(bundle(), "/version", json!(9)), ROOTS))),
+        (
+            "trust-oversized",
+            Attack {
+                pad_to: Some(MAX_ENVELOPE + 1),
+                ..trusting("too_large", "More bytes than an envelope may have.", trust(&next(), ROOTS))
+            },
+        ),
         ("trust-fleet", trusting("wrong_fleet", "Of another fleet.", trust(&with(next(), "/fleet", json!("test")), ROOTS))),
         (
             "trust-weak-key",
