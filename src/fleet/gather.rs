@@ -394,6 +394,10 @@ impl Gather {
     /// It is noted, and the node is waited for: what is its own word may still come. Unless the operator does not know
     /// its key: then nothing that comes will be.
     fn doubted(&mut self, node: NodeId, why: String) -> Option<Update> {
+        // Whom nobody asked, nobody waits for because of what is not its word.
+        if !self.nodes.contains_key(&node) {
+            return Some(Update::Doubted(node, why));
+        }
         let news = self.change(&node, |seen| {
             if seen.outcome.is_terminal() && !seen.hearsay {
                 return false;
