@@ -43,6 +43,8 @@ pub struct Settings {
     pub groups: Vec<String>,
     /// The channels that are followed, in the order in which they are applied; `None` is all, by name.
     pub channels: Option<Vec<String>>,
+    /// Where data comes from that is laid over that of every manifest.
+    pub data: Option<String>,
     /// Where everything is kept that must survive.
     pub state_dir: PathBuf,
     /// Directories of facts.
@@ -262,6 +264,7 @@ impl Check<'_> {
                 hostname: self.around.hostname.clone(),
                 groups,
                 channels: file.channels,
+                data: file.data,
                 state_dir: file.state_dir.map_or_else(|| self.around.state_dir.clone(), |dir| self.path(&dir)),
                 facts_dirs: file.facts_dirs.iter().map(|dir| self.path(dir)).collect(),
                 heartbeat,

@@ -138,6 +138,11 @@ impl Document {
         self.value
     }
 
+    /// The text that it was read from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The name that was given for the text.
     pub fn file(&self) -> &str {
         &self.file

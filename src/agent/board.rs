@@ -29,6 +29,8 @@ pub(super) enum Topic {
     Identity,
     /// What is assigned is not in force as it should be.
     Channels,
+    /// The data from outside can't be had.
+    Data,
     /// The configuration was read again, and is wrong.
     Config,
     /// The page for monitoring can't be served.

@@ -11,6 +11,7 @@
 //!   look at what it says about this host;
 //! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
 //! - `succession.rs` puts the next trust bundle in the place of the one in force;
+//! - `outside.rs` has the data that the owner of the host lays over that of manifests;
 //! - `known.rs` answers what a command asks about the facts of the host;
 //! - `notary.rs` has the key of the node, and signs what it says;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
@@ -44,6 +45,7 @@ pub mod local;
 mod notary;
 mod notify;
 mod obtain;
+mod outside;
 mod recover;
 pub mod reload;
 mod reporter;

@@ -15,7 +15,7 @@ use crate::engine::{self, Inputs, Plan};
 use crate::host::{Cancel, Checkpoint, Host, checkpoint};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
-use crate::model::{ApplyState, Exchange, HealthResult, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, Exchange, HealthResult, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent, merge};
 use crate::store::history::{End, Recording, Start};
 use crate::store::{Class, History, MemorySession, Message};
 use crate::trust::{Code, Verified};
@@ -27,7 +27,7 @@ use crate::wire::{Done, DoneOutcome};
 use super::approve::{self, Changes};
 use super::limits::{self, Permitted};
 use super::obtain::Missing;
-use super::{Node, say};
+use super::{Node, outside, say};
 
 pub(super) use rehearse::rehearse;
 pub use rehearse::{Played, Rehearse, Work};
@@ -347,8 +347,14 @@ fn plan(
     match (&job.command.action, job.manifest(), source) {
         (Action::Ensure(ensure), ..) => engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host),
         (_, Some(manifest), Some(source)) => {
-            let over = manifest.data.clone().into_iter().collect();
-            inputs.data = Some(Value::Object(over)).filter(|_| !manifest.data.is_empty());
+            outside::lay(node, &mut inputs, host).map_err(|wrong| vec![wrong])?;
+            let signed = manifest.data.clone().into_iter().collect();
+            let signed = Some(Value::Object(signed)).filter(|_| !manifest.data.is_empty());
+            // What was signed wins over what the host says.
+            inputs.data = match (inputs.data.take(), signed) {
+                (Some(outside), Some(signed)) => Some(merge::deep_merge(outside, signed)),
+                (outside, signed) => outside.or(signed),
+            };
             engine::plan_manifest(source, &inputs, host)
         }
         _ => Err(vec![Diagnostic::new("there is no manifest")]),

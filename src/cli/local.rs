@@ -17,7 +17,7 @@ use crate::registry::Registry;
 use crate::store::history::{End, Recording};
 use crate::store::{DirectorySession, History, MemorySession, Session};
 use crate::wire::registration;
-use crate::yaml::{Document, Step};
+use crate::yaml::Document;
 use crate::{data, facts};
 
 use super::connection::Connection;
@@ -196,14 +196,7 @@ pub fn resolve_data(source: &str, inputs: &Inputs, host: &Host) -> Result<(data:
     let from: data::source::Source = source.parse().map_err(Failure::usage)?;
     let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
     let document = data::source::read(&from, host, inputs.exchange.as_deref()).map_err(wrong)?;
-    let rules = data::Rules::read(&document).map_err(wrong)?;
-    let resolved = data::resolve(document.value(), &inputs.restricted(host)).map_err(|error| {
-        let path: Vec<Step> = error.path().iter().map(|key| Step::Key(key.clone())).collect();
-        let place = document.key_place(&path);
-        let source = if place.is_none() { format!("{source}: ") } else { String::new() };
-        wrong(Diagnostic::new(format!("{source}{}", crate::diag::chain(&error))).at(place))
-    })?;
-    Ok((resolved, rules))
+    inputs.resolve(&document, host).map_err(wrong)
 }
 
 /// The session of a command: a directory when one is given, else memory.

@@ -27,6 +27,9 @@ pub struct AgentFile {
     /// that is for it, by name, when left out.
     #[serde(default)]
     pub channels: Option<Vec<String>>,
+    /// Where data comes from that is laid over that of every manifest: a file, a URL, `kv://bucket/key`.
+    #[serde(default)]
+    pub data: Option<String>,
     /// Where the agent keeps its state.
     #[serde(default)]
     pub state_dir: Option<PathBuf>,

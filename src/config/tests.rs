@@ -65,6 +65,7 @@ fn the_example_shows_every_key_and_the_defaults() {
     let mut shown = whole;
     shown.remove("groups");
     shown.remove("channels");
+    shown.remove("data");
     shown["nats"].as_table_mut().unwrap().retain(|key, _| key == "servers");
     shown["trust"].as_table_mut().unwrap().remove("bundle");
     shown["limits"].as_table_mut().unwrap().retain(|key, _| key == "exec" || key == "apply");

@@ -5,11 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use crate::data::Rules;
+use crate::data::{self, Resolved, Rules};
+use crate::diag::{Diagnostic, chain};
 use crate::host::{Host, fs};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{Exchange, Secrets};
 use crate::template::{Reader, Scope};
+use crate::yaml::{Document, Step};
 
 use super::vault;
 
@@ -57,6 +59,21 @@ impl Inputs {
         vault::open(self.environ.clone(), host)
     }
 
+    /// Resolves data from outside as that of a manifest is, with what its annotations demand.
+    ///
+    /// # Errors
+    /// When it can't be resolved, with its place.
+    pub fn resolve(&self, document: &Document, host: &Host) -> Result<(Resolved, Rules), Diagnostic> {
+        let rules = Rules::read(document)?;
+        let resolved = data::resolve(document.value(), &self.restricted(host)).map_err(|error| {
+            let path: Vec<Step> = error.path().iter().map(|key| Step::Key(key.clone())).collect();
+            let place = document.key_place(&path);
+            let source = if place.is_none() { format!("{}: ", document.file()) } else { String::new() };
+            Diagnostic::new(format!("{source}{}", chain(&error))).at(place)
+        })?;
+        Ok((resolved, rules))
+    }
+
     /// The scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
         let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone())
@@ -74,6 +91,6 @@ fn reader(host: &Host) -> Reader {
     let host = host.clone();
     Arc::new(move |name| {
         let path = host.readable(name.as_ref())?;
-        fs::read_text(&path, MAX_MANIFEST).map_err(|error| crate::diag::chain(&error))
+        fs::read_text(&path, MAX_MANIFEST).map_err(|error| chain(&error))
     })
 }

@@ -190,3 +190,34 @@ async fn nothing_older_forged_or_foreign_takes_its_place() {
     assert_ne!(latest, old);
     drop(fleet);
 }
+
+#[test]
+fn data_of_the_host_is_laid_over_and_remembered() {
+    let mut fleet = fleet(&binaries()[0]);
+    let (config, data) = (fleet.path("web1/agent.toml"), fleet.path("web1/data.yaml"));
+    std::fs::write(&data, "data:\n  greeting: from the host\n").unwrap();
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("data = \"{}\"\n{text}", data.display())).unwrap();
+    fleet.kill("web1");
+    fleet.spawn("web1");
+    fleet.wait_for("web1 is there", || state(&fleet, "web1")["presence"] == "alive");
+    let manifest = manifest(&fleet, "{{ Data.greeting }}");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, format!("data:\n  greeting: from the manifest\n{text}")).unwrap();
+    let assigned = fleet.run(&["assign", "base", &manifest, "--all", "--output", "json", "--timeout", "20s"]);
+    assert_eq!(assigned.code, 0, "{}{}", assigned.stdout, assigned.stderr);
+    assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("from the host".into(), "from the manifest".into()));
+    // It is gone: what it was goes on.
+    std::fs::remove_file(&data).unwrap();
+    fleet.kill("web1");
+    std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
+    fleet.spawn("web1");
+    fleet.wait_for("repaired with what the data was", || content(&fleet, "web1") == "from the host");
+    fleet.wait_for("the trouble is shown", || {
+        state(&fleet, "web1")["troubles"].to_string().contains("what it was before is used")
+    });
+    // What is wrong is said with its place, and nothing of it is used.
+    std::fs::write(&data, "data: [\n").unwrap();
+    let wrong = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "20s"]);
+    assert!(wrong.code == 0 || wrong.stdout.contains("data.yaml:"), "{}{}", wrong.stdout, wrong.stderr);
+}
