@@ -12,7 +12,7 @@ use crate::support::nats::{NatsServer, Options};
 use crate::support::place::{Place, Wishes, as_operator, read};
 use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE, on_every_server};
 
-/// Why results wait on a node, when they do.
+/// Why results wait on a node, when they do. What was on its way when the server went may time out first.
 fn waits(state: &NodeState) -> Option<&str> {
     state.troubles.iter().find_map(|trouble| trouble.strip_prefix("results wait on this node: "))
 }
@@ -54,8 +54,11 @@ fn a_server_that_lost_everything_gets_what_waits_once_the_streams_are_made() {
         let (place, _agent) = started(&fleet).await;
         changed(&mut fleet, &place, NatsServer::wipe).await;
         let id = answered(&fleet, &place, "effect").await;
-        let state = place.until(&fleet.bus, "results wait", |state| waits(state).is_some() && state.outbox > 0).await;
-        assert!(waits(&state).unwrap().starts_with("there is no stream for "), "{state:?}");
+        place
+            .until(&fleet.bus, "results wait", |state| {
+                waits(state).is_some_and(|why| why.starts_with("there is no stream for ")) && state.outbox > 0
+            })
+            .await;
         let status = as_operator(&fleet, &["status"]);
         assert!(status.code == 4 && status.stderr.contains("`ensign fleet init` makes the streams"), "{}", status.stderr);
         assert_eq!(as_operator(&fleet, &["init"]).code, 0);
@@ -73,8 +76,11 @@ fn without_jetstream_commands_are_taken_and_results_wait() {
         let (place, _agent) = started(&fleet).await;
         changed(&mut fleet, &place, |server| server.reconfigure("")).await;
         let id = answered(&fleet, &place, "effect").await;
-        let state = place.until(&fleet.bus, "results wait", |state| waits(state).is_some() && state.outbox > 0).await;
-        assert_eq!(waits(&state), Some("JetStream is not available on the NATS server"));
+        place
+            .until(&fleet.bus, "results wait", |state| {
+                waits(state) == Some("JetStream is not available on the NATS server") && state.outbox > 0
+            })
+            .await;
         for command in ["status", "nodes", "init", "events"] {
             let ran = as_operator(&fleet, &[command]);
             assert!(ran.code == 4 && ran.stderr.contains("hint: the server needs `jetstream {}`"), "{command}: {}", ran.stderr);
@@ -109,9 +115,11 @@ fn a_full_jetstream_is_said_and_results_wait_for_room() {
         let padding = format!("ensign.v1.{FLEET}.event.other.padding");
         while fleet.bus.publish_stored(&padding, &[], vec![b'x'; 100]).await.is_ok() {}
         let id = answered(&fleet, &place, "effect").await;
-        let state = place.until(&fleet.bus, "results wait", |state| waits(state).is_some() && state.outbox > 0).await;
-        let why = waits(&state).unwrap();
-        assert!(why.starts_with("could not store a message on ") && why.contains("maximum bytes exceeded"), "{state:?}");
+        place
+            .until(&fleet.bus, "results wait", |state| {
+                waits(state).is_some_and(|why| why.contains("maximum bytes exceeded")) && state.outbox > 0
+            })
+            .await;
         bounded(&fleet, -1).await;
         assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
         place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
