@@ -53,7 +53,8 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
             republish: Some(subjects.desired_passed_on()),
             ..spec("DESIRED", subjects.all_desired().to_string(), None, None, Some(1))
         },
-        spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.max_bytes), Some(1)),
+        // Small marks, and few: the server sets this room aside.
+        spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.max_bytes / 16), Some(1)),
         trust(subjects, retention),
     ]
 }

@@ -182,7 +182,7 @@ async fn nothing_older_forged_or_foreign_takes_its_place() {
         assert_eq!((refused.code.as_str(), refused.subject.contains("desired")), (code, true), "{}", refused.message);
     }
     assert_eq!(content(&fleet, "web1"), "two");
-    assert_eq!(state(&fleet, "web1")["channels"]["base"]["serial"], 2);
+    fleet.wait_for("the state says which serial", || state(&fleet, "web1")["channels"]["base"]["serial"] == 2);
     // Another node's user may not speak for the channel at all.
     let web = fleet.connect("web1", Some("_INBOX_web1")).await;
     assert!(web.publish_stored(subject.as_str(), &[], new).await.is_err());
