@@ -251,7 +251,7 @@ pub(super) fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job 
         reply: None,
         run,
         health_check_only: turn == Turn::Health,
-        rule: None,
-        signers: Vec::new(),
+        rule: statement.rule,
+        signers: statement.signers.clone(),
     }
 }

@@ -18,7 +18,7 @@ use crate::wire::command::{Action, Assign, Command};
 use crate::wire::report::AssignmentState;
 use crate::wire::waves::Place;
 
-use super::jitter;
+use super::{jitter, say};
 
 /// After a start, what stands is first looked at within this time: a site that was switched on together spreads.
 const AFTER_START: Duration = Duration::from_secs(5);
@@ -32,11 +32,18 @@ pub(super) struct Statement {
     pub(super) digest: String,
     /// The envelope as it came.
     pub(super) envelope: Vec<u8>,
+    /// The rule that allowed it, from 1; none for what was read back from the disk.
+    pub(super) rule: Option<u64>,
+    /// Who signed it.
+    pub(super) signers: Vec<String>,
 }
 
 impl Statement {
     fn of(verified: &Verified<Command>) -> Arc<Self> {
+        let (rule, signers) = say::allowed(verified);
         Arc::new(Self {
+            rule: rule.filter(|rule| *rule > 0),
+            signers,
             command: verified.get().clone(),
             digest: verified.digest().to_owned(),
             envelope: verified.envelope().to_vec(),

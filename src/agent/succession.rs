@@ -94,7 +94,8 @@ impl Task {
             }
             Err(TransportError::Disconnected) => AGAIN,
             Err(error) => {
-                let what = format!("newer trust bundles can't be looked for: {}", chain(&error));
+                let remedy = if matches!(error, TransportError::NoStream(_)) { "; `ensign fleet init` makes it" } else { "" };
+                let what = format!("newer trust bundles can't be looked for: {}{remedy}", chain(&error));
                 self.node.board.trouble(Topic::Succession, what);
                 AGAIN + jitter::up_to(AGAIN)
             }

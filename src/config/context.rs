@@ -199,7 +199,7 @@ mod tests {
             (r#"{"url": "ws://h"}"#, "a server begins with nats:// or tls://, not ws://"),
             (r#"{"url": 4222}"#, "`url` must be a text"),
             (r#"{"quantum": "yes"}"#, "the key `quantum` is not known here"),
-            (r#"{"token": "hunter2" oops"#, "prod:1:22: this is no NATS context"),
+            (r#"{"token": "hunter2" oops"#, "prod:1:21: this is no NATS context"),
         ] {
             let wrong = parsed(text).unwrap_err();
             assert!(wrong.message.contains(said) && wrong.message.contains("prod"), "{text}: {wrong}");

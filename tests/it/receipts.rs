@@ -140,7 +140,7 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
         // As long as its state says that it is there, it is waited for.
         let mut state = stored(&operator, &fleet, "STATE", "ensign.v1.test.state.web1").await;
         let mut body: Value = serde_json::from_slice(&state.payload).unwrap();
-        (body["at"], body["alive"]) = (json!(jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)), json!(true));
+        (body["interval"], body["alive"]) = (json!(3600), json!(true));
         state.payload = body.to_string().into_bytes();
         let signed = issue(&web1_key, &statement("web1", &state.subject, &state.payload, None));
         publish(&web1, &state.subject, Some(&signed), state.payload).await;
