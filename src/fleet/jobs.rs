@@ -205,24 +205,10 @@ struct Said {
 impl Said {
     fn note(&self, word: &mut &'static str, stage: Stage) {
         match (stage, self.outcome, self.status) {
-            (Stage::Done, Some(outcome), _) => *word = outcome_word(outcome),
+            (Stage::Done, Some(outcome), _) => *word = outcome.as_str(),
             (Stage::Ack, _, Some(AckStatus::NotSelected)) if *word == "accepted" => *word = "not_selected",
             _ => {}
         }
-    }
-}
-
-fn outcome_word(outcome: DoneOutcome) -> &'static str {
-    match outcome {
-        DoneOutcome::Stable => "stable",
-        DoneOutcome::Changed => "changed",
-        DoneOutcome::Failed => "failed",
-        DoneOutcome::Refused => "refused",
-        DoneOutcome::Busy => "busy",
-        DoneOutcome::Expired => "expired",
-        DoneOutcome::Interrupted => "interrupted",
-        DoneOutcome::Halted => "halted",
-        DoneOutcome::NotSelected => "not_selected",
     }
 }
 

@@ -140,7 +140,7 @@ impl Why {
                 (None, Some(rule)) => format!("{said} ({} {rule})", allowed(&done.signers)),
                 (None, None) => said,
             };
-            return (table::word(done.outcome), why);
+            return (done.outcome.as_str(), why);
         }
         if let Some(refused) = self.refusals.last() {
             return ("refused", format!("{}: {}", refused.code, refused.message));

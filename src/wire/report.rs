@@ -165,6 +165,23 @@ pub enum DoneOutcome {
     NotSelected,
 }
 
+impl DoneOutcome {
+    /// Its name, as it travels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stable => "stable",
+            Self::Changed => "changed",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+            Self::Busy => "busy",
+            Self::Expired => "expired",
+            Self::Interrupted => "interrupted",
+            Self::Halted => "halted",
+            Self::NotSelected => "not_selected",
+        }
+    }
+}
+
 /// A refusal, published for monitoring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refused {

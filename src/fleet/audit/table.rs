@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::transport::{Bus, From, Message, TransportError};
 use crate::trust::TrustedBundle;
 use crate::wire::subject::Stage;
-use crate::wire::{Command, Done, DoneOutcome, Envelope, Subjects, json};
+use crate::wire::{Command, Done, Envelope, Subjects, json};
 
 use super::super::roster::{Roster, share};
 use super::export::next;
@@ -142,20 +142,5 @@ fn report(subjects: &Subjects, roster: &Roster, message: &Message) -> Option<Rep
     if done.node != node || attested.answering(&done.digest).is_err() {
         return Some(Report::Unverified(id));
     }
-    Some(Report::Ended(id, done.digest, word(done.outcome)))
-}
-
-/// The word for how a command ended.
-pub fn word(outcome: DoneOutcome) -> &'static str {
-    match outcome {
-        DoneOutcome::Stable => "stable",
-        DoneOutcome::Changed => "changed",
-        DoneOutcome::Failed => "failed",
-        DoneOutcome::Refused => "refused",
-        DoneOutcome::Busy => "busy",
-        DoneOutcome::Expired => "expired",
-        DoneOutcome::Interrupted => "interrupted",
-        DoneOutcome::Halted => "halted",
-        DoneOutcome::NotSelected => "not_selected",
-    }
+    Some(Report::Ended(id, done.digest, done.outcome.as_str()))
 }
