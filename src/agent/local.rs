@@ -1,4 +1,4 @@
-//! The other end of the [socket](super::socket): asks the agent of this host.
+//! The other end of the socket: asks the agent of this host.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! The agent as others on this host see it: for the command line over the [socket](super::socket), and for what the
+//! The agent as others on this host see it: for the command line over the socket, and for what the
 //! edge of the program runs beside the agent, as its page for monitoring.
 
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! The page for monitoring: `/metrics` for Prometheus and `/healthz`, over HTTP, on loopback unless told otherwise.
 //!
 //! `metrics.rs` writes the figures, `request.rs` reads what is asked. What is shown is an
-//! [`AgentStatus`](crate::wire::AgentStatus) that the caller gives; nothing can be changed from here. One request a
+//! [`crate::wire::AgentStatus`] that the caller gives; nothing can be changed from here. One request a
 //! connection, bounded in size, time and number.
 
 mod metrics;
