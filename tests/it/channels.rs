@@ -221,8 +221,14 @@ fn data_of_the_host_is_laid_over_and_remembered() {
     fleet.wait_for("the trouble is shown", || {
         state(&fleet, "web1")["troubles"].to_string().contains("what it was before is used")
     });
-    // What is wrong is said with its place, and nothing of it is used.
+    // So does it when it can't be read, and the place of what is wrong is said.
     std::fs::write(&data, "data: [\n").unwrap();
-    let wrong = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "20s"]);
-    assert!(wrong.code == 0 || wrong.stdout.contains("data.yaml:"), "{}{}", wrong.stdout, wrong.stderr);
+    let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "20s"]);
+    assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "from the host"), "{}{}", applied.stdout, applied.stderr);
+    fleet.wait_for("its place is shown", || state(&fleet, "web1")["troubles"].to_string().contains("data.yaml:"));
+    // And the trouble is over when it is right again.
+    std::fs::write(&data, "data:\n  greeting: anew\n").unwrap();
+    let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "20s"]);
+    assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "anew"), "{}{}", applied.stdout, applied.stderr);
+    fleet.wait_for("no trouble", || state(&fleet, "web1")["troubles"].as_array().is_none_or(Vec::is_empty));
 }
