@@ -255,7 +255,7 @@ impl Task {
     /// Takes what stands from here on: on disk first, then known, then acknowledged. `here`: this node was asked.
     fn stand(&self, verified: &Verified<Command>, subject: Option<&str>, here: bool) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
-        let taken = self.node.standing.take(verified).and_then(|()| self.node.disk.accept(verified, subject));
+        let taken = self.node.standing.take(verified, || self.node.disk.accept(verified, subject));
         let taken = taken.and_then(|()| if here { Ok(()) } else { self.node.close(verified.get(), &digest) });
         if let Err(error) = taken {
             let why = chain(&error);

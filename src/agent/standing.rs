@@ -180,13 +180,19 @@ impl Standing {
         &self.objects
     }
 
-    /// Takes the latest of a channel: on disk when this returns, and in force from the next turn on.
-    pub(super) fn take(&self, verified: &Verified<Command>) -> Result<(), StoreError> {
+    /// Takes the latest of a channel: on disk when this returns, and in force from the next turn on. Not before `record`
+    /// has written down that it was accepted: what is refused for want of room is not kept to either.
+    pub(super) fn take(
+        &self,
+        verified: &Verified<Command>,
+        record: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let Some(name) = verified.get().channel.as_ref().map(|channel| channel.name.clone()) else { return Ok(()) };
         let latest = Statement::of(verified);
         let mut channels = self.held();
         let good = channels.get(&name).and_then(|channel| channel.good.clone()).filter(|_| latest.assign().is_some());
         self.store.write(&name, &kept(&latest, good.as_deref()))?;
+        record()?;
         let due = Instant::now() + jitter::up_to(latest.assign().map(|assign| assign.splay.get()).unwrap_or_default());
         channels.insert(name, Channel::new(latest, good, true, due));
         drop(channels);
