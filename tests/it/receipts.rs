@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::fleet::{Fleet, Ran, ensign};
 use crate::support::nats::binaries;
+use crate::support::solo::PATIENCE;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
@@ -228,10 +229,16 @@ async fn what_is_withheld_leaves_a_gap() {
         ]);
         assert_eq!(refused.code, 3, "{}", refused.stderr);
         let operator = fleet.connect("operator", None).await;
-        // Its states come once a second; what they say of the chain must be that of all messages.
-        fleet.wait_for("everything is sent", || {
+        // Its states come once a second; what they say of the chain must be that of all messages, the refusal the last.
+        let mut refusals = operator
+            .follow(&fleet.subjects.stream("EVENTS"), "ensign.v1.test.event.web1.refused", From::Beginning)
+            .await
+            .unwrap();
+        let told = tokio::time::timeout(PATIENCE, refusals.next()).await.unwrap().unwrap().unwrap();
+        let last_link = Receipt::parse(told.header(HEADER).unwrap()).unwrap().read().unwrap().seq;
+        fleet.wait_for("its state speaks of the refusal", || {
             let nodes = fleet.run(&["nodes", "--output", "json"]).json();
-            nodes[1]["outbox"] == 0 && nodes[1]["chain"].as_u64() > Some(10) && nodes[1]["running"].is_null()
+            nodes[1]["outbox"] == 0 && nodes[1]["chain"].as_u64() >= last_link && nodes[1]["running"].is_null()
         });
         let file = export(&fleet, "whole.jsonl");
         let (code, report) = verify(&fleet, &file);

@@ -34,14 +34,18 @@ fn a_budget_halts_a_large_fleet_after_the_operator_was_killed() {
             *outcomes.entry(node["outcome"].as_str().unwrap()).or_default() += 1;
         }
         assert_eq!(watched.code, 1, "{}", watched.stderr);
-        assert_eq!((outcomes.get("halted"), outcomes.values().sum::<usize>()), (Some(&180), NODES as usize), "{outcomes:?}");
+        assert_eq!(outcomes.values().sum::<usize>(), NODES as usize, "{outcomes:?}");
         assert!(outcomes["failed"] > 4, "{outcomes:?}");
         let standing = fleet.run(&["rollout", "status", &id, "--output", "json"]).json();
         let column = |name: &str| -> Vec<u64> {
             standing["waves"].as_array().unwrap().iter().map(|wave| wave[name].as_u64().unwrap()).collect()
         };
         assert_eq!((&standing["state"], column("nodes")), (&Value::from("over_budget"), vec![20, 80, 100]), "{standing}");
-        assert_eq!(column("halted"), [0, 80, 100], "{standing}");
+        // Of the first wave too, whoever heard of the fifth failure before its turn does not begin.
+        let halted = column("halted");
+        assert_eq!(halted[1..], [80, 100], "{standing}");
+        assert_eq!(halted.iter().sum::<u64>(), outcomes["halted"] as u64, "{standing}");
+        assert!(halted[0] + outcomes["failed"] as u64 <= 20, "{standing}");
         sim.stop();
     }
 }
