@@ -65,7 +65,7 @@ async fn run(node: Arc<Node>, bus: Bus, mut questions: mpsc::Receiver<Box<Job>>,
         tracing::info!(id = %job.id(), action = job.command.action.name(), outcome = ?done.outcome, "answered");
         node.write_down(&done, false, &mut stop).await;
         if let Some(reply) = &job.reply {
-            node.courtesy(&bus, reply, say::json(&done), Some(&job.digest)).await;
+            node.courtesy(&bus, reply, say::json(&done), Some(job.digest())).await;
         }
     }
 }

@@ -94,8 +94,12 @@ impl Task {
         let settings = self.node.settings();
         if !channel.is_here(&settings) {
             // Withdrawn, or for other nodes now: all that is left to do is to say so.
-            self.settle(name, &channel, say::done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::Stable))
-                .await;
+            self.settle(
+                name,
+                &channel,
+                say::done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Stable),
+            )
+            .await;
             return;
         }
         match self.selected(&latest) {
@@ -110,13 +114,14 @@ impl Task {
             }
             Ok(false) => {
                 self.node.standing.change(name, &latest, |channel| channel.went.selected = false);
-                let done = say::done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::NotSelected);
+                let done = say::done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::NotSelected);
                 self.settle(name, &channel, done).await;
             }
             Err(why) => {
                 let code = (Code::BadWhere, format!("its \"where\" can't be evaluated: {why}"));
                 self.node.standing.change(name, &latest, |channel| channel.went.trouble = Some(code.1.clone()));
-                let done = say::not_done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::Refused, code);
+                let done =
+                    say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Refused, code);
                 self.settle(name, &channel, done).await;
             }
         }
@@ -244,14 +249,5 @@ impl Task {
 
 /// A run of what stands, or a look at its health checks.
 pub(super) fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
-    Job {
-        command: statement.command.clone(),
-        digest: statement.digest.clone(),
-        envelope: statement.envelope.as_slice().into(),
-        reply: None,
-        run,
-        health_check_only: turn == Turn::Health,
-        rule: statement.rule,
-        signers: statement.signers.clone(),
-    }
+    Job { command: Arc::clone(&statement.command), reply: None, run, health_check_only: turn == Turn::Health }
 }

@@ -214,13 +214,13 @@ impl Task {
     fn judge(&mut self, message: &Message, reply: Option<&str>) -> Answer {
         let subject = came_on(message);
         match self.node.verify(|verifier| verifier.open(&message.payload, subject)) {
-            Ok(Opened::New(verified)) if verified.get().action.is_standing() => self.stand(&verified, subject, true),
-            Ok(Opened::New(verified)) => self.accept(&verified, subject, reply),
+            Ok(Opened::New(verified)) if verified.action.is_standing() => self.stand(&Arc::new(verified), subject, true),
+            Ok(Opened::New(verified)) => self.accept(&Arc::new(verified), subject, reply),
             Ok(Opened::NotSelected(verified)) => {
                 self.node.count.not_selected();
                 self.acknowledge(&verified, AckStatus::NotSelected)
             }
-            Ok(Opened::Elsewhere(verified)) => self.stand(&verified, subject, false),
+            Ok(Opened::Elsewhere(verified)) => self.stand(&Arc::new(verified), subject, false),
             // The streams say the same again and again: who asks for a result asks otherwise.
             Ok(Opened::Seen { .. }) if self.is_desired(message) => Answer::Nothing,
             Ok(Opened::Seen { id, digest }) => {
@@ -253,7 +253,7 @@ impl Task {
     }
 
     /// Takes what stands from here on: on disk first, then known, then acknowledged. `here`: this node was asked.
-    fn stand(&self, verified: &Verified<Command>, subject: Option<&str>, here: bool) -> Answer {
+    fn stand(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, here: bool) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let taken = self.node.standing.take(verified, || self.node.disk.accept(verified, subject));
         let taken = taken.and_then(|()| if here { Ok(()) } else { self.node.close(verified.get(), &digest) });
@@ -269,7 +269,7 @@ impl Task {
         if here { self.acknowledge(verified, AckStatus::Accepted) } else { Answer::Nothing }
     }
 
-    fn accept(&self, verified: &Verified<Command>, subject: Option<&str>, reply: Option<&str>) -> Answer {
+    fn accept(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, reply: Option<&str>) -> Answer {
         if matches!(verified.get().action, Action::Halt(_) | Action::Resume(_)) {
             return self.told(verified, subject);
         }
@@ -289,7 +289,7 @@ impl Task {
         }
         checkpoint(Checkpoint::IntakeRecorded);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
-        let job = Box::new(Job::once(verified, reply.map(str::to_owned)));
+        let job = Box::new(Job::once(Arc::clone(verified), reply.map(str::to_owned)));
         match place {
             Place::InQueue(place) => place.send(job),
             Place::InRoom => waiting::admit(&self.node, &self.bus, &self.queues.work, *job),

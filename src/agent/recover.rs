@@ -4,6 +4,7 @@
 //! Accepted and not started → checked again and run, or refused, or `expired`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::store::Unfinished;
 use crate::trust::Code;
@@ -75,7 +76,7 @@ fn reopen(node: &Node, left: &Unfinished, found: &mut Left) {
         // Its time is looked at when its turn comes, as for every command that waits.
         Ok(verified) => {
             tracing::info!(id = %left.id, "taken up again");
-            found.jobs.push_back(Job::once(&verified, None));
+            found.jobs.push_back(Job::once(Arc::new(verified), None));
         }
         Err(refusal) => {
             let why = (refusal.code, refusal.message);

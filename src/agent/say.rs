@@ -36,9 +36,9 @@ pub(super) fn ack(node: &Node, id: Uuid, digest: &str, status: AckStatus) -> Ack
     }
 }
 
-/// What allows a command, for whoever asks why it was done.
+/// What allows a command, for whoever asks why it was done; no rule for one that was read back from the disk.
 pub(super) fn allowed(verified: &Verified<Command>) -> (Option<u64>, Vec<String>) {
-    (u64::try_from(verified.rule()).ok(), verified.signers().to_vec())
+    (u64::try_from(verified.rule()).ok().filter(|rule| *rule > 0), verified.signers().to_vec())
 }
 
 /// A result without anything to tell but its outcome.

@@ -18,7 +18,7 @@ use crate::wire::command::{Action, Assign, Command};
 use crate::wire::report::AssignmentState;
 use crate::wire::waves::Place;
 
-use super::{jitter, say};
+use super::jitter;
 
 /// After a start, what stands is first looked at within this time: a site that was switched on together spreads.
 const AFTER_START: Duration = Duration::from_secs(5);
@@ -26,28 +26,13 @@ const AFTER_START: Duration = Duration::from_secs(5);
 /// A command of a channel that was accepted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Statement {
-    /// What was signed.
-    pub(super) command: Command,
-    /// SHA-256 of the signed bytes.
-    pub(super) digest: String,
-    /// The envelope as it came.
-    pub(super) envelope: Vec<u8>,
-    /// The rule that allowed it, from 1; none for what was read back from the disk.
-    pub(super) rule: Option<u64>,
-    /// Who signed it.
-    pub(super) signers: Vec<String>,
+    /// What was signed, as the verifier gave it.
+    pub(super) command: Arc<Verified<Command>>,
 }
 
 impl Statement {
-    fn of(verified: &Verified<Command>) -> Arc<Self> {
-        let (rule, signers) = say::allowed(verified);
-        Arc::new(Self {
-            rule: rule.filter(|rule| *rule > 0),
-            signers,
-            command: verified.get().clone(),
-            digest: verified.digest().to_owned(),
-            envelope: verified.envelope().to_vec(),
-        })
+    fn of(command: Arc<Verified<Command>>) -> Arc<Self> {
+        Arc::new(Self { command })
     }
 
     /// What it assigns; nothing when it withdraws.
@@ -152,10 +137,10 @@ impl Standing {
         let mut channels = BTreeMap::new();
         for (name, kept) in found {
             let due = Instant::now() + jitter::up_to(AFTER_START);
-            let good = kept.good.and_then(|good| recall(&good.0).ok()).map(|good| Statement::of(&good));
+            let good = kept.good.and_then(|good| recall(&good.0).ok()).map(|good| Statement::of(Arc::new(good)));
             match (recall(&kept.latest), good) {
                 (Ok(latest), good) => {
-                    let latest = Statement::of(&latest);
+                    let latest = Statement::of(Arc::new(latest));
                     channels.insert(name, Channel::new(latest, good, false, due));
                 }
                 (Err(refusal), Some(good)) => {
@@ -184,11 +169,11 @@ impl Standing {
     /// has written down that it was accepted: what is refused for want of room is not kept to either.
     pub(super) fn take(
         &self,
-        verified: &Verified<Command>,
+        verified: &Arc<Verified<Command>>,
         record: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let Some(name) = verified.get().channel.as_ref().map(|channel| channel.name.clone()) else { return Ok(()) };
-        let latest = Statement::of(verified);
+        let Some(name) = verified.channel.as_ref().map(|channel| channel.name.clone()) else { return Ok(()) };
+        let latest = Statement::of(Arc::clone(verified));
         let mut channels = self.held();
         let good = channels.get(&name).and_then(|channel| channel.good.clone()).filter(|_| latest.assign().is_some());
         self.store.write(&name, &kept(&latest, good.as_deref()))?;
@@ -299,5 +284,6 @@ impl Standing {
 }
 
 fn kept(latest: &Statement, good: Option<&Statement>) -> Kept {
-    Kept { latest: latest.envelope.clone(), good: good.map(|good| Envelope(good.envelope.clone())) }
+    let envelope = |statement: &Statement| statement.command.envelope().to_vec();
+    Kept { latest: envelope(latest), good: good.map(|good| Envelope(envelope(good))) }
 }

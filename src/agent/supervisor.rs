@@ -151,10 +151,10 @@ impl Task {
         let node = Arc::clone(&self.node);
         if node.now() > job.command.begins_by() {
             let why = format!("it expired at {} while it waited", job.command.begins_by());
-            return say::not_done(&node, Some(job.id()), &job.digest, DoneOutcome::Expired, (Code::Expired, why));
+            return say::not_done(&node, Some(job.id()), job.digest(), DoneOutcome::Expired, (Code::Expired, why));
         }
-        // Trust may have changed while it waited: a key that is revoked asks for nothing any more.
-        if let Err(refusal) = node.verify(|verifier| verifier.reopen(&job.envelope)) {
+        // Trust and limits may have changed while it waited: a key that is revoked asks for nothing any more.
+        if let Err(refusal) = node.verify(|verifier| verifier.confirm(&job.command)) {
             return Ended::refused(refusal.code, refusal.message).into_done(&node, job);
         }
         if let Err(error) = node.disk.start(job.id()) {
@@ -275,7 +275,7 @@ impl Task {
         }
         // The stream is the truth; this only saves whoever waits a way.
         if let Some(reply) = &job.reply {
-            self.node.courtesy(&self.bus, reply, say::json(&done), Some(&job.digest)).await;
+            self.node.courtesy(&self.bus, reply, say::json(&done), Some(job.digest())).await;
         }
     }
 }

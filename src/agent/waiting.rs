@@ -173,7 +173,7 @@ fn until(then: Timestamp, now: Timestamp) -> Duration {
 }
 
 fn halted(node: &Node, job: &Job, why: String) -> Done {
-    say::not_done(node, Some(job.id()), &job.digest, DoneOutcome::Halted, (Code::Halted, why))
+    say::not_done(node, Some(job.id()), job.digest(), DoneOutcome::Halted, (Code::Halted, why))
 }
 
 fn closed(node: &Node, job: &Job, at: Timestamp, turn: Turn) -> Done {
@@ -182,7 +182,7 @@ fn closed(node: &Node, job: &Job, at: Timestamp, turn: Turn) -> Done {
         Turn::Unknown(why) => format!("until {at} it could not be asked whether it may begin: {why}"),
         _ => format!("it could begin until {at}"),
     };
-    say::not_done(node, Some(job.id()), &job.digest, DoneOutcome::Expired, (Code::Expired, why))
+    say::not_done(node, Some(job.id()), job.digest(), DoneOutcome::Expired, (Code::Expired, why))
 }
 
 /// What becomes of a job that the queue gives. It may have been behind a long run: then it is asked once more.

@@ -42,31 +42,25 @@ const EVENT_SIZE: usize = 128 * 1024;
 /// A command that was accepted.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
-    /// What to do.
-    pub(super) command: Command,
-    /// SHA-256 of its signed bytes.
-    pub(super) digest: String,
-    /// Its envelope as it came, to be checked again when its turn comes.
-    pub(super) envelope: Arc<[u8]>,
+    /// What to do, as the verifier gave it: when its turn comes, it is asked again whether this may still run.
+    pub(super) command: Arc<Verified<Command>>,
     /// Where its sender waits, when somebody does.
     pub(super) reply: Option<String>,
     /// The run: the command's own id, and another one for every further run of what stands.
     pub(super) run: Uuid,
     /// Only the health checks are to be looked at.
     pub(super) health_check_only: bool,
-    /// The rule that allows it.
-    pub(super) rule: Option<u64>,
-    /// Who signed it, as far as the rule counts them.
-    pub(super) signers: Vec<String>,
 }
 
 impl Job {
     /// A command that runs once.
-    pub(super) fn once(verified: &Verified<Command>, reply: Option<String>) -> Self {
-        let (rule, signers) = say::allowed(verified);
-        let (command, digest) = (verified.get().clone(), verified.digest().to_owned());
-        let (run, envelope) = (command.id, verified.envelope().into());
-        Self { run, command, digest, envelope, reply, health_check_only: false, rule, signers }
+    pub(super) fn once(command: Arc<Verified<Command>>, reply: Option<String>) -> Self {
+        Self { run: command.id, command, reply, health_check_only: false }
+    }
+
+    /// SHA-256 of its signed bytes.
+    pub(super) fn digest(&self) -> &str {
+        self.command.digest()
     }
 
     pub(super) fn id(&self) -> Uuid {
@@ -191,6 +185,7 @@ impl Ended {
     /// The result as it is sent. For an `apply`, it carries the summary instead of the event.
     pub(super) fn into_done(self, node: &Node, job: &Job) -> Done {
         let event = self.event.filter(|_| matches!(job.command.action, Action::Ensure(_)));
+        let (rule, signers) = say::allowed(&job.command);
         Done {
             code: self.code.map(|code| code.as_str().to_owned()),
             message: self.why,
@@ -199,9 +194,9 @@ impl Ended {
             failures: self.failures,
             plan: self.plan,
             answer: self.answer,
-            rule: job.rule,
-            signers: job.signers.clone(),
-            ..say::done(node, Some(job.id()), &job.digest, self.outcome)
+            rule,
+            signers,
+            ..say::done(node, Some(job.id()), job.digest(), self.outcome)
         }
     }
 }
@@ -396,13 +391,13 @@ fn state(
 fn publish_health(node: &Node, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
     if health.is_some_and(|health| health != HealthStatus::Ok) {
         let event = node.event(EventKind::Health, state.event_id, say::json(state), Class::Result);
-        node.post(&Message { command: Some(job.digest.clone()), ..event });
+        node.post(&Message { command: Some(job.digest().to_owned()), ..event });
     }
 }
 
 fn publish_state(node: &Node, job: &Job, state: &ApplyState) {
     let event = node.event(EventKind::Run, state.event_id, say::json(state), Class::Result);
-    node.post(&Message { command: Some(job.digest.clone()), ..event });
+    node.post(&Message { command: Some(job.digest().to_owned()), ..event });
     node.board.change(|standing| standing.last_run = Some(state.clone()));
 }
 
@@ -430,7 +425,7 @@ impl<'a> Heard<'a> {
         if matters || self.node.settings().events == Publish::All {
             let payload = say::json(&within_size(event.clone()));
             let event = self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event);
-            self.node.post(&Message { command: Some(self.job.digest.clone()), ..event });
+            self.node.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
         }
         if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.failures.len() < FAILURES {
             let mut error = event.errors.join("; ");

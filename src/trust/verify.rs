@@ -4,7 +4,8 @@
 //! acts: size, envelope, signatures by known keys, type, form, fleet, audience, time, seen before,
 //! channel, trust, policy, local limits, subject, and `where`, the only one that looks at the host.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::ops::Deref;
 
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -34,13 +35,33 @@ pub trait Seen {
     fn channel(&self, name: &str) -> Option<ChannelState>;
 }
 
-/// Something whose signatures were checked and that policy and limits allow. Only [`Verifier`] makes one.
+/// Something whose signatures were checked and that policy and limits allow. Only [`Verifier`] makes one. Derefs to what
+/// was signed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verified<T> {
     value: T,
     digest: String,
     allowed: Allowed,
     envelope: Vec<u8>,
+    proof: Proof,
+}
+
+/// Which keys made the signatures of an envelope. That follows from its bytes and the keys of the bundle alone, so it
+/// stays true for as long as both are the same; whether those keys may ask for anything is no part of it.
+#[derive(Debug, Clone, PartialEq)]
+struct Proof {
+    /// The digest of the trust bundle that has the keys.
+    bundle: String,
+    /// The distinct keys, by their places in that bundle, valid or not.
+    keys: Vec<usize>,
+}
+
+impl<T> Deref for Verified<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
 }
 
 impl<T> Verified<T> {
@@ -125,10 +146,11 @@ impl Known {
     }
 }
 
-/// A command that verified keys signed, with their ids. Not yet allowed anything.
+/// A command that verified keys signed, with the ids of those that are valid now. Not yet allowed anything.
 struct Signed {
     command: Command,
     signers: Vec<String>,
+    proof: Proof,
 }
 
 impl Verifier<'_> {
@@ -158,10 +180,33 @@ impl Verifier<'_> {
     pub fn reopen(&self, bytes: &[u8]) -> Result<Verified<Command>, Refusal> {
         let (mut known, signed) = self.signed(bytes)?;
         known.id = Some(signed.command.id);
-        match self.addressed(&signed.command).and_then(|()| self.allowed(&signed)) {
+        match self.addressed(&signed.command).and_then(|()| self.allowed(&signed.command, &signed.signers)) {
             Ok(allowed) => Ok(verified(signed, known, allowed, bytes)),
             Err(reason) => Err(known.refuse(reason)),
         }
+    }
+
+    /// Looks once more at a command that was verified when it came, and has waited since: as [`Self::reopen`] of the
+    /// envelope that it came in, but for less.
+    ///
+    /// Everything that may have changed meanwhile is decided anew: which keys are revoked or over their time, audience,
+    /// the time of the bundle, rules, limits. Only the signatures are not computed once more while the bundle is the very
+    /// same. Whatever speaks against the command is not believed here either: then all is verified from the bytes.
+    ///
+    /// # Errors
+    /// The first reason for which it must not run any more.
+    pub fn confirm(&self, verified: &Verified<Command>) -> Result<(), Refusal> {
+        if self.still_allowed(verified).is_ok() { Ok(()) } else { self.reopen(&verified.envelope).map(drop) }
+    }
+
+    fn still_allowed(&self, verified: &Verified<Command>) -> Result<(), Reason> {
+        let proof = &verified.proof;
+        if proof.bundle != self.trust.digest() {
+            return Err((Code::UnknownKey, "it was verified under another trust bundle".to_owned()));
+        }
+        let signers = self.valid(proof, false)?;
+        self.addressed(&verified.value)?;
+        self.allowed(&verified.value, &signers).map(drop)
     }
 
     /// Recalls standing desired state that this node accepted, from its own disk.
@@ -174,7 +219,8 @@ impl Verifier<'_> {
     /// When nobody that this node knows signed it, or the host does not allow it any more.
     pub fn recall(&self, bytes: &[u8]) -> Result<Verified<Command>, Refusal> {
         let (mut known, envelope) = enveloped(bytes)?;
-        let signers: Vec<String> = self.found(&envelope).0.into_iter().map(|key| key.id.clone()).collect();
+        let proof = self.found(&envelope).0;
+        let signers: Vec<String> = self.keys_of(&proof).map(|key| key.id.clone()).collect();
         let recalled = command(&envelope).and_then(|command| {
             known.id = Some(command.id);
             if signers.is_empty() {
@@ -186,7 +232,7 @@ impl Verifier<'_> {
         match recalled {
             Ok(command) => {
                 let allowed = Allowed { rule: 0, keys: signers.clone(), for_all: false };
-                Ok(verified(Signed { command, signers }, known, allowed, bytes))
+                Ok(verified(Signed { command, signers, proof }, known, allowed, bytes))
             }
             Err(reason) => Err(known.refuse(reason)),
         }
@@ -194,7 +240,10 @@ impl Verifier<'_> {
 
     fn signed(&self, bytes: &[u8]) -> Result<(Known, Signed), Refusal> {
         let (known, envelope) = enveloped(bytes)?;
-        let result = self.signers(&envelope).and_then(|signers| Ok(Signed { command: command(&envelope)?, signers }));
+        let result = self.signers(&envelope).and_then(|(signers, proof)| {
+            let command = command(&envelope)?;
+            Ok(Signed { command, signers, proof })
+        });
         match result {
             Ok(signed) => Ok((known, signed)),
             Err(reason) => Err(known.refuse(reason)),
@@ -202,10 +251,10 @@ impl Verifier<'_> {
     }
 
     /// The distinct keys of the bundle whose signatures verify, and whether a known one is named at all.
-    fn found(&self, envelope: &Envelope) -> (Vec<&TrustedKey>, bool) {
+    fn found(&self, envelope: &Envelope) -> (Proof, bool) {
         let keys = self.trust.keys();
         let encoded = pae(&envelope.payload_type, &envelope.payload);
-        let mut found = HashSet::new();
+        let mut found = BTreeSet::new();
         let mut hinted = false;
         for signature in &envelope.signatures {
             let hint = keys.iter().position(|key| key.id == signature.keyid);
@@ -216,18 +265,28 @@ impl Verifier<'_> {
             let signer = hint.into_iter().chain(others).find(made_by);
             found.extend(signer);
         }
-        (keys.iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, key)| key).collect(), hinted)
+        (Proof { bundle: self.trust.digest().to_owned(), keys: found.into_iter().collect() }, hinted)
+    }
+
+    /// The keys of a proof, which is of the bundle in force.
+    fn keys_of(&self, proof: &Proof) -> impl Iterator<Item = &TrustedKey> {
+        proof.keys.iter().filter_map(|index| self.trust.keys().get(*index))
     }
 
     /// The ids of the distinct keys that are valid now and whose signatures verify.
-    fn signers(&self, envelope: &Envelope) -> Result<Vec<String>, Reason> {
-        let (found, hinted) = self.found(envelope);
-        let valid: Vec<String> =
-            found.iter().filter(|key| !key.revoked && key.is_in_time(self.now)).map(|key| key.id.clone()).collect();
+    fn signers(&self, envelope: &Envelope) -> Result<(Vec<String>, Proof), Reason> {
+        let (proof, hinted) = self.found(envelope);
+        Ok((self.valid(&proof, hinted)?, proof))
+    }
+
+    /// The ids of those keys that are valid now. `hinted`: a known one is named at all.
+    fn valid(&self, proof: &Proof, hinted: bool) -> Result<Vec<String>, Reason> {
+        let is_valid = |key: &&TrustedKey| !key.revoked && key.is_in_time(self.now);
+        let valid: Vec<String> = self.keys_of(proof).filter(is_valid).map(|key| key.id.clone()).collect();
         if !valid.is_empty() {
             return Ok(valid);
         }
-        Err(match (found.iter().find(|key| key.revoked), found.first()) {
+        Err(match (self.keys_of(proof).find(|key| key.revoked), self.keys_of(proof).next()) {
             (Some(key), _) => (Code::RevokedKey, format!("the key {} is revoked", key.id)),
             (None, Some(key)) => (Code::KeyNotValid, format!("the key {} is not valid at this time", key.id)),
             (None, None) if hinted => (Code::BadSignature, "no signature verifies".to_owned()),
@@ -256,7 +315,7 @@ impl Verifier<'_> {
             None => {}
         }
         self.in_order(command)?;
-        let allowed = self.allowed(signed)?;
+        let allowed = self.allowed(command, &signed.signers)?;
         if let Some(subject) = subject {
             self.came_right(command, subject)?;
         }
@@ -324,13 +383,13 @@ impl Verifier<'_> {
         }
     }
 
-    fn allowed(&self, signed: &Signed) -> Result<Allowed, Reason> {
+    fn allowed(&self, command: &Command, signers: &[String]) -> Result<Allowed, Reason> {
         if self.trust.is_expired(self.now) {
             return Err((Code::TrustExpired, format!("the trust bundle of this node expired at {}", self.trust.expires())));
         }
-        let allowed = policy::decide(self.trust.rules(), &signed.command, &signed.signers)
-            .map_err(|denied| (Code::NotAllowed, denied.to_string()))?;
-        self.limits.check(&signed.command).map_err(|why| (Code::LocalLimit, why))?;
+        let allowed =
+            policy::decide(self.trust.rules(), command, signers).map_err(|denied| (Code::NotAllowed, denied.to_string()))?;
+        self.limits.check(command).map_err(|why| (Code::LocalLimit, why))?;
         Ok(allowed)
     }
 
@@ -361,7 +420,8 @@ enum Verdict {
 }
 
 fn verified(signed: Signed, known: Known, allowed: Allowed, bytes: &[u8]) -> Verified<Command> {
-    Verified { value: signed.command, digest: known.digest, allowed, envelope: bytes.to_vec() }
+    let Signed { command, proof, .. } = signed;
+    Verified { value: command, digest: known.digest, allowed, envelope: bytes.to_vec(), proof }
 }
 
 fn enveloped(bytes: &[u8]) -> Result<(Known, Envelope), Refusal> {

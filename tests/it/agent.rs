@@ -8,7 +8,7 @@ use ensign::trust::{SigningKey, seal};
 use ensign::wire::command::{Action, Apply, Audience, Command};
 use ensign::wire::report::ChannelState;
 use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, NodeState, Refused};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE, apply, node, on_every_server};
@@ -123,6 +123,27 @@ fn a_full_queue_is_busy_and_intake_answers_during_a_run() {
             assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
         }
         assert!(fleet.lines("over").is_empty());
+    });
+}
+
+#[test]
+fn what_waited_too_long_is_not_run() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let held = fleet.held("held");
+        fleet.send(&held).await;
+        fleet.until("it runs", || !fleet.lines("held").is_empty()).await;
+        // It is accepted for half a minute more, as clocks differ, and begun not a moment later.
+        let mut late = fleet.slow("late", 0);
+        late.expires = late.issued + SignedDuration::from_secs(1);
+        let ack = fleet.ask(&late, fleet.sign(&late), 1).await;
+        assert_eq!(ack[0]["status"], "accepted", "{ack:?}");
+        fleet.until("its time is over", || Timestamp::now() > late.expires).await;
+        fleet.let_go("held");
+        let done = fleet.only_result(late.id).await;
+        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Expired, Some("expired")), "{done:?}");
+        assert!(fleet.lines("late").is_empty());
     });
 }
 

@@ -171,15 +171,15 @@ fn what_waits_is_checked_again_under_the_new_bundle() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
-        let (slow, next) = (fleet.slow("slow", 2), fleet.file("motd", "hello\n"));
-        fleet.send(&slow).await;
-        fleet.until("it runs", || !fleet.lines("slow").is_empty()).await;
+        let (held, next) = (fleet.held("held"), fleet.file("motd", "hello\n"));
+        fleet.send(&held).await;
+        fleet.until("it runs", || !fleet.lines("held").is_empty()).await;
         let ack = fleet.ask(&next, fleet.sign(&next), 1).await;
         assert_eq!(ack[0]["status"], "accepted", "{ack:?}");
         put(&fleet, 2, sealed(&TrustBundle { revoked: vec!["ops".into()], ..bundle(2, &[1]) }, &[1])).await;
         obeyed(&fleet, 2).await;
-        assert_eq!(fleet.lines("slow").len(), 1, "the first was still running");
-        assert_eq!(fleet.only_result(slow.id).await.outcome, DoneOutcome::Changed);
+        fleet.let_go("held");
+        assert_eq!(fleet.only_result(held.id).await.outcome, DoneOutcome::Changed);
         let done = fleet.only_result(next.id).await;
         assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("revoked_key")));
         assert!(!fleet.path("motd").exists());

@@ -34,7 +34,7 @@ impl Task {
             rollout::Turn::Over(why) => {
                 let (latest, why) = (&channel.latest, (Code::Halted, why));
                 let trouble = format!("what is assigned was not begun: {}", why.1);
-                let done = say::not_done(&self.node, Some(latest.command.id), &latest.digest, DoneOutcome::Halted, why);
+                let done = say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Halted, why);
                 self.settle(name, channel, done).await;
                 (NEVER, Some(trouble))
             }
@@ -89,7 +89,7 @@ impl Task {
         let is_on = waves.is_some_and(|waves| node.now() < waves.closes(latest.command.issued));
         let is_latest = channel.good.as_ref().is_some_and(|good| good.command.id == latest.command.id);
         if is_on && is_latest && health == Some(HealthStatus::Critical) {
-            let done = say::done(node, Some(latest.command.id), &latest.digest, DoneOutcome::Failed);
+            let done = say::done(node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Failed);
             rollout::mark(node, &latest.command, &done);
         }
     }

@@ -18,12 +18,12 @@ impl Verifier<'_> {
         let opened = command(&envelope).and_then(|command| {
             // What is signed names the time by which its signatures are judged. Nothing else of it is believed before.
             let then = Verifier { now: command.issued, ..*self };
-            let signers = then.signers(&envelope)?;
+            let (signers, proof) = then.signers(&envelope)?;
             known.id = Some(command.id);
-            let signed = Signed { command, signers };
+            let signed = Signed { command, signers, proof };
             self.is_word_on(&signed.command, about)?;
             self.addressed(&signed.command)?;
-            let allowed = then.allowed(&signed)?;
+            let allowed = then.allowed(&signed.command, &signed.signers)?;
             Ok((signed, allowed))
         });
         match opened {

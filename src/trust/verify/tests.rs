@@ -248,6 +248,109 @@ fn an_accepted_command_can_be_opened_again() {
     assert_eq!(verifier.reopen(&signed(&ensure(), &[("bob", 3)])).unwrap_err().code, Code::NotAllowed);
 }
 
+/// [`trust`] as a later version has it.
+fn changed_trust(change: &dyn Fn(&mut Value)) -> TrustedBundle {
+    let mut bundle = serde_json::to_value(trust().bundle()).unwrap();
+    bundle["version"] = json!(2);
+    change(&mut bundle);
+    let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
+    open_bundle(&envelope.encode(), Pin::Kept).unwrap()
+}
+
+fn opened(trust: &TrustedBundle, bytes: &[u8]) -> Verified<Command> {
+    let Ok(Opened::New(command)) = open_with(trust, NOW, &Memory::default(), bytes, None) else { panic!() };
+    command
+}
+
+#[test]
+fn what_waited_is_refused_for_all_that_has_changed_meanwhile() {
+    let ending = |bundle: &mut Value| bundle["keys"][0]["not_after"] = json!("2026-11-20T10:04:00Z");
+    let ends = changed_trust(&ending);
+    let by_alice = signed(&ensure(), &[("alice", 2)]);
+    let confirm = |bytes: &[u8], before: &TrustedBundle, after: &TrustedBundle, limits: &Limits, now: &str| {
+        let command = opened(before, bytes);
+        let refusal = with_verifier(after, limits, now, &Memory::default(), |it| it.confirm(&command)).err();
+        refusal.map(|refusal| (refusal.code.as_str(), refusal.keyids, refusal.id.is_some()))
+    };
+    let code = |bytes: &[u8], before: &TrustedBundle, after: &TrustedBundle, limits: &Limits, now: &str| {
+        confirm(bytes, before, after, limits, now).map(|(code, ..)| code)
+    };
+    let open = Limits::default();
+    let narrow = Limits { types: Some(vec!["file".into()]), ..Limits::default() };
+    let later = |change: fn(&mut Value)| changed_trust(&change);
+    for (what, before, after, limits, now, wanted) in [
+        ("nothing", trust(), trust(), &open, NOW, None),
+        ("another bundle that says the same", trust(), later(|_| ()), &open, NOW, None),
+        ("the key is revoked", trust(), later(|b| b["revoked"] = json!(["alice"])), &open, NOW, Some("revoked_key")),
+        (
+            "the key is gone",
+            trust(),
+            later(|b| drop(b["keys"].as_array_mut().unwrap().remove(0))),
+            &open,
+            NOW,
+            Some("unknown_key"),
+        ),
+        ("the keys changed places", trust(), later(|b| b["keys"].as_array_mut().unwrap().reverse()), &open, NOW, None),
+        (
+            "the key is another's",
+            trust(),
+            later(|b| b["keys"][0]["key"] = json!(key(9).public().to_short())),
+            &open,
+            NOW,
+            Some("bad_signature"),
+        ),
+        (
+            "the rules are others",
+            trust(),
+            later(|b| drop(b["rules"].as_array_mut().unwrap().remove(0))),
+            &open,
+            NOW,
+            Some("not_allowed"),
+        ),
+        ("the time of the key is over, in a moment", ends.clone(), ends.clone(), &open, "2026-11-20T10:03:59Z", None),
+        ("the time of the key is over", ends.clone(), ends.clone(), &open, "2026-11-20T10:04:31Z", Some("key_not_valid")),
+        ("the time of the bundle is over", trust(), trust(), &open, "2027-01-01T00:00:01Z", Some("trust_expired")),
+        ("the limits are narrower", trust(), trust(), &narrow, NOW, Some("local_limit")),
+    ] {
+        assert_eq!(code(&by_alice, &before, &after, limits, now), wanted, "{what}");
+    }
+    // Who refuses says of whom, as everywhere.
+    let refused = confirm(&by_alice, &trust(), &trust(), &narrow, NOW).unwrap();
+    assert_eq!(refused, ("local_limit", vec!["alice".to_owned()], true));
+    // One of two is over: what is left is no quorum.
+    let quorum = |b: &mut Value| {
+        ending(b);
+        b["rules"].as_array_mut().unwrap().remove(0);
+    };
+    let (both, quorum) = (signed(&ensure(), &[("alice", 2), ("bob", 3)]), changed_trust(&quorum));
+    assert_eq!(code(&both, &quorum, &quorum, &open, NOW), None);
+    assert_eq!(code(&both, &quorum, &quorum, &open, "2026-11-20T10:04:31Z"), Some("not_allowed"));
+}
+
+#[test]
+fn a_node_that_left_a_group_is_not_asked_any_more() {
+    let mut to_group = ensure();
+    to_group["to"] = json!({"groups": ["web"]});
+    let (trust, command) = (trust(), opened(&trust(), &signed(&to_group, &[("alice", 2)])));
+    let confirm = |groups: &[String]| {
+        with_verifier(&trust, &Limits::default(), NOW, &Memory::default(), |it| Verifier { groups, ..*it }.confirm(&command))
+    };
+    assert!(confirm(&["web".to_owned()]).is_ok());
+    assert_eq!(confirm(&[]).unwrap_err().code, Code::NotForMe);
+}
+
+#[test]
+fn signatures_are_computed_again_under_another_bundle_only() {
+    let bytes = signed(&ensure(), &[("alice", 2)]);
+    let forged = Verified { envelope: signed(&ensure(), &[("alice", 9)]), ..opened(&trust(), &bytes) };
+    let confirm = |trust: &TrustedBundle| {
+        with_verifier(trust, &Limits::default(), NOW, &Memory::default(), |it| it.confirm(&forged))
+            .map_err(|refusal| refusal.code)
+    };
+    assert_eq!(confirm(&trust()), Ok(()), "they were computed when it came");
+    assert_eq!(confirm(&changed_trust(&|_| ())), Err(Code::BadSignature));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -59,6 +59,35 @@ fn groups_and_limits_change_and_commands_go_on() {
 }
 
 #[test]
+fn what_waits_is_held_to_the_new_limits_and_groups() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let agent = fleet.agent().await;
+        let held = fleet.held("held");
+        fleet.send(&held).await;
+        fleet.until("it runs", || !fleet.lines("held").is_empty()).await;
+        let limited = fleet.file("motd", "hello\n");
+        let mut to_group = fleet.slow("group", 0);
+        to_group.to = Audience { nodes: None, groups: Some(vec!["web".to_owned()]), ..to_group.to };
+        for command in [&limited, &to_group] {
+            assert_eq!(fleet.ask(command, fleet.sign(command), 1).await[0]["status"], "accepted");
+        }
+        fleet.edit_config("groups = [\"web\"]", "groups = [\"db\"]");
+        fleet.edit_config("[limits]", "[limits]\npaths = [\"/nonesuch\"]");
+        agent.hangup();
+        fleet.state("the new group", |state| state.groups == ["db"]).await;
+        fleet.let_go("held");
+        assert_eq!(fleet.only_result(held.id).await.outcome, DoneOutcome::Changed);
+        for (command, code) in [(&limited, "local_limit"), (&to_group, "not_for_me")] {
+            let done = fleet.only_result(command.id).await;
+            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some(code)), "{done:?}");
+        }
+        assert!(!fleet.path("motd").exists() && fleet.lines("group").is_empty());
+        assert_eq!(agent.stop(), Some(0));
+    });
+}
+
+#[test]
 fn a_wrong_file_changes_nothing_and_is_a_trouble_until_a_good_one_comes() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;

@@ -177,6 +177,18 @@ impl Fleet {
         self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
     }
 
+    /// As [`Self::slow`], until [`Self::let_go`].
+    pub fn held(&self, name: &str) -> Command {
+        let path = self.path(name).display().to_string();
+        let script = format!("echo begun >> {path}; until [ -e {path}.go ]; do sleep 0.05; done; echo ended >> {path}");
+        self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
+    }
+
+    /// Lets what is held end.
+    pub fn let_go(&self, name: &str) {
+        std::fs::write(self.path(&format!("{name}.go")), "").unwrap();
+    }
+
     pub fn sign(&self, command: &Command) -> Vec<u8> {
         seal(COMMAND_TYPE, serde_json::to_vec(command).unwrap(), &[("ops", &self.operator)]).encode()
     }
