@@ -508,7 +508,7 @@ impl Node {
         if !bus.is_connected() {
             return;
         }
-        let receipt = self.disk.notary().receipt(subject, &payload, command, self.now(), None);
+        let receipt = self.disk.notary().receipt(subject, &payload, command, self.now(), None).encode();
         if let Err(error) = bus.publish(subject, &[(receipt::HEADER, &receipt)], payload).await {
             tracing::debug!(subject, error = %crate::diag::chain(&error), "not sent");
         }

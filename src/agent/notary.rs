@@ -11,9 +11,9 @@ use crate::config::Settings;
 use crate::host::fs::{self, FsError};
 use crate::model::NodeId;
 use crate::store::{Head, StoreError, dir};
-use crate::trust::{KeyError, PublicKey, SigningKey, issue};
+use crate::trust::{KeyError, PublicKey, SigningKey, receipt};
 use crate::wire::digest;
-use crate::wire::receipt::Statement;
+use crate::wire::receipt::{Receipt, Statement};
 
 /// The name of the key in the state directory.
 const FILE: &str = "node.key";
@@ -79,7 +79,7 @@ impl Notary {
         command: Option<&str>,
         at: Timestamp,
         head: Option<&Head>,
-    ) -> String {
+    ) -> Receipt {
         let statement = Statement {
             node: self.node.clone(),
             boot: self.boot,
@@ -90,7 +90,7 @@ impl Notary {
             at,
             command: command.map(str::to_owned),
         };
-        issue(&self.key, &statement)
+        receipt::sign(&self.key, &statement)
     }
 }
 

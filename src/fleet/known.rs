@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use crate::model::NodeId;
 use crate::trust::{KeyError, PublicKey};
 
+use super::roster::share_here;
+
 const HEAD: &str = "# Public keys of nodes, as they were first seen: ensign fleet node trust | forget\n";
 
 /// A line that can't be read.
@@ -36,7 +38,8 @@ pub struct Known {
 /// The keys of the nodes of several fleets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNodes {
-    nodes: BTreeMap<(String, NodeId), Known>,
+    /// By fleet and node.
+    nodes: BTreeMap<String, BTreeMap<NodeId, Known>>,
     comments: String,
 }
 
@@ -47,21 +50,19 @@ impl KnownNodes {
     /// At the first line that can't be read: one that is left out would be learned anew.
     pub fn parse(text: &str) -> Result<Self, KnownError> {
         let mut known = Self::default();
-        for (line, written) in (1..).zip(text.lines()) {
-            if written.trim().is_empty() {
-                continue;
+        let lines: Vec<(usize, &str)> = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).collect();
+        // A key is a point of a curve, and each takes some microseconds to find: of a large fleet, that is worth sharing.
+        let entries = share_here(&lines, |(number, line)| if line.starts_with('#') { Ok(None) } else { entry(*number, line).map(Some) });
+        for ((_, written), entry) in lines.into_iter().zip(entries) {
+            match entry? {
+                Some((fleet, node, new)) => {
+                    known.nodes.entry(fleet.to_owned()).or_default().entry(node).or_insert(new);
+                }
+                None => {
+                    // Writing to a String does not fail.
+                    let _written = writeln!(known.comments, "{written}").is_ok();
+                }
             }
-            if written.starts_with('#') {
-                // Writing to a String does not fail.
-                let _written = writeln!(known.comments, "{written}").is_ok();
-                continue;
-            }
-            let wrong = |source| KnownError { line, source };
-            let [fleet, node, key, since] = written.split_whitespace().collect::<Vec<_>>().try_into().map_err(|_| wrong(None))?;
-            let key = key.parse::<PublicKey>().map_err(|source| wrong(Some(source)))?;
-            let node = node.parse::<NodeId>().map_err(|_| wrong(None))?;
-            let since = since.parse::<Timestamp>().map_err(|_| wrong(None))?;
-            known.nodes.entry((fleet.to_owned(), node)).or_insert(Known { key, since });
         }
         Ok(known)
     }
@@ -69,31 +70,45 @@ impl KnownNodes {
     /// The text of the file.
     pub fn text(&self) -> String {
         let mut text = if self.comments.is_empty() { HEAD.to_owned() } else { self.comments.clone() };
-        for ((fleet, node), known) in &self.nodes {
-            text.push_str(&line(fleet, node, known));
+        for (fleet, nodes) in &self.nodes {
+            for (node, known) in nodes {
+                text.push_str(&line(fleet, node, known));
+            }
         }
         text
     }
 
     /// What is known of a node.
     pub fn get(&self, fleet: &str, node: &NodeId) -> Option<&Known> {
-        self.nodes.get(&(fleet.to_owned(), node.clone()))
+        self.nodes.get(fleet)?.get(node)
     }
 
     /// The nodes of a fleet.
-    pub fn of<'a>(&'a self, fleet: &'a str) -> impl Iterator<Item = (&'a NodeId, &'a Known)> {
-        self.nodes.iter().filter(move |((of, _), _)| of == fleet).map(|((_, node), known)| (node, known))
+    pub fn of<'a>(&'a self, fleet: &str) -> impl Iterator<Item = (&'a NodeId, &'a Known)> {
+        self.nodes.get(fleet).into_iter().flatten()
     }
 
     /// Holds a node to this key from here on; gives what was known before.
     pub fn trust(&mut self, fleet: &str, node: &NodeId, known: Known) -> Option<Known> {
-        self.nodes.insert((fleet.to_owned(), node.clone()), known)
+        self.nodes.entry(fleet.to_owned()).or_default().insert(node.clone(), known)
     }
 
     /// Forgets a node.
     pub fn forget(&mut self, fleet: &str, node: &NodeId) -> Option<Known> {
-        self.nodes.remove(&(fleet.to_owned(), node.clone()))
+        let forgotten = self.nodes.get_mut(fleet)?.remove(node);
+        self.nodes.retain(|_, nodes| !nodes.is_empty());
+        forgotten
     }
+}
+
+/// Reads a line that is no comment: of which fleet and node it is, and what it says.
+fn entry(number: usize, written: &str) -> Result<(&str, NodeId, Known), KnownError> {
+    let wrong = |source| KnownError { line: number, source };
+    let [fleet, node, key, since] = written.split_whitespace().collect::<Vec<_>>().try_into().map_err(|_| wrong(None))?;
+    let key = key.parse::<PublicKey>().map_err(|source| wrong(Some(source)))?;
+    let node = node.parse::<NodeId>().map_err(|_| wrong(None))?;
+    let since = since.parse::<Timestamp>().map_err(|_| wrong(None))?;
+    Ok((fleet, node, Known { key, since }))
 }
 
 /// The line of one node, with its end.

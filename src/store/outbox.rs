@@ -20,11 +20,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Checkpoint, FsError, checkpoint, fs};
+use crate::wire::receipt::Receipt;
 use crate::wire::report::Dropped;
 
 use super::append::AppendFile;
 use super::{StoreError, dir};
-use frame::Frame;
 
 const POSITION: &str = "outbox.json";
 /// A log that was delivered whole is left behind once it is this long; a shorter one is not worth the fsync.
@@ -79,8 +79,8 @@ pub struct Head {
     pub digest: Option<String>,
 }
 
-/// Makes the receipt of a message, the next after this end of the chain; gives the text of its header.
-pub type Seal<'a> = &'a dyn Fn(&Message, &Head) -> String;
+/// Makes the receipt of a message, the next after this end of the chain.
+pub type Seal<'a> = &'a dyn Fn(&Message, &Head) -> Receipt;
 
 /// How far the log was delivered, or dropped. Each class is delivered in order, so one number each is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,11 +173,14 @@ impl Outbox {
                 Class::Result => self.position.results,
             };
             // After a power cut the position may be ahead of the log: the end of the chain is the later of both.
-            if let Some(link) = frame.link.as_ref().filter(|link| link.seq > self.position.head.seq) {
-                self.position.head = link.clone();
+            let link = frame.receipt.as_deref().and_then(frame::link);
+            let place = link.as_ref().map_or(0, |link| link.seq);
+            if let Some(link) = link.filter(|link| link.seq > self.position.head.seq) {
+                self.position.head = link;
             }
             if end >= gone {
-                self.add(&frame, end, len);
+                let slot = Slot { seq: self.next, offset: end, len, at: frame.at.map_or(0, Timestamp::as_second), link: place };
+                self.add(frame.message.class, slot);
             }
             end += len as u64;
         }
@@ -191,12 +194,10 @@ impl Outbox {
         Ok(())
     }
 
-    fn add(&mut self, frame: &Frame, offset: u64, len: usize) {
-        let at = frame.at.map_or(0, Timestamp::as_second);
-        let slot = Slot { seq: self.next, offset, len, at, link: frame.link.as_ref().map_or(0, |link| link.seq) };
-        self.next += 1;
-        self.live += len as u64;
-        match frame.message.class {
+    fn add(&mut self, class: Class, slot: Slot) {
+        self.next = slot.seq + 1;
+        self.live += slot.len as u64;
+        match class {
             Class::Event => self.events.push_back(slot),
             Class::Result => self.results.push_back(slot),
         }
@@ -209,19 +210,16 @@ impl Outbox {
     /// When it can't be written, or is larger than the outbox.
     pub fn push(&mut self, message: &Message, now: Timestamp, seal: Seal<'_>) -> Result<(), StoreError> {
         let receipt = seal(message, &self.position.head);
-        let bytes = frame::encode(message, now, Some(&receipt))?;
+        let bytes = frame::encode(message, now, Some(receipt.encode()))?;
         if bytes.len() as u64 > self.max_bytes {
             return Err(StoreError::TooLarge { size: bytes.len() as u64, limit: self.max_bytes });
         }
         self.make_room(bytes.len() as u64)?;
         let offset = self.log.append(&bytes)?;
         checkpoint(Checkpoint::OutboxWritten);
-        let link = frame::link(&receipt);
-        let frame = Frame { message: message.clone(), at: Some(now), receipt: None, link: link.clone() };
-        self.add(&frame, offset, bytes.len());
-        if let Some(link) = link {
-            self.position.head = link;
-        }
+        let link = self.position.head.seq + 1;
+        self.add(message.class, Slot { seq: self.next, offset, len: bytes.len(), at: now.as_second(), link });
+        self.position.head = Head { seq: link, digest: Some(receipt.digest()) };
         Ok(())
     }
 

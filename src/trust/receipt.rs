@@ -44,12 +44,17 @@ pub struct Attested {
     pub digest: String,
 }
 
-/// Signs a statement; gives the text of the header.
-pub fn issue(key: &SigningKey, statement: &Statement) -> String {
+/// Signs a statement.
+pub fn sign(key: &SigningKey, statement: &Statement) -> Receipt {
     // Texts and numbers only: there is nothing in it that could fail to be written.
     let statement = serde_json::to_vec(statement).unwrap_or_default();
     let signature = key.sign(RECEIPT_TYPE, &statement);
-    Receipt { statement, signature }.encode()
+    Receipt { statement, signature }
+}
+
+/// Signs a statement; gives the text of the header.
+pub fn issue(key: &SigningKey, statement: &Statement) -> String {
+    sign(key, statement).encode()
 }
 
 /// Checks the receipt of a message of `node`, whose key this is.

@@ -3,6 +3,7 @@
 //! Readers disagree about duplicate keys and about what follows a value; whoever signs must mean
 //! what whoever verifies reads, so both are refused. Everything in this folder is read through here.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
@@ -55,17 +56,20 @@ pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
 /// # Errors
 /// As [`parse`], and when the value has not the shape of `T`.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
-    // To keep the place of an error in mind takes longer than to read: only what is wrong is read that way.
-    if let Some(message) = untracked(bytes).and_then(|value| serde_json::from_value(value).ok()) {
+    // To build a value first takes longer than to look through the text twice, and to keep the place of an error in mind
+    // longer still: only what is wrong is read that way.
+    if is_strict(bytes)
+        && let Ok(message) = serde_json::from_slice(bytes)
+    {
         return Ok(message);
     }
     from_value(parse(bytes)?)
 }
 
-fn untracked(bytes: &[u8]) -> Option<Value> {
+/// Whether [`parse`] takes it.
+fn is_strict(bytes: &[u8]) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict { depth: 0 }.deserialize(&mut reader).ok()?;
-    reader.end().ok().map(|()| value)
+    Look { depth: 0 }.deserialize(&mut reader).is_ok() && reader.end().is_ok()
 }
 
 /// A message out of a value that was already read.
@@ -160,8 +164,108 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
+/// As [`Strict`], and builds nothing.
+#[derive(Clone, Copy)]
+struct Look {
+    depth: usize,
+}
+
+impl Look {
+    fn deeper<E: serde::de::Error>(self) -> Result<Self, E> {
+        Strict { depth: self.depth }.deeper().map(|Strict { depth }| Self { depth })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Look {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Look {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let deeper = self.deeper()?;
+        while items.next_element_seed(deeper)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let deeper = self.deeper()?;
+        let mut keys = Vec::new();
+        while let Some(key) = entries.next_key_seed(Key)? {
+            keys.push(key);
+            entries.next_value_seed(deeper)?;
+        }
+        keys.sort_unstable();
+        if keys.windows(2).any(|pair| matches!(pair, [one, other] if one == other)) {
+            return Err(A::Error::custom("duplicate key"));
+        }
+        Ok(())
+    }
+}
+
+/// A key, copied only when something in it is escaped.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(key))
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(key.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -187,6 +291,7 @@ mod tests {
             (r#"{"a":"\ud800"}"#, "invalid JSON at a: unexpected end of hex escape at line 1 column 13"),
         ] {
             assert_eq!(chain(&parse(text.as_bytes()).unwrap_err()), wanted, "{text}");
+            assert_eq!(chain(&read::<Value>(text.as_bytes()).unwrap_err()), wanted, "{text}");
         }
         assert!(parse(b"{\"a\":\"\xff\"}").is_err());
         assert!(parse(b"\xef\xbb\xbf{}").is_err());
@@ -199,6 +304,32 @@ mod tests {
         let error = parse(nest(MAX_DEPTH + 1).as_bytes()).unwrap_err();
         assert!(chain(&error).contains("nested deeper than 64 levels"), "{}", chain(&error));
         assert!(parse("[".repeat(1_000_000).as_bytes()).is_err());
+        for depth in [MAX_DEPTH, MAX_DEPTH + 1, 1_000_000] {
+            assert_eq!(is_strict(nest(depth).as_bytes()), depth == MAX_DEPTH);
+        }
+    }
+
+    /// JSON and what is nearly JSON: small pieces in any order.
+    fn pieces() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "{", "}", "[", "]", ",", ":", "\"a\":", "\"b\":", "\"\\u0061\":", "1", "-0", "1e999", "2.5", "null", "true", "\"a\"", "\"é\"",
+            "\"\\ud800\"", " ", "{\"a\":1,\"b\":[2]}", "{\"a\":{},\"a\":1}", "\u{0}",
+        ]);
+        prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// The short way takes what the long one takes, and reads the same in it.
+        #[test]
+        fn both_ways_to_read_are_one(text in pieces(), cut in any::<prop::sample::Index>()) {
+            for bytes in [text.as_bytes(), &text.as_bytes()[..cut.index(text.len() + 1)]] {
+                let value = parse(bytes);
+                prop_assert_eq!(is_strict(bytes), value.is_ok());
+                prop_assert_eq!(read::<Value>(bytes).ok(), value.ok());
+            }
+        }
     }
 
     #[test]

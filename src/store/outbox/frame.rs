@@ -36,8 +36,6 @@ pub(super) struct Frame {
     pub(super) at: Option<Timestamp>,
     /// The text of its receipt.
     pub(super) receipt: Option<String>,
-    /// Its place in the chain.
-    pub(super) link: Option<Head>,
 }
 
 /// The place in the chain that a receipt has.
@@ -46,7 +44,7 @@ pub(super) fn link(receipt: &str) -> Option<Head> {
     Some(Head { seq: receipt.read().ok()?.seq?, digest: Some(receipt.digest()) })
 }
 
-pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<&str>) -> Result<Vec<u8>, StoreError> {
+pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<String>) -> Result<Vec<u8>, StoreError> {
     let header = Header {
         subject: message.subject.clone(),
         msg_id: message.msg_id.clone(),
@@ -54,7 +52,7 @@ pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<&str>) ->
         size: message.payload.len(),
         sum: sum(&message.payload),
         at: Some(at),
-        receipt: receipt.map(str::to_owned),
+        receipt,
     };
     let mut bytes = serde_json::to_vec(&header)?;
     if bytes.len() as u64 >= MAX_HEADER {
@@ -87,6 +85,5 @@ pub(super) fn read(reader: &mut impl BufRead) -> std::io::Result<Option<(Frame, 
     }
     let len = line.len() + payload.len() + 1;
     let message = Message { subject: header.subject, msg_id: header.msg_id, payload, class: header.class, command: None };
-    let link = header.receipt.as_deref().and_then(link);
-    Ok(Some((Frame { message, at: header.at, receipt: header.receipt, link }, len)))
+    Ok(Some((Frame { message, at: header.at, receipt: header.receipt }, len)))
 }

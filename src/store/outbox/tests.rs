@@ -9,7 +9,7 @@ use crate::wire::receipt::{RECEIPT_TYPE, Receipt, Statement};
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// A receipt without a signature: who signs is none of the outbox's business.
-fn seal(message: &Message, head: &Head) -> String {
+fn seal(message: &Message, head: &Head) -> Receipt {
     let statement = Statement {
         node: "web1".parse().unwrap(),
         boot: Uuid::nil(),
@@ -20,7 +20,7 @@ fn seal(message: &Message, head: &Head) -> String {
         at: NOW,
         command: message.command.clone(),
     };
-    Receipt { statement: serde_json::to_vec(&statement).unwrap(), signature: RECEIPT_TYPE.into() }.encode()
+    Receipt { statement: serde_json::to_vec(&statement).unwrap(), signature: RECEIPT_TYPE.into() }
 }
 
 fn push(outbox: &mut Outbox, message: &Message) -> Result<(), StoreError> {
