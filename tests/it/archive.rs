@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ensign::wire::{Done, DoneOutcome};
 use serde_json::json;
 
 use crate::support::certificates::Certificates;
-use crate::support::solo::{Fleet, ensure, on_every_server};
+use crate::support::solo::{Fleet, PATIENCE, ensure, on_every_server};
 use crate::support::web::{Asked, Cut, Reply, Web};
 
 struct Desk(tempfile::TempDir);
@@ -48,13 +48,11 @@ impl Desk {
 
 /// Waits for something that is about to be.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if is() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < PATIENCE, "{what} never came to be");
+        std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("{what} never came to be");
 }
 
 fn kill(mut child: Child) {

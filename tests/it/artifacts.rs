@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
 use crate::support::place::{Place, Wishes};
-use crate::support::solo::{Fleet, on_every_server};
+use crate::support::solo::{Fleet, PATIENCE, on_every_server};
 use crate::support::web::{Cut, Reply, Web};
 
 /// A bundle whose manifest writes a file, with one more entry.
@@ -136,7 +136,7 @@ fn hostile_artifacts_are_refused_each_with_its_own_words() {
         let slow = Apply { size: 5000, ..signed(&web, "/slow", &good) };
         let slow = done(&fleet, &place, slow, 2).await;
         assert_eq!(slow.outcome, DoneOutcome::Failed, "{slow:?}");
-        assert!(slow.message.unwrap().contains("/slow within ") && start.elapsed() < Duration::from_secs(15));
+        assert!(slow.message.unwrap().contains("/slow within ") && start.elapsed() < PATIENCE);
         for path in ["/scheme", "/loop", "/short", "/none"] {
             let done = done(&fleet, &place, Apply { size: 5000, ..signed(&web, path, &good) }, 30).await;
             assert!(matches!(done.outcome, DoneOutcome::Failed | DoneOutcome::Refused), "{path}: {done:?}");

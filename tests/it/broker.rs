@@ -2,7 +2,7 @@
 //! everybody is told what to do.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ensign::transport::{Bus, BusSettings, TransportError};
 use ensign::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState};
@@ -32,17 +32,31 @@ async fn changed(fleet: &mut Fleet, place: &Place, change: impl FnOnce(&NatsServ
     fleet.server.up();
     fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
     fleet.until("the agent is back", || connected(place) > before).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// Sends a command, which must be acknowledged and done by word of mouth.
+/// Sends a command, which must be acknowledged and done by word of mouth: the same bytes again, as long as nobody listens.
 async fn answered(fleet: &Fleet, place: &Place, name: &str) -> uuid::Uuid {
     let command = place.append(fleet, name);
     let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
-    fleet.publish(&command, fleet.sign(&command), &format!("{reply}.1")).await;
-    let mut next = async || tokio::time::timeout(PATIENCE, inbox.next()).await.expect("an answer").unwrap();
-    assert_eq!(read::<Ack>(&next().await).unwrap().status, AckStatus::Accepted);
-    assert_eq!(read::<Done>(&next().await).unwrap().outcome, DoneOutcome::Changed);
+    let (envelope, start) = (fleet.sign(&command), Instant::now());
+    let mut acknowledged = false;
+    let done = loop {
+        if !acknowledged {
+            fleet.publish(&command, envelope.clone(), &format!("{reply}.1")).await;
+        }
+        match tokio::time::timeout(Duration::from_secs(1), inbox.next()).await.map(|answer| answer.unwrap()) {
+            Ok(answer) if answer.no_responders => tokio::time::sleep(Duration::from_millis(50)).await,
+            Ok(answer) => match read::<Ack>(&answer) {
+                Some(ack) => {
+                    assert_eq!(ack.status, AckStatus::Accepted);
+                    acknowledged = true;
+                }
+                None => break read::<Done>(&answer).unwrap(),
+            },
+            Err(_) => assert!(start.elapsed() < PATIENCE, "no answer:\n{}", place.log()),
+        }
+    };
+    assert!(acknowledged && done.outcome == DoneOutcome::Changed, "{done:?}");
     assert_eq!(place.lines(name), 1);
     command.id
 }
@@ -65,7 +79,7 @@ fn a_server_that_lost_everything_gets_what_waits_once_the_streams_are_made() {
         assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
         place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
         assert_eq!(place.lines("effect"), 1);
-        assert!(as_operator(&fleet, &["status"]).stdout.contains("1 alive"));
+        fleet.until("the operator sees it", || as_operator(&fleet, &["status"]).stdout.contains("1 alive")).await;
     });
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::support::fleet::{Fleet, Ran};
 use crate::support::nats::binaries;
+use crate::support::solo::PATIENCE;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
@@ -42,7 +43,7 @@ fn content(fleet: &Fleet, node: &str) -> String {
 
 fn assign(fleet: &Fleet, content: &str, more: &[&str]) -> Ran {
     let manifest = manifest(fleet, content);
-    fleet.run(&[&["assign", "base", &manifest, "--output", "json", "--timeout", "20s"], more].concat())
+    fleet.run(&[&["assign", "base", &manifest, "--output", "json", "--timeout", "60s"], more].concat())
 }
 
 fn outcome(ran: &Ran, node: &str) -> String {
@@ -52,8 +53,7 @@ fn outcome(ran: &Ran, node: &str) -> String {
 }
 
 fn state(fleet: &Fleet, node: &str) -> Value {
-    let nodes = fleet.run(&["nodes", "--output", "json"]).json();
-    nodes.as_array().unwrap().iter().find(|row| row["node"] == node).cloned().unwrap()
+    fleet.row(node).unwrap()
 }
 
 fn base(fleet: &Fleet) -> Value {
@@ -73,7 +73,7 @@ fn who_was_away_catches_up_and_who_has_no_broker_goes_on() {
         );
         assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("one".into(), "one".into()));
 
-        fleet.kill("db1");
+        fleet.stop("db1");
         let second = assign(&fleet, "two", &["--all"]);
         assert_eq!((second.code, outcome(&second, "web1")), (4, "changed".into()), "{}", second.stdout);
         fleet.wait_for("one node has it in force", || {
@@ -87,13 +87,14 @@ fn who_was_away_catches_up_and_who_has_no_broker_goes_on() {
         fleet.wait_for("all have it in force", || base(&fleet)["in_force"] == 2);
 
         // A reboot without a broker: what was accepted last is kept to, from the disk alone.
+        let before = state(&fleet, "web1")["boot"].clone();
         fleet.kill("web1");
         fleet.server.kill();
         std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
         fleet.spawn("web1");
         fleet.wait_for("repaired without a broker", || content(&fleet, "web1") == "two");
         fleet.server.up();
-        fleet.wait_for("web1 is back", || state(&fleet, "web1")["presence"] == "alive");
+        fleet.wait_for("web1 is back", || state(&fleet, "web1")["boot"] != before);
         assert_eq!(state(&fleet, "web1")["channels"]["base"]["serial"], 2);
     }
 }
@@ -104,7 +105,7 @@ fn what_cannot_be_used_leaves_the_last_good_one_in_force() {
     assert_eq!(assign(&fleet, "good", &["--all"]).code, 0);
     let broken = fleet.path("broken.yaml");
     std::fs::write(&broken, "ccm:\n  resources:\n    - file:\n        - /x:\n            colour: red\n").unwrap();
-    let failed = fleet.run(&["assign", "base", broken.to_str().unwrap(), "--all", "--output", "json", "--timeout", "20s"]);
+    let failed = fleet.run(&["assign", "base", broken.to_str().unwrap(), "--all", "--output", "json", "--timeout", "60s"]);
     assert_eq!((failed.code, outcome(&failed, "web1")), (1, "failed".into()), "{}", failed.stdout);
     assert!(failed.stdout.contains("colour"), "{}", failed.stdout);
     fleet.wait_for("the trouble is shown", || {
@@ -150,7 +151,7 @@ fn channels_are_for_some_and_end() {
     assert!(whole.code == 2 && whole.stderr.contains("as a whole"), "{}", whole.stderr);
     let typo = fleet.run(&["withdraw", "bsae"]);
     assert!(typo.code == 2 && typo.stderr.contains("there are: base"), "{}", typo.stderr);
-    let withdrawn = fleet.run(&["withdraw", "base", "--output", "json", "--timeout", "20s"]);
+    let withdrawn = fleet.run(&["withdraw", "base", "--output", "json", "--timeout", "60s"]);
     assert_eq!((withdrawn.code, outcome(&withdrawn, "web1")), (0, "stable".into()), "{}", withdrawn.stderr);
     fleet.wait_for("nothing is assigned", || state(&fleet, "web1")["assignments"].as_array().is_none_or(Vec::is_empty));
     fleet.kill("web1");
@@ -182,7 +183,7 @@ async fn nothing_older_forged_or_foreign_takes_its_place() {
         (elsewhere.as_str(), b"{}".to_vec(), "bad_envelope"),
     ] {
         operator.publish_stored(subject, &[], payload).await.unwrap();
-        let heard = tokio::time::timeout(std::time::Duration::from_secs(15), feed.next()).await;
+        let heard = tokio::time::timeout(PATIENCE, feed.next()).await;
         let refused: Refused = serde_json::from_slice(&heard.expect(code).unwrap().unwrap().payload).unwrap();
         assert_eq!((refused.code.as_str(), refused.subject.contains("desired")), (code, true), "{}", refused.message);
     }
@@ -204,12 +205,13 @@ fn data_of_the_host_is_laid_over_and_remembered() {
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("data = \"{}\"\n{text}", data.display())).unwrap();
     fleet.kill("web1");
+    let before = state(&fleet, "web1")["boot"].clone();
     fleet.spawn("web1");
-    fleet.wait_for("web1 is there", || state(&fleet, "web1")["presence"] == "alive");
+    fleet.wait_for("web1 is there", || state(&fleet, "web1")["boot"] != before);
     let manifest = manifest(&fleet, "{{ Data.greeting }}");
     let text = std::fs::read_to_string(&manifest).unwrap();
     std::fs::write(&manifest, format!("data:\n  greeting: from the manifest\n{text}")).unwrap();
-    let assigned = fleet.run(&["assign", "base", &manifest, "--all", "--output", "json", "--timeout", "20s"]);
+    let assigned = fleet.run(&["assign", "base", &manifest, "--all", "--output", "json", "--timeout", "60s"]);
     assert_eq!(assigned.code, 0, "{}{}", assigned.stdout, assigned.stderr);
     assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("from the host".into(), "from the manifest".into()));
     // It is gone: what it was goes on.
@@ -223,12 +225,12 @@ fn data_of_the_host_is_laid_over_and_remembered() {
     });
     // So does it when it can't be read, and the place of what is wrong is said.
     std::fs::write(&data, "data: [\n").unwrap();
-    let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "20s"]);
+    let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "60s"]);
     assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "from the host"), "{}{}", applied.stdout, applied.stderr);
     fleet.wait_for("its place is shown", || state(&fleet, "web1")["troubles"].to_string().contains("data.yaml:"));
     // And the trouble is over when it is right again.
     std::fs::write(&data, "data:\n  greeting: anew\n").unwrap();
-    let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "20s"]);
+    let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "60s"]);
     assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "anew"), "{}{}", applied.stdout, applied.stderr);
     fleet.wait_for("no trouble", || state(&fleet, "web1")["troubles"].as_array().is_none_or(Vec::is_empty));
 }

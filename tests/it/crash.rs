@@ -211,6 +211,7 @@ impl Stage {
         self.fleet.send(&second).await;
         let again = place.only_result(bus, second.id).await;
         assert_eq!(again.outcome, DoneOutcome::Changed, "{again:?}");
+        place.settled();
         assert_eq!(stop(&mut agent).await.code(), Some(0));
 
         let site = place.site();

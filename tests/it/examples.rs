@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::support::fleet::{FLEET, Fleet};
 use crate::support::nats::binaries;
+use crate::support::solo::PATIENCE;
 
 const SIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/sign.py");
 
@@ -55,7 +56,7 @@ async fn what_python_signs_a_node_does() {
     let subject = "ensign.v1.test.cmd.ensure.node.web1";
     operator.publish(subject, &[], envelope.clone()).await.unwrap();
     let done = loop {
-        let next = tokio::time::timeout(std::time::Duration::from_secs(15), feed.next()).await.unwrap().unwrap().unwrap();
+        let next = tokio::time::timeout(PATIENCE, feed.next()).await.unwrap().unwrap().unwrap();
         if next.subject.ends_with(".done") {
             break serde_json::from_slice::<Done>(&next.payload).unwrap();
         }

@@ -22,15 +22,25 @@ fn fleet(binary: &std::path::Path, nodes: &[(&str, &str)]) -> Fleet {
 }
 
 /// Leaves a line in a file of the node at its beginning and its end.
-fn exec(seconds: u32) -> Vec<String> {
-    let script = format!("echo begun >> {{{{ Facts.site }}}}/log; sleep {seconds}; echo ended >> {{{{ Facts.site }}}}/log");
+fn exec(between: &str) -> Vec<String> {
+    let script = format!("echo begun >> {{{{ Facts.site }}}}/log; {between}; echo ended >> {{{{ Facts.site }}}}/log");
     ["ensure", "exec", "count", "--provider", "shell", "--command", &script].map(str::to_owned).to_vec()
 }
 
 fn run(fleet: &Fleet, seconds: u32, more: &[&str]) -> Ran {
-    let words = exec(seconds);
+    send(fleet, &exec(&format!("sleep {seconds}")), more)
+}
+
+fn send(fleet: &Fleet, words: &[String], more: &[&str]) -> Ran {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     fleet.run(&[&words, more].concat())
+}
+
+/// What does not end before the gate of the node is [opened](open).
+const GATED: &str = "while [ ! -e {{ Facts.site }}/open ]; do sleep 0.05; done";
+
+fn open(fleet: &Fleet, node: &str) {
+    std::fs::write(fleet.path(node).join("site/open"), "").unwrap();
 }
 
 fn lines(fleet: &Fleet, node: &str) -> usize {
@@ -50,7 +60,7 @@ fn an_operator_that_dies_loses_nothing() {
         let config = fleet.path("operator.toml");
         let mut operator = Command::new(env!("CARGO_BIN_EXE_ensign"))
             .args(["fleet", "--operator", config.to_str().unwrap()])
-            .args(exec(2))
+            .args(exec(GATED))
             .args(["--all", "--reason", "CHG-7"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -68,6 +78,7 @@ fn an_operator_that_dies_loses_nothing() {
             (early.code, outcomes(&early)),
             (4, vec!["db1 unfinished".into(), "web1 unfinished".into(), "web2 unfinished".into()])
         );
+        NODES.iter().for_each(|(node, _)| open(&fleet, node));
         // From elsewhere, with nothing but the id.
         let watched = fleet.run(&["job", "watch", &id, "--output", "json"]);
         let changed = vec!["db1 changed".to_owned(), "web1 changed".into(), "web2 changed".into()];
@@ -96,10 +107,7 @@ fn who_was_away_gets_it_once_more_and_nobody_does_it_twice() {
     for binary in binaries() {
         let mut fleet = fleet(&binary, &NODES);
         fleet.kill("db1");
-        fleet.wait_for("db1 is known to be away", || {
-            let nodes = fleet.run(&["nodes", "--output", "json"]).json();
-            nodes.as_array().unwrap().iter().any(|row| row["node"] == "db1" && row["presence"] == "silent")
-        });
+        fleet.until_away("db1");
         for target in [&["--all"] as &[&str], &["--group", "web,db"], &["--node", "web1,web2,db1"]] {
             let sent = run(&fleet, 0, &[target, &["--output", "json"]].concat());
             assert_eq!((sent.code, outcomes(&sent)[0].as_str()), (4, "db1 offline"), "{}", sent.stdout);
@@ -126,24 +134,31 @@ fn who_was_away_gets_it_once_more_and_nobody_does_it_twice() {
 fn every_end_has_a_name() {
     for binary in binaries() {
         let mut fleet = fleet(&binary, &NODES[..1]);
-        let detached = |fleet: &Fleet, seconds: u32, more: &[&str]| {
-            let sent = run(fleet, seconds, &[&["--node", "web1", "--detach"], more].concat());
+        let detached = |fleet: &Fleet, between: &str, more: &[&str]| {
+            let sent = send(fleet, &exec(between), &[&["--node", "web1", "--detach"], more].concat());
+            assert_eq!(sent.code, 0, "{}", sent.stderr);
             sent.stdout.trim().to_owned()
         };
         let end = |fleet: &Fleet, id: &str| outcomes(&fleet.run(&["job", "show", id, "--output", "json"])).join(" ");
         // One runs, two wait, of which one not long; the next finds no room.
-        let running = detached(&fleet, 8, &[]);
+        let running = detached(&fleet, GATED, &[]);
         fleet.wait_for("the run", || lines(&fleet, "web1") == 1);
-        let late = detached(&fleet, 0, &["--timeout", "2s"]);
-        let waiting = detached(&fleet, 0, &[]);
+        let late = detached(&fleet, "true", &["--timeout", "6s"]);
+        let sent = std::time::Instant::now();
+        let waiting = detached(&fleet, "true", &[]);
+        fleet.wait_for("both wait", || fleet.row("web1").is_some_and(|row| row["queued"] == 2));
         let unfinished = fleet.run(&["job", "watch", &running, "--timeout", "1s", "--output", "json"]);
         assert_eq!((unfinished.code, outcomes(&unfinished).join(" ")), (4, "web1 unfinished".to_owned()));
         let busy = run(&fleet, 0, &["--node", "web1", "--output", "json"]);
         assert_eq!((busy.code, outcomes(&busy).join(" ")), (4, "web1 busy".to_owned()));
         let busy_id = busy.json()["id"].as_str().unwrap().to_owned();
+        std::thread::sleep(Duration::from_millis(6100).saturating_sub(sent.elapsed()));
+        open(&fleet, "web1");
         let watched = fleet.run(&["job", "watch", &waiting, "--output", "json"]);
         assert_eq!((watched.code, outcomes(&watched).join(" ")), (0, "web1 changed".to_owned()), "{}", watched.stderr);
-        assert_eq!((end(&fleet, &running), end(&fleet, &late)), ("web1 changed".into(), "web1 expired".into()));
+        fleet.wait_for("the ends of the others", || {
+            (end(&fleet, &running), end(&fleet, &late)) == ("web1 changed".into(), "web1 expired".into())
+        });
         // Who was busy takes it when it is sent once more.
         let again = fleet.run(&["job", "resend", &busy_id]);
         assert!(again.code == 0, "{}{}", again.stdout, again.stderr);
@@ -179,19 +194,19 @@ fn every_end_has_a_name() {
             outcomes(&silent).join(" ") == "web1 no_answer"
         };
         assert!((0..5).any(|_| {
-            fleet.wait_for("it is there", || fleet.run(&["nodes", "--output", "json"]).json()[0]["presence"] == "alive");
+            fleet.wait_for("it is there", || fleet.row("web1").is_some_and(|row| row["presence"] == "alive"));
             silent()
         }));
 
         let before = lines(&fleet, "web1");
-        let killed = detached(&fleet, 30, &[]);
+        let killed = detached(&fleet, "sleep 30", &[]);
         fleet.wait_for("the run", || lines(&fleet, "web1") == before + 1);
         fleet.kill("web1");
         fleet.start_with("web1", "web", LIMITS, "exec = true");
         fleet.wait_for("its end", || end(&fleet, &killed) == "web1 interrupted");
         fleet.kill("web1");
-        fleet.wait_for("it is away", || {
-            run(&fleet, 0, &["--node", "web1", "--output", "json"]).json()["nodes"][0]["outcome"] == "offline"
-        });
+        fleet.until_away("web1");
+        let away = run(&fleet, 0, &["--node", "web1", "--output", "json"]);
+        assert_eq!(outcomes(&away).join(" "), "web1 offline");
     }
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::support::fleet::{FLEET, Fleet};
 use crate::support::nats::binaries;
+use crate::support::solo::PATIENCE;
 
 const NODES: [(&str, &str); 2] = [("web1", "web"), ("db1", "db")];
 
@@ -28,7 +29,7 @@ async fn denied(bus: &Bus, who: &str, publish: &[String], subscribe: &[String]) 
         wanted += 1;
         let start = Instant::now();
         while bus.counters().denied < wanted {
-            assert!(start.elapsed() < Duration::from_secs(10), "{who} is not denied {subject}");
+            assert!(start.elapsed() < PATIENCE, "{who} is not denied {subject}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

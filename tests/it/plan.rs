@@ -1,7 +1,6 @@
 //! Plans and their approval: on the node, and from the operator's side with a fleet.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
 
 use ensign::wire::command::{Action, Command, Facts, Nothing};
 use ensign::wire::{Done, DoneOutcome};
@@ -99,10 +98,9 @@ fn questions_wait_for_no_run() {
     on_every_server(async |binary| {
         let fleet = solo::Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
-        let slow = fleet.slow("slow", 4);
+        let slow = fleet.gated("slow");
         fleet.send(&slow).await;
         fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
-        let begun = Instant::now();
         let facts = fleet.command(Action::Facts(Facts { query: Some("host.info.os".into()) }));
         assert_eq!(result(&fleet, &facts).await.answer, Some(json!("linux")));
         let status = fleet.command(Action::Status(Nothing {}));
@@ -111,12 +109,12 @@ fn questions_wait_for_no_run() {
         let none = fleet.command(Action::Facts(Facts { query: Some("no.such.fact".into()) }));
         let done = result(&fleet, &none).await;
         assert_eq!((done.outcome, done.answer), (DoneOutcome::Stable, None));
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
         assert_eq!(fleet.lines("slow"), ["begun"]);
         // The same question again has the same end, and no second one.
         let again = fleet.ask(&facts, fleet.sign(&facts), 1).await;
         assert_eq!(again[0]["outcome"], "stable");
         fleet.only_result(facts.id).await;
+        fleet.open("slow");
         fleet.only_result(slow.id).await;
         let health = fleet.command(Action::Healthcheck(ensign::wire::command::Healthcheck::default()));
         assert_eq!(result(&fleet, &health).await.outcome, DoneOutcome::Stable);

@@ -77,6 +77,7 @@ fn secrets_and_content_stay_on_the_node() {
         assert!(std::fs::read_to_string(fleet.path("content")).unwrap().contains("CANARY-line"));
         assert_eq!(ran[0].outcome, DoneOutcome::Failed, "{:?}", ran[0]);
         assert!(ran[0].failures.len() >= 3, "{:?}", ran[0].failures);
+        fleet.settled();
         assert_eq!(agent.stop(), Some(0));
 
         let plain = |text: &str| ensign::host::fs::sha256(text.as_bytes());

@@ -10,9 +10,12 @@ use ensign::wire::{Ack, Done};
 use serde_json::{Value, json};
 
 use crate::support::fleet::{Fleet, ensign};
-use crate::support::nats::binaries;
+use crate::support::nats::on_each;
 
 const NODES: [&str; 4] = ["web1", "web2", "web3", "web4"];
+/// Between two waves, where what happens in the first must be known before the second: nodes keep to the clock, and a
+/// busy machine is slow.
+const HOLD: &str = "12s";
 
 /// Four nodes, and two manifests: one that can be applied, and one that fails everywhere.
 fn fleet(binary: &Path) -> Fleet {
@@ -63,22 +66,31 @@ impl Fleet {
     }
 }
 
+/// When a wave begins.
+fn begins(standing: &Value, wave: usize) -> jiff::Timestamp {
+    standing["waves"][wave]["begins"].as_str().unwrap().parse().unwrap()
+}
+
 fn column(standing: &Value, name: &str) -> Vec<u64> {
     standing["waves"].as_array().unwrap().iter().map(|wave| wave[name].as_u64().unwrap()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
-    for binary in binaries() {
-        let fleet = fleet(&binary);
+#[test]
+fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each(|binary| {
+        let fleet = fleet(binary);
         let id = fleet.roll("good", &["--waves", "1,50%,100%", "--hold", "2s"]);
         let early = fleet.standing(&id);
-        assert_eq!((column(&early, "nodes"), &early["state"]), (vec![1, 1, 2], &json!("running")), "{early}");
+        assert_eq!(column(&early, "nodes"), vec![1, 1, 2], "{early}");
+        // Unless it took until the last turn to ask.
+        let late = jiff::Timestamp::now() >= begins(&early, 2);
+        assert!(early["state"] == "running" || (late && early["state"] == "done"), "{early}");
         let watched = fleet.run(&["rollout", "watch", &id]);
         assert!(watched.code == 0 && watched.stdout.contains("budget  0 of 0 may fail"), "{}{}", watched.stdout, watched.stderr);
         let late = fleet.standing(&id);
         assert_eq!((column(&late, "ok"), &late["state"]), (vec![1, 1, 2], &json!("done")), "{late}");
-        let reports = fleet.reports(&id).await;
+        let reports = runtime.block_on(fleet.reports(&id));
         assert_eq!(reports.len(), NODES.len());
         let mut turns = Vec::new();
         for (ack, done) in reports {
@@ -94,14 +106,14 @@ async fn waves_begin_in_order_when_nobody_is_there_to_see_it() {
         assert!(status.code == 2 && status.stderr.contains("has no waves"), "{}", status.stderr);
         let usage = fleet.run(&["apply", fleet.path("good.yaml").to_str().unwrap(), "--all", "--hold", "2s"]);
         assert!(usage.code == 2 && usage.stderr.contains("--waves"), "{}", usage.stderr);
-    }
+    });
 }
 
 #[test]
 fn a_canary_that_fails_stops_the_rest() {
-    for binary in binaries() {
-        let fleet = fleet(&binary);
-        let id = fleet.roll("bad", &["--waves", "1,100%", "--hold", "2s"]);
+    on_each(|binary| {
+        let fleet = fleet(binary);
+        let id = fleet.roll("bad", &["--waves", "1,100%", "--hold", HOLD]);
         let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]);
         assert_eq!(watched.code, 1, "{}{}", watched.stdout, watched.stderr);
         let nodes = watched.json()["nodes"].as_array().unwrap().clone();
@@ -114,25 +126,26 @@ fn a_canary_that_fails_stops_the_rest() {
         }
         let standing = fleet.standing(&id);
         assert_eq!((&standing["state"], column(&standing, "failed")), (&json!("over_budget"), vec![1, 0]), "{standing}");
-        // With a budget of two, the third wave does not begin any more.
-        let id = fleet.roll("bad", &["--waves", "1,2,3,100%", "--hold", "1s", "--max-failed", "50%"]);
+        // With a budget of two, three nodes may begin; what comes after the third failure does not.
+        let id = fleet.roll("bad", &["--waves", "3,100%", "--hold", HOLD, "--max-failed", "50%"]);
         let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]).json();
         let failed = watched["nodes"].as_array().unwrap().iter().filter(|node| node["outcome"] == "failed").count();
         assert_eq!(failed, 3, "{watched}");
         // What was said of failures has its place in the chains of the nodes: nothing is missing.
+        NODES.iter().for_each(|node| fleet.settled(node));
         let (export, known) = (fleet.path("export.jsonl"), fleet.path("known_nodes"));
         let (export, known) = (export.to_str().unwrap(), known.to_str().unwrap());
         assert_eq!(fleet.run(&["audit", "export", export]).code, 0);
         let audit = ensign(&["audit", "verify", export, "--known-nodes", known]);
         assert_eq!(audit.code, 0, "{}{}", audit.stdout, audit.stderr);
-    }
+    });
 }
 
 #[test]
 fn a_halt_holds_those_that_wait_and_a_resume_lets_them_go_on() {
-    for binary in binaries() {
-        let mut fleet = fleet(&binary);
-        let id = fleet.roll("good", &["--waves", "1,100%", "--hold", "5s"]);
+    on_each(|binary| {
+        let mut fleet = fleet(binary);
+        let id = fleet.roll("good", &["--waves", "1,100%", "--hold", "20s"]);
         fleet.wait_for("the first wave", || fleet.began("good") == 1);
         let halted = fleet.run(&["halt", &id, "--reason", "smoke"]);
         assert!(halted.code == 0 && halted.stdout.contains("it waits for its turn, and is halted"), "{}", halted.stdout);
@@ -141,7 +154,7 @@ fn a_halt_holds_those_that_wait_and_a_resume_lets_them_go_on() {
         let waiting = NODES.iter().find(|node| !fleet.path(node).join("site/good").exists()).unwrap();
         fleet.kill(waiting);
         fleet.start(waiting, "web");
-        let due = fleet.standing(&id)["waves"][1]["begins"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        let due = begins(&fleet.standing(&id), 1);
         fleet.wait_for("the turn of the second wave", || jiff::Timestamp::now() > due + jiff::SignedDuration::from_millis(1500));
         let standing = fleet.standing(&id);
         assert_eq!((fleet.began("good"), &standing["state"]), (1, &json!("halted")), "{standing}");
@@ -152,13 +165,13 @@ fn a_halt_holds_those_that_wait_and_a_resume_lets_them_go_on() {
         assert_eq!(resumed.code, 0, "{}{}", resumed.stdout, resumed.stderr);
         let watched = fleet.run(&["rollout", "watch", &id, "--output", "json"]);
         assert_eq!((watched.code, fleet.began("good")), (0, 4), "{}{}", watched.stdout, watched.stderr);
-    }
+    });
 }
 
 #[test]
 fn what_stands_is_taken_up_in_waves_too() {
-    for binary in binaries() {
-        let fleet = fleet(&binary);
+    on_each(|binary| {
+        let fleet = fleet(binary);
         let assign = |manifest: &str, flags: &[&str]| {
             let manifest = fleet.path(&format!("{manifest}.yaml"));
             let args = ["assign", "base", manifest.to_str().unwrap(), "--all", "--output", "json"];
@@ -167,8 +180,8 @@ fn what_stands_is_taken_up_in_waves_too() {
         let outcomes = |document: &Value, outcome: &str| {
             document["nodes"].as_array().unwrap().iter().filter(|node| node["outcome"] == outcome).count()
         };
-        let in_waves = ["--waves", "1,100%", "--hold", "2s"];
-        let good = assign("good", &in_waves);
+        let in_waves = |hold| ["--waves", "1,100%", "--hold", hold];
+        let good = assign("good", &in_waves("2s"));
         assert_eq!((good.code, outcomes(&good.json(), "changed")), (0, 4), "{}{}", good.stdout, good.stderr);
         assert!(good.stderr.contains("waves of 1, 3 nodes"), "{}", good.stderr);
         let digest = |row: &Value| row["assignments"][0]["in_force"].clone();
@@ -178,7 +191,7 @@ fn what_stands_is_taken_up_in_waves_too() {
         fleet.wait_for("all say that it is in force", || in_force().iter().all(serde_json::Value::is_string));
         let before = in_force()[0].clone();
         // The first that takes up another one fails: all others stay with the one before.
-        let bad = assign("bad", &in_waves);
+        let bad = assign("bad", &in_waves(HOLD));
         let document = bad.json();
         assert_eq!((outcomes(&document, "failed"), outcomes(&document, "halted")), (1, 3), "{document}");
         assert_eq!(bad.code, 1);
@@ -187,8 +200,8 @@ fn what_stands_is_taken_up_in_waves_too() {
             fleet.run(&["nodes"]).stdout.contains("was not begun: the error budget of 0 is spent")
         });
         // What comes next is a rollout of its own.
-        let again = assign("good", &in_waves);
+        let again = assign("good", &in_waves("2s"));
         assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
         fleet.wait_for("all are back", || in_force().iter().all(|digest| *digest == before));
-    }
+    });
 }

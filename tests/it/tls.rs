@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::support::certificates::Certificates;
 use crate::support::jwt::Operator;
 use crate::support::nats::{NatsServer, Options, binaries};
-use crate::support::solo::{Agent, Fleet, apply, on_every_server};
+use crate::support::solo::{Agent, Fleet, PATIENCE, apply, on_every_server};
 
 fn server(binary: &Path, config: impl Into<String>) -> NatsServer {
     NatsServer::start_binary(binary, &Options { config: config.into(), ..Options::default() })
@@ -31,7 +31,7 @@ fn tls_server(binary: &Path, certificates: &Certificates, name: &str, more: &str
 fn tls_block(certificates: &Certificates, name: &str, more: &str) -> String {
     let path = |name: &str| certificates.path(name).display().to_string();
     let [cert, key, ca] = [&format!("{name}.pem"), &format!("{name}.key"), "ca.pem"].map(path);
-    format!("tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca}\", timeout: 5, {more} }}\n")
+    format!("tls {{ cert_file: \"{cert}\", key_file: \"{key}\", ca_file: \"{ca}\", timeout: 60, {more} }}\n")
 }
 
 /// Sends a message to itself: the connection is good for something.
@@ -39,7 +39,7 @@ async fn works(settings: &BusSettings) {
     let bus = Bus::connect(settings).await.unwrap_or_else(|error| panic!("{}", chain(&error)));
     let mut inbox = bus.subscribe("a.b").await.unwrap();
     bus.publish("a.b", &[], b"hello".to_vec()).await.unwrap();
-    let message = tokio::time::timeout(Duration::from_secs(5), inbox.next()).await.unwrap().unwrap();
+    let message = tokio::time::timeout(PATIENCE, inbox.next()).await.unwrap().unwrap();
     assert_eq!(message.payload, b"hello");
 }
 
@@ -166,7 +166,7 @@ async fn a_creds_file_logs_in_to_an_account_of_an_operator() {
         bus.publish("a.b", &[], vec![]).await.unwrap();
         let start = std::time::Instant::now();
         while bus.counters().denied == 0 {
-            assert!(start.elapsed() < Duration::from_secs(5));
+            assert!(start.elapsed() < PATIENCE);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

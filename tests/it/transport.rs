@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use ensign::transport::{Bus, BusSettings, Credentials, Ensured, From, StreamSpec, TransportError};
 use jiff::Timestamp;
 
-use crate::support::nats::{NatsServer, Options, binaries, free_port};
+use crate::support::nats::{NatsServer, Options, binaries};
+use crate::support::port::Port;
+use crate::support::solo::PATIENCE;
 
 fn settings(server: &NatsServer) -> BusSettings {
     BusSettings { servers: vec![server.url()], ..BusSettings::default() }
@@ -180,7 +182,7 @@ async fn feeds_and_subscriptions_live_through_a_restart_of_the_server() {
         bus.publish("plain", &[], vec![]).await.unwrap();
         inbox.next().await.unwrap();
         bus.publish_stored("s.new", &[], vec![]).await.unwrap();
-        let next = tokio::time::timeout(Duration::from_secs(20), new.next()).await.unwrap().unwrap().unwrap();
+        let next = tokio::time::timeout(PATIENCE, new.next()).await.unwrap().unwrap().unwrap();
         assert_eq!(next.subject, "s.new");
         assert_eq!(bus.counters().disconnects, 1);
     }
@@ -201,7 +203,7 @@ async fn credentials_are_used_and_their_refusal_is_clear() {
     assert!(Bus::connect(&settings(&server)).await.is_err());
     let limited = Bus::connect(&user("limited", "p")).await.unwrap();
     limited.publish("forbidden", &[], vec![]).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + PATIENCE;
     while limited.counters().denied == 0 {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -212,7 +214,8 @@ async fn credentials_are_used_and_their_refusal_is_clear() {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let nobody = BusSettings { servers: vec![format!("nats://127.0.0.1:{}", free_port())], ..BusSettings::default() };
+    let port = Port::new();
+    let nobody = BusSettings { servers: vec![format!("nats://{}", port.address())], ..BusSettings::default() };
     assert!(matches!(Bus::connect(&nobody).await, Err(TransportError::Connect { .. })));
     assert!(!Bus::connect(&BusSettings { retry_initial: true, ..nobody }).await.unwrap().is_connected());
 }

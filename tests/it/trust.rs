@@ -129,6 +129,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
         let late = async { while !events.next().await.unwrap().unwrap().subject.ends_with(".refused") {} };
+        fleet.settled();
         assert!(tokio::time::timeout(Duration::from_millis(300), late).await.is_err(), "a refusal too many");
     });
 }
@@ -171,15 +172,16 @@ fn what_waits_is_checked_again_under_the_new_bundle() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
-        let (held, next) = (fleet.held("held"), fleet.file("motd", "hello\n"));
-        fleet.send(&held).await;
-        fleet.until("it runs", || !fleet.lines("held").is_empty()).await;
+        let (slow, next) = (fleet.gated("slow"), fleet.file("motd", "hello\n"));
+        fleet.send(&slow).await;
+        fleet.until("it runs", || !fleet.lines("slow").is_empty()).await;
         let ack = fleet.ask(&next, fleet.sign(&next), 1).await;
         assert_eq!(ack[0]["status"], "accepted", "{ack:?}");
         put(&fleet, 2, sealed(&TrustBundle { revoked: vec!["ops".into()], ..bundle(2, &[1]) }, &[1])).await;
         obeyed(&fleet, 2).await;
-        fleet.let_go("held");
-        assert_eq!(fleet.only_result(held.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.lines("slow").len(), 1, "the first was still running");
+        fleet.open("slow");
+        assert_eq!(fleet.only_result(slow.id).await.outcome, DoneOutcome::Changed);
         let done = fleet.only_result(next.id).await;
         assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("revoked_key")));
         assert!(!fleet.path("motd").exists());
@@ -234,7 +236,7 @@ fn an_operator_rotates_trust_with_the_program() {
         let first = trust(&fleet, &["publish", &sealed]);
         assert_eq!((first.code, first.stdout.as_str()), (0, "2 of 2 nodes obey version 1\n"));
         // A stolen key, while one node is away.
-        fleet.kill("web2");
+        fleet.stop("web2");
         let said = edit(&["revoke", &sealed, "ops-bob", "--root", &root]);
         assert!(said.contains("version 2") && said.contains("publish it"), "{said}");
         let published = trust(&fleet, &["publish", &sealed, "--output", "json"]);

@@ -10,6 +10,7 @@ use ensign::wire::{AgentStatus, Done, DoneOutcome};
 use serde_json::Value;
 
 use crate::support::fleet::{Ran, ensign};
+use crate::support::port::Port;
 use crate::support::solo::{Fleet, PATIENCE, on_every_server};
 
 fn ask(fleet: &Fleet, args: &[&str]) -> Ran {
@@ -33,6 +34,10 @@ fn the_status_is_told_with_and_without_a_server() {
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
         fleet.ask(&command, b"{}".to_vec(), 1).await;
+        // The result is with the server before the agent has noted that it is, and that it is done with the command.
+        let settled =
+            |now: &AgentStatus| (now.running, now.last_run.is_some(), now.counts.published.get("done")) == (None, true, Some(&1));
+        fleet.until("the end of it", || settled(&status(&fleet))).await;
         let said = ask(&fleet, &["status"]);
         assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
         for line in [
@@ -111,6 +116,7 @@ fn a_command_that_is_carried_by_hand_runs_as_one_from_the_bus() {
         let (stream, start) = (fleet.subjects.stream("JOBS"), Instant::now());
         while fleet.bus.last_per_subject(&stream, fleet.subjects.all_jobs().as_str()).await.is_err() {
             assert!(start.elapsed() < PATIENCE, "the server did not come back");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let result: Done = fleet.only_result(first.id).await;
         assert_eq!(result.outcome, DoneOutcome::Changed);
@@ -135,8 +141,9 @@ fn get(address: SocketAddr, path: &str) -> String {
 fn figures_and_health_are_served_on_loopback() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, "").await;
-        let busy = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = busy.local_addr().unwrap();
+        let port = Port::new();
+        let address = port.address();
+        let busy = TcpListener::bind(address).unwrap();
         fleet.edit_config("listen = \"off\"", &format!("listen = \"{address}\""));
         let agent = fleet.agent().await;
         // A port that somebody else has is a trouble, and no more.
@@ -147,12 +154,9 @@ fn figures_and_health_are_served_on_loopback() {
         let command = fleet.slow("done", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
-        fleet.until("the result to be stored", || status(&fleet).counts.published.contains_key("done")).await;
-        let answer = get(address, "/metrics");
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
-        for line in [
-            &format!("ensign_build_info{{version=\"{}\",node=\"web1\",fleet=\"test\"}} 1", status(&fleet).version),
+        let build = format!("ensign_build_info{{version=\"{}\",node=\"web1\",fleet=\"test\"}} 1", status(&fleet).version);
+        let wanted = [
+            build.as_str(),
             "ensign_healthy 1",
             "ensign_nats_connected 1",
             "ensign_commands_total{result=\"accepted\"} 1",
@@ -162,9 +166,14 @@ fn figures_and_health_are_served_on_loopback() {
             "ensign_last_run_resources{state=\"changed\"} 1",
             "ensign_outbox_messages 0",
             "ensign_trust_version 1",
-        ] {
-            assert!(body.lines().any(|found| found == line), "{line} is not in\n{body}");
-        }
+        ];
+        let missing = || {
+            let answer = get(address, "/metrics");
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
+            wanted.iter().find(|line| !body.lines().any(|found| found == **line)).map(|line| format!("{line} is not in\n{body}"))
+        };
+        fleet.until_none("the figures of a command that was done", missing).await;
         assert!(get(address, "/healthz").ends_with("\r\n\r\nok\n"));
         for (text, status) in [
             (format!("GET /metrics HTTP/1.1\r\nHost: evil.example:{}\r\n\r\n", address.port()), "403"),

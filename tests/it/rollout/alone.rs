@@ -45,6 +45,12 @@ async fn passed(time: Timestamp) {
     }
 }
 
+/// What something gives, and how many seconds it took, at least one: how fast this machine is now.
+async fn timed<T>(work: impl Future<Output = T>) -> (T, u64) {
+    let start = Instant::now();
+    (work.await, start.elapsed().as_secs() + 1)
+}
+
 fn turn(command: &Command) -> Timestamp {
     command.options.waves.as_ref().unwrap().last_begins(command.issued)
 }
@@ -53,8 +59,10 @@ fn turn(command: &Command) -> Timestamp {
 fn a_job_waits_for_its_turn_without_keeping_others_from_theirs() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
+        let (_, pace) = timed(fleet.agent()).await;
         let agent = fleet.agent().await;
-        let command = in_waves(fleet.slow("waits", 0), 6);
+        // Time for two commands and a start.
+        let command = in_waves(fleet.slow("waits", 0), 2 + 4 * pace);
         let ack = accepted(&fleet, &command).await;
         assert_eq!(ack.due, Some(turn(&command)));
         // Others run meanwhile: it takes no place in the queue.
@@ -76,10 +84,11 @@ fn a_job_waits_for_its_turn_without_keeping_others_from_theirs() {
 fn without_a_server_nothing_begins() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, "").await;
-        let _agent = fleet.agent().await;
-        let command = in_waves(fleet.file("held", "x"), 2);
+        let (_agent, pace) = timed(fleet.agent()).await;
+        let command = in_waves(fleet.file("held", "x"), 2 + 2 * pace);
         accepted(&fleet, &command).await;
         fleet.server.kill();
+        assert!(Timestamp::now() < turn(&command), "too slow to tell");
         passed(turn(&command) + SignedDuration::from_secs(1)).await;
         assert!(!fleet.path("held").exists());
         fleet.server.up();
@@ -87,20 +96,21 @@ fn without_a_server_nothing_begins() {
         // The agent may take half a minute to connect again.
         let start = Instant::now();
         while !fleet.path("held").exists() {
-            assert!(start.elapsed() < Duration::from_secs(60), "it did not go on");
+            assert!(start.elapsed() < 2 * PATIENCE, "it did not go on");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let done = fleet.only_result(command.id).await;
         assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
         // Nor without the stream.
         let delete = format!("$JS.API.STREAM.DELETE.{}", fleet.subjects.stream("ROLLOUTS"));
-        fleet.bus.publish(&delete, &[], vec![]).await.unwrap();
-        fleet.bus.flush_roundtrip().await.unwrap();
+        let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
+        fleet.bus.publish_with_reply(&delete, &format!("{reply}.1"), &[], vec![]).await.unwrap();
+        tokio::time::timeout(PATIENCE, inbox.next()).await.expect("the stream is deleted").unwrap();
         let command = in_waves(fleet.file("blind", "x"), 0);
         accepted(&fleet, &command).await;
+        fleet.until("it asks in vain", || fleet.log().contains("can't be asked whether it may begin")).await;
         passed(turn(&command) + SignedDuration::from_secs(2)).await;
         assert!(!fleet.path("blind").exists());
-        assert!(fleet.log().contains("can't be asked whether it may begin"), "{}", fleet.log());
     });
 }
 
@@ -191,8 +201,10 @@ fn others_failures_and_the_end_of_its_time_end_it() {
         let _agent = fleet.agent().await;
         assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Interrupted);
         let stream = fleet.subjects.stream("ROLLOUTS");
-        let marks = fleet.bus.last_per_subject(&stream, fleet.subjects.rollout_failures(command.id).as_str()).await.unwrap();
-        let mark: FailedMark = serde_json::from_slice(&marks[0].payload).unwrap();
+        let failures = fleet.subjects.rollout_failures(command.id);
+        let mut marks = fleet.bus.follow(&stream, failures.as_str(), ensign::transport::From::Beginning).await.unwrap();
+        let mark = tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
+        let mark: FailedMark = serde_json::from_slice(&mark.payload).unwrap();
         assert_eq!((mark.node, mark.outcome), (node(), DoneOutcome::Interrupted));
         // Whether it was halted it may not even have been able to ask.
         let done = fleet.only_result(late.id).await;
@@ -205,22 +217,23 @@ fn others_failures_and_the_end_of_its_time_end_it() {
 fn health_that_turns_critical_counts_as_a_failure() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
-        let agent: Agent = fleet.agent().await;
+        let (agent, pace): (Agent, u64) = timed(fleet.agent()).await;
         let file = fleet.path("healthy");
         let check = json!([{"command": format!("sh -c 'test ! -e {} || exit 2'", fleet.path("broken").display()), "tries": 1}]);
         let own = nix::unistd::geteuid().as_raw().to_string();
         let properties = json!({"name": file, "ensure": "present", "content": "x", "owner": own, "group": own, "mode": "0644", "health_checks": check});
-        let gated = || {
+        let gated = |hold: u64| {
             let mut command = fleet.command(ensure("file", &properties));
             // The node is in the first of two waves.
-            let steps = [(Place::of(command.id, &node()), 0), (Place::LAST, 4)];
+            let steps = [(Place::of(command.id, &node()), 0), (Place::LAST, hold)];
             let steps = steps.map(|(upto, after)| Step { upto, after: Span::seconds(after) }).to_vec();
             command.options.waves = Some(Waves { steps, max_failed: 0, health: true });
             command
         };
         let mut events = fleet.events().await;
         let run = async |breaks: bool| {
-            let command = gated();
+            // Where its health breaks, that is to be after the run and before it is looked at.
+            let command = gated(if breaks { 4 + 4 * pace } else { 4 });
             fleet.send(&command).await;
             assert_ne!(fleet.only_result(command.id).await.outcome, DoneOutcome::Failed);
             let looks = command.options.waves.as_ref().unwrap().looks(Place::of(command.id, &node()), command.issued);

@@ -6,19 +6,19 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::nats::binaries;
+use crate::support::nats::on_each;
 use crate::support::sim::SimulatedFleet;
 
 const NODES: u32 = 200;
 
 #[test]
 fn a_budget_halts_a_large_fleet_after_the_operator_was_killed() {
-    for binary in binaries() {
-        let fleet = SimulatedFleet::new(&binary);
+    on_each(|binary| {
+        let fleet = SimulatedFleet::new(binary);
         // Of the twenty nodes of the first wave, about twelve fail; four may.
         let sim = fleet.start(NODES, &["--fail-rate", "60%", "--work", "1ms..50ms"]);
         let what = ["ensure", "file", "/srv/motd", "--content", "x", "--owner", "root", "--file-group", "root", "--mode=0644"];
-        let how = ["--all", "--waves", "10%,50%,100%", "--hold", "4s", "--max-failed", "2%"];
+        let how = ["--all", "--waves", "10%,50%,100%", "--hold", "15s", "--max-failed", "2%"];
         let mut operator =
             fleet.process(&[&what[..], &how].concat()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(operator.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -47,5 +47,5 @@ fn a_budget_halts_a_large_fleet_after_the_operator_was_killed() {
         assert_eq!(halted.iter().sum::<u64>(), outcomes["halted"] as u64, "{standing}");
         assert!(halted[0] + outcomes["failed"] as u64 <= 20, "{standing}");
         sim.stop();
-    }
+    });
 }

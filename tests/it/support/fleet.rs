@@ -16,6 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::nats::{NatsServer, Options};
+use super::solo::PATIENCE;
 
 pub const FLEET: &str = "test";
 
@@ -56,8 +57,7 @@ impl Fleet {
             let role = Role::Node(node.parse().unwrap(), vec![(*group).to_owned()]);
             users.push(User { role, nkey: nkey(&format!("{node}.nk")) });
         }
-        let server =
-            NatsServer::start_binary(binary, &Options { jetstream: true, config: authorization(&users, &subjects), port: 0 });
+        let server = NatsServer::start_binary(binary, &Options { jetstream: true, config: authorization(&users, &subjects) });
         for key in ["root", "ops-alice", "ops-bob"] {
             let made = ensign(&["key", "new", "--no-passphrase", path(&format!("{key}.key")).to_str().unwrap()]);
             assert_eq!(made.code, 0, "{}", made.stderr);
@@ -111,7 +111,10 @@ impl Fleet {
         self.dir.path().join(name)
     }
 
-    /// Starts the agent of a node and waits until it has said that it is there.
+    /// Starts the agent of a node and waits until it has said that it is there, this one and none before it.
+    ///
+    /// Whoever says nothing for twice the heartbeat is taken for dead: on a machine that is busy with other things that
+    /// must be long. To be known for dead at once, an agent is stopped ([`Fleet::stop`]).
     pub fn start(&mut self, node: &str, group: &str) {
         self.start_with(node, group, "", "");
     }
@@ -125,17 +128,28 @@ impl Fleet {
         std::fs::write(home.join("facts/facts.json"), facts.to_string()).unwrap();
         let trust = std::fs::read_to_string(self.path("trust.toml")).unwrap().replace("trust.dsse.json", "../trust.dsse.json");
         let config = format!(
-            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"1s\"\n{settings}\
+            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\nheartbeat = \"5s\"\n{settings}\
              [http]\nlisten = \"off\"\n[nats]\nservers = [\"{}\"]\nnkey = \"../{node}.nk\"\n{trust}\n[limits]\npaths = [\"{}\"]\n{limits}\n",
             self.server.url(),
             home.display()
         );
         std::fs::write(home.join("agent.toml"), config).unwrap();
+        let before = self.row(node).map(|row| row["boot"].clone());
         self.spawn(node);
         self.wait_for(&format!("{node} is there"), || {
-            let nodes = self.run(&["nodes", "--output", "json"]).json();
-            nodes.as_array().unwrap().iter().any(|row| row["node"] == node && row["presence"] == "alive")
+            self.row(node).is_some_and(|row| row["presence"] == "alive" && Some(&row["boot"]) != before.as_ref())
         });
+    }
+
+    /// What the operator sees of a node in the list of nodes.
+    pub fn row(&self, node: &str) -> Option<Value> {
+        let nodes = self.run(&["nodes", "--output", "json"]).json();
+        nodes.as_array().unwrap().iter().find(|row| row["node"] == node).cloned()
+    }
+
+    /// Waits until a node is known not to be there.
+    pub fn until_away(&self, node: &str) {
+        self.wait_for(&format!("{node} is known to be away"), || self.row(node).is_some_and(|row| row["presence"] != "alive"));
     }
 
     /// Starts the agent of a node that was started before, and waits for nothing.
@@ -161,15 +175,30 @@ impl Fleet {
         }
     }
 
+    /// Stops the agent of a node in order: its last word is that it goes, and nobody takes it for alive any more.
+    pub fn stop(&mut self, node: &str) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid(node)).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        for (_, child) in self.agents.iter_mut().filter(|(name, _)| name == node) {
+            child.wait().unwrap();
+        }
+        self.until_away(node);
+    }
+
+    /// Waits until everything that a node has said so far is stored by the server.
+    pub fn settled(&self, node: &str) {
+        super::solo::settled(&self.path(node).join("agent.toml"));
+    }
+
     /// The process of the agent of a node.
     pub fn pid(&self, node: &str) -> u32 {
         self.agents.iter().find(|(name, _)| name == node).unwrap().1.id()
     }
 
     pub fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let until = Instant::now() + Duration::from_secs(15);
+        let until = Instant::now() + PATIENCE;
         while !holds() {
-            assert!(Instant::now() < until, "not within 15 s: {what}\n{}", self.logs());
+            assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -8,6 +8,7 @@ pub mod nats;
 pub mod netns;
 pub mod node;
 pub mod place;
+pub mod port;
 pub mod proxy;
 #[cfg(feature = "simulator")]
 pub mod sim;

@@ -1,13 +1,14 @@
 //! A real nats-server, as a child, for as long as the value lives.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use tempfile::TempDir;
+
+use super::port::Port;
+use super::solo::PATIENCE;
 
 /// What the server is to be.
 #[derive(Default)]
@@ -16,15 +17,14 @@ pub struct Options {
     pub jetstream: bool,
     /// More lines of configuration: `authorization {...}`, `accounts {...}`.
     pub config: String,
-    /// The port; a free one when 0.
-    pub port: u16,
 }
 
 /// A server that ends with this value. What it stored stays until then, across [`NatsServer::restart`].
 pub struct NatsServer {
     binary: PathBuf,
     dir: TempDir,
-    port: u16,
+    /// Its own also while it is down: it comes back where it was.
+    port: Port,
     child: Option<Child>,
 }
 
@@ -37,13 +37,13 @@ impl NatsServer {
     /// Starts this server.
     pub fn start_binary(binary: &Path, options: &Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let port = if options.port == 0 { free_port() } else { options.port };
+        let port = Port::new();
         let jetstream = if options.jetstream {
             format!("jetstream {{ store_dir: \"{}\" }}\n", dir.path().join("store").display())
         } else {
             String::new()
         };
-        let text = format!("host: 127.0.0.1\nport: {port}\nserver_name: test\n{jetstream}{}", options.config);
+        let text = format!("host: 127.0.0.1\nport: {}\nserver_name: test\n{jetstream}{}", port.number(), options.config);
         std::fs::write(dir.path().join("nats.conf"), text).unwrap();
         let mut server = Self { binary: binary.to_owned(), dir, port, child: None };
         server.up();
@@ -57,7 +57,7 @@ impl NatsServer {
 
     /// Where it listens.
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://127.0.0.1:{}", self.port.number())
     }
 
     /// Kills it as a power cut would.
@@ -88,7 +88,7 @@ impl NatsServer {
         });
         let mut seen = Vec::new();
         loop {
-            match heard.recv_timeout(Duration::from_secs(10)) {
+            match heard.recv_timeout(PATIENCE) {
                 Ok(line) if line.contains("Server is ready") => return,
                 Ok(line) => seen.push(line),
                 Err(_) => panic!("{} did not get ready:\n{}", self.binary.display(), seen.join("\n")),
@@ -105,7 +105,7 @@ impl NatsServer {
     pub fn reconfigure(&self, jetstream: &str) {
         let store = self.dir.path().join("store").display().to_string();
         let jetstream = jetstream.replace("STORE", &store);
-        let text = format!("host: 127.0.0.1\nport: {}\nserver_name: test\n{jetstream}\n", self.port);
+        let text = format!("host: 127.0.0.1\nport: {}\nserver_name: test\n{jetstream}\n", self.port.number());
         std::fs::write(self.dir.path().join("nats.conf"), text).unwrap();
     }
 
@@ -122,11 +122,6 @@ impl Drop for NatsServer {
             let _ended = child.kill().and_then(|()| child.wait());
         }
     }
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The servers to test with: `NATS_SERVERS` (paths with colons), else `NATS_SERVER`, else the one on
@@ -146,6 +141,16 @@ pub fn binaries() -> Vec<PathBuf> {
             "these tests need a nats-server of 2.10 or later: run tests/tools/get-nats-server.sh target/tools, or set NATS_SERVER"
         ),
     }
+}
+
+/// Runs a test on every server, on all of them at once: for tests that mostly wait.
+pub fn on_each(test: impl Fn(&Path) + Sync) {
+    std::thread::scope(|scope| {
+        for binary in binaries() {
+            let test = &test;
+            scope.spawn(move || test(&binary));
+        }
+    });
 }
 
 /// `nats-server: v2.10.27`

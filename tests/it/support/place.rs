@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::fleet::{Ran, ensign};
-use super::solo::{Agent, FLEET, Fleet, PATIENCE};
+use super::solo::{Agent, Boots, FLEET, Fleet, PATIENCE};
 
 /// What the configuration of a node says beside the usual.
 #[derive(Debug, Default, Clone)]
@@ -29,6 +29,8 @@ pub struct Wishes {
     pub state: String,
     /// Lines above the first table.
     pub head: String,
+    /// How often it says its state; every second when empty. Who says nothing for twice that is taken for dead.
+    pub heartbeat: String,
     /// Lines in `[nats]`.
     pub nats: String,
     /// Lines in `[limits]`.
@@ -41,6 +43,7 @@ pub struct Place {
     pub node: NodeId,
     state: PathBuf,
     subjects: Subjects,
+    boots: Boots,
 }
 
 impl Place {
@@ -49,8 +52,9 @@ impl Place {
         let dir = TempDir::new().unwrap();
         let state = if wishes.state.is_empty() { "state" } else { &wishes.state };
         let Wishes { head, nats, limits, .. } = wishes;
+        let heartbeat = if wishes.heartbeat.is_empty() { "1s" } else { &wishes.heartbeat };
         let text = format!(
-            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"web\"]\nstate_dir = \"{state}\"\nfacts_dirs = []\nheartbeat = \"1s\"\n{head}\n\
+            "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"web\"]\nstate_dir = \"{state}\"\nfacts_dirs = []\nheartbeat = \"{heartbeat}\"\n{head}\n\
              [http]\nlisten = \"off\"\n[nats]\nservers = [\"{server}\"]\n{nats}\n[trust]\nroot = [\"{}\"]\nbundle = \"{}\"\n[limits]\nexec = true\n{limits}\n",
             SigningKey::from_seed(&[1; 32]).public(),
             fleet.path("trust.json").display(),
@@ -58,7 +62,7 @@ impl Place {
         std::fs::write(dir.path().join("agent.toml"), text).unwrap();
         std::fs::create_dir(dir.path().join("site")).unwrap();
         let state = dir.path().join(state);
-        Self { state, dir, node: node.parse().unwrap(), subjects: Subjects::new(FLEET) }
+        Self { state, dir, node: node.parse().unwrap(), subjects: Subjects::new(FLEET), boots: Boots::default() }
     }
 
     /// A path in the directory.
@@ -103,13 +107,7 @@ impl Place {
     pub async fn start(&self, bus: &Bus, process: &mut Process) -> Agent {
         let mut states = self.states(bus).await;
         let mut agent = Agent::start(process);
-        let alive = async {
-            loop {
-                if read::<NodeState>(&states.next().await.unwrap()).is_some_and(|state| state.alive) {
-                    return;
-                }
-            }
-        };
+        let alive = async { while !self.boots.is_new(&states.next().await.unwrap()) {} };
         let alive = tokio::time::timeout(PATIENCE, alive).await;
         assert!(alive.is_ok(), "{} did not say its state ({:?}):\n{}", self.node, agent.0.try_wait(), self.log());
         agent
@@ -188,6 +186,11 @@ impl Place {
         let mut results = self.results(bus, id).await;
         assert_eq!(results.len(), 1, "{results:?}");
         results.remove(0)
+    }
+
+    /// Waits until everything that it has said so far is stored by the server.
+    pub fn settled(&self) {
+        super::solo::settled(&self.path("agent.toml"));
     }
 
     /// Everything that it published as events, so far.

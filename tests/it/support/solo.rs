@@ -1,14 +1,15 @@
 //! A fleet of one node, made by hand: the server, the operator, and agents as processes whose logs go to a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ensign::model::{NodeId, Span};
-use ensign::transport::{Bus, BusSettings, Feed, From, StreamSpec};
+use ensign::transport::{Bus, BusSettings, Feed, From, Message, StreamSpec};
 use ensign::trust::{SigningKey, seal};
 use ensign::wire::bundle::{OperatorKey, Roots, Rule};
 use ensign::wire::command::{Action, Apply, Audience, Command, Ensure, Options};
@@ -21,7 +22,8 @@ use uuid::Uuid;
 use super::nats::{NatsServer, Options as ServerOptions, binaries};
 
 pub const FLEET: &str = "test";
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a condition may take to come true: ten times what it takes on a machine that does nothing else, and more.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOG: &str = "agent.log";
 
 /// Runs a test on every server, on all of them at once.
@@ -44,6 +46,19 @@ pub struct Fleet {
     pub dir: TempDir,
     pub operator: SigningKey,
     pub subjects: Subjects,
+    boots: Boots,
+}
+
+/// Which starts of agents were seen: a state that is still on its way when its agent is killed is no sign of the next one.
+#[derive(Default)]
+pub struct Boots(Mutex<BTreeSet<Uuid>>);
+
+impl Boots {
+    /// True for the first state of a start.
+    pub fn is_new(&self, message: &Message) -> bool {
+        let state = super::place::read::<NodeState>(message);
+        state.is_some_and(|state| state.alive && self.0.lock().unwrap().insert(state.boot))
+    }
 }
 
 pub fn node() -> NodeId {
@@ -75,7 +90,8 @@ impl Fleet {
         let trust = ensign::fleet::init::streams(&subjects, ensign::fleet::init::Retention::default()).pop().unwrap();
         assert_eq!(trust.name, subjects.stream("TRUST"));
         bus.ensure_stream(&trust).await.unwrap();
-        let fleet = Self { server, bus, dir: TempDir::new().unwrap(), operator: SigningKey::from_seed(&[2; 32]), subjects };
+        let (dir, operator) = (TempDir::new().unwrap(), SigningKey::from_seed(&[2; 32]));
+        let fleet = Self { server, bus, dir, operator, subjects, boots: Boots::default() };
         fleet.write_trust();
         fleet.write_config(limits);
         fleet
@@ -139,14 +155,7 @@ impl Fleet {
         let mut states = self.bus.subscribe(self.subjects.state(&node()).as_str()).await.unwrap();
         self.bus.flush_roundtrip().await.unwrap();
         let agent = Agent::start(process);
-        let first = async {
-            loop {
-                let message = states.next().await.unwrap();
-                if serde_json::from_slice::<NodeState>(&message.payload).is_ok_and(|state| state.alive) {
-                    return;
-                }
-            }
-        };
+        let first = async { while !self.boots.is_new(&states.next().await.unwrap()) {} };
         tokio::time::timeout(PATIENCE, first).await.expect("the agent says its state");
         agent
     }
@@ -177,16 +186,23 @@ impl Fleet {
         self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
     }
 
-    /// As [`Self::slow`], until [`Self::let_go`].
-    pub fn held(&self, name: &str) -> Command {
-        let path = self.path(name).display().to_string();
-        let script = format!("echo begun >> {path}; until [ -e {path}.go ]; do sleep 0.05; done; echo ended >> {path}");
+    /// Appends to a file when it begins, and when it ends: not before [`Fleet::open`].
+    pub fn gated(&self, name: &str) -> Command {
+        let script = format!(
+            "echo begun >> {0}; while [ ! -e {0}.open ]; do sleep 0.05; done; echo ended >> {0}",
+            self.path(name).display()
+        );
         self.command(ensure("exec", &json!({"name": name, "command": script, "provider": "shell"})))
     }
 
-    /// Lets what is held end.
-    pub fn let_go(&self, name: &str) {
-        std::fs::write(self.path(&format!("{name}.go")), "").unwrap();
+    /// Lets what is [gated](Fleet::gated) end.
+    pub fn open(&self, name: &str) {
+        std::fs::write(self.path(&format!("{name}.open")), "").unwrap();
+    }
+
+    /// Waits until everything that the agent has said so far is stored by the server.
+    pub fn settled(&self) {
+        settled(&self.path("agent.toml"));
     }
 
     pub fn sign(&self, command: &Command) -> Vec<u8> {
@@ -218,20 +234,16 @@ impl Fleet {
         self.bus.follow(&self.subjects.stream("EVENTS"), self.subjects.events(None).as_str(), From::Beginning).await.unwrap()
     }
 
-    /// Every result of a job that is in the stream when this is called, and the next one when there is none.
+    /// Waits for a result of a job; gives every one that the agent has said by then.
     pub async fn results(&self, id: Uuid) -> Vec<Done> {
         let filter = format!("ensign.v1.{FLEET}.job.{id}.web1.done");
         let stream = self.subjects.stream("JOBS");
         let mut feed = self.bus.follow(&stream, &filter, From::Beginning).await.unwrap();
-        let mut results = Vec::new();
-        loop {
-            let wait = if results.is_empty() { PATIENCE } else { Duration::from_millis(500) };
-            match tokio::time::timeout(wait, feed.next()).await {
-                Ok(message) => results.push(serde_json::from_slice(&message.unwrap().unwrap().payload).unwrap()),
-                Err(_) if results.is_empty() => panic!("no result of {id}"),
-                Err(_) => return results,
-            }
-        }
+        let first = tokio::time::timeout(PATIENCE, feed.next()).await;
+        first.unwrap_or_else(|_| panic!("no result of {id}")).unwrap().unwrap();
+        self.settled();
+        let all = super::place::stored(&self.bus, &stream, &filter).await;
+        all.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
     }
 
     pub async fn only_result(&self, id: Uuid) -> Done {
@@ -268,9 +280,14 @@ impl Fleet {
     }
 
     pub async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        self.until_none(what, || (!condition()).then_some("it does not hold")).await;
+    }
+
+    /// Waits until there is nothing that is missing.
+    pub async fn until_none<T: std::fmt::Display>(&self, what: &str, missing: impl Fn() -> Option<T>) {
         let start = Instant::now();
-        while !condition() {
-            assert!(start.elapsed() < PATIENCE, "waited for: {what}");
+        while let Some(missing) = missing() {
+            assert!(start.elapsed() < PATIENCE, "waited for: {what}: {missing}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -281,6 +298,20 @@ impl Drop for Fleet {
         if std::thread::panicking() {
             println!("the log of the agent, with {}:\n{}", self.server.binary().display(), self.log());
         }
+    }
+}
+
+/// Waits until nothing that the agent of this configuration has said waits for the server. One that does not run says
+/// nothing any more.
+pub fn settled(config: &Path) {
+    let start = Instant::now();
+    loop {
+        let status = super::fleet::ensign(&["agent", "status", "--output", "json", "--config", config.to_str().unwrap()]);
+        if status.code == 4 || status.json()["outbox"] == 0 {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "it still waits for the server: {}", status.stdout);
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
