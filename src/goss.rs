@@ -3,8 +3,9 @@
 //! A document of rules has sections (`file`, `port`, `http`), in each the things that are looked at by name, and of each
 //! thing the attributes that matter with what they are to be. `matcher.rs` compares, the other files look: `local.rs` at
 //! files, mounts and the kernel, `software.rs` at packages, services, processes and commands, `accounts.rs` at users
-//! and groups, `network.rs` and `web.rs` at what answers. The state is read from where it is kept; programs are run only
-//! for packages, services and the commands of the author.
+//! and groups, `network.rs` and `web.rs` at what answers. The state is read from where it is kept, that of packages and
+//! services as the resources of the run know it; programs are run for the commands of the author, and where nothing else
+//! can be asked.
 //!
 //! Neighbour: `engine::health` resolves templates, tries again, and makes a health check of it.
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
 use crate::engine::{self, Inputs, Plan};
-use crate::host::{Cancel, Checkpoint, Host, checkpoint};
+use crate::host::{Cancel, Checkpoint, Host, News, checkpoint};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, Exchange, HealthResult, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent, merge};
@@ -227,7 +227,11 @@ pub(super) fn run(
     };
     let bounds = limits::bounds(&node.settings().limits);
     let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).within(bounds);
-    host = host.heard_by(|what| tracing::info!("{what}"));
+    host = host.heard_by(Arc::new(|news: News<'_>| {
+        if let News::Said(what) = news {
+            tracing::info!("{what}");
+        }
+    }));
     if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
         host = host.in_directory(directory);
     }

@@ -23,7 +23,7 @@ use crate::{data, facts};
 use super::connection::Connection;
 use super::dotenv;
 use super::error::{Exit, Failure};
-use super::ui::Ui;
+use super::ui::{self, Ui};
 
 /// How results are written to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -68,7 +68,7 @@ pub struct Given {
 /// The machine, as commands on it see it.
 pub fn host() -> Host {
     let path = std::env::var("PATH").ok();
-    Host::system(path.as_deref()).heard_by(super::ui::talk)
+    Host::system(path.as_deref()).heard_by(ui::listener(false))
 }
 
 /// Where the runs of this host (for root), or of this user, are remembered; none where nobody wants it.
@@ -96,10 +96,7 @@ pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui)
 
 /// A host whose work a person watches, where results are for people and there is a terminal.
 pub fn watched(host: Host, output: OutputFormat, ui: &Ui) -> Host {
-    match ui.audience().filter(|_| output == OutputFormat::Text) {
-        Some(audience) => host.watched(audience),
-        None => host,
-    }
+    host.heard_by(ui::listener(ui.is_watched() && output == OutputFormat::Text))
 }
 
 /// The directories in which an administrator puts facts of their own; later ones win.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::host::{Audience, Progress};
+use crate::host::{Audience, News, Progress};
+
+/// To the beginning of the line, and away with what is on it.
+const AFRESH: &str = "\r\x1b[K";
 
 /// How something stands, and so its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,30 +83,20 @@ impl Ui {
     /// A line of talk that the next one replaces; only on a terminal.
     pub fn progress(&mut self, text: impl Display) {
         if self.terminal_err {
-            let _gone = write!(self.err, "\r\x1b[K{text}").and_then(|()| self.err.flush());
+            let _gone = write!(self.err, "{AFRESH}{text}").and_then(|()| self.err.flush());
         }
     }
 
     /// Ends the replaced line.
     pub fn end_progress(&mut self) {
         if self.terminal_err {
-            let _gone = write!(self.err, "\r\x1b[K").and_then(|()| self.err.flush());
+            let _gone = write!(self.err, "{AFRESH}").and_then(|()| self.err.flush());
         }
     }
 
     /// True when a person may be reading the talk.
     pub fn is_watched(&self) -> bool {
         self.terminal_err
-    }
-
-    /// Whoever watches what takes a while: the person at the terminal, where there is one.
-    pub fn audience(&self) -> Option<Audience> {
-        let tell = |progress: Option<Progress<'_>>| {
-            let mut err = std::io::stderr().lock();
-            let text = progress.map(|progress| how_far(&progress)).unwrap_or_default();
-            let _gone = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
-        };
-        self.terminal_err.then(|| Arc::new(tell) as Audience)
     }
 
     /// An error.
@@ -129,9 +122,18 @@ impl Ui {
     }
 }
 
-/// A line of talk from the middle of a run, where nothing else is being printed.
-pub fn talk(text: &str) {
-    let _gone = writeln!(std::io::stderr().lock(), "{text}");
+/// The person who hears what is said in the middle of a run, where nothing else is being printed; and who `watches` how far
+/// things are, on a line of the terminal that is written over.
+pub fn listener(watches: bool) -> Audience {
+    Arc::new(move |news: News<'_>| {
+        let mut err = std::io::stderr().lock();
+        let _gone = match news {
+            News::Said(what) => writeln!(err, "{what}"),
+            News::At(progress) if watches => write!(err, "{AFRESH}{}", how_far(&progress)).and_then(|()| err.flush()),
+            News::Over if watches => write!(err, "{AFRESH}").and_then(|()| err.flush()),
+            News::At(_) | News::Over => Ok(()),
+        };
+    })
 }
 
 fn paint(color: bool, tone: Tone, text: &str) -> String {

@@ -6,38 +6,55 @@ use super::local::proc;
 use super::matcher::Found;
 use super::{Attributes, Look, value};
 use crate::diag::chain;
-use crate::host::{Command, Host, Output, fs};
+use crate::host::dpkg::{Database, Record};
+use crate::host::{Command, Host, Systemd, SystemdError, fs};
 
 /// How long a command may take when nothing is said, in milliseconds.
 const COMMAND_TIMEOUT: u64 = 10_000;
 /// The longest name that the kernel keeps of a program.
 const COMM: usize = 15;
-/// Where dpkg keeps what is installed.
-const DPKG: &str = "/var/lib/dpkg/status";
+/// The states for which `systemctl is-active` ends well.
+const ACTIVE: [&str; 3] = ["active", "reloading", "refreshing"];
+/// The words for which `systemctl is-enabled` ends well.
+const ENABLED: [&str; 6] = ["enabled", "enabled-runtime", "static", "alias", "indirect", "transient"];
+/// The word of a unit that was made out of an init script: only the command looks into the links of scripts.
+const GENERATED: &str = "generated";
 
-fn run(host: &Host, program: &str, args: &[&str]) -> Result<Output, String> {
-    host.run(&Command::new(program, args.iter().copied())).map_err(|error| chain(&error))
-}
-
-/// An installed package, by dpkg where it has a database, else by rpm.
+/// An installed package, by dpkg where it has a database, else by rpm: as the run knows them, for whose resources they may
+/// have been read already.
 pub(super) fn package(look: &Look<'_>) -> Result<Attributes, String> {
     let name = look.name("name");
     if name.starts_with('-') {
         return Err(format!("\"{name}\" is no name of a package"));
     }
-    let by_dpkg = Path::new(DPKG).exists();
-    let output = if by_dpkg {
-        run(look.host, "dpkg-query", &["-W", "-f", "${Status} ${Version}\\n", "--", &name])?
-    } else {
-        run(look.host, "rpm", &["-q", "--qf", "%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\\n", "--", &name])?
-    };
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let versions: Vec<String> = match (output.code, by_dpkg) {
-        (0, true) => text.lines().filter_map(|line| line.strip_prefix("install ok installed ")).map(str::to_owned).collect(),
-        (0, false) => text.lines().map(str::to_owned).collect(),
-        _ => Vec::new(),
+    let versions = match look.host.dpkg().database() {
+        // dpkg-query(1) takes patterns.
+        Ok(_) if name.contains(['*', '?', '[']) => matching(look.host, &name)?,
+        Ok((_, database)) => by_dpkg(&database, &name),
+        Err(error) if error.is_not_found() => {
+            let packages = look.host.rpm().packages(look.host).map_err(|error| chain(&error))?;
+            packages.of(&name).into_iter().map(|package| package.version).collect()
+        }
+        Err(error) => return Err(chain(&error)),
     };
     Ok(Attributes::from([("installed", value(!versions.is_empty())), ("versions", value(versions))]))
+}
+
+fn matching(host: &Host, pattern: &str) -> Result<Vec<String>, String> {
+    let query = Command::new("dpkg-query", ["-W", "-f", "${db:Status-Status} ${Version}\\n", "--", pattern]);
+    let output = host.run(&query).map_err(|error| chain(&error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| line.strip_prefix("installed ")).map(str::to_owned).collect())
+}
+
+/// The versions of a package, which may be named with its architecture, as `libc6:i386`.
+fn by_dpkg(database: &Database, name: &str) -> Vec<String> {
+    let (name, architecture) = name.split_once(':').map_or((name, None), |(name, architecture)| (name, Some(architecture)));
+    let is_meant = |record: &&Record| {
+        let fits = architecture.is_none_or(|wanted| record.architecture == wanted);
+        fits && record.status == "installed" && !record.reinstall
+    };
+    database.records(name).iter().filter(is_meant).map(|record| record.version.clone()).collect()
 }
 
 /// A unit of systemd.
@@ -47,14 +64,43 @@ pub(super) fn service(look: &Look<'_>) -> Result<Attributes, String> {
         return Err(format!("\"{name}\" is no name of a service"));
     }
     let unit = if name.contains('.') { name } else { format!("{name}.service") };
+    let systemd = look.host.systemd();
     let mut found = Attributes::new();
     for (attribute, verb) in [("enabled", "is-enabled"), ("running", "is-active")] {
         if look.wants(attribute) {
-            let answer = run(look.host, "systemctl", &["--quiet", verb, "--", &unit]);
-            found.insert(attribute, answer.and_then(|output| value(output.code == 0)));
+            let is_so = match &systemd {
+                Some(systemd) => answer(systemd, verb, &unit, look.host),
+                None => systemctl(look.host, verb, &unit),
+            };
+            found.insert(attribute, is_so.and_then(value));
         }
     }
     Ok(found)
+}
+
+/// What `systemctl VERB` would say of a unit, over D-Bus.
+fn answer(systemd: &Systemd, verb: &str, unit: &str, host: &Host) -> Result<bool, String> {
+    let now = match systemd.unit(unit) {
+        Ok(now) => now,
+        // It takes the name for none.
+        Err(SystemdError::Refused(_)) => return Ok(false),
+        Err(error) => return Err(chain(&error)),
+    };
+    if verb == "is-active" {
+        return Ok(ACTIVE.contains(&now.active.as_str()));
+    }
+    // Of a unit without a file only the unit itself knows, as that it is transient.
+    let word = systemd.unit_file_state(unit).map_err(|error| chain(&error))?.unwrap_or(now.file_state);
+    if word == GENERATED {
+        return systemctl(host, verb, unit);
+    }
+    Ok(ENABLED.contains(&word.as_str()))
+}
+
+/// Where there is no bus: the command has a way in of its own.
+fn systemctl(host: &Host, verb: &str, unit: &str) -> Result<bool, String> {
+    let output = host.run(&Command::new("systemctl", ["--quiet", verb, "--", unit])).map_err(|error| chain(&error))?;
+    Ok(output.code == 0)
 }
 
 /// Processes by the name of their program.

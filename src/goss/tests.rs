@@ -140,17 +140,36 @@ fn packages_and_services_are_asked_for() {
             outputs.iter().map(|(code, text)| Output { code: *code, stdout: text.as_bytes().to_vec(), stderr: Vec::new() });
         FakeRunner::answering(outputs)
     };
-    if std::path::Path::new("/var/lib/dpkg/status").exists() {
-        let runner = answers(&[(0, "install ok installed 1.2-3\n"), (0, "deinstall ok config-files 1.2-3\n"), (1, "")]);
-        let rules = json!({"package": {
-            "a": {"installed": true, "versions": ["1.2-3"]},
-            "b": {"installed": false, "versions": ["1"]},
-            "c": {"name": "d", "installed": true},
-        }});
-        let outcome = run_on(&rules, &host(runner.clone()));
-        assert_eq!((outcome.failures.len(), outcome.skipped), (1, 1), "{outcome:?}");
-        assert_eq!(runner.ran()[2].last().map(String::as_str), Some("d"));
-    }
+    let rules = json!({"package": {
+        "a": {"installed": true, "versions": ["1.2-3"]},
+        "b": {"installed": false, "versions": ["1"]},
+        "c": {"name": "d", "installed": true},
+    }});
+    let root = tempfile::tempdir().unwrap();
+    let status = root.path().join("var/lib/dpkg/status");
+    std::fs::create_dir_all(status.parent().unwrap()).unwrap();
+    let paragraph = |name: &str, status: &str, architecture: &str| {
+        format!("Package: {name}\nStatus: {status}\nArchitecture: {architecture}\nVersion: 1.2-3\n\n")
+    };
+    let database =
+        [("a", "hold ok installed", "amd64"), ("b", "deinstall ok config-files", "all"), ("e", "install ok installed", "i386")];
+    let text: String = database.iter().map(|(name, status, architecture)| paragraph(name, status, architecture)).collect();
+    std::fs::write(&status, text).unwrap();
+    // Read once for all of them, and no program is asked; but for a pattern.
+    let runner = answers(&[(0, "installed 1\nconfig-files 2\nnot-installed \n")]);
+    let outcome = run_on(&rules, &host(runner.clone()).rooted(root.path()));
+    assert_eq!((outcome.failures.len(), outcome.skipped, runner.ran().len()), (1, 1, 0), "{outcome:?}");
+    let rules_of_more = json!({"package": {
+        "e:i386": {"installed": true}, "e:amd64": {"installed": false}, "lib*": {"installed": true, "versions": ["1"]},
+    }});
+    let outcome = run_on(&rules_of_more, &host(runner.clone()).rooted(root.path()));
+    assert_eq!((outcome.failures, runner.ran().len()), (vec![], 1));
+    // Without a database of dpkg there is rpm: one question for all.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let directory = elsewhere.path().display().to_string();
+    let runner = answers(&[(0, &directory), (0, "a\t0\t1.2\t3\tx86_64\n")]);
+    let outcome = run_on(&rules, &host(runner.clone()).rooted(elsewhere.path()));
+    assert_eq!((outcome.failures.len(), outcome.skipped, runner.ran().len()), (1, 1, 2), "{outcome:?}");
     let runner = answers(&[(0, ""), (3, ""), (0, "")]);
     let rules = json!({"service": {"ssh": {"enabled": true, "running": false}, "x.timer": {"running": true}}});
     assert_eq!(run_on(&rules, &host(runner.clone())), Outcome { count: 3, failures: vec![], skipped: 0 });

@@ -8,6 +8,7 @@ pub mod account;
 pub mod checkpoint;
 pub mod child;
 pub mod command;
+pub mod dpkg;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
@@ -17,6 +18,8 @@ pub mod lock;
 pub mod partial;
 pub mod passwd;
 pub mod progress;
+pub mod rpm;
+mod software;
 pub mod ssh_agent;
 pub mod systemd;
 pub mod terminal;
@@ -32,11 +35,14 @@ use uuid::{ContextV7, Uuid};
 
 use crate::model::Bounds;
 
+use software::Software;
+
 pub use account::{AccountError, Accounts};
 pub use checkpoint::{Checkpoint, checkpoint};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
-pub use progress::{Audience, Meter, Progress};
+pub use progress::{Audience, Meter, News, Progress};
+pub use software::DPKG_DIRECTORY;
 pub use systemd::{Systemd, SystemdError, Unit};
 
 /// How often whatever waits looks at the cancel flag.
@@ -81,18 +87,18 @@ impl Cancel {
 
 /// The machine as providers see it, for the length of one run.
 ///
-/// A run has its own `Host`: account look-ups are cached in it, the cancel flag and the deadline
-/// travel with it into every command.
+/// A run has its own `Host`: what was looked up of accounts and of the software is kept in it, the cancel flag and the
+/// deadline travel with it into every command.
 #[derive(Clone)]
 pub struct Host {
     runner: Arc<dyn Runner>,
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
+    software: Arc<Software>,
     ids: Arc<Mutex<ContextV7>>,
     cancel: Cancel,
     deadline: Option<Instant>,
     directory: Option<PathBuf>,
-    listener: fn(&str),
     bounds: Arc<Bounds>,
     audience: Option<Audience>,
     root: PathBuf,
@@ -101,7 +107,8 @@ pub struct Host {
 impl Host {
     /// The real machine. `search_path` is where bare command names are looked for, as in `PATH`.
     pub fn system(search_path: Option<&str>) -> Self {
-        Self::new(Arc::new(SystemRunner::new(search_path)), Arc::new(SystemClock))
+        let host = Self::new(Arc::new(SystemRunner::new(search_path)), Arc::new(SystemClock));
+        Self { software: Arc::new(Software::system()), ..host }
     }
 
     /// A machine with the given way of running commands and telling the time.
@@ -110,11 +117,11 @@ impl Host {
             runner,
             clock,
             accounts: Arc::default(),
+            software: Arc::new(Software::without_bus()),
             ids: Arc::new(Mutex::new(ContextV7::new())),
             cancel: Cancel::default(),
             deadline: None,
             directory: None,
-            listener: |_| {},
             bounds: Arc::default(),
             audience: None,
             root: PathBuf::from("/"),
@@ -126,6 +133,7 @@ impl Host {
     #[must_use]
     pub fn rooted(mut self, root: &Path) -> Self {
         self.accounts = Arc::new(Accounts::in_directory(root.join("etc")));
+        self.software = Arc::new(Software::below(root));
         root.clone_into(&mut self.root);
         self
     }
@@ -137,16 +145,16 @@ impl Host {
         self
     }
 
-    /// The same machine, with somebody who hears what [`Self::tell`] says.
+    /// The same machine, with somebody who hears what is said while a run goes on.
     #[must_use]
-    pub fn heard_by(mut self, listener: fn(&str)) -> Self {
-        self.listener = listener;
+    pub fn heard_by(mut self, audience: Audience) -> Self {
+        self.audience = Some(audience);
         self
     }
 
     /// Says what a person should know while it lasts, as that something is waited for.
     pub fn tell(&self, what: &str) {
-        (self.listener)(what);
+        self.hears(News::Said(what));
     }
 
     /// The same machine, for work that ends when `cancel` says so or `deadline` has passed.
@@ -164,22 +172,15 @@ impl Host {
         self
     }
 
-    /// The same machine, with somebody who watches what takes a while.
-    #[must_use]
-    pub fn watched(mut self, audience: Audience) -> Self {
-        self.audience = Some(audience);
-        self
-    }
-
     /// What may be fetched and unpacked.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// Tells whoever watches.
-    fn report(&self, progress: Option<Progress<'_>>) {
+    /// Tells whoever listens.
+    fn hears(&self, news: News<'_>) {
         if let Some(audience) = &self.audience {
-            audience(progress);
+            audience(news);
         }
     }
 
@@ -208,6 +209,21 @@ impl Host {
     /// Users and groups.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
+    }
+
+    /// The database of dpkg.
+    pub fn dpkg(&self) -> Arc<dpkg::Dpkg> {
+        Arc::clone(&self.software.dpkg)
+    }
+
+    /// The database of rpm.
+    pub fn rpm(&self) -> Arc<rpm::Rpm> {
+        Arc::clone(&self.software.rpm)
+    }
+
+    /// systemd over D-Bus; none where there is no bus.
+    pub fn systemd(&self) -> Option<Arc<Systemd>> {
+        self.software.systemd()
     }
 
     /// One of the system's own files, by the path that it always has, as `/etc/cron.d`.

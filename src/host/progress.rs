@@ -1,4 +1,4 @@
-//! How far something is that takes a while, for a person who watches.
+//! What is said while a run goes on, to whoever listens: sentences, and how far something is that takes a while.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +19,19 @@ pub struct Progress<'a> {
     pub total: Option<u64>,
 }
 
-/// Whoever watches; told `None` when there is nothing to watch any more.
-pub type Audience = Arc<dyn Fn(Option<Progress<'_>>) + Send + Sync>;
+/// What is said while a run goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News<'a> {
+    /// What a person should know while it lasts, as that something is waited for.
+    Said(&'a str),
+    /// How far something is.
+    At(Progress<'a>),
+    /// There is nothing more to watch of what was told by [`News::At`].
+    Over,
+}
+
+/// Whoever listens.
+pub type Audience = Arc<dyn Fn(News<'_>) + Send + Sync>;
 
 /// Counts what is done of one thing and tells the audience of a host, a few times a second. Dropped, it says that it is
 /// over.
@@ -53,7 +64,7 @@ impl<'a> Meter<'a> {
         self.done += count;
         if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
             self.told = Some(Instant::now());
-            self.host.report(Some(Progress { what: &self.what, done: self.done, total: self.total }));
+            self.host.hears(News::At(Progress { what: &self.what, done: self.done, total: self.total }));
         }
     }
 }
@@ -61,7 +72,7 @@ impl<'a> Meter<'a> {
 impl Drop for Meter<'_> {
     fn drop(&mut self) {
         if self.told.is_some() {
-            self.host.report(None);
+            self.host.hears(News::Over);
         }
     }
 }
@@ -73,17 +84,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_audience_hears_of_the_begin_and_of_the_end() {
+    fn the_audience_hears_what_is_said_the_begin_and_the_end() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ears = Arc::clone(&heard);
-        let host = Host::system(None).watched(Arc::new(move |progress: Option<Progress<'_>>| {
-            ears.lock().unwrap().push(progress.map(|p| (p.what.to_owned(), p.done, p.total)));
+        let host = Host::system(None).heard_by(Arc::new(move |news: News<'_>| {
+            ears.lock().unwrap().push(format!("{news:?}"));
         }));
+        host.tell("z");
         let mut meter = Meter::new(&host, "x".to_owned(), Some(9));
         meter.add(4);
         drop(meter);
         // What never began never ends.
         drop(Meter::new(&host, "y".to_owned(), None));
-        assert_eq!(*heard.lock().unwrap(), [Some(("x".to_owned(), 4, Some(9))), None]);
+        let at = "At(Progress { what: \"x\", done: 4, total: Some(9) })";
+        assert_eq!(*heard.lock().unwrap(), ["Said(\"z\")", at, "Over"]);
     }
 }

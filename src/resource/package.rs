@@ -1,7 +1,7 @@
 //! `package`: software from the package manager of the host, apt or dnf.
 //!
 //! A [`Manager`] says what is installed and what its index offers, for all packages of a run at once, and carries out
-//! transactions: `package/apt.rs` with `package/dpkg.rs`, and `package/dnf.rs`. Which versions are newer is for
+//! transactions: `package/apt.rs` and `package/dnf.rs`. Which versions are newer is for
 //! `package/debian_version.rs` and `package/rpm_version.rs` to say; `package/together.rs` makes one transaction of many
 //! changes. Names are checked in `package/names.rs`, and never reach a package manager that has no package of exactly
 //! that name.
@@ -9,7 +9,6 @@
 mod apt;
 mod debian_version;
 mod dnf;
-mod dpkg;
 mod names;
 mod output;
 mod rpm_version;
@@ -432,8 +431,13 @@ impl Resource for Package {
     const ABOUT: &'static str = "Software from the package manager: present, absent, the latest or one version.";
     const BATCHES: bool = true;
     const PROVIDERS: &'static [ProviderEntry<dyn Manager>] = &[
-        ProviderEntry { name: "apt", explicit: false, suits: |_| apt::suits(), open: |_| Box::new(apt::Apt::default()) },
-        ProviderEntry { name: "dnf", explicit: false, suits: |_| dnf::suits(), open: |_| Box::new(dnf::Dnf::default()) },
+        ProviderEntry {
+            name: "apt",
+            explicit: false,
+            suits: |_| apt::suits(),
+            open: |host| Box::new(apt::Apt::new(host.dpkg())),
+        },
+        ProviderEntry { name: "dnf", explicit: false, suits: |_| dnf::suits(), open: |host| Box::new(dnf::Dnf::new(host.rpm())) },
     ];
 
     type Properties = Properties;

@@ -242,7 +242,7 @@ impl Resource for Service {
             name: "systemd",
             explicit: false,
             suits: |_| systemd::is_booted(),
-            open: |host| Box::new(Services::new(best(), host)),
+            open: |host| Box::new(Services::new(best(host), host)),
         },
         ProviderEntry {
             name: "systemctl",

@@ -1,25 +1,24 @@
-//! apt and dpkg. What is installed is read from the database of dpkg (`dpkg.rs`), what the index offers is asked of
+//! apt and dpkg. What is installed is read from the database of dpkg (`host::dpkg`), what the index offers is asked of
 //! `apt-cache policy` for all packages of a run at once, transactions are `apt-get`'s.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::diag::chain;
 use crate::host::command::is_executable;
-use crate::host::{Command, Host, Output, fs, lock};
+use crate::host::dpkg::{Database, Dpkg, Record, Stamp};
+use crate::host::{Command, DPKG_DIRECTORY, Host, Output, fs, lock};
 use crate::model::Span;
 use crate::resource::ResourceError;
 
-use super::dpkg::{Database, Dpkg, Record, Stamp};
 use super::output::describe;
 use super::{Failure, Installed, Job, Manager, Offer, PackageChange, PackageState, Properties, Verb, Versions, Wanted};
 
 const APT_GET: &str = "/usr/bin/apt-get";
 const APT_CACHE: &str = "/usr/bin/apt-cache";
 const DPKG: &str = "/usr/bin/dpkg";
-const DATABASE: &str = "/var/lib/dpkg";
 
 /// What apt and dpkg lock, in the order in which they do.
 const LOCKS: [&str; 2] = ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"];
@@ -38,7 +37,8 @@ const ASK_AT_ONCE: usize = 1000;
 
 /// True where apt is and dpkg has packages.
 pub(super) fn suits() -> bool {
-    let has_packages = || fs::look(&Path::new(DATABASE).join("status"), false).is_ok_and(|look| look.is_some_and(|l| l.size > 0));
+    let has_packages =
+        || fs::look(&Path::new(DPKG_DIRECTORY).join("status"), false).is_ok_and(|look| look.is_some_and(|l| l.size > 0));
     [APT_GET, APT_CACHE, DPKG].iter().all(|program| is_executable(Path::new(program))) && has_packages()
 }
 
@@ -47,22 +47,16 @@ type Asked = (Stamp, HashMap<String, Offer>);
 
 /// apt.
 pub(super) struct Apt {
-    dpkg: Dpkg,
+    dpkg: Arc<Dpkg>,
     /// Packages that the run may want to install, and whether any version of them would do.
     foretold: Mutex<BTreeMap<String, bool>>,
     offers: Mutex<Asked>,
 }
 
-impl Default for Apt {
-    fn default() -> Self {
-        Self::with_database(DATABASE)
-    }
-}
-
 impl Apt {
-    /// apt with the database of dpkg in a directory.
-    pub(super) fn with_database(directory: impl Into<std::path::PathBuf>) -> Self {
-        Self { dpkg: Dpkg::new(directory), foretold: Mutex::default(), offers: Mutex::default() }
+    /// apt with this database of dpkg.
+    pub(super) fn new(dpkg: Arc<Dpkg>) -> Self {
+        Self { dpkg, foretold: Mutex::default(), offers: Mutex::default() }
     }
 
     /// What else to ask about when one package is asked about.

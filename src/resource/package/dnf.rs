@@ -2,13 +2,14 @@
 //! of one `dnf repoquery` and one `dnf check-update` for all packages of a run; transactions are dnf's.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::diag::chain;
 use crate::host::command::is_executable;
-use crate::host::{Command, FsError, Host, Output, fs, lock};
+use crate::host::rpm::{Package, Packages, RPM, Rpm, RpmError, Stamp, split};
+use crate::host::{Command, Host, Output, fs, lock};
 use crate::model::Span;
 use crate::resource::ResourceError;
 
@@ -16,10 +17,6 @@ use super::output::describe;
 use super::{Failure, Installed, Job, Manager, Offer, PackageChange, PackageState, Properties, Verb, Versions, Wanted};
 
 const DNF: &str = "/usr/bin/dnf";
-const RPM: &str = "/usr/bin/rpm";
-
-/// The files of an rpm database, of all its formats.
-const DATABASE_FILES: [&str; 4] = ["rpmdb.sqlite", "rpmdb.sqlite-wal", "Packages.db", "Packages"];
 
 /// What decides what is offered, beside the database. The last is where dnf keeps the index.
 const SOURCES: [&str; 4] = ["/etc/dnf/dnf.conf", "/etc/yum.repos.d", "/etc/dnf/vars", "/var/cache/dnf"];
@@ -27,30 +24,9 @@ const SOURCES: [&str; 4] = ["/etc/dnf/dnf.conf", "/etc/yum.repos.d", "/etc/dnf/v
 /// Files with the number of the dnf that is at work.
 const LOCKS: [&str; 3] = ["/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid", "/var/lib/dnf/rpmdb_lock.pid"];
 
-/// What may follow the last dot of a name: the architectures of rpm.
-const ARCHITECTURES: &[&str] = &[
-    "noarch",
-    "x86_64",
-    "i386",
-    "i486",
-    "i586",
-    "i686",
-    "aarch64",
-    "armv7hl",
-    "ppc64le",
-    "ppc64",
-    "ppc",
-    "s390x",
-    "s390",
-    "riscv64",
-    "loongarch64",
-];
-
 /// How many packages one question is about: the answer must fit into the output that is kept.
 const ASK_AT_ONCE: usize = 500;
 
-const FIELDS: usize = 5;
-const INSTALLED_FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}\\t%{RELEASE}\\t%{ARCH}\\n";
 const AVAILABLE_FORMAT: &str = "%{name}\\t%{epoch}\\t%{version}\\t%{release}\\t%{arch}\\n";
 
 const REQUIRED_FORMAT: &str = "[%{=NAME}\\t%{REQUIRENAME}\\n]";
@@ -60,16 +36,9 @@ pub(super) fn suits() -> bool {
     [DNF, RPM].iter().all(|program| is_executable(Path::new(program)))
 }
 
-/// What is installed, by name.
-type Database = HashMap<String, Vec<Installed>>;
-type Stamp = Vec<fs::Stamp>;
-
 /// dnf.
-#[derive(Default)]
 pub(super) struct Dnf {
-    /// Where rpm has its database.
-    directory: Mutex<Option<PathBuf>>,
-    installed: Mutex<Option<(Stamp, Arc<Database>)>>,
+    rpm: Arc<Rpm>,
     foretold: Mutex<BTreeMap<String, Interest>>,
     index: Mutex<Index>,
     /// The shortest age for which the index was read again in this run.
@@ -105,39 +74,6 @@ fn hopeless(message: String) -> Failure {
     Failure { message, hopeless: true }
 }
 
-/// A name without the architecture that follows its last dot, and that.
-fn split(name: &str) -> (&str, Option<&str>) {
-    match name.rsplit_once('.') {
-        Some((plain, architecture)) if ARCHITECTURES.contains(&architecture) => (plain, Some(architecture)),
-        _ => (name, None),
-    }
-}
-
-/// `E:V-R`, without an epoch of 0.
-fn evr(epoch: &str, version: &str, release: &str) -> String {
-    if matches!(epoch, "" | "0" | "(none)") { format!("{version}-{release}") } else { format!("{epoch}:{version}-{release}") }
-}
-
-/// Reads lines of name, epoch, version, release and architecture.
-fn rows(text: &str) -> impl Iterator<Item = (&str, Installed)> {
-    text.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split('\t').collect();
-        let [name, epoch, version, release, architecture] = <[&str; FIELDS]>::try_from(fields).ok()?;
-        Some((name, Installed { version: evr(epoch, version, release), architecture: architecture.to_owned() }))
-    })
-}
-
-/// What is installed under a name, which may end in an architecture.
-fn found(database: &Database, name: &str) -> Vec<Installed> {
-    let under = |name: &str| database.get(name).map_or(&[][..], Vec::as_slice);
-    match (under(name), split(name)) {
-        (installed @ [_, ..], _) | (installed, (_, None)) => installed.to_vec(),
-        ([], (plain, Some(architecture))) => {
-            under(plain).iter().filter(|one| one.architecture == architecture).cloned().collect()
-        }
-    }
-}
-
 /// The new versions that `dnf check-update` lists: triples of name with architecture, version and repository, which may
 /// stand on several lines when they are long.
 fn upgrades(answer: &str) -> Vec<(&str, &str)> {
@@ -151,42 +87,21 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Dnf {
-    fn directory(&self, host: &Host) -> Result<PathBuf, ResourceError> {
-        let mut known = locked(&self.directory);
-        if let Some(directory) = known.as_ref() {
-            return Ok(directory.clone());
-        }
-        let output = host.run(&command(RPM, ["--eval", "%{_dbpath}"]))?;
-        let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-        Ok(known.insert(directory).clone())
+    /// dnf with this database of rpm.
+    pub(super) fn new(rpm: Arc<Rpm>) -> Self {
+        Self { rpm, foretold: Mutex::default(), index: Mutex::default(), refreshed: Mutex::default() }
+    }
+
+    fn packages(&self, host: &Host) -> Result<Arc<Packages>, ResourceError> {
+        self.rpm.packages(host).map_err(|error| match error {
+            RpmError::Failed(output) => ResourceError::State(describe("rpm -qa", &output)),
+            RpmError::Command(error) => error.into(),
+            RpmError::Fs(error) => error.into(),
+        })
     }
 
     fn stamp(&self, host: &Host) -> Result<Stamp, ResourceError> {
-        let directory = self.directory(host)?;
-        let of = |name: &&str| fs::stamp(&directory.join(name));
-        // An empty journal is as good as none, and comes and goes as the database is read.
-        Ok(DATABASE_FILES.iter().map(of).collect::<Result<Vec<_>, FsError>>()?.into_iter().map(fs::Stamp::or_empty).collect())
-    }
-
-    fn database(&self, host: &Host) -> Result<Arc<Database>, ResourceError> {
-        let stamp = self.stamp(host)?;
-        let mut installed = locked(&self.installed);
-        if let Some((of, database)) = installed.as_ref()
-            && *of == stamp
-        {
-            return Ok(Arc::clone(database));
-        }
-        let output = host.run(&command(RPM, ["-qa", "--qf", INSTALLED_FORMAT]))?;
-        if output.code != 0 {
-            return Err(ResourceError::State(describe("rpm -qa", &output)));
-        }
-        let mut database = Database::new();
-        for (name, one) in rows(&String::from_utf8_lossy(&output.stdout)) {
-            database.entry(name.to_owned()).or_default().push(one);
-        }
-        let database = Arc::new(database);
-        *installed = Some((stamp, Arc::clone(&database)));
-        Ok(database)
+        self.rpm.stamp(host).map_err(|error| ResourceError::State(chain(&error)))
     }
 
     /// The database and what else decides what is offered.
@@ -206,9 +121,9 @@ impl Dnf {
     }
 
     fn ask_available(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
-        let database = self.database(host)?;
+        let packages = self.packages(host)?;
         let names = self.interesting(name, |other, interest| {
-            !index.available.contains_key(other) && (interest.version || found(&database, other).is_empty())
+            !index.available.contains_key(other) && (interest.version || packages.of(other).is_empty())
         });
         for some in names.chunks(ASK_AT_ONCE) {
             let args = ["-q", "repoquery", "--available", "--qf", AVAILABLE_FORMAT];
@@ -217,19 +132,16 @@ impl Dnf {
                 return Err(ResourceError::State(describe("dnf repoquery", &output)));
             }
             let answer = String::from_utf8_lossy(&output.stdout);
-            let mut offered = Database::new();
-            for (name, one) in rows(&answer).filter(|(_, one)| !one.architecture.ends_with("src")) {
-                offered.entry(name.to_owned()).or_default().push(one);
-            }
-            index.available.extend(some.iter().map(|name| (name.clone(), offer_of(found(&offered, name)))));
+            let offered = Packages::read(&answer).retain(|one| !one.architecture.ends_with("src"));
+            index.available.extend(some.iter().map(|name| (name.clone(), offer_of(offered.of(name)))));
         }
         Ok(())
     }
 
     fn ask_upgrades(&self, name: &str, index: &mut Index, host: &Host) -> Result<(), ResourceError> {
-        let database = self.database(host)?;
+        let packages = self.packages(host)?;
         let names = self.interesting(name, |other, interest| {
-            interest.latest && !index.upgrades.contains_key(other) && !found(&database, other).is_empty()
+            interest.latest && !index.upgrades.contains_key(other) && !packages.of(other).is_empty()
         });
         for some in names.chunks(ASK_AT_ONCE) {
             let output = host.run(&command(DNF, ["-q", "check-update"].into_iter().chain(some.iter().map(String::as_str))))?;
@@ -261,7 +173,7 @@ impl Dnf {
         for path in LOCKS {
             wait_for(Path::new(path), lock::named)?;
         }
-        let directory = self.directory(host).map_err(|error| failed(chain(&error)))?;
+        let directory = self.rpm.directory(host).map_err(|error| failed(chain(&error)))?;
         wait_for(&directory.join(".rpm.lock"), lock::holder)?;
         let args = ["-y", verb].into_iter().chain(specs.iter().map(String::as_str));
         let output: Output = host.run(&command(DNF, args)).map_err(|error| failed(chain(&error)))?;
@@ -270,11 +182,17 @@ impl Dnf {
 }
 
 /// All versions of a package in the index.
-fn offer_of(found: Vec<Installed>) -> Offer {
+fn offer_of(found: Vec<Package>) -> Offer {
     let mut versions: Vec<String> = found.into_iter().map(|one| one.version).collect();
     versions.sort_by(|a, b| Versions::Rpm.compare(b, a));
     versions.dedup();
     if versions.is_empty() { Offer::Unknown } else { Offer::Known { candidate: versions.first().cloned(), versions } }
+}
+
+impl From<Package> for Installed {
+    fn from(Package { version, architecture }: Package) -> Self {
+        Self { version, architecture }
+    }
 }
 
 impl Manager for Dnf {
@@ -295,7 +213,7 @@ impl Manager for Dnf {
             versions: Versions::Rpm,
             manager: "dnf",
             name: name.to_owned(),
-            installed: found(self.database(host)?.as_ref(), name),
+            installed: self.packages(host)?.of(name).into_iter().map(Installed::from).collect(),
             unfinished: None,
             broken: false,
             held: false,
@@ -411,25 +329,10 @@ mod tests {
 
     #[test]
     fn answers_are_read() {
-        let text = "glibc\t0\t2.38\t1\tx86_64\nglibc\t0\t2.38\t1\ti686\npython3.11\t2\t3.11\t1\tnoarch\n\nodd line\n";
-        let mut database = Database::new();
-        for (name, one) in rows(text) {
-            database.entry(name.to_owned()).or_default().push(one);
-        }
-        let all = |name: &str| {
-            let found = found(&database, name);
-            found.iter().map(|one| format!("{}.{}", one.version, one.architecture)).collect::<Vec<_>>()
-        };
-        assert_eq!(all("glibc"), ["2.38-1.x86_64", "2.38-1.i686"]);
-        assert_eq!(all("glibc.i686"), ["2.38-1.i686"]);
-        assert_eq!(all("python3.11"), ["2:3.11-1.noarch"]);
-        assert_eq!(all("python3.11.noarch"), ["2:3.11-1.noarch"]);
-        assert!(all("python3").is_empty() && all("glibc.noarch").is_empty());
-
         let answer = "\ndemo-epoch.noarch     1:1.0-1     demo\na-very-long-name-that-does-not-fit.x86_64\n     2.0-1\n  demo\n\
             Obsoleting Packages\nnew.noarch 1 demo\n  old.noarch 1 demo\n";
         assert_eq!(upgrades(answer), [("demo-epoch.noarch", "1:1.0-1"), ("a-very-long-name-that-does-not-fit.x86_64", "2.0-1")]);
-        let offer = offer_of(found(&database, "glibc"));
+        let offer = offer_of(Packages::read("glibc\t0\t2.38\t1\tx86_64\nglibc\t0\t2.38\t1\ti686\n").of("glibc"));
         assert_eq!(offer, Offer::Known { candidate: Some("2.38-1".to_owned()), versions: vec!["2.38-1".to_owned()] });
     }
 }

@@ -1,6 +1,7 @@
 //! The seam: what a service manager can be asked and told. Over D-Bus, or with `systemctl` where there is no bus.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::host::{Command, Host, Output, Systemd, SystemdError, Unit};
@@ -96,11 +97,11 @@ pub(super) trait Manager: Send + Sync {
 }
 
 /// The best way there is on this host.
-pub(super) fn best() -> Box<dyn Manager> {
-    match Systemd::connect() {
-        Ok(systemd) => Box::new(Bus(systemd)),
+pub(super) fn best(host: &Host) -> Box<dyn Manager> {
+    match host.systemd() {
+        Some(systemd) => Box::new(Bus(systemd)),
         // `systemctl` also has a way in without a bus.
-        Err(_) => Box::new(Systemctl),
+        None => Box::new(Systemctl),
     }
 }
 
@@ -108,7 +109,7 @@ pub(super) fn best() -> Box<dyn Manager> {
 const GENERATED: &str = "generated";
 
 /// systemd over D-Bus.
-struct Bus(Systemd);
+struct Bus(Arc<Systemd>);
 
 impl Manager for Bus {
     fn name(&self) -> &'static str {

@@ -1,43 +1,46 @@
 //! The database of dpkg, read directly: `/var/lib/dpkg/status` and the journal beside it, in the format of deb822(5).
 //!
-//! `dpkg-query` says the same, for the price of a process a question; what `apt.rs` does with it stands there.
+//! `dpkg-query` says the same, for the price of a process a question. Who uses it: the `package` resources of a run by way
+//! of apt, and its health checks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::host::{FsError, fs};
+use super::{FsError, fs};
 
 /// More than this is no package database: that of a full desktop is some megabytes.
 const MAX: u64 = 256 << 20;
 
 /// A package as dpkg has it; see dpkg(1), "INFORMATION ABOUT PACKAGES".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) version: String,
-    pub(super) architecture: String,
+pub struct Record {
+    /// In full, as `1:1.0-1`.
+    pub version: String,
+    /// As `amd64` or `all`.
+    pub architecture: String,
     /// Selected to stay as it is.
-    pub(super) held: bool,
+    pub held: bool,
     /// Must be installed again before anything else can be done.
-    pub(super) reinstall: bool,
+    pub reinstall: bool,
     /// `installed`, `half-configured`, ...
-    pub(super) status: String,
+    pub status: String,
 }
 
 /// All packages that dpkg knows of.
 #[derive(Debug, Default)]
-pub(super) struct Database {
+pub struct Database {
     packages: HashMap<String, Vec<Record>>,
 }
 
 impl Database {
     /// What is known under a name, for every architecture.
-    pub(super) fn records(&self, name: &str) -> &[Record] {
+    pub fn records(&self, name: &str) -> &[Record] {
         self.packages.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// The architecture of this host: dpkg is always of it.
-    pub(super) fn native(&self) -> &str {
+    pub fn native(&self) -> &str {
         self.records("dpkg").first().map_or("", |record| &record.architecture)
     }
 
@@ -88,23 +91,26 @@ fn needs(paragraph: &str) -> Option<(String, Vec<String>)> {
 }
 
 /// Time and size of the files of the database, by which a change is seen.
-pub(super) type Stamp = Vec<fs::Stamp>;
+pub type Stamp = Vec<fs::Stamp>;
 
 /// The database, read again only when it has changed.
 #[derive(Debug)]
-pub(super) struct Dpkg {
+pub struct Dpkg {
     directory: PathBuf,
     read: Mutex<Option<(Stamp, Arc<Database>)>>,
 }
 
 impl Dpkg {
     /// The database in this directory, which is `/var/lib/dpkg` on a host.
-    pub(super) fn new(directory: impl Into<PathBuf>) -> Self {
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), read: Mutex::default() }
     }
 
-    /// The database as it is now.
-    pub(super) fn database(&self) -> Result<(Stamp, Arc<Database>), FsError> {
+    /// The database as it is now, and by what to tell whether it is still so.
+    ///
+    /// # Errors
+    /// When its files can't be read.
+    pub fn database(&self) -> Result<(Stamp, Arc<Database>), FsError> {
         let journal = self.journal()?;
         let status = self.directory.join("status");
         let files = || std::iter::once(status.as_path()).chain(journal.iter().map(PathBuf::as_path));
@@ -125,13 +131,19 @@ impl Dpkg {
     }
 
     /// What every installed package depends on, by name: of alternatives the first, which is what apt takes.
-    pub(super) fn needs(&self) -> Result<HashMap<String, Vec<String>>, FsError> {
+    ///
+    /// # Errors
+    /// When its files can't be read.
+    pub fn needs(&self) -> Result<HashMap<String, Vec<String>>, FsError> {
         let bytes = fs::read(&self.directory.join("status"), MAX)?;
         Ok(String::from_utf8_lossy(&bytes).split("\n\n").filter_map(needs).collect())
     }
 
     /// True when dpkg was interrupted, so that it refuses all work until it has been told to go on.
-    pub(super) fn is_interrupted(&self) -> Result<bool, FsError> {
+    ///
+    /// # Errors
+    /// When its directory can't be read.
+    pub fn is_interrupted(&self) -> Result<bool, FsError> {
         Ok(!self.journal()?.is_empty())
     }
 

@@ -1,0 +1,194 @@
+//! The database of rpm, asked of one `rpm -qa`, and again only when its files have changed.
+//!
+//! In: what `rpm` prints. Out: the installed packages by name. Who uses it: the `package` resources of a run by way of
+//! dnf, and its health checks.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Command, CommandError, FsError, Host, Output, fs};
+
+/// The program.
+pub const RPM: &str = "/usr/bin/rpm";
+
+/// The files of an rpm database, of all its formats.
+const FILES: [&str; 4] = ["rpmdb.sqlite", "rpmdb.sqlite-wal", "Packages.db", "Packages"];
+
+/// What may follow the last dot of a name: the architectures of rpm.
+const ARCHITECTURES: &[&str] = &[
+    "noarch",
+    "x86_64",
+    "i386",
+    "i486",
+    "i586",
+    "i686",
+    "aarch64",
+    "armv7hl",
+    "ppc64le",
+    "ppc64",
+    "ppc",
+    "s390x",
+    "s390",
+    "riscv64",
+    "loongarch64",
+];
+
+const FIELDS: usize = 5;
+const FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}\\t%{VERSION}\\t%{RELEASE}\\t%{ARCH}\\n";
+
+/// The database could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum RpmError {
+    /// rpm could not be run.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The files of the database can't be looked at.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// rpm said no.
+    #[error("rpm -qa exited {}: {}", .0.code, String::from_utf8_lossy(&.0.stderr).trim())]
+    Failed(Output),
+}
+
+/// A package, for one architecture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Package {
+    /// `E:V-R`, without an epoch of 0.
+    pub version: String,
+    /// As `x86_64` or `noarch`.
+    pub architecture: String,
+}
+
+/// Packages by name.
+#[derive(Debug, Default)]
+pub struct Packages(HashMap<String, Vec<Package>>);
+
+impl Packages {
+    /// Reads lines of name, epoch, version, release and architecture, with tabs between them; others are left out.
+    pub fn read(text: &str) -> Self {
+        let mut packages = Self::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let Ok([name, epoch, version, release, architecture]) = <[&str; FIELDS]>::try_from(fields) else { continue };
+            let package = Package { version: evr(epoch, version, release), architecture: architecture.to_owned() };
+            packages.0.entry(name.to_owned()).or_default().push(package);
+        }
+        packages
+    }
+
+    /// The same without those for which this does not hold.
+    #[must_use]
+    pub fn retain(mut self, holds: impl Fn(&Package) -> bool) -> Self {
+        self.0.values_mut().for_each(|packages| packages.retain(&holds));
+        self
+    }
+
+    /// What there is under a name, which may end in an architecture.
+    pub fn of(&self, name: &str) -> Vec<Package> {
+        let under = |name: &str| self.0.get(name).map_or(&[][..], Vec::as_slice);
+        match (under(name), split(name)) {
+            (found @ [_, ..], _) | (found, (_, None)) => found.to_vec(),
+            ([], (plain, Some(architecture))) => {
+                under(plain).iter().filter(|one| one.architecture == architecture).cloned().collect()
+            }
+        }
+    }
+}
+
+/// A name without the architecture that follows its last dot, and that.
+pub fn split(name: &str) -> (&str, Option<&str>) {
+    match name.rsplit_once('.') {
+        Some((plain, architecture)) if ARCHITECTURES.contains(&architecture) => (plain, Some(architecture)),
+        _ => (name, None),
+    }
+}
+
+fn evr(epoch: &str, version: &str, release: &str) -> String {
+    if matches!(epoch, "" | "0" | "(none)") { format!("{version}-{release}") } else { format!("{epoch}:{version}-{release}") }
+}
+
+/// Time and size of the files of the database, by which a change is seen.
+pub type Stamp = Vec<fs::Stamp>;
+
+/// The database of this host, for the length of a run.
+#[derive(Debug, Default)]
+pub struct Rpm {
+    directory: Mutex<Option<PathBuf>>,
+    installed: Mutex<Option<(Stamp, Arc<Packages>)>>,
+}
+
+impl Rpm {
+    /// Where rpm has its database.
+    ///
+    /// # Errors
+    /// When rpm can't be run.
+    pub fn directory(&self, host: &Host) -> Result<PathBuf, CommandError> {
+        let mut known = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(directory) = known.as_ref() {
+            return Ok(directory.clone());
+        }
+        let output = host.run(&command(["--eval", "%{_dbpath}"]))?;
+        let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        Ok(known.insert(directory).clone())
+    }
+
+    /// The database as it is now, to be compared with itself later.
+    ///
+    /// # Errors
+    /// When it can't be found or looked at.
+    pub fn stamp(&self, host: &Host) -> Result<Stamp, RpmError> {
+        let directory = self.directory(host)?;
+        let of = |name: &&str| fs::stamp(&directory.join(name));
+        // An empty journal is as good as none, and comes and goes as the database is read.
+        Ok(FILES.iter().map(of).collect::<Result<Vec<_>, FsError>>()?.into_iter().map(fs::Stamp::or_empty).collect())
+    }
+
+    /// What is installed now.
+    ///
+    /// # Errors
+    /// When rpm can't be asked.
+    pub fn packages(&self, host: &Host) -> Result<Arc<Packages>, RpmError> {
+        let stamp = self.stamp(host)?;
+        let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, packages)) = installed.as_ref()
+            && *of == stamp
+        {
+            return Ok(Arc::clone(packages));
+        }
+        let output = host.run(&command(["-qa", "--qf", FORMAT]))?;
+        if output.code != 0 {
+            return Err(RpmError::Failed(output));
+        }
+        let packages = Arc::new(Packages::read(&String::from_utf8_lossy(&output.stdout)));
+        *installed = Some((stamp, Arc::clone(&packages)));
+        Ok(packages)
+    }
+}
+
+fn command<const N: usize>(args: [&str; N]) -> Command {
+    let mut command = Command::new(RPM, args);
+    command.env = vec![("HOME".to_owned(), "/root".to_owned())];
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_found_by_name_and_architecture() {
+        let text = "glibc\t0\t2.38\t1\tx86_64\nglibc\t0\t2.38\t1\ti686\npython3.11\t2\t3.11\t1\tnoarch\n\nodd line\n";
+        let packages = Packages::read(text);
+        let all = |name: &str| {
+            let found = packages.of(name);
+            found.iter().map(|one| format!("{}.{}", one.version, one.architecture)).collect::<Vec<_>>()
+        };
+        assert_eq!(all("glibc"), ["2.38-1.x86_64", "2.38-1.i686"]);
+        assert_eq!(all("glibc.i686"), ["2.38-1.i686"]);
+        assert_eq!(all("python3.11"), ["2:3.11-1.noarch"]);
+        assert_eq!(all("python3.11.noarch"), ["2:3.11-1.noarch"]);
+        assert!(all("python3").is_empty() && all("glibc.noarch").is_empty());
+        assert!(Packages::read(text).retain(|one| one.architecture == "i686").of("python3.11").is_empty());
+    }
+}
