@@ -94,10 +94,9 @@ fn resource(rule: &Rule, ensure: &Ensure) -> Option<String> {
         }
         let names = rule.names.as_deref()?;
         if glob::is_template(&reach.name) {
-            return Some(format!("it allows some names only, and \"{}\" is made on the node", reach.name));
+            return Some(format!("it allows some names only, and \"{}\" is made on the node", reach.shown()));
         }
-        let name = glob::normal(&reach.name);
-        (!glob::any(names, &name)).then(|| format!("it does not allow {} \"{name}\"", reach.kind))
+        (!glob::any(names, &reach.compared())).then(|| format!("it does not allow {} \"{}\"", reach.kind, reach.shown()))
     })
 }
 
@@ -223,6 +222,29 @@ mod tests {
                 Some("/etc/shadow"),
             ),
             (json!({"names": ["uptime"]}), ensure("exec", &json!({"name": "uptime", "command": "rm -r /"})), Some("\"rm -r /\"")),
+            // A command is no path: not all of it is one name.
+            (
+                json!({"names": ["/bin/ls"]}),
+                ensure("exec", &json!({"name": "/bin/rm -r x/../../bin/ls"})),
+                Some("exec \"/bin/rm -r x/../../bin/ls\""),
+            ),
+            (
+                json!({"names": ["uptime"]}),
+                ensure("exec", &json!({"name": "uptime", "environment": ["LD_PRELOAD=/x"]})),
+                Some("exec \"LD_PRELOAD=...\""),
+            ),
+            (json!({"names": ["uptime"]}), ensure("exec", &json!({"name": "uptime", "path": "/x"})), Some("exec \"PATH=...\"")),
+            (json!({"names": ["make"]}), ensure("exec", &json!({"name": "make", "cwd": "/x"})), Some("exec \"PWD=...\"")),
+            (
+                json!({"names": ["make", "PWD=/srv/*", "LANG=C"]}),
+                ensure("exec", &json!({"name": "make", "cwd": "/srv/x", "environment": ["LANG=C"]})),
+                None,
+            ),
+            (
+                json!({"names": ["uptime"]}),
+                ensure("cron", &json!({"name": "uptime", "environment": ["TOKEN=hunter2"]})),
+                Some("exec \"TOKEN=...\""),
+            ),
             (
                 json!({"names": ["/srv/*"]}),
                 ensure("archive", &json!({"name": "/srv/a.tgz", "extract_parent": "/etc"})),

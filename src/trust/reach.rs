@@ -1,8 +1,8 @@
 //! What one resource touches besides what its name says.
 //!
 //! Rules and limits speak of types and names. A resource could say one name and do another thing:
-//! an `exec` has its `command`, an archive unpacks elsewhere, any resource brings commands as
-//! health checks. All of these are given here as further pairs of type and name, so that whoever
+//! an `exec` has its `command`, and variables that decide what that is, an archive unpacks elsewhere, any resource brings
+//! commands as health checks. All of these are given here as further pairs of type and name, so that whoever
 //! checks names checks them too. Health checks are in `health.rs`.
 
 pub(super) mod health;
@@ -24,13 +24,34 @@ const UNREADABLE: &str = "(not readable)";
 pub(super) struct Reach<'a> {
     /// The resource type.
     pub(super) kind: &'a str,
-    /// The name, path or command.
+    /// The name, path or command; or what a command finds around it, as `NAME=value`.
     pub(super) name: Cow<'a, str>,
+    /// True for `NAME=value`: values of variables are secrets.
+    is_variable: bool,
 }
 
 impl<'a> Reach<'a> {
     fn new(kind: &'a str, name: impl Into<Cow<'a, str>>) -> Self {
-        Self { kind, name: name.into() }
+        Self { kind, name: name.into(), is_variable: false }
+    }
+
+    fn variable(pair: impl Into<Cow<'a, str>>) -> Self {
+        Self { is_variable: true, ..Self::new(EXEC, pair) }
+    }
+
+    /// The name as rules compare it: a path without `.` and `..`. A command stays as it is, since only some of its words
+    /// may be paths.
+    pub(super) fn compared(&self) -> Cow<'_, str> {
+        if self.kind == EXEC { Cow::Borrowed(&self.name) } else { Cow::Owned(super::glob::normal(&self.name)) }
+    }
+
+    /// The name for messages: of a variable without its value.
+    pub(super) fn shown(&self) -> Cow<'_, str> {
+        match self.name.split_once('=') {
+            Some((name, _)) if self.is_variable => Cow::Owned(format!("{name}=...")),
+            None if self.is_variable => Cow::Borrowed("..."),
+            _ => self.compared(),
+        }
     }
 }
 
@@ -41,8 +62,15 @@ pub(super) fn reaches(ensure: &Ensure) -> Vec<Reach<'_>> {
     let own = path(kind, &ensure.properties).or(ensure.name()).unwrap_or(UNREADABLE);
     let mut found = vec![Reach::new(kind, own)];
     match kind {
-        EXEC => found.extend(["command", "onlyif", "unless"].into_iter().filter_map(property).map(command)),
-        "cron" | "sysctl" => found.extend(own_commands(kind, &ensure.properties).into_iter().map(|line| Reach::new(EXEC, line))),
+        EXEC => {
+            found.extend(["command", "onlyif", "unless"].into_iter().filter_map(property).map(command));
+            found.extend(surroundings(&ensure.properties));
+        }
+        "cron" => {
+            found.extend(property("command").filter(|value| value.as_str() != Some("")).map(command));
+            found.extend(cron_variables(&ensure.properties).map(Reach::variable));
+        }
+        "sysctl" => found.extend(own_commands(kind, &ensure.properties).into_iter().map(|line| Reach::new(EXEC, line))),
         "archive" => found.extend(property("extract_parent").map(|value| Reach::new(kind, text(value)))),
         // Read, not written; but what may be read here ends in a file that others may read.
         "file" | "scaffold" => found.extend(property("source").map(|value| Reach::new(kind, text(value)))),
@@ -109,21 +137,36 @@ pub fn system_paths(kind: &str, properties: &Map<String, Value>) -> Vec<String> 
 pub fn own_commands<'a>(kind: &str, properties: &'a Map<String, Value>) -> Vec<&'a str> {
     let given = |key: &str| properties.get(key).filter(|value| !value.is_null() && value.as_str() != Some("")).map(text);
     match kind {
-        "cron" => {
-            let variables = match properties.get("environment") {
-                Some(Value::Array(pairs)) => pairs.iter().map(text).collect(),
-                other => other.filter(|value| !value.is_null()).map(text).into_iter().collect::<Vec<_>>(),
-            };
-            // `SHELL`, `PATH` and others decide what a command is; a few are known not to.
-            let harmless = |pair: &&str| pair.split('=').next().is_some_and(|name| CRON_VARIABLES.contains(&name));
-            given("command").into_iter().chain(variables.into_iter().filter(|pair| !harmless(pair))).collect()
-        }
+        "cron" => given("command").into_iter().chain(cron_variables(properties)).collect(),
         "sysctl" => match given("name").map(str::parse::<SysctlKey>) {
             Some(Ok(key)) if !PROGRAM_KEYS.iter().any(|of| key.path().starts_with(of)) => Vec::new(),
             _ => given("value").into_iter().collect(),
         },
         _ => Vec::new(),
     }
+}
+
+/// What `environment` has: a list of `NAME=value`, or one.
+fn variables(properties: &Map<String, Value>) -> Vec<&str> {
+    match properties.get("environment") {
+        Some(Value::Array(pairs)) => pairs.iter().map(text).collect(),
+        other => other.filter(|value| !value.is_null()).map(text).into_iter().collect(),
+    }
+}
+
+/// The variables of a `cron` that decide what its command is, as `SHELL` and `PATH` do; a few are known not to.
+fn cron_variables(properties: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let harmless = |pair: &&str| pair.split('=').next().is_some_and(|name| CRON_VARIABLES.contains(&name));
+    variables(properties).into_iter().filter(move |pair| !harmless(pair))
+}
+
+/// What decides which program a command of an `exec` is and what it does, beside the command itself: its variables, where it
+/// is looked for and where it runs, the last two as the variables that a shell has for them.
+fn surroundings(properties: &Map<String, Value>) -> Vec<Reach<'_>> {
+    let given = |key: &str| properties.get(key).filter(|value| !value.is_null() && value.as_str() != Some("")).map(text);
+    let named = [("PATH", given("path")), ("PWD", given("cwd"))];
+    let named = named.into_iter().filter_map(|(name, value)| Some(Reach::variable(format!("{name}={}", value?))));
+    variables(properties).into_iter().map(Reach::variable).chain(named).collect()
 }
 
 /// Variables of cron itself: where mail goes, and whose clock counts.
@@ -201,6 +244,12 @@ mod tests {
             ("file", json!({"name": "/a", "source": "/b"}), vec![("file", "/a"), ("file", "/b")]),
             ("file", json!({"name": "/a", "source": null, "health_checks": []}), vec![("file", "/a")]),
             ("exec", json!({"name": "n", "command": "c", "unless": "u"}), vec![("exec", "n"), ("exec", "c"), ("exec", "u")]),
+            (
+                "exec",
+                json!({"name": "n", "environment": ["A=b", 7], "path": "/x:/y", "cwd": "/z"}),
+                vec![("exec", "n"), ("exec", "A=b"), ("exec", UNREADABLE), ("exec", "PATH=/x:/y"), ("exec", "PWD=/z")],
+            ),
+            ("exec", json!({"name": "n", "environment": [], "path": "", "cwd": null}), vec![("exec", "n")]),
             ("archive", json!({"name": "/a", "extract_parent": "/b"}), vec![("archive", "/a"), ("archive", "/b")]),
             ("service", json!({"name": "s", "health_checks": [{"command": "c"}]}), vec![("service", "s"), ("exec", "c")]),
             ("service", json!({"name": "s", "health_checks": {"command": "c"}}), vec![("service", "s"), ("exec", UNREADABLE)]),
