@@ -19,7 +19,7 @@ use reqwest::{Client, Response, StatusCode, Url, redirect};
 
 use crate::model::Secret;
 
-pub use hosts::{may_ask, vet};
+pub use hosts::{is_loopback, may_ask, vet};
 pub use probe::{Answered, Probe};
 
 /// Redirects that are followed.
@@ -36,6 +36,9 @@ pub struct Policy {
     pub hosts: Option<Vec<String>>,
     /// Whether addresses that lead to this machine itself may be asked without being named.
     pub internal: bool,
+    /// Whether this machine's own loopback may be asked under a name or address that [says so](is_loopback), whatever
+    /// `hosts` has: for what fetches nothing.
+    pub loopback: bool,
 }
 
 /// Bytes that were not had. URLs in it have no credentials.
@@ -99,6 +102,12 @@ pub fn shown(url: &str) -> String {
 /// The host that a URL names.
 pub fn host_of(url: &str) -> Option<String> {
     Url::parse(url).ok()?.host_str().map(str::to_owned)
+}
+
+/// True for a URL that names this machine's own loopback, and no user.
+pub fn is_own(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    url.username().is_empty() && url.password().is_none() && url.host_str().is_some_and(is_loopback)
 }
 
 /// Where an earlier transfer ended.

@@ -87,7 +87,7 @@ pub fn read(source: &Source, host: &Host, exchange: Option<&dyn Exchange>) -> Re
 
 /// The text behind a URL. One byte more than a document may have is enough to refuse it.
 fn fetch(url: &Url, host: &Host) -> Result<String, HttpError> {
-    let policy = Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal };
+    let policy = Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal, loopback: false };
     let host = host.clone().for_at_most(TIMEOUT);
     let work = async {
         let mut answer = http::get(&Ask::new(url.clone()), &policy).await?;

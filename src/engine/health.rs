@@ -181,17 +181,54 @@ mod tests {
         let rules = json!({
             "command": {"id {{ Data.pid }}": {"exit-status": 0}},
             "http": {"http://{{ Data.pid }}.example:1/": {"status": 200}},
-            "addr": {"tcp://[::1]:1": {"reachable": true}},
+            "addr": {"tcp://169.254.1.1:1": {"reachable": true}},
             "dns": {"a.example": {"resolvable": true}},
         });
         let runner = FakeRunner::exiting(&[0]);
         let bounds = Bounds { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..Bounds::default() };
         let result = run(json!({"goss_rules": rules}), &host(runner.clone()).within(bounds), Some(&Nothing));
         assert_eq!(result.status, HealthStatus::Critical);
-        for denied in ["no exec id self", "\"self.example\" is not among", "\"::1\" is not among", "\"a.example\" is not among"] {
+        for denied in
+            ["no exec id self", "\"self.example\" is not among", "\"169.254.1.1\" is not among", "\"a.example\" is not among"]
+        {
             assert!(result.output.contains(denied), "{}", result.output);
         }
         assert_eq!(runner.ran(), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn of_the_host_itself_a_status_may_be_asked_and_no_more() {
+        let web = crate::http::testing::Web::new(|asked| match asked.path.as_str() {
+            "/away" => crate::http::testing::Reply::redirect("http://169.254.169.254/"),
+            _ => crate::http::testing::Reply::ok(b"a secret"),
+        });
+        for fetch_hosts in [None, Some(vec!["artifacts.example".to_owned()])] {
+            let host = host(FakeRunner::exiting(&[])).within(Bounds { fetch_hosts, internal: false, ..Bounds::default() });
+            let ask = |path: &str, thing: Value| {
+                let result = run(json!({"goss_rules": {"http": {web.url(path): thing}}}), &host, None);
+                (result.status, result.output)
+            };
+            let (status, output) = ask("/health", json!({"status": 200}));
+            assert_eq!(status, HealthStatus::Ok, "{output}");
+            let asked = web.asked().len();
+            for thing in [
+                json!({"status": 200, "body": ["a secret"]}),
+                json!({"status": 200, "method": "POST"}),
+                json!({"status": 200, "username": "admin", "password": "guess"}),
+                json!({"status": 200, "request-headers": ["Authorization: Bearer x"]}),
+            ] {
+                let (status, output) = ask("/health", thing.clone());
+                assert!(
+                    status == HealthStatus::Critical && output.contains("only its status can be asked for"),
+                    "{thing}: {output}"
+                );
+            }
+            assert_eq!(web.asked().len(), asked, "nothing of that was even asked");
+            let (status, output) = ask("/away", json!({"status": 200}));
+            assert!(status == HealthStatus::Critical && output.contains("169.254.169.254"), "{output}");
+            let port = json!({"addr": {format!("tcp://127.0.0.1:{}", web.port()): {"reachable": true}}});
+            assert_eq!(run(json!({"goss_rules": port}), &host, None).status, HealthStatus::Ok);
+        }
     }
 
     #[test]

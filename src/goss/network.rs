@@ -41,9 +41,9 @@ pub(super) fn wait<T>(host: &Host, time: Duration, work: impl Future<Output = Re
     result
 }
 
-/// Who may be asked from here.
+/// Who may be asked from here. This machine's own loopback may: that something answers there tells little.
 pub(super) fn policy(host: &Host) -> Policy {
-    Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal }
+    Policy { hosts: host.bounds().fetch_hosts.clone(), internal: host.bounds().internal, loopback: true }
 }
 
 /// A port that something listens on: `tcp:22`, `udp6:53`; tcp when only a number is said.

@@ -6,23 +6,41 @@ use super::matcher::Found;
 use super::network::{policy, wait};
 use super::{Attributes, Look, value};
 use crate::diag::chain;
-use crate::http::Probe;
+use crate::http::{self, HttpError, Policy, Probe};
 use crate::model::Secret;
 use crate::template;
 
 /// How long is waited for an answer when nothing is said, in milliseconds.
 const TIMEOUT: u64 = 5_000;
+/// Methods that change nothing (RFC 9110, section 9.2.1).
+const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
+/// Options with which a local service may tell, or do, more than for anybody.
+const TELLING: [&str; 4] = ["request-headers", "request-body", "username", "password"];
 
 /// What a URL answers.
 pub(super) fn http(look: &Look<'_>) -> Result<Attributes, String> {
     let probe = probe(look)?;
-    let policy = policy(look.host);
-    let asked = async { probe.ask(&policy).await.map_err(|error| chain(&error)) };
-    let answer = wait(look.host, look.timeout(TIMEOUT), asked)?;
+    let policy = Policy { loopback: is_bare(look), ..policy(look.host) };
+    let asked = async { probe.ask(&policy).await };
+    let answer = wait(look.host, look.timeout(TIMEOUT), async { asked.await.map_err(|error| said(&error, look)) })?;
     let headers = answer.headers.iter().map(|(name, value)| format!("{}: {value}\n", canonical(name))).collect();
     let text = |text: String| Ok(Found::Text { text, shown: true });
     let body = String::from_utf8_lossy(&answer.body).into_owned();
     Ok(Attributes::from([("status", value(answer.status)), ("headers", text(headers)), ("body", text(body))]))
+}
+
+/// True when of this machine itself no more is asked than anybody could: the status of a URL. Nothing that a local service
+/// says gets out by that, and nothing is changed there. `trust::reach` tells the same from the signed bytes.
+fn is_bare(look: &Look<'_>) -> bool {
+    let is_safe = look.text("method").is_none_or(|method| SAFE_METHODS.iter().any(|safe| method.eq_ignore_ascii_case(safe)));
+    let is_plain = TELLING.iter().all(|option| !look.options.contains_key(*option));
+    is_safe && is_plain && look.attributes.iter().all(|attribute| *attribute == "status") && http::is_own(&look.name("url"))
+}
+
+fn said(error: &HttpError, look: &Look<'_>) -> String {
+    let is_own = matches!(error, HttpError::Denied { .. }) && http::is_own(&look.name("url"));
+    let hint = if is_own { "; without that, only its status can be asked for, by GET or HEAD with nothing added" } else { "" };
+    format!("{}{hint}", chain(error))
 }
 
 fn probe(look: &Look<'_>) -> Result<Probe, String> {

@@ -20,6 +20,9 @@ pub(super) fn allowed(url: &Url, policy: &Policy) -> Result<(), HttpError> {
 /// # Errors
 /// Why not, in words.
 pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
+    if policy.loopback && is_loopback(host) {
+        return Ok(());
+    }
     if let Some(hosts) = &policy.hosts {
         return match is_listed(host, hosts) {
             true => Ok(()),
@@ -39,12 +42,21 @@ pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
 pub fn vet(host: &str, found: Vec<SocketAddr>, policy: &Policy) -> Result<Vec<SocketAddr>, String> {
     let listed = policy.internal || policy.hosts.as_ref().is_some_and(|hosts| is_listed(host, hosts));
     let first = found.first().map(SocketAddr::ip);
-    let vetted: Vec<SocketAddr> = found.into_iter().filter(|address| listed || !is_internal(address.ip())).collect();
+    let own = policy.loopback && is_loopback(host);
+    let may = |address: IpAddr| listed || if own { address.is_loopback() } else { !is_internal(address) };
+    let vetted: Vec<SocketAddr> = found.into_iter().filter(|address| may(address.ip())).collect();
     match (vetted.is_empty(), first) {
         (true, Some(address)) => Err(internal(address)),
         (true, None) => Err(format!("\"{host}\" has no address")),
         (false, _) => Ok(vetted),
     }
+}
+
+/// True for what is written as this machine's own loopback: `localhost`, `127.0.0.1`, `[::1]`. What a name leads to is not
+/// asked for here.
+pub fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']).trim_end_matches('.');
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn internal(address: IpAddr) -> String {
@@ -130,6 +142,24 @@ mod tests {
         ] {
             assert_eq!(is_listed(host, &hosts), wanted, "{host}");
         }
+    }
+
+    #[test]
+    fn loopback_is_what_says_so_and_is_so() {
+        let policy = Policy { hosts: Some(vec!["good.example".to_owned()]), internal: false, loopback: true };
+        for host in ["localhost", "LOCALHOST.", "127.0.0.1", "127.8.9.1", "[::1]", "::1"] {
+            assert!(may_ask(host, &policy).is_ok(), "{host}");
+            assert!(may_ask(host, &Policy { loopback: false, ..policy.clone() }).is_err(), "{host}");
+        }
+        for host in ["localhost.example", "169.254.169.254", "0.0.0.0", "::ffff:127.0.0.1", "evil.example", "2130706433"] {
+            assert!(may_ask(host, &policy).is_err(), "{host}");
+        }
+        let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 80);
+        assert_eq!(vet("localhost", vec![at("127.0.0.1"), at("10.0.0.1")], &policy), Ok(vec![at("127.0.0.1")]));
+        // A name that leads to it says nothing of it.
+        let any = Policy { hosts: None, ..policy };
+        assert!(vet("rebound.example", vec![at("127.0.0.1")], &any).is_err());
+        assert!(vet("localhost", vec![at("169.254.169.254")], &any).is_err());
     }
 
     #[test]

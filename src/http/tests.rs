@@ -3,7 +3,7 @@ use std::time::Instant;
 use super::testing::{Asked, Cut, Reply, Web};
 use super::*;
 
-const ANY: Policy = Policy { hosts: None, internal: true };
+const ANY: Policy = Policy { hosts: None, internal: true, loopback: false };
 
 fn ask(url: &str) -> Ask {
     Ask::new(Url::parse(url).unwrap())
@@ -140,10 +140,10 @@ fn every_hop_is_held_to_the_policy() {
         "/out" => Reply::redirect("http://localhost:1/x"),
         _ => Reply::redirect("/loop"),
     });
-    let listed = Policy { hosts: Some(vec!["127.0.0.1".to_owned()]), internal: false };
+    let listed = Policy { hosts: Some(vec!["127.0.0.1".to_owned()]), internal: false, loopback: false };
     assert!(fetch(&ask(&web.url("/out")), &listed).unwrap_err().contains("not among the `fetch_hosts`"));
     assert!(fetch(&ask(&web.url("/loop")), &listed).unwrap_err().contains("more than 5 redirects"));
-    let outside = Policy { hosts: None, internal: false };
+    let outside = Policy { hosts: None, internal: false, loopback: false };
     for url in [web.url("/loop"), format!("http://localhost:{}/", web.port())] {
         assert!(fetch(&ask(&url), &outside).unwrap_err().contains("internal to this machine"), "{url}");
     }

@@ -149,7 +149,7 @@ pub async fn fetch(
 
 /// Reads what `url` gives into `checked`. An address of this machine itself must be named.
 async fn get(url: Url, limits: &FetchLimits, checked: &mut Checked<'_>) -> Result<(), FetchError> {
-    let policy = Policy { hosts: limits.hosts.clone(), internal: false };
+    let policy = Policy { hosts: limits.hosts.clone(), internal: false, loopback: false };
     let mut answer = http::get(&Ask::new(url), &policy).await?;
     if let Some(size) = answer.length() {
         checked.announced(size)?;

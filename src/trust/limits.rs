@@ -296,6 +296,35 @@ mod tests {
     }
 
     #[test]
+    fn of_the_host_itself_a_status_may_be_asked_and_no_more() {
+        let limits = Limits { fetch_hosts: Some(vec!["good.example".into()]), ..Limits::default() };
+        let allowed = |url: &str, thing: &Value| {
+            let checks = json!({"name": "/a", "health_checks": [{"goss_rules": {"http": {url: thing}}}]});
+            limits.check_resource(&ensure("file", &checks)).is_ok()
+        };
+        let own = "http://localhost:8080/health";
+        assert!(allowed(own, &json!({"status": 200, "method": "head", "timeout": 50, "no-follow-redirects": true})));
+        assert!(allowed("x", &json!({"status": 200, "url": "https://[::1]/"})));
+        for (url, thing) in [
+            (own, json!({"status": 200, "body": ["x"]})),
+            (own, json!({"status": 200, "headers": ["x"]})),
+            (own, json!({"status": 200, "method": "POST"})),
+            (own, json!({"status": 200, "method": ["GET"]})),
+            (own, json!({"status": 200, "request-headers": ["X: y"]})),
+            (own, json!({"status": 200, "request-body": "x"})),
+            (own, json!({"status": 200, "username": "u", "password": "p"})),
+            (own, json!({"status": 200, "url": "http://evil.example/"})),
+            (own, json!(null)),
+            ("http://u:p@localhost/", json!({"status": 200})),
+            ("http://169.254.169.254/latest", json!({"status": 200})),
+            ("http://{{ x }}@localhost/", json!({"status": 200})),
+            ("http://localhost.evil.example/", json!({"status": 200})),
+        ] {
+            assert!(!allowed(url, &thing), "{url} {thing}");
+        }
+    }
+
+    #[test]
     fn hosts_are_those_of_the_url() {
         let limits = Limits { fetch_hosts: Some(vec!["good.example".into(), "*.cdn.example".into()]), ..Limits::default() };
         for (url, wanted) in [
@@ -319,7 +348,8 @@ mod tests {
             ("http", "https://evil.example/x", false),
             ("http", "https://{{ x }}/x", false),
             ("addr", "tcp://good.example:80", true),
-            ("addr", "tcp://127.0.0.1:80", false),
+            ("addr", "tcp://127.0.0.1:80", true),
+            ("addr", "tcp://169.254.169.254:80", false),
             ("addr", "evil.example:80", false),
             ("addr", "good.example:80", true),
             ("dns", "evil.example", false),

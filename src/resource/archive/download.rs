@@ -99,7 +99,8 @@ impl Job<'_> {
 
     /// Asks once, and gives the digest of all of it.
     async fn attempt(&mut self, part: Option<Part>) -> Result<String, DownloadError> {
-        let policy = Policy { hosts: self.host.bounds().fetch_hosts.clone(), internal: self.host.bounds().internal };
+        let bounds = self.host.bounds();
+        let policy = Policy { hosts: bounds.fetch_hosts.clone(), internal: bounds.internal, loopback: false };
         let ask = self.ask()?;
         let ask = match part {
             Some(part) => ask.after(part),

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::{EXEC, Reach, UNREADABLE, command, text};
+use crate::http::{is_loopback, is_own};
 
 /// Attributes of a file that tell what is in it.
 const CONTENT: &[&str] = &["contents", "contains", "sha256", "sha512"];
@@ -41,15 +42,32 @@ fn of_check(check: &Map<String, Value>) -> Vec<Reach<'_>> {
     found
 }
 
-/// The URLs that health checks fetch.
+/// What may be said of a URL of which no more is asked than its status, by a request with nothing added.
+const BARE: &[&str] = &["url", "method", "status", "timeout", "allow-insecure", "no-follow-redirects", "title", "meta", "skip"];
+
+/// The URLs that health checks fetch. Where this machine itself is asked for a status alone, nothing is fetched.
 pub(in crate::trust) fn urls(properties: &Map<String, Value>) -> Vec<&str> {
-    asked(properties, "http", "url")
+    let things = asked(properties, "http");
+    things
+        .map(|(key, thing)| (named(key, thing, "url"), thing))
+        .filter(|(url, thing)| !is_bare(url, *thing))
+        .map(|(url, _)| url)
+        .collect()
 }
 
-/// The hosts that health checks connect to or look up.
+/// `goss::web` tells the same when it asks.
+fn is_bare(url: &str, thing: Option<&Value>) -> bool {
+    let Some(thing) = thing.and_then(Value::as_object) else { return false };
+    let method = thing.get("method").filter(|method| !method.is_null());
+    let is_safe = method.is_none_or(|method| ["GET", "HEAD"].iter().any(|safe| text(method).eq_ignore_ascii_case(safe)));
+    is_safe && thing.keys().all(|key| BARE.contains(&key.as_str())) && is_own(url)
+}
+
+/// The hosts that health checks connect to or look up, but for this machine itself.
 pub(in crate::trust) fn hosts(properties: &Map<String, Value>) -> Vec<&str> {
-    let addresses = asked(properties, "addr", "address").into_iter().map(host);
-    addresses.chain(asked(properties, "dns", "resolve")).collect()
+    let addresses = asked(properties, "addr").map(|(key, thing)| host(named(key, thing, "address")));
+    let names = asked(properties, "dns").map(|(key, thing)| named(key, thing, "resolve"));
+    addresses.chain(names).filter(|host| !is_loopback(host)).collect()
 }
 
 /// The host of `tcp://host:port`.
@@ -58,11 +76,14 @@ fn host(address: &str) -> &str {
     place.rsplit_once(':').map_or(place, |(host, _)| host).trim_matches(['[', ']'])
 }
 
-/// What the things of one section name.
-fn asked<'a>(properties: &'a Map<String, Value>, section: &str, option: &str) -> Vec<&'a str> {
+/// The things of one section, of all checks.
+fn asked<'a>(
+    properties: &'a Map<String, Value>,
+    section: &'static str,
+) -> impl Iterator<Item = (&'a str, Option<&'a Value>)> + use<'a> {
     let checks = properties.get("health_checks").and_then(Value::as_array);
     let rules = checks.into_iter().flatten().filter_map(|check| check.get("goss_rules")?.as_object());
-    rules.flat_map(|rules| things(rules, section)).map(|(key, thing)| named(key, thing, option)).collect()
+    rules.flat_map(move |rules| things(rules, section))
 }
 
 /// The things in a section: their key and what is said of them; a section that can't be read is one unreadable thing.
