@@ -5,11 +5,11 @@
 mod below;
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -76,17 +76,24 @@ impl Tree {
     /// Begins a file; until it is finished, nobody sees it.
     ///
     /// # Errors
-    /// When the path leads out of the tree, a link or file is on the way, or the system refuses.
+    /// When the path leads out of the tree, a link or file is on the way, another process makes the same file, or the system
+    /// refuses.
     pub fn create(&mut self, path: &Path) -> Result<NewFile, FsError> {
         let shown = self.path.join(path);
         let (above, name) = self.place(path)?;
         let temporary = temporary(name);
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        clear(above, &temporary, &shown)?;
-        let file = openat(above, temporary.as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
-            .map_err(|errno| io_error("create", &shown, errno))?;
+        let file = claimed(above, &temporary, &shown)?;
         let above = above.try_clone_to_owned().map_err(|error| FsError::io("create", &shown, error))?;
-        Ok(NewFile { file: file.into(), pending: Pending { above, temporary, name: name.to_owned(), shown, placed: false } })
+        Ok(NewFile { file, pending: Pending { above, temporary, name: name.to_owned(), shown, placed: false } })
+    }
+
+    /// Makes a directory with the parents it lacks, mode 0755; where something else is in its place, that stays.
+    ///
+    /// # Errors
+    /// When the path leads out of the tree, a link or file is in its place or on the way, or the system refuses.
+    pub fn enter(&mut self, path: &Path) -> Result<(), FsError> {
+        self.split(path)?;
+        self.descend(path).map(drop)
     }
 
     /// Makes a symbolic link. Where it leads is for the caller to judge.
@@ -239,6 +246,35 @@ fn clear(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<(), F
     }
 }
 
+/// Makes the temporary file of an entry, and locks it as long as it is open. What a killed process left makes room; what a
+/// living one is at work on does not: of two under one name, one could put the half of the other in place.
+fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<File, FsError> {
+    let failed = |errno| io_error("create", shown, errno);
+    let open = |flags: OFlag| {
+        let flags = flags | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        openat(above, temporary, flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from)
+    };
+    // Whoever has the lock of the file that has the name may rename and remove it, and nobody else.
+    let is_ours = |file: &File| {
+        let is_free = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        let named = fstatat(above, temporary, AtFlags::AT_SYMLINK_NOFOLLOW);
+        is_free
+            && file.metadata().is_ok_and(|own| named.is_ok_and(|named| (named.st_dev, named.st_ino) == (own.dev(), own.ino())))
+    };
+    match open(OFlag::empty()) {
+        Ok(left) if !is_ours(&left) => return Err(FsError::Busy(shown.to_owned())),
+        // A file that was left; or a link, which has no lock.
+        Ok(_) | Err(Errno::ELOOP) => clear(above, temporary, shown)?,
+        Err(Errno::ENOENT) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let file = match open(OFlag::O_CREAT | OFlag::O_EXCL) {
+        Err(Errno::EEXIST) => return Err(FsError::Busy(shown.to_owned())),
+        made => made.map_err(failed)?,
+    };
+    if is_ours(&file) { Ok(file) } else { Err(FsError::Busy(shown.to_owned())) }
+}
+
 /// Opens a directory in another; makes it when nothing is there.
 fn enter(above: BorrowedFd<'_>, name: &OsStr, shown: &Path) -> Result<OwnedFd, FsError> {
     match open_directory(above, name) {
@@ -349,6 +385,20 @@ mod tests {
         drop(tree.create(Path::new("half")).unwrap());
         std::fs::write(root.join(".whole.ensign-new"), "left").unwrap();
         put(&mut tree, "whole", "x").unwrap();
-        assert_eq!(names(&root), ["l", "lf", "whole"]);
+        std::os::unix::fs::symlink("lf", root.join(".whole.ensign-new")).unwrap();
+        put(&mut tree, "whole", "y").unwrap();
+        // What somebody else is at work on is.
+        let theirs = tree.create(Path::new("whole")).unwrap();
+        assert!(matches!(tree.create(Path::new("whole")), Err(FsError::Busy(_))));
+        theirs.finish(SPEC, None).unwrap();
+        put(&mut tree, "whole", "z").unwrap();
+        tree.enter(Path::new("d/e")).unwrap();
+        for path in ["whole", "whole/d", "l", "l/d", "../d", "/d", ""] {
+            assert!(tree.enter(Path::new(path)).is_err(), "{path}");
+        }
+        assert_eq!(
+            (names(&root), names(&outside)),
+            (["d", "l", "lf", "whole"].map(str::to_owned).to_vec(), vec!["f".to_owned()])
+        );
     }
 }

@@ -108,6 +108,34 @@ impl Tree {
         remove(&above, name, &self.path.join(path), 0)
     }
 
+    /// Removes a file, or whatever else is no directory.
+    ///
+    /// # Errors
+    /// When it is a directory, or the system refuses. That nothing is there is no error.
+    pub fn unlink(&self, path: &Path) -> Result<(), FsError> {
+        self.take(path, UnlinkatFlags::NoRemoveDir, &[Errno::ENOENT, Errno::ENOTDIR])
+    }
+
+    /// Removes a directory if it is empty.
+    ///
+    /// # Errors
+    /// When the system refuses. That it is not empty, no directory or not there is no error.
+    pub fn remove_empty(&self, path: &Path) -> Result<(), FsError> {
+        let fine = [Errno::ENOENT, Errno::ENOTDIR, Errno::ENOTEMPTY, Errno::EEXIST];
+        self.take(path, UnlinkatFlags::RemoveDir, &fine)
+    }
+
+    fn take(&self, path: &Path, flags: UnlinkatFlags, fine: &[Errno]) -> Result<(), FsError> {
+        let (above, name) = match self.find(path) {
+            Err(FsError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        match unlinkat(&above, name, flags) {
+            Err(errno) if !fine.contains(&errno) => Err(io_error("remove", &self.path.join(path), errno)),
+            _ => Ok(()),
+        }
+    }
+
     /// The directory of an entry that is there, and the entry's name in it.
     fn find<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), FsError> {
         let mut shown = self.path.clone();
@@ -263,6 +291,18 @@ mod tests {
         }
         tree.set(Path::new("a/b/c"), spec).unwrap();
         assert_eq!(root.join("a/b/c").metadata().unwrap().mode() & 0o7777, 0o601);
+        for path in ["link/kept", "../outside/kept", "a"] {
+            assert!(tree.unlink(Path::new(path)).is_err(), "{path}");
+        }
+        for path in ["none", "none/none", "a", "a/b/c", "link"] {
+            tree.remove_empty(Path::new(path)).unwrap();
+        }
+        assert!(root.join("a/b/c").exists() && root.join("link").is_symlink());
+        tree.unlink(Path::new("none")).unwrap();
+        tree.unlink(Path::new("a/b/link")).unwrap();
+        tree.unlink(Path::new("a/b/c")).unwrap();
+        tree.remove_empty(Path::new("a/b")).unwrap();
+        assert!(!root.join("a/b").exists());
         ["link", "a", "pipe", "none"].iter().for_each(|path| tree.remove(Path::new(path)).unwrap());
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
         assert_eq!(std::fs::read_to_string(dir.path().join("outside/kept")).unwrap(), "kept");

@@ -1,12 +1,15 @@
 //! The target of a scaffold: compared, written, removed.
 //!
-//! Below the target no link is followed: a directory in which files are to be written may not be one.
+//! Below the target no link is followed: a directory in which files are to be written may not be one. That is looked at
+//! before anything is written, for a good error, and held to by `host::tree` while it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::host::{Host, WriteSpec, fs};
+use crate::host::tree::Tree;
+use crate::host::{FsError, Host, WriteSpec, fs};
 
 use super::source::MAX_ENTRIES;
 use super::{Content, Differences, Preview, Properties, Rendered, ResourceError, post};
@@ -168,57 +171,46 @@ pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differenc
     for path in &changed {
         check_way(target, path, &mut known)?;
     }
-    create(target)?;
     let is_partial = |directory: &str| directory.split('/').any(|part| part == crate::template::PARTIALS);
-    for directory in rendered.directories.iter().filter(|directory| !is_partial(directory)) {
-        make(target, &format!("{directory}/"))?;
+    let directories: Vec<&String> = rendered.directories.iter().filter(|directory| !is_partial(directory)).collect();
+    for directory in &directories {
+        check_way(target, &format!("{directory}/"), &mut known)?;
+    }
+    create(target)?;
+    let mut tree = Tree::open(target)?;
+    for directory in directories {
+        tree.enter(Path::new(directory))?;
     }
     for path in changed {
         let Some(content) = rendered.files.get(path) else { continue };
-        make(target, path)?;
-        let spec = WriteSpec { uid: None, gid: None, mode: content.mode };
-        fs::write_atomic(&target.join(path), &mut content.bytes.as_slice(), spec)?;
+        let mut file = tree.create(Path::new(path))?;
+        file.write_all(&content.bytes).map_err(|error| FsError::io("write", &target.join(path), error))?;
+        file.finish(WriteSpec { uid: None, gid: None, mode: content.mode }, None)?;
     }
     if p.purge {
-        for path in &differences.extra {
-            check_way(target, path, &mut BTreeSet::new())?;
-            fs::remove(&target.join(path))?;
-        }
+        differences.extra.iter().try_for_each(|path| tree.unlink(Path::new(path)))?;
     }
     Ok(())
-}
-
-/// Makes the directories above a path, and looks again that none is a link.
-fn make(target: &Path, path: &str) -> Result<(), ResourceError> {
-    check_way(target, path, &mut BTreeSet::new())?;
-    above(path).try_for_each(|directory| Ok(fs::create_directory(&target.join(directory), DIRECTORY)?))
 }
 
 /// Removes the files of the templates, then the directories above them that are empty, then the target if it is.
 pub(super) fn remove(target: &Path, differences: &Differences) -> Result<(), ResourceError> {
     let mut directories: BTreeSet<&str> = BTreeSet::new();
     let mut failed = None;
+    let tree = Tree::open(target)?;
     for path in differences.updated.iter().chain(&differences.stable) {
-        check_way(target, path, &mut BTreeSet::new())?;
         // The others are removed all the same.
-        match fs::remove(&target.join(path)) {
+        match tree.unlink(Path::new(path)) {
             Ok(()) => directories.extend(above(path)),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     // A directory sorts before what is below it.
-    for directory in directories.into_iter().rev() {
-        remove_empty(&target.join(directory))?;
+    directories.into_iter().rev().try_for_each(|directory| tree.remove_empty(Path::new(directory)))?;
+    if !fs::is_symlink(target) && fs::list(target)?.is_empty() {
+        fs::remove(target)?;
     }
-    remove_empty(target)?;
     failed.map_or(Ok(()), |error| Err(error.into()))
-}
-
-fn remove_empty(directory: &Path) -> Result<(), ResourceError> {
-    if !fs::is_symlink(directory) && fs::list(directory)?.is_empty() {
-        fs::remove(directory)?;
-    }
-    Ok(())
 }
 
 /// The text of all files that differ, before and after.
