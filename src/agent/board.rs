@@ -60,6 +60,8 @@ pub(super) struct Standing {
     pub(super) running: Option<Uuid>,
     /// How many wait behind it.
     pub(super) queued: u64,
+    /// How many of them an earlier agent had accepted: they stand in no queue.
+    pub(super) left: u64,
     /// The last run.
     pub(super) last_run: Option<ApplyState>,
     /// The version of the trust bundle in force.

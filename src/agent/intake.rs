@@ -291,13 +291,23 @@ impl Task {
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
         let job = Box::new(Job::once(Arc::clone(verified), reply.map(str::to_owned)));
         match place {
-            Place::InQueue(place) => place.send(job),
+            Place::InQueue(place) => {
+                place.send(job);
+                self.shows_queue();
+            }
             Place::InRoom => waiting::admit(&self.node, &self.bus, &self.queues.work, *job),
         }
         checkpoint(Checkpoint::IntakeQueued);
         self.node.accepted(verified.get());
         self.node.count.accepted();
         self.acknowledge(verified, AckStatus::Accepted)
+    }
+
+    /// Shows on the board how many commands wait, also while one runs for long.
+    fn shows_queue(&self) {
+        let queue = &self.queues.work;
+        // Counted under the lock of the board: the supervisor counts too.
+        self.node.board.change(|standing| standing.queued = standing.left + (queue.max_capacity() - queue.capacity()) as u64);
     }
 
     fn acknowledge(&self, verified: &Verified<Command>, status: AckStatus) -> Answer {

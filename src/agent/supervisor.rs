@@ -127,8 +127,12 @@ impl Task {
 
     /// Shows on the board what runs, and how many commands wait.
     fn shows(&self, running: Option<uuid::Uuid>) {
-        let waiting = (self.left.len() + self.jobs.len()) as u64;
-        self.node.board.change(|standing| (standing.running, standing.queued) = (running, waiting));
+        self.node.board.change(|standing| {
+            standing.running = running;
+            standing.left = self.left.len() as u64;
+            // Counted under the lock of the board: intake counts too.
+            standing.queued = standing.left + self.jobs.len() as u64;
+        });
     }
 
     async fn next(&mut self) -> Option<Next> {
