@@ -17,6 +17,8 @@ pub mod fleet;
 pub mod key;
 pub mod local;
 mod nats_context;
+#[cfg(test)]
+mod pages;
 pub mod properties;
 pub mod registration;
 pub mod render;

@@ -72,7 +72,7 @@ fn code() -> Vec<(String, String)> {
     };
     // Whole files of tests: their `mod` line has the `cfg`.
     let test_only = |name: &str| {
-        let known = ["resource/laws.rs", "resource/service/simulated.rs", "host/fake.rs", "unpack/testing.rs"];
+        let known = ["resource/laws.rs", "resource/service/simulated.rs", "host/fake.rs", "unpack/testing.rs", "cli/pages.rs"];
         name.ends_with("tests.rs") || name.starts_with("resource/laws/") || known.contains(&name)
     };
     found.iter().map(read).filter(|(name, _)| !test_only(name)).collect()
