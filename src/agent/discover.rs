@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::transport::{Bus, Inbox, Message};
-use crate::wire::micro::{self, Endpoint, Identity, Info, Ping, Stats, StatsOf, Verb};
+use crate::wire::micro::{self, Counted, Endpoint, Identity, Info, Ping, Stats, StatsOf, Verb};
 
 use super::intake::is_inbox;
 use super::{Node, jitter, say};
@@ -79,5 +79,6 @@ fn counted(node: &Node) -> StatsOf {
     let endpoint = Endpoint::new("command", subject.first().map_or("", |subject| subject.as_str()));
     let requests = counts.accepted + counts.repeated + counts.not_selected + refused;
     let data = serde_json::json!({"accepted": counts.accepted, "refused": counts.refused, "ended": counts.ended});
-    StatsOf::new(&endpoint, requests, refused, counts.last_refusal, Duration::from_secs_f64(counts.intake_seconds), data)
+    let took = Duration::from_secs_f64(counts.intake_seconds);
+    StatsOf::new(&endpoint, Counted { requests, errors: refused, last_error: counts.last_refusal, took }, data)
 }

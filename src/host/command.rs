@@ -18,13 +18,13 @@ use crate::model::Secret;
 use super::{CANCEL_POLL, Cancel};
 
 /// `PATH` of every command that is run, and where bare names are looked for when nothing else says.
-pub const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
+const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
 
 /// How much of each output stream is kept: the last mebibyte.
-pub const OUTPUT_CAP: usize = 1 << 20;
+const OUTPUT_CAP: usize = 1 << 20;
 
 /// How much a command can be given to read: what a pipe takes at once, however slowly it is read.
-pub const INPUT_CAP: usize = 4096;
+const INPUT_CAP: usize = 4096;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@ use super::event::TransactionEvent;
 /// Protocol of an [`EnsureRequest`].
 pub const REQUEST: &str = "io.choria.ccm.v1.resource.ensure.request";
 /// Protocol of an [`EnsureResponse`].
-pub const RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
+const RESPONSE: &str = "io.choria.ccm.v1.resource.ensure.response";
 
 /// A request to bring one resource to its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

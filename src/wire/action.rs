@@ -12,9 +12,9 @@ use crate::model::Span;
 use super::command::is_token;
 
 /// Runs of a channel are at least this far apart.
-pub const MIN_INTERVAL: Span = Span::seconds(30);
+const MIN_INTERVAL: Span = Span::seconds(30);
 /// Runs of a channel are at most this far apart.
-pub const MAX_INTERVAL: Span = Span::seconds(7 * 86_400);
+const MAX_INTERVAL: Span = Span::seconds(7 * 86_400);
 
 /// What to do: an object with exactly one key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

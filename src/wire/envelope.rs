@@ -13,7 +13,7 @@ use super::json::{self, JsonError};
 /// The largest envelope, in bytes as it travels.
 pub const MAX_ENVELOPE: usize = 64 * 1024;
 /// The most signatures in one envelope.
-pub const MAX_SIGNATURES: usize = 16;
+const MAX_SIGNATURES: usize = 16;
 
 /// Bytes that are no envelope.
 #[derive(Debug, thiserror::Error)]

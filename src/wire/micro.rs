@@ -124,19 +124,32 @@ pub struct StatsOf {
     data: Value,
 }
 
+/// What a service counted of an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counted {
+    /// All requests.
+    pub requests: u64,
+    /// How many of them failed.
+    pub errors: u64,
+    /// The last error.
+    pub last_error: Option<String>,
+    /// The time that all requests took together.
+    pub took: Duration,
+}
+
 impl StatsOf {
-    /// The figures of an endpoint: requests, how many of them failed, the last error, the time that all took.
-    pub fn new(endpoint: &Endpoint, requests: u64, errors: u64, last: Option<String>, took: Duration, data: Value) -> Self {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    /// The figures of an endpoint, and others of the service's own.
+    pub fn new(endpoint: &Endpoint, counted: Counted, data: Value) -> Self {
+        let nanos = u64::try_from(counted.took.as_nanos()).unwrap_or(u64::MAX);
         Self {
             name: endpoint.name.clone(),
             subject: endpoint.subject.clone(),
             queue_group: endpoint.queue_group.clone(),
-            num_requests: requests,
-            num_errors: errors,
-            last_error: last.unwrap_or_default(),
+            num_requests: counted.requests,
+            num_errors: counted.errors,
+            last_error: counted.last_error.unwrap_or_default(),
             processing_time: nanos,
-            average_processing_time: nanos.checked_div(requests).unwrap_or_default(),
+            average_processing_time: nanos.checked_div(counted.requests).unwrap_or_default(),
             data,
         }
     }
@@ -194,7 +207,8 @@ mod tests {
             info["endpoints"][0],
             serde_json::json!({"name": "command", "subject": "a.b", "queue_group": "", "metadata": {}})
         );
-        let counted = StatsOf::new(&endpoint, 3, 1, None, Duration::from_micros(10), Value::Null);
+        let figures = Counted { requests: 3, errors: 1, last_error: None, took: Duration::from_micros(10) };
+        let counted = StatsOf::new(&endpoint, figures, Value::Null);
         let stats = serde_json::to_value(Stats::new(identity(), Timestamp::UNIX_EPOCH, vec![counted])).unwrap();
         assert_eq!(
             (&stats["started"], &stats["type"]),
@@ -202,7 +216,7 @@ mod tests {
         );
         let times = (&stats["endpoints"][0]["processing_time"], &stats["endpoints"][0]["average_processing_time"]);
         assert_eq!(times, (&10_000.into(), &3333.into()));
-        let none = StatsOf::new(&endpoint, 0, 0, None, Duration::ZERO, Value::Null);
+        let none = StatsOf::new(&endpoint, Counted::default(), Value::Null);
         assert_eq!(none.average_processing_time, 0);
     }
 }

@@ -10,9 +10,9 @@ use super::command::Action;
 use super::report::{Planned, PlannedChange};
 
 /// How many changes a plan names; its digest is over all of them.
-pub const MOST_CHANGES: usize = 50;
+const MOST_CHANGES: usize = 50;
 /// How many characters of each are shown.
-pub const LONGEST_CHANGE: usize = 200;
+const LONGEST_CHANGE: usize = 200;
 
 /// The first string under the digest: which digest it is.
 const DOMAIN: &str = "ensign.plan.v1";

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::model::{NodeId, Span};
 
 /// The last wave begins at most this long after the command was signed.
-pub const MAX_ROLLOUT: Span = Span::seconds(7 * 86_400);
+const MAX_ROLLOUT: Span = Span::seconds(7 * 86_400);
 /// How long after the last wave has begun nodes may still begin: those that could not ask before, and those of a job that
 /// was halted and then resumed.
 pub const GRACE: Span = Span::seconds(3600);
