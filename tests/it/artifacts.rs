@@ -2,7 +2,7 @@
 //! nothing of it stays.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ensign::model::Span;
 use ensign::wire::command::{Action, Apply};

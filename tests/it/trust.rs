@@ -293,7 +293,8 @@ impl SshAgent {
             Process::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let agent = Self { child: child.expect("ssh-agent (package openssh-client)"), socket };
         let start = Instant::now();
-        while !agent.socket.exists() {
+        // The socket is there before somebody listens to it.
+        while std::os::unix::net::UnixStream::connect(&agent.socket).is_err() {
             assert!(start.elapsed() < PATIENCE, "the agent listens");
             std::thread::sleep(Duration::from_millis(10));
         }

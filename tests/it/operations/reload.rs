@@ -1,7 +1,6 @@
 //! SIGHUP: the configuration is read again, as a whole or not at all.
 
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 use ensign::wire::command::{Audience, Command};
 use ensign::wire::{AckStatus, Done, DoneOutcome};

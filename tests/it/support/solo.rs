@@ -307,10 +307,11 @@ pub fn settled(config: &Path) {
     let start = Instant::now();
     loop {
         let status = super::fleet::ensign(&["agent", "status", "--output", "json", "--config", config.to_str().unwrap()]);
-        if status.code == 4 || status.json()["outbox"] == 0 {
+        let told = serde_json::from_str::<Value>(&status.stdout).ok();
+        if status.stderr.contains("no agent runs") || told.is_some_and(|told| told["outbox"] == 0) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "it still waits for the server: {}", status.stdout);
+        assert!(start.elapsed() < PATIENCE, "it still waits for the server: {}{}", status.stdout, status.stderr);
         std::thread::sleep(Duration::from_millis(20));
     }
 }
