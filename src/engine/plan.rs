@@ -309,6 +309,8 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, serde
         return Ok(Arc::clone(&COMMON));
     }
     let taken = Common::KEYS.iter().filter_map(|key| properties.shift_remove(*key).map(|value| ((*key).to_owned(), value)));
+    // What is nothing counts as left out.
+    let taken = taken.filter(|(_, value)| !value.is_null());
     serde_path_to_error::deserialize(Value::Object(taken.collect())).map(Arc::new)
 }
 

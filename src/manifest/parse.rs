@@ -132,6 +132,12 @@ pub fn parse(source: &Source) -> Result<Manifest, Vec<Diagnostic>> {
         Form::List => declarations(&mut document, &steps(&["ccm", "resources"]))
             .map_err(|more| errors.extend(more))
             .ok()
+            .filter(|found| {
+                let message = "manifest must contain resources: the list has only defaults";
+                let none = found.is_empty();
+                errors.extend(none.then(|| at(&document, &["ccm", "resources"], message)));
+                !none
+            })
             .map(Resources::Inline),
     });
     match resources {
@@ -369,6 +375,7 @@ mod tests {
     fn every_error_says_where() {
         for (text, message, line) in [
             ("ccm:\n  resources: []\n", "manifest must contain resources", 2),
+            ("ccm:\n  resources:\n  - exec: [defaults: {}]\n", "manifest must contain resources", 2),
             ("extra: 1\nccm:\n  resources: [{exec: {name: a}}]\n", "unknown key \"extra\"", 1),
             ("ccm:\n  fial_on_error: true\n  resources: [{exec: {name: a}}]\n", "unknown key \"fial_on_error\"", 2),
             ("ccm:\n  resources:\n  - exec:\n    - a: {}\n      b: {}\n", "multiple resource names found", 4),

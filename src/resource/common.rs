@@ -75,10 +75,10 @@ impl PartialEq for Surroundings {
 #[serde(deny_unknown_fields)]
 pub struct Control {
     /// Managed only when this holds.
-    #[serde(default, rename = "if", deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "if", deserialize_with = "text::filled", skip_serializing_if = "Option::is_none")]
     pub only_if: Option<String>,
     /// Not managed when this holds.
-    #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "text::filled", skip_serializing_if = "Option::is_none")]
     pub unless: Option<String>,
 }
 

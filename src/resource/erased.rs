@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use schemars::{Schema, SchemaGenerator};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::diag::{chain, did_you_mean};
@@ -295,13 +296,22 @@ impl<R: Resource> ResourceType for Kind<R> {
         }
         let mut properties: R::Properties = match R::Properties::deserialize(properties) {
             Ok(properties) => properties,
-            // Keeping track of the path costs as much as reading: only now that something is wrong.
-            Err(_) => serde_path_to_error::deserialize(properties).map_err(|error| explain(&error))?,
+            Err(_) => decode_again(properties).map_err(|error| explain(&error))?,
         };
         R::validate(&properties)?;
         R::surround(&mut properties, scope);
         Ok(Arc::new(Typed::<R>(properties)))
     }
+}
+
+/// Reads properties in which something was not as wanted. What is nothing (`null`) counts as left out; keeping track of
+/// the path costs as much as reading.
+fn decode_again<P: DeserializeOwned>(
+    properties: &Map<String, Value>,
+) -> Result<P, serde_path_to_error::Error<serde_json::Error>> {
+    let given = properties.iter().filter(|(_, value)| !value.is_null());
+    let given: Map<String, Value> = given.map(|(key, value)| (key.clone(), value.clone())).collect();
+    serde_path_to_error::deserialize(&given)
 }
 
 /// Serde's words, with the property at fault and a suggestion.
@@ -319,6 +329,12 @@ fn explain(error: &serde_path_to_error::Error<serde_json::Error>) -> DecodeError
     if message.starts_with("missing field") {
         let field = quoted.first().copied().unwrap_or_default();
         return DecodeError { property: None, message: format!("{field} is required"), hint: None };
+    }
+    if message.starts_with("unknown variant") && path == "ensure" {
+        let (given, known) = quoted.split_first().map_or(("", &[][..]), |(given, known)| (*given, known));
+        let known: Vec<String> = known.iter().map(|known| format!("\"{known}\"")).collect();
+        let message = format!("invalid ensure value: must be {}, not \"{given}\"", known.join(" or "));
+        return DecodeError { property: Some(path), message, hint: None };
     }
     let property = (path != ".").then(|| path.split(['.', '[']).next().unwrap_or(&path).to_owned());
     let message = whole_number(&message);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::host::command::is_executable;
@@ -45,7 +45,7 @@ pub struct Properties {
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub path: String,
     /// Exit codes that are fine.
-    #[serde(default = "zero")]
+    #[serde(default = "zero", deserialize_with = "codes")]
     pub returns: Vec<i32>,
     /// When to kill the command and everything it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +78,12 @@ pub enum Ensure {
 
 fn zero() -> Vec<i32> {
     vec![0]
+}
+
+/// No code at all means the default.
+fn codes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i32>, D::Error> {
+    let codes = Vec::deserialize(deserializer)?;
+    Ok(if codes.is_empty() { zero() } else { codes })
 }
 
 impl Properties {
@@ -344,6 +350,7 @@ mod tests {
             ("{}", 0, None),
             ("{}", 1, Some("failed to reach desired state: exit code 1: exit code 1 not in allowed returns [0]")),
             (r#"{"returns":[0,2]}"#, 2, None),
+            (r#"{"returns":[]}"#, 0, None),
             (r#"{"returns":[1]}"#, 0, Some("exit code 0 not in allowed returns [1]")),
             (r#"{"creates":"/"}"#, 7, None),
         ] {

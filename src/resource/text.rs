@@ -85,6 +85,14 @@ pub fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D:
     optional(deserializer).map(Option::unwrap_or_default)
 }
 
+/// The same, where the empty text means nothing too.
+///
+/// # Errors
+/// For a list or a map.
+pub fn filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    optional(deserializer).map(|text| text.filter(|text| !text.is_empty()))
+}
+
 /// A whole number that may have been written as text, as templates do; nothing (`null`) counts as left out.
 ///
 /// # Errors

@@ -13,9 +13,9 @@ use minijinja::value::{Enumerator, Object, Serde, Value as Item, ValueKind, merg
 use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, context};
 use serde_json::Value;
 
+use super::expr::Root;
 use super::expr::Sight;
 use super::jet;
-use super::rewrite::Root;
 use super::tree::{Engine, FileError, Session};
 
 /// The functions that look at the scope.

@@ -22,8 +22,62 @@ pub(super) fn steps(path: &str) -> Option<Vec<&str>> {
     steps.iter().all(is_plain).then_some(steps)
 }
 
+/// What a modifier makes of a value; nothing where it can't.
+type Modifier = fn(Value) -> Option<Value>;
+
+/// Modifiers of GJSON that the crate does not have.
+const MODIFIERS: &[(&str, Modifier)] = &[
+    ("@keys", |value| match value {
+        Value::Object(map) => Some(map.into_iter().map(|(key, _)| Value::String(key)).collect()),
+        _ => Some(Value::Array(Vec::new())),
+    }),
+    ("@values", |value| match value {
+        Value::Object(map) => Some(map.into_iter().map(|(_, value)| value).collect()),
+        Value::Array(_) => Some(value),
+        _ => Some(Value::Array(Vec::new())),
+    }),
+    ("@tostr", |value| Some(Value::String(value.to_string()))),
+    ("@fromstr", |value| serde_json::from_str(value.as_str()?).ok()),
+];
+
 /// What any path leads to in a JSON text.
 pub(super) fn by_gjson(json: &str, path: &str) -> Option<Value> {
+    let Some((before, modifier, after)) = modified(path) else { return by_crate(json, path) };
+    let value = if before.is_empty() { serde_json::from_str(json).ok()? } else { by_crate(json, before)? };
+    let made = modifier(value)?;
+    if after.is_empty() { Some(made) } else { by_gjson(&made.to_string(), after) }
+}
+
+type Parts<'p> = (&'p str, Modifier, &'p str);
+
+/// The path before the first of these modifiers, the modifier, and the path behind it.
+fn modified(path: &str) -> Option<Parts<'_>> {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for (at, c) in path.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            '@' if depth == 0 => {
+                let (before, rest) = path.split_at(at);
+                let before = if at == 0 { before } else { before.strip_suffix(['.', '|'])? };
+                let end = rest.find(['.', '|']).unwrap_or(rest.len());
+                let (name, after) = rest.split_at(end);
+                let after = after.strip_prefix(['.', '|']).unwrap_or(after);
+                if let Some((_, modifier)) = MODIFIERS.iter().find(|(known, _)| *known == name) {
+                    return Some((before, *modifier, after));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn by_crate(json: &str, path: &str) -> Option<Value> {
     let found = gjson::get(json, path);
     found.exists().then(|| serde_json::from_str(found.json()).unwrap_or_else(|_| Value::String(found.str().to_owned())))
 }
@@ -60,6 +114,13 @@ mod tests {
             ("data.list|@reverse", Some(json!(["b", "a"]))),
             ("data.text", Some(json!("a\"\né"))),
             ("data.te?t", Some(json!("a\"\né"))),
+            ("data.users.0.@keys", Some(json!(["name", "uid"]))),
+            ("data.users.0|@values|1", Some(json!(1))),
+            ("data.users.@reverse.0.@keys.#", Some(json!(2))),
+            ("data.port.@tostr", Some(json!("8080"))),
+            ("data.port.@tostr.@fromstr", Some(json!(8080))),
+            ("data.name.@fromstr", None),
+            ("data.nope.@keys", None),
         ];
         for (path, expected) in cases {
             assert_eq!(by_gjson(&text, path), expected, "{path}");

@@ -14,7 +14,6 @@ mod jinja;
 mod lex;
 mod lookup;
 mod remote;
-mod rewrite;
 mod scan;
 mod text;
 mod tree;
@@ -29,8 +28,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{Exchange, Secrets};
 
-use self::expr::{Compiled, Function, Outcome};
-use self::rewrite::{Names, Root};
+use self::expr::{Compiled, Function, Names, Outcome, Root};
 use self::scan::Segment;
 pub use self::text::to_text;
 pub use self::tree::{Engine, FileError, Files, Made, Options, PARTIALS, render_tree};

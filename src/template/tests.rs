@@ -80,7 +80,7 @@ fn functions_of_the_language() {
         ("{{ Facts.n + '1' }} {{ int(Facts.n) + 1 }} {{ Facts['a.b'] }}", "51 6 1"),
         ("${ map(Data.nums, { # + 1 }) } {{ filter(Data.nums, # > 1) }}", "[4 2 3] [3 2]"),
         ("{{ filter(Data.users, .uid > 1)[0].name }} {{ map(Data.users, {.name + '!'}) }}", "yy [x! yy!]"),
-        ("{{ {'a': Data.port, b: [1, Data.name]}.b[1] }} {{ toJSON({a: 1}) }}", "shop {\"a\":1}"),
+        ("{{ {'a': Data.port, b: [1, Data.name]}.b[1] }} {{ toJSON({a: 1}) }}", "shop {\n  \"a\": 1\n}"),
         ("{{ 1..Data.zero + 3 }} {{ sum(1..10) }} {{ 2 in 1..3 }}", "[1 2 3] 55 true"),
         ("{{ 'it\\'s' + \"\\u00e9\\n\" + `a\\b` + \"`\" }}", "it's\u{e9}\na\\b`"),
         ("{{ let p = Data.port; p + 1 }}", "8081"),
@@ -144,7 +144,7 @@ fn errors_show_the_expression_and_its_place() {
     check_errors(&[
         ("{{ nosuchthing }}", "expr compile error for 'nosuchthing': unknown name nosuchthing"),
         ("{{ invalid syntax }}", "expr compile error for 'invalid syntax': unknown name invalid"),
-        ("{{ 1 + }}", "expr compile error for '1 +': unexpected '+'"),
+        ("{{ 1 + }}", "expr compile error for '1 +': unexpected end"),
         ("{{ upper( }}", "expr compile error for 'upper(': a bracket is not closed"),
         ("{{ 1 2 }}", "unexpected '2'"),
         ("{{ }}", "expr compile error for '': the expression is empty"),

@@ -7,7 +7,7 @@ use ::expr::Environment;
 use serde_json::Value;
 
 use super::expr::{self, Function, Sight};
-use super::rewrite::{Names, Root};
+use super::expr::{Names, Root};
 use super::{Failure, TemplateError, to_text};
 use crate::model::Span;
 

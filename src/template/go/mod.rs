@@ -22,8 +22,8 @@ use jiff::Zoned;
 use regex::Regex;
 
 use super::Inner;
+use super::expr::Root;
 use super::expr::Sight;
-use super::rewrite::Root;
 use super::tree::{FileError, Session};
 
 use self::item::{Fuel, Item, Nature, Pairs};

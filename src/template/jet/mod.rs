@@ -14,8 +14,8 @@ use minijinja::value::{Rest, Serde, Value as Item};
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
 use serde_json::Value;
 
+use super::expr::Root;
 use super::expr::Sight;
-use super::rewrite::Root;
 use super::{Inner, remote, text};
 
 pub(super) use self::translate::translate;

@@ -1,23 +1,33 @@
-//! Expressions: compiled once, run over facts, data and environment.
+//! Expressions: read once, run over facts, data and environment.
 //!
-//! The only user of the crate `expr-lang`; what it can't do is done by `rewrite.rs`.
+//! The language is Expr. `parse` reads it, `eval` runs it, `each` has the functions that take a predicate, `operate`
+//! the operators, `names` what may be named. Times, and most functions on values, are those of the crate `expr-lang`, of
+//! which this module is the only user; `functions` has those that it does otherwise.
+
+mod each;
+mod eval;
+mod functions;
+mod names;
+mod operate;
+mod parse;
 
 use std::cell::{OnceCell, RefCell};
 
-use expr::{Context, ContextProvider, Environment, Error, Program, Value as Item};
+use expr::{Context, ContextProvider, Environment, Error, Value as Item};
 use serde_json::{Map, Value};
 
-use super::rewrite::{self, Member, Names, PATH, Path, Root, Wrong};
+use self::eval::Run;
+use self::names::{Member, Path};
+pub(super) use self::names::{Names, Root};
+use self::parse::{Node, Wrong};
 use super::text;
 
 /// The variable that carries how deep templates are nested; no expression can name it.
 const DEPTH: &str = "ensign_depth";
-/// The longest range.
-const MAX_RANGE: i64 = 1_000_000;
 
 /// An expression that is ready to run.
 pub(super) struct Compiled {
-    program: Program,
+    node: Node,
     paths: Vec<Path>,
 }
 
@@ -53,28 +63,8 @@ pub(super) struct Outcome {
 
 /// Compiles an expression.
 pub(super) fn compile(source: &str, names: &Names<'_>) -> Result<Compiled, Wrong> {
-    let rewritten = rewrite::rewrite(source, names)?;
-    let program = expr::compile(&rewritten.source).map_err(|error| match error {
-        Error::PestError(error) => {
-            let place = rewritten.original(parse_place(&error.to_string(), &rewritten.source));
-            let rest = source.get(place..).unwrap_or_default();
-            let word = rest.split_whitespace().next().unwrap_or_default();
-            let near = if word.is_empty() { "unexpected end".to_owned() } else { format!("unexpected '{word}'") };
-            (place, near)
-        }
-        other => (0, other.to_string()),
-    })?;
-    Ok(Compiled { program, paths: rewritten.paths })
-}
-
-/// The place that the parser names in its error (` --> line:column`), in bytes.
-fn parse_place(shown: &str, source: &str) -> usize {
-    let numbers = shown.split("--> ").nth(1).and_then(|rest| rest.lines().next()).and_then(|place| place.split_once(':'));
-    let Some((line, column)) = numbers else { return 0 };
-    let (line, column): (usize, usize) = (line.trim().parse().unwrap_or(1), column.trim().parse().unwrap_or(1));
-    let before: usize = source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    let inside = source.get(before..).unwrap_or_default().char_indices().nth(column.saturating_sub(1));
-    inside.map_or(source.len(), |(at, _)| before + at)
+    let (node, paths) = parse::parse(source, names)?;
+    Ok(Compiled { node, paths })
 }
 
 /// Runs an expression; the error says what went wrong.
@@ -89,15 +79,16 @@ pub(super) fn run(
         paths: &compiled.paths,
         items: compiled.paths.iter().map(|_| OnceCell::new()).collect(),
         missing: RefCell::default(),
-        failure: RefCell::default(),
         depth: Item::from(depth),
     };
-    let result = environment.run(&compiled.program, &view);
-    let missing = view.missing.into_inner();
-    match (result, view.failure.into_inner()) {
-        (Ok(item), _) => Ok(Outcome { item, missing }),
-        (Err(_), Some(failure)) => Err(failure),
-        (Err(error), None) => Err(with_missing(error.to_string(), &missing)),
+    let path = |index: usize| view.path(index);
+    let result = Run::new(environment, &path, &view).eval(&compiled.node, None);
+    let missing = view.missing.take();
+    match result {
+        Ok(item) => Ok(Outcome { item, missing }),
+        // What could not be reached is named already.
+        Err(message) if message.starts_with("missing key") => Err(message),
+        Err(message) => Err(with_missing(message, &missing)),
     }
 }
 
@@ -109,38 +100,32 @@ fn with_missing(message: String, missing: &[String]) -> String {
     }
 }
 
-/// Variables, looked up when an expression reaches them.
+/// What paths lead to, looked up when an expression reaches them.
 struct View<'a> {
     sight: &'a dyn Sight,
     paths: &'a [Path],
     items: Vec<OnceCell<Item>>,
     missing: RefCell<Vec<String>>,
-    failure: RefCell<Option<String>>,
     depth: Item,
+}
+
+impl View<'_> {
+    fn path(&self, index: usize) -> Result<Item, String> {
+        let (Some(path), Some(item)) = (self.paths.get(index), self.items.get(index)) else { return Ok(Item::Nil) };
+        if let Some(known) = item.get() {
+            return Ok(known.clone());
+        }
+        let found = resolve(path, self.sight.root(path.root))?;
+        if found.is_nil() {
+            self.missing.borrow_mut().push(path.shown.clone());
+        }
+        Ok(item.get_or_init(|| found).clone())
+    }
 }
 
 impl ContextProvider for View<'_> {
     fn get(&self, key: &str) -> Option<&Item> {
-        if key == DEPTH {
-            return Some(&self.depth);
-        }
-        let index: usize = key.strip_prefix(PATH)?.parse().ok()?;
-        let (path, item) = (self.paths.get(index)?, self.items.get(index)?);
-        if item.get().is_none() {
-            match resolve(path, self.sight.root(path.root)) {
-                Ok(found) => {
-                    if found.is_nil() {
-                        self.missing.borrow_mut().push(path.shown.clone());
-                    }
-                    item.get_or_init(|| found);
-                }
-                Err(message) => {
-                    self.failure.replace(Some(message));
-                    return None;
-                }
-            }
-        }
-        item.get()
+        (key == DEPTH).then_some(&self.depth)
     }
 
     fn to_context(&self) -> Context {
@@ -169,6 +154,8 @@ fn resolve(path: &Path, root: &Value) -> Result<Item, String> {
                 let length = items.len();
                 Some(item.ok_or_else(|| format!("index out of range: {at} ({} has {length} elements)", shown(path, index)))?)
             }
+            // A text is bytes there.
+            (Value::String(text), Member::Index(at)) => return operate::member(&Item::from(text.as_str()), &Item::Integer(*at)),
             (other, to) => return Err(format!("cannot fetch {} from {}: it is {}", member(to), shown(path, index), kind(other))),
         };
     }
@@ -294,20 +281,9 @@ pub(super) fn environment(functions: Vec<(&'static str, Function)>) -> Environme
             function(&args, depth.unwrap_or(0)).map(|value| to_item(&value)).map_err(Error::ExprError)
         });
     }
-    environment.add_function(rewrite::MAP, |call| {
-        let mut items = call.args.into_iter();
-        let mut pairs = Vec::new();
-        while let (Some(Item::String(key)), Some(item)) = (items.next(), items.next()) {
-            pairs.push((key, item));
-        }
-        Ok(pairs.into_iter().collect())
-    });
-    environment.add_function(rewrite::RANGE, |call| match call.args.as_slice() {
-        [Item::Integer(from), Item::Integer(to)] if to.saturating_sub(*from) >= MAX_RANGE => {
-            Err(Error::ExprError(format!("the range {from}..{to} is longer than {MAX_RANGE}")))
-        }
-        [Item::Integer(from), Item::Integer(to)] => Ok(Item::Array((*from..=*to).map(Item::Integer).collect())),
-        _ => Err(Error::ExprError("a range goes from one whole number to another".to_owned())),
-    });
+    functions::add(&mut environment);
     environment
 }
+
+#[cfg(test)]
+mod tests;
