@@ -13,8 +13,12 @@ use crate::wire::report::{AssignmentState, ChannelState};
 pub(super) enum Topic {
     /// The state directory can't be written.
     Disk,
-    /// Results and events are not stored by the server.
+    /// Results are not stored by the server.
     Reports,
+    /// Events are not stored by the server.
+    Events,
+    /// That this node failed a rollout is not stored by the server.
+    Rollouts,
     /// The connection lost messages.
     Connection,
     /// The trust bundle is over its time, or will soon be.

@@ -14,11 +14,11 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{Acceptance, Head, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
+use crate::store::{Acceptance, Head, Lane, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
 use crate::trust::{Seen, Verified};
 use crate::wire::Done;
 use crate::wire::command::Command;
-use crate::wire::report::{ChannelState, Dropped};
+use crate::wire::report::{ChannelState, Dropped, Open};
 
 use super::AgentError;
 use super::notary::Notary;
@@ -30,7 +30,25 @@ pub(super) struct Disk {
     ledger: Mutex<Ledger>,
     outbox: Mutex<Outbox>,
     notary: Notary,
-    posted: Notify,
+    posted: Posted,
+}
+
+/// Tells of each lane of the outbox that something was put into it.
+#[derive(Debug, Default)]
+struct Posted {
+    rollouts: Notify,
+    jobs: Notify,
+    events: Notify,
+}
+
+impl Posted {
+    fn of(&self, lane: Lane) -> &Notify {
+        match lane {
+            Lane::Rollouts => &self.rollouts,
+            Lane::Jobs => &self.jobs,
+            Lane::Events => &self.events,
+        }
+    }
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -54,7 +72,7 @@ impl Disk {
             ledger: Mutex::new(ledger),
             outbox: Mutex::new(outbox),
             notary,
-            posted: Notify::new(),
+            posted: Posted::default(),
         })
     }
 
@@ -68,7 +86,9 @@ impl Disk {
         let seal = |message: &Message, head: &Head| {
             self.notary.receipt(&message.subject, &message.payload, message.command.as_deref(), now, Some(head))
         };
-        outbox.push(message, now, &seal)
+        outbox.push(message, now, &seal)?;
+        self.posted.of(Lane::of(&message.subject)).notify_one();
+        Ok(())
     }
 
     /// The time, but never before what this node knows has passed, whatever its clock says.
@@ -138,13 +158,12 @@ impl Disk {
         let written = if ledger.result(id).is_some() { Ok(()) } else { ledger.done(id, &remembered(done)) };
         checkpoint(Checkpoint::ResultRecorded);
         drop((outbox, ledger));
-        self.posted.notify_one();
         pushed.and(written)
     }
 
     /// The result with this message id, when it waits in the outbox.
     pub(super) fn result_on_its_way(&self, message_id: &str) -> Option<Done> {
-        let waiting = held(&self.outbox).peek(usize::MAX).ok()?;
+        let waiting = held(&self.outbox).peek(Lane::Jobs, usize::MAX, u64::MAX).ok()?;
         let found = waiting.into_iter().find(|queued| queued.message.msg_id == message_id)?;
         serde_json::from_slice(&found.message.payload).ok()
     }
@@ -152,23 +171,23 @@ impl Disk {
     /// Puts a message into the outbox. It survives this process at once, and a power cut with the end of the next
     /// command: what a run says reaches the disk together with its result, in one go.
     pub(super) fn post(&self, message: &Message, now: Timestamp) -> Result<(), StoreError> {
-        self.push(&mut held(&self.outbox), message, now)?;
-        self.posted.notify_one();
-        Ok(())
+        self.push(&mut held(&self.outbox), message, now)
     }
 
-    /// Returns when something was posted since the last time.
-    pub(super) async fn posted(&self) {
-        self.posted.notified().await;
+    /// Returns when something was put into a lane since the last time.
+    pub(super) async fn posted(&self, lane: Lane) {
+        self.posted.of(lane).notified().await;
     }
 
-    /// The oldest messages that wait, without events that are older than `age`.
-    pub(super) fn batch(&self, most: usize, now: Timestamp, age: Duration) -> Result<Vec<Queued>, StoreError> {
+    /// Drops events that are older than `age`.
+    pub(super) fn expire(&self, now: Timestamp, age: Duration) -> Result<(), StoreError> {
         let now = self.not_before(now);
-        let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
-        let mut outbox = held(&self.outbox);
-        outbox.expire(now, age)?;
-        outbox.peek(most)
+        held(&self.outbox).expire(now, SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX))
+    }
+
+    /// The oldest messages that wait in a lane.
+    pub(super) fn batch(&self, lane: Lane, most: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
+        held(&self.outbox).peek(lane, most, bytes)
     }
 
     /// The server will never take this message.
@@ -183,9 +202,9 @@ impl Disk {
         self.push(&mut outbox, &tell(&dropped), now).inspect_err(|_| outbox.put_back(&dropped))
     }
 
-    /// The server has all messages up to this one.
-    pub(super) fn stored(&self, through: u64) -> Result<(), StoreError> {
-        held(&self.outbox).ack(through)
+    /// The server has all messages of a lane up to this one.
+    pub(super) fn stored(&self, lane: Lane, through: u64) -> Result<(), StoreError> {
+        held(&self.outbox).ack(lane, through)
     }
 
     /// Another size for the outbox: the oldest go when it is smaller than what waits.
@@ -197,7 +216,8 @@ impl Disk {
     pub(super) fn waiting(&self) -> Waiting {
         let outbox = held(&self.outbox);
         let (dropped, dropped_results) = outbox.dropped();
-        Waiting { outbox: outbox.len() as u64, chain: outbox.head().seq, dropped, dropped_results }
+        let (chain, open) = (outbox.head().seq, outbox.open_links());
+        Waiting { outbox: outbox.len() as u64, chain, open, dropped, dropped_results }
     }
 }
 
@@ -214,6 +234,8 @@ pub(super) struct Waiting {
     pub(super) outbox: u64,
     /// How many messages there were, ever.
     pub(super) chain: u64,
+    /// What of them is neither stored nor told to be dropped.
+    pub(super) open: Option<Open>,
     /// How many had to be dropped.
     pub(super) dropped: u64,
     /// How many of them were results.

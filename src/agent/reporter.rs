@@ -1,6 +1,10 @@
 //! The reporter: brings what waits in the outbox to the streams, and forgets it when it is stored there.
+//!
+//! Each stream is a lane: its messages go in order, and one that takes nothing holds up only what is for it. All lanes
+//! share one pace, turn by turn.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -9,16 +13,18 @@ use tokio::task::JoinHandle;
 
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::Queued;
-use crate::transport::{Bus, MESSAGE_ID, TransportError};
+use crate::store::{Lane, Queued};
+use crate::transport::{Bus, Link, MESSAGE_ID, TransportError};
 use crate::wire::receipt;
 
 use super::board::Topic;
 use super::{Node, jitter};
 
-/// How many are on their way at once: enough to hide the way there and back, few enough that a fleet
-/// that comes back together does not bury the server. At 1 MiB each at most, also a bound for memory.
+/// How many of a lane are on their way at once: enough to hide the way there and back, few enough that a fleet
+/// that comes back together does not bury the server.
 const TOGETHER: usize = 16;
+/// How much of a lane is on its way at once, as a bound for memory; a message of 1 MiB, the most that servers take, fits.
+const BYTES: u64 = 4 << 20;
 
 /// After a reconnect, the fleet spreads over this time.
 const SPREAD: Duration = Duration::from_secs(2);
@@ -33,7 +39,16 @@ impl Handle {
     /// Starts it.
     pub(super) fn spawn(node: Arc<Node>, bus: Bus) -> Self {
         let (last, ending) = watch::channel(false);
-        Self { task: tokio::spawn(Task { node, bus, ending }.run()), last }
+        let pacer = Arc::new(Pacer::default());
+        let lanes = Lane::ALL.map(|lane| {
+            let (node, bus, pacer, ending) = (Arc::clone(&node), bus.clone(), Arc::clone(&pacer), ending.clone());
+            let link = bus.watch();
+            Task { lane, node, bus, pacer, ending, link, connects: 0, hurry: true, attempt: 0, ahead: BTreeSet::new() }.run()
+        });
+        let task = tokio::spawn(async {
+            join_all(lanes).await;
+        });
+        Self { task, last }
     }
 
     /// Waits until nothing waits any more, or `patience` is over. What is left stays on disk.
@@ -45,76 +60,97 @@ impl Handle {
     }
 }
 
-/// How fast the outbox is emptied after a reconnect: so many at once, and then not before the interval is over.
+/// How fast the outbox is emptied after a reconnect: a message takes the time that the rate gives it, whatever its lane.
 /// What happens afterwards is sent at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pace {
-    together: usize,
-    interval: Duration,
-}
+#[derive(Debug, Default)]
+struct Pacer(Mutex<Option<Instant>>);
 
-impl Pace {
-    /// At most so many a second, in ten steps or more.
-    fn of(rate: u32) -> Self {
-        let rate = rate.max(1);
-        let together = (rate / 10).clamp(1, 16);
-        Self { together: together as usize, interval: Duration::from_secs(1) * together / rate }
+impl Pacer {
+    /// How many of a lane go at once: ten steps a second or more.
+    fn together(rate: u32) -> usize {
+        ((rate / 10).max(1) as usize).min(TOGETHER)
+    }
+
+    /// When so many messages may be sent: after those that were promised their time before.
+    fn turn(&self, count: usize, rate: u32, now: Instant) -> Instant {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = free.map_or(now, |free| free.max(now));
+        let takes = Duration::from_secs(1) * u32::try_from(count).unwrap_or(u32::MAX) / rate.max(1);
+        *free = Some(turn + takes);
+        turn
     }
 }
 
 struct Task {
+    lane: Lane,
     node: Arc<Node>,
     bus: Bus,
+    pacer: Arc<Pacer>,
     ending: watch::Receiver<bool>,
+    link: watch::Receiver<Link>,
+    /// The connection over which was sent before.
+    connects: u64,
+    /// False from a reconnect on, until nothing waits any more.
+    hurry: bool,
+    /// How often it failed since it went well.
+    attempt: u32,
+    /// What is stored though something before it is not: at most what was on its way together.
+    ahead: BTreeSet<u64>,
 }
 
 impl Task {
     async fn run(mut self) {
-        let mut link = self.bus.watch();
-        let (mut attempt, mut connects) = (0, 0);
-        // False from a reconnect on, until nothing waits any more.
-        let mut hurry = true;
         loop {
-            let pace = Pace::of(self.node.settings().outbox_rate);
-            let Some(batch) = self.batch(if hurry { TOGETHER } else { pace.together }).await else { continue };
+            let rate = self.node.settings().outbox_rate;
+            let most = match (self.attempt, self.hurry) {
+                (0, true) => TOGETHER,
+                (0, false) => Pacer::together(rate),
+                // What takes nothing is asked with one.
+                _ => 1,
+            };
+            let Some(batch) = self.batch(most).await else { continue };
             if batch.is_empty() {
-                self.node.board.fine(Topic::Reports);
-                (attempt, hurry) = (0, true);
+                self.node.board.fine(topic(self.lane));
+                (self.attempt, self.hurry) = (0, true);
                 if *self.ending.borrow() {
                     return;
                 }
                 // Cancel-safe: both keep a permit or a value until it is taken.
                 tokio::select! {
-                    () = self.node.disk.posted() => {}
+                    () = self.node.disk.posted(self.lane) => {}
                     _ = self.ending.changed() => {}
                 }
                 continue;
             }
             // Without a connection there is nothing to try; an error means that it was closed for good.
-            let Ok(now) = link.wait_for(|link| link.connected).await.map(|link| link.connects) else { return };
-            if now != connects {
-                if connects != 0 {
+            let Ok(now) = self.link.wait_for(|link| link.connected).await.map(|link| link.connects) else { return };
+            if now != self.connects {
+                if self.connects != 0 {
                     tokio::time::sleep(jitter::up_to(SPREAD)).await;
                 }
-                (connects, hurry) = (now, false);
+                (self.connects, self.hurry) = (now, false);
                 // What was read while there was no connection may be too much, or too old.
                 continue;
             }
-            let began = Instant::now();
+            if !self.hurry {
+                tokio::time::sleep_until(self.pacer.turn(batch.len(), rate, Instant::now()).into()).await;
+            }
             match self.send(batch).await {
                 Ok(()) => {
-                    attempt = 0;
-                    self.node.post_dropped();
-                    if !hurry {
-                        tokio::time::sleep_until((began + pace.interval).into()).await;
+                    if std::mem::take(&mut self.attempt) > 0 {
+                        self.node.board.fine(topic(self.lane));
+                    }
+                    // Told in the stream that what was dropped was for, once that takes something.
+                    if self.lane == Lane::Events {
+                        self.node.post_dropped();
                     }
                 }
                 Err(error) => {
                     if !matches!(error, TransportError::Disconnected) {
-                        self.node.board.trouble(Topic::Reports, format!("results wait on this node: {}", chain(&error)));
+                        self.node.board.trouble(topic(self.lane), self.stuck(&error));
                     }
-                    attempt += 1;
-                    tokio::time::sleep(jitter::backoff(attempt)).await;
+                    self.attempt += 1;
+                    tokio::time::sleep(jitter::backoff(self.attempt)).await;
                 }
             }
         }
@@ -122,7 +158,12 @@ impl Task {
 
     /// What is to be sent next; nothing, after a pause, when it can't be read.
     async fn batch(&self, most: usize) -> Option<Vec<Queued>> {
-        let batch = self.node.disk.batch(most, self.node.now(), self.node.settings().outbox_age);
+        let disk = &self.node.disk;
+        let fresh = match self.lane {
+            Lane::Events => disk.expire(self.node.now(), self.node.settings().outbox_age),
+            Lane::Jobs | Lane::Rollouts => Ok(()),
+        };
+        let batch = fresh.and_then(|()| disk.batch(self.lane, most, BYTES));
         if batch.is_err() {
             tokio::time::sleep(jitter::backoff(6)).await;
         }
@@ -130,22 +171,33 @@ impl Task {
     }
 
     /// Sends together, and forgets what was stored up to the first that was not.
-    /// Those after it are sent once more; the server knows them by their id.
-    async fn send(&self, batch: Vec<Queued>) -> Result<(), TransportError> {
-        let sent = batch.into_iter().map(|Queued { seq, message, receipt }| async move {
-            let mut headers = vec![(MESSAGE_ID, message.msg_id.as_str())];
-            headers.extend(receipt.iter().map(|receipt| (receipt::HEADER, receipt.as_str())));
-            let sent = self.bus.publish_stored(&message.subject, &headers, message.payload).await;
-            if sent.is_ok() {
-                self.node.count.published(&message.subject);
+    /// Of those after it, what was stored is not sent once more.
+    async fn send(&mut self, batch: Vec<Queued>) -> Result<(), TransportError> {
+        let sent = batch.into_iter().map(|Queued { seq, message, receipt }| {
+            let (is_there, node, bus) = (self.ahead.contains(&seq), &self.node, &self.bus);
+            async move {
+                if is_there {
+                    return (seq, Ok(()));
+                }
+                let mut headers = vec![(MESSAGE_ID, message.msg_id.as_str())];
+                headers.extend(receipt.iter().map(|receipt| (receipt::HEADER, receipt.as_str())));
+                let sent = bus.publish_stored(&message.subject, &headers, message.payload).await;
+                if sent.is_ok() {
+                    node.count.published(&message.subject);
+                }
+                (seq, sent.map(|_| ()))
             }
-            (seq, sent)
         });
-        let mut failed = Ok(());
-        let mut through = None;
-        for (seq, result) in join_all(sent).await {
+        let results = join_all(sent).await;
+        let (mut failed, mut through) = (Ok(()), None);
+        for (seq, result) in results {
             match result {
-                Ok(_) => {}
+                Ok(()) if failed.is_err() => {
+                    self.ahead.insert(seq);
+                    continue;
+                }
+                Err(_) if failed.is_err() => continue,
+                Ok(()) => {}
                 // It would never pass, and hold up all that come after it.
                 Err(error @ TransportError::TooLarge { .. }) => {
                     tracing::error!(error = %chain(&error), "dropped a message");
@@ -153,16 +205,36 @@ impl Task {
                 }
                 Err(error) => {
                     failed = Err(error);
-                    break;
+                    continue;
                 }
             }
             through = Some(seq);
         }
         if let Some(through) = through {
             checkpoint(Checkpoint::OutboxSent);
-            self.node.noted(self.node.disk.stored(through));
+            self.node.noted(self.node.disk.stored(self.lane, through));
+            self.ahead = self.ahead.split_off(&through.saturating_add(1));
         }
         failed
+    }
+
+    /// What is wrong with a stream, by its name.
+    fn stuck(&self, error: &TransportError) -> String {
+        let what = match self.lane {
+            Lane::Rollouts => "what this node failed in rollouts waits",
+            Lane::Jobs => "results wait",
+            Lane::Events => "events wait",
+        };
+        let stream = self.node.subjects.stream(self.lane.stream());
+        format!("{what} on this node, as the stream {stream} takes nothing: {}", chain(error))
+    }
+}
+
+fn topic(lane: Lane) -> Topic {
+    match lane {
+        Lane::Rollouts => Topic::Rollouts,
+        Lane::Jobs => Topic::Reports,
+        Lane::Events => Topic::Events,
     }
 }
 
@@ -171,9 +243,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pace_is_the_rate() {
-        for (rate, together, millis) in [(0, 1, 1000), (1, 1, 1000), (50, 5, 100), (1000, TOGETHER, 16)] {
-            assert_eq!(Pace::of(rate), Pace { together, interval: Duration::from_millis(millis) }, "{rate}");
+    fn the_pace_is_the_rate_for_all_lanes_together() {
+        for (rate, together) in [(0, 1), (1, 1), (50, 5), (1000, TOGETHER)] {
+            assert_eq!(Pacer::together(rate), together, "{rate}");
         }
+        let (pacer, now) = (Pacer::default(), Instant::now());
+        let turns = [(5, 50), (5, 50), (1, 50)].map(|(count, rate)| pacer.turn(count, rate, now) - now);
+        assert_eq!(turns.map(|turn| turn.as_millis()), [0, 100, 200]);
+        // Nobody saves up what he did not use.
+        let later = now + Duration::from_secs(9);
+        assert_eq!([pacer.turn(1, 1, later), pacer.turn(1, 1, later)], [later, later + Duration::from_secs(1)]);
     }
 }

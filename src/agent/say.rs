@@ -128,6 +128,7 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         dropped_results: waiting.dropped_results,
         key: Some(node.disk.notary().public().to_short()),
         chain: waiting.chain,
+        open: waiting.open,
         troubles: standing.troubles.into_values().collect(),
     }
 }

@@ -154,6 +154,7 @@ pub(super) mod tests {
             dropped_results: 0,
             key: None,
             chain: 0,
+            open: None,
             troubles: vec![],
         }
     }

@@ -23,7 +23,7 @@ use crate::host::FsError;
 pub use history::History;
 pub use ledger::{Acceptance, Ledger, Unfinished};
 pub use objects::Objects;
-pub use outbox::{Class, Head, Message, Outbox, Queued, Seal};
+pub use outbox::{Class, Head, Lane, Message, Outbox, Queued, Seal};
 pub use session::{DirectorySession, Entry, MemorySession, Session};
 pub use standing::{Kept, StandingStore};
 

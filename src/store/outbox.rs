@@ -4,15 +4,18 @@
 //! be delivered twice after a crash, and the server drops the second by its id; it is never lost,
 //! unless the outbox is full or it became too old: then the oldest events go first, results last, and drops are counted.
 //!
+//! What goes into one stream is a [`Lane`] of its own: in order, and never behind what another stream does not take.
+//!
 //! Every message is a link of one chain: its receipt names the one before. The receipt is made when the message is
 //! pushed, and lies beside it in the log, so that what is sent again carries the same bytes. The end of the chain is
 //! found in the log, and in the position where the log has been left behind.
 
 mod frame;
+mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -21,10 +24,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{Checkpoint, FsError, checkpoint, fs};
 use crate::wire::receipt::Receipt;
-use crate::wire::report::Dropped;
+use crate::wire::report::{Dropped, Open};
 
 use super::append::AppendFile;
 use super::{StoreError, dir};
+pub use queue::Lane;
+use queue::Queue;
 
 const POSITION: &str = "outbox.json";
 /// A log that was delivered whole is left behind once it is this long; a shorter one is not worth the fsync.
@@ -82,15 +87,19 @@ pub struct Head {
 /// Makes the receipt of a message, the next after this end of the chain.
 pub type Seal<'a> = &'a dyn Fn(&Message, &Head) -> Receipt;
 
-/// How far the log was delivered, or dropped. Each class is delivered in order, so one number each is enough.
+/// How far the log was delivered, or dropped. Each queue is delivered in order, so one number each is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
     /// Which log it is about.
     generation: u64,
     /// Events before this byte are gone.
     events: u64,
-    /// Results before this byte are gone.
+    /// All others before this byte are gone: what counts where `gone` has no number of its own, as in files that were
+    /// written before there were several queues.
     results: u64,
+    /// What is before this byte of each queue is gone.
+    #[serde(default)]
+    gone: BTreeMap<Queue, u64>,
     /// Messages that were dropped, ever.
     dropped: u64,
     /// How many of them were results.
@@ -122,11 +131,18 @@ pub struct Outbox {
     dir: PathBuf,
     log: AppendFile,
     position: Position,
-    events: VecDeque<Slot>,
-    results: VecDeque<Slot>,
+    queues: BTreeMap<Queue, VecDeque<Slot>>,
     live: u64,
     max_bytes: u64,
     next: u64,
+}
+
+impl Position {
+    /// Before this byte a queue is gone.
+    fn gone(&self, queue: Queue) -> u64 {
+        let older = if queue == Queue::Events { self.events } else { self.results };
+        self.gone.get(&queue).copied().unwrap_or(older)
+    }
 }
 
 impl Outbox {
@@ -150,8 +166,7 @@ impl Outbox {
             log: AppendFile::open(&log_path(dir, position.generation))?,
             dir: dir.to_owned(),
             position,
-            events: VecDeque::new(),
-            results: VecDeque::new(),
+            queues: Queue::ALL.map(|queue| (queue, VecDeque::new())).into(),
             live: 0,
             max_bytes,
             next: 0,
@@ -163,15 +178,15 @@ impl Outbox {
 
     fn load(&mut self) -> Result<(), StoreError> {
         let path = self.log.path().to_owned();
-        let mut end = self.position.events.min(self.position.results).min(self.log.len());
+        let gone = Queue::ALL.map(|queue| self.position.gone(queue));
+        let (first, last) = (gone.iter().min().copied().unwrap_or_default(), gone.iter().max().copied().unwrap_or_default());
+        let mut end = first.min(self.log.len());
         let file = self.log.file().try_clone().map_err(|error| FsError::io("read", &path, error))?;
         let mut reader = BufReader::new(file);
         std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(end)).map_err(|error| FsError::io("read", &path, error))?;
         while let Some((frame, len)) = frame::read(&mut reader).map_err(|error| FsError::io("read", &path, error))? {
-            let gone = match frame.message.class {
-                Class::Event => self.position.events,
-                Class::Result => self.position.results,
-            };
+            let queue = Queue::of(&frame.message.subject, frame.message.class);
+            let gone = self.position.gone(queue);
             // After a power cut the position may be ahead of the log: the end of the chain is the later of both.
             let link = frame.receipt.as_deref().and_then(frame::link);
             let place = link.as_ref().map_or(0, |link| link.seq);
@@ -180,27 +195,24 @@ impl Outbox {
             }
             if end >= gone {
                 let slot = Slot { seq: self.next, offset: end, len, at: frame.at.map_or(0, Timestamp::as_second), link: place };
-                self.add(frame.message.class, slot);
+                self.add(queue, slot);
             }
             end += len as u64;
         }
         if end < self.log.len() {
             self.log.truncate(end)?;
         }
-        if end < self.position.events.max(self.position.results) {
+        if end < last {
             // After a power cut the log may be behind. What comes next must not count as delivered.
             self.write_position(true)?;
         }
         Ok(())
     }
 
-    fn add(&mut self, class: Class, slot: Slot) {
+    fn add(&mut self, queue: Queue, slot: Slot) {
         self.next = slot.seq + 1;
         self.live += slot.len as u64;
-        match class {
-            Class::Event => self.events.push_back(slot),
-            Class::Result => self.results.push_back(slot),
-        }
+        self.queues.entry(queue).or_default().push_back(slot);
     }
 
     /// Adds a message, with the receipt that `seal` makes of it as the next link of the chain. It survives the process
@@ -218,7 +230,8 @@ impl Outbox {
         let offset = self.log.append(&bytes)?;
         checkpoint(Checkpoint::OutboxWritten);
         let link = self.position.head.seq + 1;
-        self.add(message.class, Slot { seq: self.next, offset, len: bytes.len(), at: now.as_second(), link });
+        let slot = Slot { seq: self.next, offset, len: bytes.len(), at: now.as_second(), link };
+        self.add(Queue::of(&message.subject, message.class), slot);
         self.position.head = Head { seq: link, digest: Some(receipt.digest()) };
         Ok(())
     }
@@ -240,14 +253,22 @@ impl Outbox {
         self.log.sync()
     }
 
-    /// The oldest messages, at most `count`, in the order in which they were pushed.
+    /// The oldest messages of a lane in the order in which they were pushed: at most `count`, and at most `bytes` of them,
+    /// or one that is larger.
     ///
     /// # Errors
     /// When they can't be read.
-    pub fn peek(&self, count: usize) -> Result<Vec<Queued>, StoreError> {
-        let mut slots: Vec<Slot> = self.events.iter().take(count).chain(self.results.iter().take(count)).copied().collect();
+    pub fn peek(&self, lane: Lane, count: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
+        let of_lane = self.queues.iter().filter(|(queue, _)| queue.lane() == lane);
+        let mut slots: Vec<Slot> = of_lane.flat_map(|(_, slots)| slots.iter().take(count)).copied().collect();
         slots.sort_by_key(|slot| slot.seq);
-        slots.into_iter().take(count).map(|slot| self.read(slot)).collect()
+        let mut before = 0;
+        let fits = |slot: &Slot| {
+            let fits = before == 0 || before + slot.len as u64 <= bytes;
+            before += slot.len as u64;
+            fits
+        };
+        slots.into_iter().take(count).take_while(fits).map(|slot| self.read(slot)).collect()
     }
 
     fn read(&self, slot: Slot) -> Result<Queued, StoreError> {
@@ -257,14 +278,14 @@ impl Outbox {
         Ok(Queued { seq: slot.seq, message: frame.message, receipt: frame.receipt })
     }
 
-    /// The server has every message up to the one of this number.
+    /// The server has every message of a lane up to the one of this number.
     ///
     /// # Errors
     /// When that can't be written down; then they are delivered again after a restart.
-    pub fn ack(&mut self, through: u64) -> Result<(), StoreError> {
-        for queue in [&mut self.events, &mut self.results] {
-            let count = queue.iter().take_while(|slot| slot.seq <= through).count();
-            self.live -= queue.drain(..count).map(|slot| slot.len as u64).sum::<u64>();
+    pub fn ack(&mut self, lane: Lane, through: u64) -> Result<(), StoreError> {
+        for (_, slots) in self.queues.iter_mut().filter(|(queue, _)| queue.lane() == lane) {
+            let count = slots.iter().take_while(|slot| slot.seq <= through).count();
+            self.live -= slots.drain(..count).map(|slot| slot.len as u64).sum::<u64>();
         }
         if self.is_empty() && self.log.len() >= RENEW_AT { self.renew() } else { self.write_position(false) }
     }
@@ -275,25 +296,25 @@ impl Outbox {
     /// When that can't be written down; then they are dropped again.
     pub fn expire(&mut self, now: Timestamp, age: SignedDuration) -> Result<(), StoreError> {
         let limit = now.as_second().saturating_sub(age.as_secs());
-        let count = self.events.iter().take_while(|slot| (NO_EARLIER..limit).contains(&slot.at)).count();
-        let old: Vec<Slot> = self.events.drain(..count).collect();
+        let events = self.queues.entry(Queue::Events).or_default();
+        let count = events.iter().take_while(|slot| (NO_EARLIER..limit).contains(&slot.at)).count();
+        let old: Vec<Slot> = events.drain(..count).collect();
         old.iter().for_each(|slot| self.lose(slot, Class::Event));
         if old.is_empty() { Ok(()) } else { self.write_position(false) }
     }
 
     /// Counts a message that the server will never take as dropped. It is to be acknowledged as if it had been sent.
     pub fn refused(&mut self, seq: u64) {
-        let find = |queue: &VecDeque<Slot>| queue.iter().find(|slot| slot.seq == seq).copied();
-        if let Some(slot) = find(&self.events) {
-            self.count(&slot, Class::Event);
-        } else if let Some(slot) = find(&self.results) {
-            self.count(&slot, Class::Result);
+        let find = |slots: &VecDeque<Slot>| slots.iter().find(|slot| slot.seq == seq).copied();
+        let found = self.queues.iter().find_map(|(queue, slots)| Some((queue.class(), find(slots)?)));
+        if let Some((class, slot)) = found {
+            self.count(&slot, class);
         }
     }
 
     /// How many messages wait.
     pub fn len(&self) -> usize {
-        self.events.len() + self.results.len()
+        self.queues.values().map(VecDeque::len).sum()
     }
 
     /// True when nothing waits.
@@ -310,6 +331,14 @@ impl Outbox {
     /// The end of the chain of receipts.
     pub fn head(&self) -> &Head {
         &self.position.head
+    }
+
+    /// What of the chain is open: what waits, and what was dropped and nobody was told of. None when there is nothing.
+    pub fn open_links(&self) -> Option<Open> {
+        let waiting = self.queues.values().flatten().map(|slot| slot.link).filter(|link| *link > 0);
+        let untold = self.position.unsaid.as_ref();
+        let first = waiting.chain(untold.map(|dropped| dropped.first)).min()?;
+        Some(Open { first, count: self.len() as u64 + untold.map_or(0, |dropped| dropped.events + dropped.results) })
     }
 
     /// What was dropped since this was last asked.
@@ -342,13 +371,8 @@ impl Outbox {
         if self.live + wanted > self.max_bytes {
             let keep = (self.max_bytes - self.max_bytes / 10).saturating_sub(wanted);
             while self.live > keep {
-                if let Some(slot) = self.events.pop_front() {
-                    self.lose(&slot, Class::Event);
-                } else if let Some(slot) = self.results.pop_front() {
-                    self.lose(&slot, Class::Result);
-                } else {
-                    break;
-                }
+                let Some((slot, class)) = self.pop() else { break };
+                self.lose(&slot, class);
             }
             self.write_position(false)?;
         }
@@ -356,10 +380,21 @@ impl Outbox {
         if self.log.len() + wanted > 2 * self.max_bytes.max(RENEW_AT) { self.renew() } else { Ok(()) }
     }
 
+    /// Takes out what goes first: the oldest event, else the oldest of all.
+    fn pop(&mut self) -> Option<(Slot, Class)> {
+        if let Some(slot) = self.queues.get_mut(&Queue::Events).and_then(VecDeque::pop_front) {
+            return Some((slot, Class::Event));
+        }
+        let fronts = self.queues.values_mut().filter(|slots| !slots.is_empty());
+        let oldest = fronts.min_by_key(|slots| slots.front().map(|slot| slot.seq))?;
+        Some((oldest.pop_front()?, Class::Result))
+    }
+
     fn write_position(&mut self, durable: bool) -> Result<(), StoreError> {
-        let first = |queue: &VecDeque<Slot>| queue.front().map_or(self.log.len(), |slot| slot.offset);
-        self.position.events = first(&self.events);
-        self.position.results = first(&self.results);
+        let first = |slots: &VecDeque<Slot>| slots.front().map_or(self.log.len(), |slot| slot.offset);
+        self.position.gone = self.queues.iter().map(|(queue, slots)| (*queue, first(slots))).collect();
+        self.position.events = self.position.gone(Queue::Events);
+        self.position.results = Queue::RESULTS.into_iter().map(|queue| self.position.gone(queue)).min().unwrap_or_default();
         let bytes = serde_json::to_vec(&self.position)?;
         let path = self.dir.join(POSITION);
         if durable { dir::write_atomic(&path, &bytes) } else { dir::replace_unsynced(&path, &bytes) }?;
@@ -373,21 +408,20 @@ impl Outbox {
         let path = log_path(&self.dir, generation);
         fs::remove(&path)?;
         let mut log = AppendFile::open(&path)?;
-        let mut moved = [self.events.clone(), self.results.clone()];
-        let mut slots: Vec<&mut Slot> = moved.iter_mut().flatten().collect();
+        let mut moved = self.queues.clone();
+        let mut slots: Vec<&mut Slot> = moved.values_mut().flatten().collect();
         slots.sort_by_key(|slot| slot.seq);
         for slot in slots {
             slot.offset = log.append(&self.log.read_at(slot.offset, slot.len)?)?;
         }
         log.sync()?;
         checkpoint(Checkpoint::OutboxCopied);
-        let [events, results] = moved;
         let before = (std::mem::replace(&mut self.log, log), self.position.clone());
-        let queues = (std::mem::replace(&mut self.events, events), std::mem::replace(&mut self.results, results));
+        let queues = std::mem::replace(&mut self.queues, moved);
         self.position.generation = generation;
         if let Err(error) = self.write_position(true) {
             (self.log, self.position) = before;
-            (self.events, self.results) = queues;
+            self.queues = queues;
             return Err(error);
         }
         checkpoint(Checkpoint::OutboxRenewed);

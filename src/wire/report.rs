@@ -279,6 +279,15 @@ impl Dropped {
     }
 }
 
+/// What of a chain of receipts a reader can't have yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Open {
+    /// The lowest place of a message that waits on the node, or was dropped and nobody was told of.
+    pub first: u64,
+    /// How many there are from there on. Not everything from there on is open: streams are told apart.
+    pub count: u64,
+}
+
 /// The latest state of a node: one message per subject, overwritten. Also its heartbeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeState {
@@ -336,6 +345,9 @@ pub struct NodeState {
     /// How many messages its chain of receipts has, those that wait in the outbox included.
     #[serde(default)]
     pub chain: u64,
+    /// What of that chain the streams can't have yet; absent when they have all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Open>,
     /// What is wrong with the agent itself, in words; empty when nothing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,

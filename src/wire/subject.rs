@@ -306,6 +306,16 @@ impl Subjects {
         self.subject(format_args!("event.*.{}", EventKind::Refused.as_str()))
     }
 
+    /// The stream, as [`Self::stream`] takes it, for what nodes say on this subject and somebody must hear.
+    pub fn kept_in(subject: &str) -> &'static str {
+        let rest = subject.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.'));
+        match rest.and_then(|rest| rest.split('.').nth(1)) {
+            Some("job") => "JOBS",
+            Some("rollout") => "ROLLOUTS",
+            _ => "EVENTS",
+        }
+    }
+
     /// The name of a stream of this fleet: `JOBS`, `EVENTS`, `STATE`, `TRUST`, `DESIRED` or `ROLLOUTS`.
     pub fn stream(&self, name: &str) -> String {
         format!("ENSIGN_{}_{name}", self.fleet)

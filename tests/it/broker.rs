@@ -1,20 +1,28 @@
 //! The server under an agent: emptied, without JetStream, full, too old. Commands are taken and answered, results wait, and
 //! everybody is told what to do.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ensign::transport::{Bus, BusSettings, TransportError};
+use ensign::store::outbox::{Class, Message as Waiting, Outbox};
+use ensign::transport::{Bus, BusSettings, Message, TransportError};
 use ensign::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState};
 
 use crate::support::fleet::ensign;
 use crate::support::nats::{NatsServer, Options};
-use crate::support::place::{Place, Wishes, as_operator, read};
+use crate::support::place::{Place, Wishes, as_operator, read, stored, unsigned};
 use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE, on_every_server};
 
 /// Why results wait on a node, when they do. What was on its way when the server went may time out first.
 fn waits(state: &NodeState) -> Option<&str> {
-    state.troubles.iter().find_map(|trouble| trouble.strip_prefix("results wait on this node: "))
+    why_waits(state, "results", "JOBS")
+}
+
+/// Why something waits for a stream.
+fn why_waits<'a>(state: &'a NodeState, what: &str, stream: &str) -> Option<&'a str> {
+    let alarm = format!("{what} wait on this node, as the stream ENSIGN_{FLEET}_{stream} takes nothing: ");
+    state.troubles.iter().find_map(|trouble| trouble.strip_prefix(alarm.as_str()))
 }
 
 async fn started(fleet: &Fleet) -> (Place, Agent) {
@@ -106,12 +114,12 @@ fn without_jetstream_commands_are_taken_and_results_wait() {
     });
 }
 
-/// Gives the stream of events a bound at which it takes nothing more, as an administrator may.
-async fn bounded(fleet: &Fleet, bytes: i64) {
+/// Gives the stream of events a bound of messages at which it takes nothing more, as an administrator may; none with -1.
+async fn bounded(fleet: &Fleet, messages: i64) {
     let name = fleet.subjects.stream("EVENTS");
     let config = serde_json::json!({
         "name": name, "subjects": [format!("ensign.v1.{FLEET}.event.>")], "retention": "limits", "storage": "file", "num_replicas": 1,
-        "max_bytes": bytes, "discard": "new", "allow_direct": true, "duplicate_window": 120_000_000_000_i64,
+        "max_msgs": messages, "discard": "new", "allow_direct": true, "duplicate_window": 120_000_000_000_i64,
     });
     let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
     let subject = format!("$JS.API.STREAM.UPDATE.{name}");
@@ -120,23 +128,95 @@ async fn bounded(fleet: &Fleet, bytes: i64) {
     assert!(answer["error"].is_null(), "{answer}");
 }
 
+/// Whether each of these commands is there once among the events, with its summary; and no event is there twice.
+async fn told_once(fleet: &Fleet, place: &Place, commands: &[uuid::Uuid]) {
+    let events = place.events(&fleet.bus).await;
+    let bodies: Vec<serde_json::Value> = events.iter().map(|event| read(event).unwrap()).collect();
+    let ids: BTreeSet<&str> = bodies.iter().map(|event| event["event_id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), bodies.len(), "{bodies:?}");
+    for id in commands {
+        for kind in [".transaction", ".run"] {
+            let is_of = |(event, body): &(&Message, &serde_json::Value)| {
+                event.subject.ends_with(kind) && body["run_id"] == id.to_string().as_str()
+            };
+            assert_eq!(events.iter().zip(&bodies).filter(is_of).count(), 1, "{id}{kind}");
+        }
+    }
+}
+
 #[test]
-fn a_full_jetstream_is_said_and_results_wait_for_room() {
+fn a_stream_that_is_full_is_named_and_holds_up_only_what_is_for_it() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
-        let (place, _agent) = started(&fleet).await;
-        bounded(&fleet, 4000).await;
-        let padding = format!("ensign.v1.{FLEET}.event.other.padding");
-        while fleet.bus.publish_stored(&padding, &[], vec![b'x'; 100]).await.is_ok() {}
-        let id = answered(&fleet, &place, "effect").await;
-        place
-            .until(&fleet.bus, "results wait", |state| {
-                waits(state).is_some_and(|why| why.contains("maximum bytes exceeded")) && state.outbox > 0
+        let (place, agent) = started(&fleet).await;
+        let before = answered(&fleet, &place, "before").await;
+        place.until(&fleet.bus, "all is told", |state| state.outbox == 0 && state.running.is_none()).await;
+        let there = stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), fleet.subjects.events(None).as_str()).await.len();
+        // Room for one more: not what a run says.
+        bounded(&fleet, i64::try_from(there).unwrap() + 1).await;
+        let mut ids = vec![before];
+        for name in ["one", "two", "three"] {
+            let id = answered(&fleet, &place, name).await;
+            assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+            ids.push(id);
+        }
+        let state = place
+            .until(&fleet.bus, "events wait", |state| {
+                why_waits(state, "events", "EVENTS").is_some_and(|why| why.contains("maximum messages exceeded"))
             })
             .await;
+        assert!(state.outbox >= 5 && waits(&state).is_none() && state.open.is_some(), "{state:?}");
+        let config = place.path("agent.toml");
+        let status = ensign(&["agent", "status", "--config", config.to_str().unwrap()]);
+        assert!(status.stdout.contains("events wait on this node, as the stream ENSIGN_test_EVENTS"), "{}", status.stdout);
+
+        // It is no other after a kill; nor when something is sent that goes elsewhere.
+        agent.kill();
+        let agent = place.start(&fleet.bus, &mut place.process()).await;
+        ids.push(answered(&fleet, &place, "four").await);
+        assert_eq!(place.only_result(&fleet.bus, ids[4]).await.outcome, DoneOutcome::Changed);
+        let room = stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), fleet.subjects.events(None).as_str()).await.len();
+        assert!(room <= there + 1, "{room}");
         bounded(&fleet, -1).await;
+        // Two of each command, and that the agent was started. The pause before it asks again is half a minute at most.
+        let start = std::time::Instant::now();
+        while place.events(&fleet.bus).await.len() < there + 9 {
+            assert!(start.elapsed() < 4 * PATIENCE, "{}", place.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        place
+            .until(&fleet.bus, "nothing waits", |state| state.outbox == 0 && state.troubles.is_empty() && state.open.is_none())
+            .await;
+        told_once(&fleet, &place, &ids).await;
+        for id in ids {
+            assert_eq!(place.results(&fleet.bus, id).await.len(), 1);
+        }
+        assert_eq!(agent.stop(), Some(0));
+    });
+}
+
+#[test]
+fn a_result_does_not_wait_behind_old_events() {
+    on_every_server(async |binary| {
+        const OLD: usize = 400;
+        let fleet = Fleet::new(binary, "").await;
+        let wishes = Wishes { head: "outbox_rate = 10".to_owned(), ..Wishes::default() };
+        let place = Place::new(&fleet, "web1", &fleet.server.url(), &wishes);
+        std::fs::create_dir(place.state_dir()).unwrap();
+        let mut outbox = Outbox::open(&place.state_dir().join("outbox"), 64 << 20).unwrap();
+        for _ in 0..OLD {
+            let id = uuid::Uuid::now_v7().to_string();
+            let payload = serde_json::json!({"event_id": id}).to_string().into_bytes();
+            let subject = format!("ensign.v1.{FLEET}.event.web1.transaction");
+            let waiting = Waiting { subject, msg_id: id, payload, class: Class::Event, command: None };
+            outbox.push(&waiting, jiff::Timestamp::now(), &unsigned).unwrap();
+        }
+        drop(outbox);
+        let _agent = place.start(&fleet.bus, &mut place.process()).await;
+        let id = answered(&fleet, &place, "effect").await;
         assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
-        place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
+        let told = place.events(&fleet.bus).await.len();
+        assert!(told < OLD, "{told} events went first");
     });
 }
 

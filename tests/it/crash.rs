@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::support::nats::binaries;
-use crate::support::place::{Place, Wishes, ended, read, stop};
+use crate::support::place::{Place, Wishes, ended, read, stop, unsigned};
 use crate::support::solo::{Agent, Fleet, PATIENCE};
 use crate::support::web::{Reply, Web};
 
@@ -183,7 +183,7 @@ impl Stage {
             let subject = format!("ensign.v1.test.event.{node}.transaction");
             let waiting = Waiting { subject, msg_id: id, payload, class: Class::Event, command: None };
             // From before nodes signed what they say.
-            outbox.push(&waiting, jiff::Timestamp::now(), &|_, _| String::new()).unwrap();
+            outbox.push(&waiting, jiff::Timestamp::now(), &unsigned).unwrap();
         }
         place
     }

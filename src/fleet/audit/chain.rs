@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::wire::report::Dropped;
+use crate::wire::report::{Dropped, Open};
 
 use super::verify::Kind;
 
-/// A node sends so many at once: near the edge of what a stream has kept, and near the end, the order is not that of the
-/// chain.
+/// A node sends so many at once into each stream: near the edge of what a stream has kept, the order is not that of the
+/// chain. Nor is it between streams, of which one may take nothing for days while the others go on.
 const TOGETHER: u64 = 16;
 /// The most gaps that are listed by themselves.
 const LISTED: usize = 8;
@@ -35,6 +35,8 @@ pub(super) struct Claim {
     pub(super) chain: u64,
     /// How many messages wait on the node.
     pub(super) waiting: u64,
+    /// Which of its links the streams can't have yet, where it says so.
+    pub(super) open: Option<Open>,
 }
 
 /// Something that was found, in words.
@@ -127,12 +129,12 @@ impl Chain {
 
     /// Places that nothing is in.
     fn gaps(&self, horizon: Option<Timestamp>) -> Vec<Found> {
-        let whole = |link: &&Link| horizon.is_none_or(|horizon| link.time >= horizon);
-        let Some(low) = self.links.iter().filter(whole).map(|link| link.seq).min() else { return Vec::new() };
-        // The chain of a node begins with 1; what was before the horizon is not asked for.
-        let low = if horizon.is_some() { low + TOGETHER } else { 1 };
-        let sent = self.claim.map_or(0, |claim| claim.chain.saturating_sub(claim.waiting));
-        let high = self.links.last().map_or(0, |link| link.seq).max(sent);
+        let Some(low) = self.low(horizon) else { return Vec::new() };
+        let said = self.claim.map_or(0, |claim| match claim.open {
+            Some(_) => claim.chain,
+            None => claim.chain.saturating_sub(claim.waiting),
+        });
+        let high = self.links.last().map_or(0, |link| link.seq).max(said);
         let there: BTreeSet<u64> = self.links.iter().map(|link| link.seq).collect();
         let mut missing: BTreeSet<u64> = (low..=high).filter(|seq| !there.contains(seq)).collect();
         let mut found = Vec::new();
@@ -148,13 +150,8 @@ impl Chain {
             found.push((Kind::Dropped, what));
             missing.retain(|seq| !told.contains(seq));
         }
-        let on_the_way: BTreeSet<u64> = match self.claim {
-            Some(claim) if claim.waiting > 0 => missing.split_off(&sent.saturating_sub(TOGETHER)),
-            _ => BTreeSet::new(),
-        };
-        if !on_the_way.is_empty() {
-            let what = format!("{} may still be on their way", listed(&on_the_way.into_iter().collect::<Vec<_>>()));
-            found.push((Kind::Waiting, what));
+        if let Some(claim) = self.claim {
+            found.extend(on_the_way(&claim, &mut missing));
         }
         if !missing.is_empty() {
             let count = missing.len();
@@ -164,6 +161,40 @@ impl Chain {
         }
         found
     }
+
+    /// The first place that is asked for; none when there is nothing to ask about. The chain of a node begins with 1; what
+    /// was said before the horizon may have been stored before it.
+    fn low(&self, horizon: Option<Timestamp>) -> Option<u64> {
+        let Some(horizon) = horizon else { return self.links.first().map(|_| 1) };
+        let is_after = |link: &&Link| link.time >= horizon && link.at >= horizon;
+        let after = self.links.iter().filter(is_after).map(|link| link.seq).min()?;
+        let before = self.links.iter().filter(|link| !is_after(link)).map(|link| link.seq + 1).max();
+        Some(before.map_or(after, |before| before.max(after)) + TOGETHER)
+    }
+}
+
+/// Takes out what may be missing because the node had not sent it when it spoke last, and says so: what it counts as open,
+/// not more than it counts, and what came after it.
+fn on_the_way(claim: &Claim, missing: &mut BTreeSet<u64>) -> Vec<Found> {
+    let later = missing.split_off(&(claim.chain + 1));
+    let first = match claim.open {
+        Some(open) => open.first,
+        None if claim.waiting > 0 => claim.chain.saturating_sub(claim.waiting).saturating_sub(TOGETHER),
+        None => claim.chain + 1,
+    };
+    let open = missing.split_off(&first);
+    let most = claim.open.map_or(u64::MAX, |open| open.count);
+    let mut found = Vec::new();
+    if open.len() as u64 > most {
+        let among = listed(&open.iter().copied().collect::<Vec<_>>());
+        let what = format!("of {among}, which the streams do not have, the node says that {most} wait: more are missing");
+        found.push((Kind::Gap, what));
+    }
+    let waiting: Vec<u64> = open.into_iter().chain(later).collect();
+    if !waiting.is_empty() {
+        found.push((Kind::Waiting, format!("{} may still be on their way", listed(&waiting))));
+    }
+    found
 }
 
 /// `#3`, `#3 to #7`
@@ -246,11 +277,44 @@ mod tests {
 
     #[test]
     fn the_end_can_be_missing_too() {
-        let claim = |chain: u64, waiting: u64| move |all: &mut Chain| all.claim = Some(Claim { chain, waiting });
+        let claim = |chain: u64, waiting: u64| move |all: &mut Chain| all.claim = Some(Claim { chain, waiting, open: None });
         assert_eq!(check(straight(30), claim(32, 0), None), ["Gap: 2 messages are missing: #31 to #32"]);
         assert!(check(straight(30), claim(32, 2), None).is_empty());
         assert_eq!(check(without(straight(30), &[25]), claim(32, 2), None), ["Waiting: #25 may still be on their way"]);
         assert_eq!(check(without(straight(30), &[3]), claim(32, 2), None), ["Gap: 1 message is missing: #3"]);
+    }
+
+    /// The stream of events takes nothing since #3, that of results goes on.
+    #[test]
+    fn what_waits_for_its_stream_is_no_gap() {
+        let claim = |chain: u64, open: Option<(u64, u64)>| {
+            let open = open.map(|(first, count)| Open { first, count });
+            move |all: &mut Chain| all.claim = Some(Claim { chain, waiting: open.map_or(0, |open| open.count), open })
+        };
+        let stuck = || without(straight(40), &[3, 4, 6, 38]);
+        assert_eq!(check(stuck(), claim(40, Some((3, 4))), None), ["Waiting: #3 to #4, #6, #38 may still be on their way"]);
+        // What was stored and not yet heard of by the node is no less.
+        assert_eq!(check(stuck(), claim(40, Some((3, 5))), None), ["Waiting: #3 to #4, #6, #38 may still be on their way"]);
+        let more = check(stuck(), claim(40, Some((3, 3))), None);
+        assert_eq!(
+            more[0],
+            "Gap: of #3 to #4, #6, #38, which the streams do not have, the node says that 3 wait: more are missing"
+        );
+        assert_eq!(check(stuck(), claim(40, Some((4, 3))), None)[1], "Gap: 1 message is missing: #3");
+        // All that the node speaks of was sent: what came later may not have been.
+        assert_eq!(
+            check(stuck(), claim(37, None), None),
+            ["Waiting: #38 may still be on their way", "Gap: 3 messages are missing: #3 to #4, #6"]
+        );
+        assert_eq!(check(straight(30), claim(32, Some((31, 1))), None)[0].split(':').next(), Some("Gap"));
+    }
+
+    #[test]
+    fn what_comes_late_after_what_has_gone_is_no_gap() {
+        // #1 to #9 came when #10 to #30, which have another stream, had gone for their age already.
+        let mut links = without(straight(60), &(10..=30).collect::<Vec<_>>());
+        links.iter_mut().filter(|link| link.seq < 10).for_each(|link| link.time = time(50));
+        assert!(check(links, |_| {}, Some(31)).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::diag::chain;
 use crate::model::NodeId;
 use crate::transport::Message;
 use crate::trust::{Attested, TrustedBundle};
-use crate::wire::report::{Dropped, Life};
+use crate::wire::report::{Dropped, Life, Open};
 use crate::wire::subject::Stage;
 use crate::wire::{Ack, AckStatus, Command, Done, DoneOutcome, Envelope, NodeState, Subjects, json};
 
@@ -61,7 +61,7 @@ pub(super) enum What {
     Ack { job: Uuid, accepted: bool },
     Done { job: Uuid, outcome: DoneOutcome },
     Dropped(Dropped),
-    State { chain: u64, waiting: u64 },
+    State { chain: u64, waiting: u64, open: Option<Open> },
     Other,
 }
 
@@ -140,7 +140,7 @@ impl Inspector<'_> {
         }
         if self.subjects.state(node).as_str() == message.subject {
             let state: NodeState = json::read(&message.payload).map_err(unreadable)?;
-            return Ok(What::State { chain: state.chain, waiting: state.outbox });
+            return Ok(What::State { chain: state.chain, waiting: state.outbox, open: state.open });
         }
         if message.subject.ends_with(".life") {
             let life: Life = json::read(&message.payload).map_err(unreadable)?;

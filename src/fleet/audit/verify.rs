@@ -224,7 +224,7 @@ impl All {
             What::Ack { job, accepted } => self.answers(job, node, statement.command).accepted |= accepted,
             What::Done { job, outcome } => self.answers(job, node, statement.command).outcomes.push(outcome),
             What::Dropped(dropped) => chain.dropped.push(dropped),
-            What::State { chain: links, waiting } => chain.claim = Some(Claim { chain: links, waiting }),
+            What::State { chain: links, waiting, open } => chain.claim = Some(Claim { chain: links, waiting, open }),
             What::Other => {}
         }
     }

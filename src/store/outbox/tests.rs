@@ -31,14 +31,111 @@ fn message(id: &str, class: Class, size: usize) -> Message {
     Message { subject: "s".into(), msg_id: id.into(), payload: vec![b'x'; size], class, command: None }
 }
 
+/// The oldest messages to the one stream that they all go to, where a test does not say otherwise.
+fn peek(outbox: &Outbox, count: usize) -> Vec<Queued> {
+    outbox.peek(Lane::Events, count, u64::MAX).unwrap()
+}
+
+fn ids_of(outbox: &Outbox, lane: Lane) -> Vec<String> {
+    outbox.peek(lane, usize::MAX, u64::MAX).unwrap().into_iter().map(|queued| queued.message.msg_id).collect()
+}
+
 fn ids(outbox: &Outbox) -> Vec<String> {
-    outbox.peek(usize::MAX).unwrap().into_iter().map(|queued| queued.message.msg_id).collect()
+    ids_of(outbox, Lane::Events)
 }
 
 fn ack(outbox: &mut Outbox, count: usize) {
-    if let Some(last) = outbox.peek(count).unwrap().last() {
-        outbox.ack(last.seq).unwrap();
+    if let Some(last) = peek(outbox, count).last() {
+        outbox.ack(Lane::Events, last.seq).unwrap();
     }
+}
+
+/// A message to the stream of a lane.
+fn to(lane: Lane, id: &str, class: Class) -> Message {
+    let kind = match lane {
+        Lane::Rollouts => "rollout",
+        Lane::Jobs => "job",
+        Lane::Events => "event",
+    };
+    Message { subject: format!("ensign.v1.test.{kind}.x"), ..message(id, class, 100) }
+}
+
+#[test]
+fn a_stream_that_takes_nothing_holds_up_only_what_is_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    for n in 0..4 {
+        push(&mut outbox, &to(Lane::Events, &format!("e{n}"), Class::Event)).unwrap();
+        push(&mut outbox, &to(Lane::Jobs, &format!("j{n}"), Class::Result)).unwrap();
+        push(&mut outbox, &to(Lane::Events, &format!("s{n}"), Class::Result)).unwrap();
+    }
+    push(&mut outbox, &to(Lane::Rollouts, "r", Class::Result)).unwrap();
+    assert_eq!(outbox.open_links(), Some(Open { first: 1, count: 13 }));
+    let jobs = outbox.peek(Lane::Jobs, 3, u64::MAX).unwrap();
+    outbox.ack(Lane::Jobs, jobs[2].seq).unwrap();
+    outbox.ack(Lane::Rollouts, u64::MAX).unwrap();
+    let events = ["e0", "s0", "e1", "s1", "e2", "s2", "e3", "s3"];
+    for _ in 0..2 {
+        let of = |lane| ids_of(&outbox, lane);
+        assert_eq!(
+            (of(Lane::Rollouts), of(Lane::Jobs), of(Lane::Events)),
+            (vec![], vec!["j3".into()], events.map(str::to_owned).into())
+        );
+        drop(outbox);
+        outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    }
+    assert_eq!(outbox.open_links(), Some(Open { first: 1, count: 9 }));
+    ack(&mut outbox, 2);
+    assert_eq!(outbox.open_links(), Some(Open { first: 4, count: 7 }));
+    // What was dropped and not told of is open too.
+    let first = peek(&outbox, 1).remove(0);
+    outbox.refused(first.seq);
+    ack(&mut outbox, usize::MAX);
+    outbox.ack(Lane::Jobs, u64::MAX).unwrap();
+    assert_eq!(outbox.open_links(), Some(Open { first: 4, count: 1 }));
+    assert!(outbox.take_unsaid().is_some() && outbox.open_links().is_none());
+}
+
+#[test]
+fn no_more_is_read_at_once_than_there_is_room_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    for size in [5000, 10, 10, 5000, 10] {
+        push(&mut outbox, &message(&size.to_string(), Class::Event, size)).unwrap();
+    }
+    let mut batches = Vec::new();
+    while !outbox.is_empty() {
+        let batch = outbox.peek(Lane::Events, 16, 3000).unwrap();
+        batches.push(batch.len());
+        outbox.ack(Lane::Events, batch.last().unwrap().seq).unwrap();
+    }
+    assert_eq!(batches, [1, 2, 1, 1]);
+}
+
+/// As it was written when all results were in one queue.
+#[test]
+fn an_older_position_counts_for_every_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    for (lane, id, class) in [
+        (Lane::Jobs, "j0", Class::Result),
+        (Lane::Events, "e0", Class::Event),
+        (Lane::Events, "s0", Class::Result),
+        (Lane::Jobs, "j1", Class::Result),
+        (Lane::Events, "e1", Class::Event),
+    ] {
+        push(&mut outbox, &to(lane, id, class)).unwrap();
+    }
+    let offset = |queue: Queue, at: usize| outbox.queues[&queue][at].offset;
+    let older = format!(
+        "{{\"generation\":0,\"events\":{},\"results\":{},\"dropped\":0}}",
+        offset(Queue::Events, 1),
+        offset(Queue::Jobs, 1)
+    );
+    drop(outbox);
+    std::fs::write(dir.path().join(POSITION), older).unwrap();
+    let outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
+    assert_eq!((ids_of(&outbox, Lane::Jobs), ids(&outbox)), (vec!["j1".into()], vec!["e1".into()]));
 }
 
 #[test]
@@ -52,11 +149,11 @@ fn messages_wait_in_order_until_they_are_delivered() {
     push(&mut outbox, &message("c", Class::Event, 10)).unwrap();
     outbox.sync().unwrap();
     assert_eq!((ids(&outbox), outbox.len()), (vec!["a".into(), "b".into(), "c".into()], 3));
-    assert_eq!(outbox.peek(2).unwrap().len(), 2);
+    assert_eq!(peek(&outbox, 2).len(), 2);
     ack(&mut outbox, 1);
     drop(outbox);
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
-    assert_eq!(outbox.peek(1).unwrap()[0].message, binary);
+    assert_eq!(peek(&outbox, 1)[0].message, binary);
     assert_eq!(ids(&outbox), ["b", "c"]);
     ack(&mut outbox, 9);
     assert!(outbox.is_empty());
@@ -96,12 +193,12 @@ fn an_ack_takes_what_was_sent_even_when_others_were_dropped_meanwhile() {
     for n in 0..5 {
         push(&mut outbox, &message(&format!("e{n}"), Class::Event, 50)).unwrap();
     }
-    let sent = outbox.peek(3).unwrap();
+    let sent = peek(&outbox, 3);
     for n in 5..9 {
         push(&mut outbox, &message(&format!("e{n}"), Class::Event, 50)).unwrap();
     }
     assert!(outbox.dropped().0 > 0);
-    outbox.ack(sent.last().unwrap().seq).unwrap();
+    outbox.ack(Lane::Events, sent.last().unwrap().seq).unwrap();
     let left = ids(&outbox);
     assert!(left.contains(&"e8".to_owned()) && !left.contains(&"e2".to_owned()), "{left:?}");
 }
@@ -184,7 +281,7 @@ fn what_was_dropped_is_told_with_its_place_in_the_chain() {
     for n in 0..30 {
         push(&mut outbox, &message(&n.to_string(), Class::Event, 100)).unwrap();
     }
-    let first = outbox.peek(1).unwrap().remove(0);
+    let first = peek(&outbox, 1).remove(0);
     let left = frame::link(&first.receipt.unwrap()).unwrap().seq;
     let told = outbox.take_unsaid().unwrap();
     assert_eq!((told.events, told.results, told.first, told.last), (left - 1, 0, 1, left - 1));
@@ -197,7 +294,7 @@ fn what_was_dropped_is_told_with_its_place_in_the_chain() {
 
 /// Adds every receipt that waits to those that were seen, and holds each to follow one that was seen.
 fn gather(outbox: &Outbox, seen: &mut std::collections::HashMap<String, u64>) -> Result<(), TestCaseError> {
-    for queued in outbox.peek(usize::MAX).unwrap() {
+    for queued in peek(outbox, usize::MAX) {
         let receipt = Receipt::parse(&queued.receipt.unwrap()).unwrap();
         let statement = receipt.read().unwrap();
         let seq = statement.seq.unwrap();
@@ -269,7 +366,7 @@ proptest! {
                 }
                 4 => {
                     // Killed in the middle of a write.
-                    let (path, before) = (outbox.log.path().to_owned(), outbox.peek(usize::MAX).unwrap());
+                    let (path, before) = (outbox.log.path().to_owned(), peek(&outbox, usize::MAX));
                     drop(outbox);
                     let torn = frame::encode(&message("torn", Class::Event, 100), NOW, None).unwrap();
                     let mut bytes = std::fs::read(&path).unwrap();
@@ -277,7 +374,7 @@ proptest! {
                     std::fs::write(&path, bytes).unwrap();
                     outbox = Outbox::open(dir.path(), 4000).unwrap();
                     let receipts = |all: Vec<Queued>| all.into_iter().map(|one| (one.message, one.receipt)).collect::<Vec<_>>();
-                    prop_assert_eq!(receipts(outbox.peek(usize::MAX).unwrap()), receipts(before));
+                    prop_assert_eq!(receipts(peek(&outbox, usize::MAX)), receipts(before));
                 }
                 _ => {
                     // A power cut: what was not synced may be gone. A new log was synced when it was begun.

@@ -10,9 +10,11 @@ use std::process::{Command as Process, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use ensign::model::NodeId;
+use ensign::store::{Head, Message as Waiting};
 use ensign::transport::{Bus, From, Inbox, Message};
 use ensign::trust::SigningKey;
 use ensign::wire::command::{Action, Audience, Command};
+use ensign::wire::receipt::Receipt;
 use ensign::wire::subject::Stage;
 use ensign::wire::{Done, NodeState, Subjects};
 use serde::de::DeserializeOwned;
@@ -245,6 +247,11 @@ pub fn as_operator(fleet: &Fleet, args: &[&str]) -> Ran {
         std::fs::write(&config, text).unwrap();
     }
     ensign(&[&["fleet", "--operator", config.to_str().unwrap()], args].concat())
+}
+
+/// What lies beside a message in an outbox that is from before nodes signed what they say.
+pub fn unsigned(_: &Waiting, _: &Head) -> Receipt {
+    Receipt { statement: Vec::new(), signature: Vec::new() }
 }
 
 /// What a stream has on these subjects now.

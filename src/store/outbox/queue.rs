@@ -1,0 +1,101 @@
+//! In which queue of the outbox a message waits: what goes into one stream keeps its order, and waits for no other stream.
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::Subjects;
+
+use super::Class;
+
+/// What goes into one stream. A lane is delivered in order, and none waits for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// What stops rollouts: `ROLLOUTS`.
+    Rollouts,
+    /// Results, which somebody waits for: `JOBS`.
+    Jobs,
+    /// All that happened: `EVENTS`.
+    Events,
+}
+
+impl Lane {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Events];
+
+    /// That of a message on this subject.
+    pub fn of(subject: &str) -> Self {
+        let found = Self::ALL.into_iter().find(|lane| lane.stream() == Subjects::kept_in(subject));
+        found.unwrap_or(Self::Events)
+    }
+
+    /// Its stream, as [`Subjects::stream`] takes it.
+    pub fn stream(self) -> &'static str {
+        match self {
+            Self::Rollouts => "ROLLOUTS",
+            Self::Jobs => "JOBS",
+            Self::Events => "EVENTS",
+        }
+    }
+}
+
+/// What is delivered and dropped in order, so that one number says how far it is gone: of each lane what is dropped last,
+/// and apart from it what goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Queue {
+    /// To `ROLLOUTS`.
+    Rollouts,
+    /// To `JOBS`.
+    Jobs,
+    /// To `EVENTS`: summaries of runs, life.
+    Summaries,
+    /// To `EVENTS`: what may be dropped, and grows old.
+    Events,
+}
+
+impl Queue {
+    pub(super) const ALL: [Self; 4] = [Self::Rollouts, Self::Jobs, Self::Summaries, Self::Events];
+    /// Those that are dropped last.
+    pub(super) const RESULTS: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Summaries];
+
+    pub(super) fn of(subject: &str, class: Class) -> Self {
+        match (Lane::of(subject), class) {
+            (Lane::Rollouts, _) => Self::Rollouts,
+            (Lane::Jobs, _) => Self::Jobs,
+            (Lane::Events, Class::Result) => Self::Summaries,
+            (Lane::Events, Class::Event) => Self::Events,
+        }
+    }
+
+    pub(super) fn lane(self) -> Lane {
+        match self {
+            Self::Rollouts => Lane::Rollouts,
+            Self::Jobs => Lane::Jobs,
+            Self::Summaries | Self::Events => Lane::Events,
+        }
+    }
+
+    pub(super) fn class(self) -> Class {
+        if self == Self::Events { Class::Event } else { Class::Result }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::subject::{EventKind, Stage};
+
+    #[test]
+    fn every_subject_of_a_node_has_the_lane_of_its_stream() {
+        let (subjects, node, id) = (Subjects::new("job"), "event".parse().unwrap(), uuid::Uuid::nil());
+        for (subject, lane) in [
+            (subjects.job(id, &node, Stage::Done), Lane::Jobs),
+            (subjects.event(&node, EventKind::Run), Lane::Events),
+            (subjects.rollout_failed(id, &node), Lane::Rollouts),
+        ] {
+            assert_eq!(Lane::of(subject.as_str()), lane, "{subject}");
+        }
+        for queue in Queue::ALL {
+            assert_eq!(queue == Queue::Events, !Queue::RESULTS.contains(&queue));
+        }
+    }
+}
