@@ -174,6 +174,11 @@ impl Disk {
         self.push(&mut held(&self.outbox), message, now)
     }
 
+    /// Returns when everything that was put into the outbox survives a power cut.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        held(&self.outbox).sync()
+    }
+
     /// Returns when something was put into a lane since the last time.
     pub(super) async fn posted(&self, lane: Lane) {
         self.posted.of(lane).notified().await;

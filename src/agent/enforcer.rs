@@ -24,7 +24,7 @@ use super::board::Topic;
 use super::obtain::{self, Missing};
 use super::standing::{Channel, Statement, Turn};
 use super::work::{Ended, Job};
-use super::{Node, rollout, say};
+use super::{Node, SOON, jitter, looks, rollout, say};
 
 /// The pause before something that could not be had is asked for once more.
 const RETRY: Duration = Duration::from_secs(30);
@@ -153,6 +153,9 @@ impl Task {
                 self.node.board.trouble(Topic::Disk, chain(&error));
             }
             self.note(name, latest, &ended, None);
+            if !channel.owed {
+                self.mark_health(channel, ended.health);
+            }
         } else {
             self.fall_back(name, channel, ended.why()).await;
         }
@@ -175,10 +178,16 @@ impl Task {
 
     /// Looks at the health checks of what is in force; a critical one brings the next run forward.
     async fn look(&mut self, name: &str, channel: &Channel) {
-        let Some(good) = &channel.good else { return };
+        let Some(good) = &channel.good else {
+            self.looked(channel);
+            return;
+        };
         let ended = self.perform(good, false, Turn::Health).await;
         let health = ended.health;
         self.mark_health(channel, health);
+        if !ended.is_interrupted() {
+            self.looked(channel);
+        }
         self.node.standing.change(name, &channel.latest, |channel| {
             channel.went.health = health;
             if health == Some(HealthStatus::Critical) {
@@ -225,12 +234,28 @@ impl Task {
 
     /// Says what the latest of a channel came to, once, to whoever sent it.
     async fn settle(&mut self, name: &str, channel: &Channel, done: Done) {
-        if channel.owed {
-            rollout::mark(&self.node, &channel.latest.command, &done);
+        if !channel.owed || !self.kept(name).await {
+            return;
         }
-        if channel.owed && self.node.write_down(&done, false, &mut self.stop).await {
+        rollout::mark(&self.node, &channel.latest.command, &done);
+        looks::owe(&self.node, &channel.latest.command, &done);
+        if self.node.write_down(&done, false, &mut self.stop).await {
             self.node.standing.change(name, &channel.latest, |channel| channel.owed = false);
         }
+    }
+
+    /// Returns when the file of a channel is written (true), or the agent stops.
+    async fn kept(&mut self, name: &str) -> bool {
+        let mut attempt = 0;
+        while self.node.noted(self.node.standing.keep(name)).is_none() {
+            attempt += 1;
+            // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing.
+            tokio::select! {
+                _ = self.stop.wait_for(|stop| *stop) => return false,
+                () = tokio::time::sleep(jitter::backoff(attempt).min(SOON)) => {}
+            }
+        }
+        true
     }
 
     fn schedule(&self, name: &str, latest: &Statement, turn: Turn) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::diag::chain;
@@ -222,7 +223,10 @@ impl Task {
             }
             Ok(Opened::Elsewhere(verified)) => self.stand(&Arc::new(verified), subject, false),
             // The streams say the same again and again: who asks for a result asks otherwise.
-            Ok(Opened::Seen { .. }) if self.is_desired(message) => Answer::Nothing,
+            Ok(Opened::Seen { id, .. }) if self.is_desired(message) => {
+                self.stand_again(id, &message.payload);
+                Answer::Nothing
+            }
             Ok(Opened::Seen { id, digest }) => {
                 self.node.count.repeated();
                 match self.node.disk.result(id) {
@@ -252,17 +256,41 @@ impl Task {
         self.refused.insert(channel, said.clone()) != Some(said)
     }
 
+    /// Takes what was accepted and is not here any more: its file was removed, or is an older one.
+    fn stand_again(&self, id: Uuid, envelope: &[u8]) {
+        let node = &self.node;
+        if node.standing.has(id) {
+            return;
+        }
+        // What the host does not allow any more stays out.
+        let Ok(verified) = node.verify(|verifier| verifier.recall(envelope)) else { return };
+        let state = verified.get().channel_state();
+        if verified.get().action.is_standing()
+            && state.is_some_and(|(name, state)| node.disk.channels().get(name) == Some(&state))
+        {
+            tracing::warn!(%id, "stands again: it was accepted, and was not here any more");
+            node.noted(node.standing.take(&Arc::new(verified), false));
+        }
+    }
+
     /// Takes what stands from here on: on disk first, then known, then acknowledged. `here`: this node was asked.
     fn stand(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, here: bool) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
-        let taken = self.node.standing.take(verified, || self.node.disk.accept(verified, subject));
-        let taken = taken.and_then(|()| if here { Ok(()) } else { self.node.close(verified.get(), &digest) });
-        if let Err(error) = taken {
+        checkpoint(Checkpoint::IntakeVerified);
+        if let Err(error) = self.node.disk.accept(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
             let done = say::not_done(&self.node, Some(id), &digest, DoneOutcome::Refused, (Code::Storage, why));
             return Answer::No(Box::new(done), verified.signers().to_vec());
         }
+        checkpoint(Checkpoint::IntakeRecorded);
+        // From here on it is accepted, and in force: a file that can't be written now is written later, or by the next
+        // start from the ledger, which has it until its end is written down.
+        let kept = self.node.noted(self.node.standing.take(verified, here)).is_some();
+        if kept && !here {
+            self.node.noted(self.node.close(verified.get(), &digest));
+        }
+        checkpoint(Checkpoint::IntakeQueued);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "stands");
         self.node.accepted(verified.get());
         self.node.count.accepted();

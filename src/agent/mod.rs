@@ -2,7 +2,8 @@
 //!
 //! - `intake.rs` verifies and writes down, and never runs anything;
 //! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
-//! - `waiting.rs` keeps commands in waves until their turn, `rollout.rs` says whether it has come;
+//! - `waiting.rs` keeps commands in waves until their turn, `rollout.rs` says whether it has come, `looks.rs` has the looks
+//!   at the health that come after it;
 //! - `ask.rs` answers what needs no run, also while one is on; `approve.rs` compares dry runs with what was approved,
 //!   `health.rs` looks at the checks of what stands when somebody asks;
 //! - `enforcer.rs` keeps the node to what stands on it, `standing.rs` is that, `catch_up.rs` asks whether there is more;
@@ -42,6 +43,7 @@ mod known;
 mod limits;
 mod live;
 pub mod local;
+mod looks;
 mod notary;
 mod notify;
 mod obtain;
@@ -170,6 +172,8 @@ struct Node {
     count: Count,
     /// What the operators said of jobs in waves.
     words: rollout::Words,
+    /// The looks at the health that are to be taken before the next wave.
+    looks: looks::Looks,
     room: waiting::Room,
     boot: Uuid,
     started: Timestamp,
@@ -264,11 +268,15 @@ impl Agent {
         let settings = connect::bus_settings(&parts.settings)?;
         let node = Arc::new(Node::open(parts)?);
         let left = recover::recover(&node);
+        let looks = looks::left(&node, &left);
         let bus = Bus::connect(&settings).await?;
         let (stopper, stop) = watch::channel(false);
 
         let reporter = reporter::Handle::spawn(Arc::clone(&node), bus.clone());
         let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
+        for job in &looks {
+            waiting::look(&node, &supervisor.queue, job);
+        }
         let questions = ask::Handle::spawn(Arc::clone(&node), bus.clone(), stop.clone());
         let queues = intake::Queues { work: supervisor.queue.clone(), questions: questions.queue.clone() };
         let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), queues, stop.clone()).await?;
@@ -276,7 +284,7 @@ impl Agent {
         let catch_up = tokio::spawn(catch_up::run(Arc::clone(&node), bus.clone(), intake.hall.clone(), stop.clone()));
         let succession = tokio::spawn(succession::run(Arc::clone(&node), bus.clone()));
         let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
-        node.post_life("started");
+        node.post_started();
         let settings = node.settings();
         tracing::info!(node = %settings.node, fleet = settings.fleet, trust = node.trust().version(), "started");
         Ok(Self { node, bus, stopper, reporter, supervisor, questions, intake, enforcer, catch_up, succession, beat })
@@ -326,7 +334,6 @@ impl Node {
         let disk = Disk::open(&settings, boot)?;
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
-        let board = Board::new(Standing { trust: trust.version(), channels: disk.channels(), ..Standing::default() });
         let subjects = Subjects::new(settings.fleet.clone());
         let verifier = Verifier {
             trust: &trust,
@@ -338,7 +345,10 @@ impl Node {
             seen: &disk,
             condition: &|_| Err("facts are asked when it runs".to_owned()),
         };
-        let standing = standing::Standing::open(&settings, |envelope| verifier.recall(envelope)).map_err(store)?;
+        let standing = standing::Standing::open(&settings, &disk, |envelope| verifier.recall(envelope)).map_err(store)?;
+        let (words, looks) = (rollout::Words::open(&settings).map_err(store)?, looks::Looks::open(&settings).map_err(store)?);
+        // After what stands was opened, which may have told the ledger something.
+        let board = Board::new(Standing { trust: trust.version(), channels: disk.channels(), ..Standing::default() });
         let settings = Live::new(settings);
         let facts: Facts = {
             let settings = settings.clone();
@@ -360,7 +370,8 @@ impl Node {
             standing,
             board,
             count: Count::default(),
-            words: rollout::Words::default(),
+            words,
+            looks,
             room: waiting::Room::default(),
         })
     }
@@ -486,6 +497,12 @@ impl Node {
 
     fn post_life(&self, what: &str) {
         self.post_life_of(&say::life(self, what));
+    }
+
+    /// Says also whom it obeys: a succession of which nobody could be told any more is in it.
+    fn post_started(&self) {
+        let obeys = format!("obeys version {} of the trust bundle", self.trust().version());
+        self.post_life_of(&Life { message: Some(obeys), ..say::life(self, "started") });
     }
 
     fn post_life_of(&self, life: &Life) {

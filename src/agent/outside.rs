@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::data::source::{self, Source};
 use crate::diag::{Diagnostic, chain};
 use crate::engine::Inputs;
-use crate::host::{Host, fs};
+use crate::host::{Checkpoint, Host, checkpoint, fs};
 use crate::store::dir;
 use crate::yaml::{Document, MAX_BYTES};
 
@@ -55,6 +55,7 @@ fn keep(node: &Node, document: &Document) {
         return;
     }
     node.noted(dir::write_atomic(&place(node), text.as_bytes()));
+    checkpoint(Checkpoint::DataKept);
 }
 
 fn kept(node: &Node, from: &str) -> Option<Document> {

@@ -34,7 +34,10 @@ pub(super) struct Ended {
 pub(super) fn recover(node: &Node) -> Left {
     let mut found = Left::default();
     for left in node.disk.unfinished() {
-        if left.started {
+        // It may have ended, and only the ledger not have been told.
+        if let Some(done) = node.disk.result_on_its_way(&node.result_id(left.id)) {
+            found.ended.push(Ended { done, posted: true });
+        } else if left.started {
             found.ended.push(interrupted(node, &left));
         } else if let Some(done) = standing(node, &left) {
             found.ended.extend(done);
@@ -46,10 +49,6 @@ pub(super) fn recover(node: &Node) -> Left {
 }
 
 fn interrupted(node: &Node, left: &Unfinished) -> Ended {
-    // It may have ended, and only the ledger not have been told.
-    if let Some(done) = node.disk.result_on_its_way(&node.result_id(left.id)) {
-        return Ended { done, posted: true };
-    }
     tracing::warn!(id = %left.id, "was interrupted");
     let mut done = say::done(node, Some(left.id), &left.digest, DoneOutcome::Interrupted);
     done.message = Some("the agent ended while it ran".to_owned());

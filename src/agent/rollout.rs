@@ -14,9 +14,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::config::Settings;
 use crate::diag::chain;
+use crate::host::{Checkpoint, checkpoint};
 use crate::model::NodeId;
-use crate::store::{Class, Message};
+use crate::store::{Class, Message, StoreError, Word, WordStore};
 use crate::transport::{Bus, TransportError};
 use crate::trust::{Code, Verified};
 use crate::wire::command::{Action, Command, Waves};
@@ -30,16 +32,6 @@ use super::{Node, say};
 const JOBS: usize = 256;
 /// How many of those that failed are named.
 const NAMED: usize = 3;
-
-/// What an operator said last of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Word {
-    issued: Timestamp,
-    id: Uuid,
-    halted: bool,
-    by: Vec<String>,
-    reason: Option<String>,
-}
 
 impl Word {
     fn of(verified: &Verified<Command>) -> Option<(Uuid, Self)> {
@@ -65,8 +57,10 @@ impl Word {
     }
 }
 
-/// What the operators said of jobs, as far as this node heard it. An older word never undoes a newer one.
+/// What the operators said of jobs, as far as this node heard it, also before it was started. An older word never undoes
+/// a newer one.
 pub(super) struct Words {
+    store: WordStore,
     latest: Mutex<BTreeMap<Uuid, Word>>,
     /// The last one that did not count, so that it is said only once.
     refused: Mutex<String>,
@@ -75,18 +69,26 @@ pub(super) struct Words {
     news: watch::Sender<()>,
 }
 
-impl Default for Words {
-    fn default() -> Self {
-        Self { latest: Mutex::default(), refused: Mutex::default(), marked: Mutex::default(), news: watch::Sender::new(()) }
-    }
-}
-
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whole values are put in: a panic elsewhere leaves none half written.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Words {
+    /// Opens what is on disk.
+    pub(super) fn open(settings: &Settings) -> Result<Self, StoreError> {
+        let (store, latest) = WordStore::open(&settings.state_dir)?;
+        let news = watch::Sender::new(());
+        Ok(Self { store, latest: Mutex::new(latest), refused: Mutex::default(), marked: Mutex::default(), news })
+    }
+
+    /// Writes down what was said so far.
+    fn keep(&self) -> Result<(), StoreError> {
+        self.store.write(&held(&self.latest))?;
+        checkpoint(Checkpoint::WordKept);
+        Ok(())
+    }
+
     /// Notes a verified word; false when a newer one is known.
     fn hear(&self, verified: &Verified<Command>) -> bool {
         let Some((job, word)) = Word::of(verified) else { return false };
@@ -128,10 +130,20 @@ impl Words {
     }
 }
 
+/// Notes a verified word, on disk before anything is done about it; false when a newer one is known. It counts also when
+/// it can't be written down.
+fn note(node: &Node, verified: &Verified<Command>) -> bool {
+    let newer = node.words.hear(verified);
+    if newer {
+        node.noted(node.words.keep());
+    }
+    newer
+}
+
 /// What a live `halt` or `resume` means on this node, which has noted it.
 pub(super) fn hear(node: &Node, verified: &Verified<Command>) -> Done {
     let command = verified.get();
-    let newer = node.words.hear(verified);
+    let newer = note(node, verified);
     let (Action::Halt(wanted) | Action::Resume(wanted)) = &command.action else {
         return say::done(node, Some(command.id), verified.digest(), DoneOutcome::Failed);
     };
@@ -237,7 +249,7 @@ impl<'a> Rollout<'a> {
     fn take_word(&self, node: &Node, subject: &str, bytes: &[u8]) {
         let refusal = match node.verify(|verifier| verifier.open_control(bytes, self.command)) {
             Ok(verified) => {
-                node.words.hear(&verified);
+                note(node, &verified);
                 return;
             }
             Err(refusal) => refusal,

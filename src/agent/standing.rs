@@ -2,6 +2,11 @@
 //!
 //! Written by `intake.rs` (what comes) and `enforcer.rs` (how it went), kept on disk by `store`. A channel keeps to its
 //! last assignment that could be used until the next one can.
+//!
+//! Order: in the ledger that it was accepted → in the file of its channel → in force. What is in force is what the ledger
+//! says; after a crash the file follows it (`standing/opening.rs`).
+
+mod opening;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::config::Settings;
+use crate::host::{Checkpoint, checkpoint};
 use crate::model::{HealthStatus, RunOutcome};
 use crate::store::{Kept, Objects, StandingStore, StoreError, standing::Envelope};
 use crate::trust::{Refusal, Verified};
@@ -18,6 +25,7 @@ use crate::wire::command::{Action, Assign, Command};
 use crate::wire::report::AssignmentState;
 use crate::wire::waves::Place;
 
+use super::disk::Disk;
 use super::jitter;
 
 /// After a start, what stands is first looked at within this time: a site that was switched on together spreads.
@@ -64,6 +72,8 @@ pub(super) struct Channel {
     pub(super) owed: bool,
     /// When it runs next.
     pub(super) due: Instant,
+    /// The file does not say this yet, as it could not be written.
+    unkept: bool,
     /// When its health checks are looked at next.
     pub(super) health_due: Option<Instant>,
     /// How it went.
@@ -91,7 +101,7 @@ impl Default for Went {
 
 impl Channel {
     fn new(latest: Arc<Statement>, good: Option<Arc<Statement>>, owed: bool, due: Instant) -> Self {
-        Self { latest, good, owed, due, health_due: None, went: Went::default() }
+        Self { latest, good, owed, due, unkept: false, health_due: None, went: Went::default() }
     }
 
     /// Whether there is something to keep to on this node.
@@ -131,27 +141,11 @@ impl Standing {
     /// Opens what is on disk. `recall` checks an envelope again; what it refuses is not kept to, and is said.
     pub(super) fn open(
         settings: &Settings,
+        disk: &Disk,
         recall: impl Fn(&[u8]) -> Result<Verified<Command>, Refusal>,
     ) -> Result<Self, StoreError> {
         let (store, found) = StandingStore::open(&settings.state_dir)?;
-        let mut channels = BTreeMap::new();
-        for (name, kept) in found {
-            let due = Instant::now() + jitter::up_to(AFTER_START);
-            let good = kept.good.and_then(|good| recall(&good.0).ok()).map(|good| Statement::of(Arc::new(good)));
-            match (recall(&kept.latest), good) {
-                (Ok(latest), good) => {
-                    let latest = Statement::of(Arc::new(latest));
-                    channels.insert(name, Channel::new(latest, good, false, due));
-                }
-                (Err(refusal), Some(good)) => {
-                    tracing::error!(channel = name, why = refusal.message, "the latest of the channel is not kept to any more");
-                    channels.insert(name, Channel::new(Arc::clone(&good), Some(good), false, due));
-                }
-                (Err(refusal), None) => {
-                    tracing::error!(channel = name, why = refusal.message, "the channel is not kept to any more");
-                }
-            }
-        }
+        let channels = opening::channels(&store, found, disk, &recall)?;
         Ok(Self { store, objects: Objects::open(&settings.state_dir)?, channels: Mutex::new(channels), changed: Notify::new() })
     }
 
@@ -165,24 +159,39 @@ impl Standing {
         &self.objects
     }
 
-    /// Takes the latest of a channel: on disk when this returns, and in force from the next turn on. Not before `record`
-    /// has written down that it was accepted: what is refused for want of room is not kept to either.
-    pub(super) fn take(
-        &self,
-        verified: &Arc<Verified<Command>>,
-        record: impl FnOnce() -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    /// Takes the latest of a channel, of which the ledger says that it was accepted: in force from the next turn on.
+    /// `owed`: its result is.
+    ///
+    /// # Errors
+    /// When its file can't be written: it is in force all the same, and [`Self::keep`] writes it later.
+    pub(super) fn take(&self, verified: &Arc<Verified<Command>>, owed: bool) -> Result<(), StoreError> {
         let Some(name) = verified.channel.as_ref().map(|channel| channel.name.clone()) else { return Ok(()) };
         let latest = Statement::of(Arc::clone(verified));
         let mut channels = self.held();
         let good = channels.get(&name).and_then(|channel| channel.good.clone()).filter(|_| latest.assign().is_some());
-        self.store.write(&name, &kept(&latest, good.as_deref()))?;
-        record()?;
+        let written = self.store.write(&name, &kept(&latest, good.as_deref()));
+        checkpoint(Checkpoint::StandingKept);
         let due = Instant::now() + jitter::up_to(latest.assign().map(|assign| assign.splay.get()).unwrap_or_default());
-        channels.insert(name, Channel::new(latest, good, true, due));
+        channels.insert(name, Channel { unkept: written.is_err(), ..Channel::new(latest, good, owed, due) });
         drop(channels);
         self.changed.notify_one();
+        written
+    }
+
+    /// Writes the file of a channel where that could not be done before: not before its end may be written down, after
+    /// which the ledger does not have it any more.
+    pub(super) fn keep(&self, name: &str) -> Result<(), StoreError> {
+        let mut channels = self.held();
+        if let Some(channel) = channels.get_mut(name).filter(|channel| channel.unkept) {
+            self.store.write(name, &kept(&channel.latest, channel.good.as_deref()))?;
+            channel.unkept = false;
+        }
         Ok(())
+    }
+
+    /// Whether this command is the latest of its channel here.
+    pub(super) fn has(&self, id: Uuid) -> bool {
+        self.held().values().any(|channel| channel.latest.command.id == id)
     }
 
     /// The result of the latest of a channel is owed: it was accepted before a restart, and its end not written down.
@@ -250,7 +259,8 @@ impl Standing {
             return Ok(());
         }
         self.store.write(name, &kept(&channel.latest, Some(statement)))?;
-        channel.good = Some(Arc::clone(statement));
+        checkpoint(Checkpoint::StandingProved);
+        (channel.good, channel.unkept) = (Some(Arc::clone(statement)), false);
         let all = channels.values().flat_map(|channel| [Some(&channel.latest), channel.good.as_ref()]);
         let wanted = all.flatten().filter_map(|statement| Some(statement.assign()?.manifest.sha256.clone()));
         self.objects.keep_only(&wanted.collect::<HashSet<String>>())

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::diag::chain;
+use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Pin, TrustedBundle, open_bundle};
 use crate::wire::{self, DoneOutcome, Envelope};
@@ -161,6 +162,7 @@ impl Node {
     fn obey(&self, next: TrustedBundle) {
         let version = next.version();
         *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        checkpoint(Checkpoint::TrustObeyed);
         tracing::info!(version, "now obeys another trust bundle");
         let life = say::trust_life(self, version);
         self.post_life_of(&life);

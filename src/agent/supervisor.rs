@@ -26,7 +26,7 @@ use super::enforcer::Asked;
 use super::recover::{self, Left};
 use super::waiting::{self, Call};
 use super::work::{self, Ended, Job, Work};
-use super::{Node, ask, health, obtain, rollout, say};
+use super::{Node, ask, health, looks, obtain, rollout, say};
 
 /// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
 const GRACE: Duration = Duration::from_secs(5);
@@ -119,6 +119,7 @@ impl Task {
         tracing::info!(id = %job.id(), run = %job.run, "running what stands");
         self.shows(Some(job.run));
         let until = Instant::now() + job.command.options.timeout.get();
+        checkpoint(Checkpoint::StandingBegun);
         let end = self.execute(&job, Some(source), until).await;
         self.shows(None);
         // Only an enforcer that was stopped does not wait for it.
@@ -183,7 +184,11 @@ impl Task {
             let done = Done { outcome: DoneOutcome::Failed, ..ended.into_done(&self.node, job) };
             tracing::warn!(id = %job.id(), failures = ?done.failures, "its health is critical: it counts as failed");
             rollout::mark(&self.node, &job.command, &done);
+        } else if ended.is_interrupted() {
+            // The agent stops. Its next start looks again.
+            return;
         }
+        looks::taken(&self.node, job.id());
     }
 
     async fn perform(&mut self, job: &Job) -> Ended {
@@ -271,6 +276,7 @@ impl Task {
     async fn finish(&mut self, job: &Job, done: Done) {
         tracing::info!(id = %job.id(), outcome = ?done.outcome, why = done.message.as_deref(), "done");
         rollout::mark(&self.node, &job.command, &done);
+        looks::owe(&self.node, &job.command, &done);
         self.node.write_down(&done, false, &mut self.stop).await;
         waiting::look_later(&self.node, &self.queue, job, &done);
         if done.outcome == DoneOutcome::Refused {

@@ -20,7 +20,7 @@ use crate::wire::{Done, DoneOutcome};
 
 use super::rollout::{self, Rollout, Turn};
 use super::work::Job;
-use super::{Node, jitter, say};
+use super::{Node, jitter, looks, say};
 
 /// How many commands may wait: more rollouts at a time than anybody can follow, and few enough for memory
 /// (64 envelopes of at most 64 KiB).
@@ -202,12 +202,16 @@ pub(super) async fn call(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Box<J
 }
 
 /// Lets the health of this node be looked at once more, shortly before the next wave begins, when the waves want that
-/// and the job went well. Only memory: an agent that dies meanwhile does not look.
+/// and the job went well. An agent that dies meanwhile does so after its next start: `looks.rs` has it.
 pub(super) fn look_later(node: &Arc<Node>, queue: &mpsc::Sender<Box<Job>>, job: &Job, done: &Done) {
-    let Some(waves) = job.command.options.waves.as_ref().filter(|waves| waves.health && !job.is_dry()) else { return };
-    if !matches!(done.outcome, DoneOutcome::Stable | DoneOutcome::Changed) {
-        return;
+    if looks::is_wanted(&job.command, done) {
+        look(node, queue, job);
     }
+}
+
+/// Puts a look at the health of what a job did into the queue when it is time, which may have passed.
+pub(super) fn look(node: &Arc<Node>, queue: &mpsc::Sender<Box<Job>>, job: &Job) {
+    let Some(waves) = &job.command.options.waves else { return };
     let at = waves.looks(Place::of(job.id(), &node.settings().node), job.command.issued);
     let (owner, queue, job) = (Arc::clone(node), queue.clone(), Job { health_check_only: true, reply: None, ..job.clone() });
     node.room.spawn(async move {

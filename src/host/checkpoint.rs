@@ -30,24 +30,42 @@ macro_rules! table {
 table! {
     /// The trust bundle is kept for the next start.
     TrustKept = "trust.kept",
+    /// The next trust bundle is in force, and nobody is told.
+    TrustObeyed = "trust.obeyed",
     /// A command may be taken, and nothing of it is on disk.
     IntakeVerified = "intake.verified",
     /// It is in the ledger.
     IntakeRecorded = "intake.recorded",
     /// It waits for its turn.
     IntakeQueued = "intake.queued",
+    /// The file of its channel is written, and it is not in force.
+    StandingKept = "standing.kept",
     /// It is acknowledged.
     IntakeAnswered = "intake.answered",
     /// The ledger says that its run begins.
     RunStarted = "run.started",
+    /// What stands is about to be run.
+    StandingBegun = "standing.begun",
     /// What it names is fetched.
     RunFetched = "run.fetched",
+    /// That is kept, for when it can't be fetched.
+    ObjectKept = "object.kept",
+    /// The data of the host is kept, for when it can't be read.
+    DataKept = "data.kept",
     /// That is unpacked.
     RunUnpacked = "run.unpacked",
     /// It is planned, and nothing is done.
     RunPlanned = "run.planned",
     /// All is done, and nobody is told.
     RunEnded = "run.ended",
+    /// What stands is the one to fall back to, and what was before it is still there.
+    StandingProved = "standing.proved",
+    /// Its health is to be looked at before the next wave, and nobody knows that it ended.
+    LookOwed = "look.owed",
+    /// Its health was looked at, and is still to be looked at.
+    LookTaken = "look.taken",
+    /// What an operator said of a job is written.
+    WordKept = "word.kept",
     /// Its result is in the outbox.
     ResultPosted = "result.posted",
     /// Its result is in the ledger.

@@ -1,5 +1,5 @@
 //! What must outlive the process: sessions, the history of runs, the ledger of accepted commands, messages on their way
-//! out, what stands on the node and what was fetched for it.
+//! out, what stands on the node and what was fetched for it, what was said of rollouts.
 //!
 //! Everything here survives `kill -9` at any point: files are appended to and a torn end is cut
 //! off, or they are replaced in one step. `host` knows files in general; this module owns the
@@ -11,6 +11,7 @@ pub mod history;
 pub mod ledger;
 pub mod objects;
 pub mod outbox;
+pub mod rollouts;
 pub mod session;
 pub mod standing;
 
@@ -24,6 +25,7 @@ pub use history::History;
 pub use ledger::{Acceptance, Ledger, Unfinished};
 pub use objects::Objects;
 pub use outbox::{Class, Head, Lane, Message, Outbox, Queued, Seal};
+pub use rollouts::{LookStore, Word, WordStore};
 pub use session::{DirectorySession, Entry, MemorySession, Session};
 pub use standing::{Kept, StandingStore};
 

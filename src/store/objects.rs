@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::host::{FsError, fs};
+use crate::host::{Checkpoint, FsError, checkpoint, fs};
 
 use super::{StoreError, dir};
 
@@ -34,7 +34,9 @@ impl Objects {
         synced.map_err(|error| FsError::io("write", written, error))?;
         let path = self.dir.join(sha256);
         std::fs::rename(written, &path).map_err(|error| FsError::io("put in place", &path, error))?;
-        dir::sync(&self.dir)
+        dir::sync(&self.dir)?;
+        checkpoint(Checkpoint::ObjectKept);
+        Ok(())
     }
 
     /// Opens the object of this digest, after a look whether it still has it. Nothing when it is not there; a damaged

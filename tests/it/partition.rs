@@ -1,20 +1,21 @@
 //! Three hosts with networks of their own, one of them cut off: the operator is told who is missing, the others go on, and
-//! what the lost one had to say comes when it is back, once.
+//! what the lost one had to say comes when it is back, once; and it keeps to what stands by then.
 
-use ensign::wire::DoneOutcome;
-use ensign::wire::command::{Audience, Command};
+use ensign::wire::command::{Action, Apply, Audience, Command, Nothing};
+use ensign::wire::{DoneOutcome, NodeState};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::support::nats::binaries;
 use crate::support::netns::Netns;
 use crate::support::place::{Place, Wishes, as_operator};
 use crate::support::proxy::Proxy;
-use crate::support::solo::{Agent, Fleet, PATIENCE};
+use crate::support::solo::{Agent, Fleet, PATIENCE, apply, assign};
 
 struct Host {
     network: Netns,
     place: Place,
-    _agent: Agent,
+    agent: Agent,
 }
 
 async fn host(fleet: &Fleet, number: u8) -> Option<Host> {
@@ -26,7 +27,7 @@ async fn host(fleet: &Fleet, number: u8) -> Option<Host> {
     let wishes = Wishes { nats: "ping_interval = \"1s\"".to_owned(), heartbeat: "5s".to_owned(), ..Wishes::default() };
     let place = Place::new(fleet, &format!("web{number}"), &door.url(), &wishes);
     let agent = place.start(&fleet.bus, &mut place.process_in(&network.starter())).await;
-    Some(Host { network, place, _agent: agent })
+    Some(Host { network, place, agent })
 }
 
 /// What the operator hears of a command for all: the exit code, and the outcome on each node.
@@ -84,4 +85,81 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     }
     assert_eq!(deaf.place.only_result(bus, command.id).await.outcome, DoneOutcome::Changed);
     assert_eq!(deaf.place.lines("heard"), 1);
+}
+
+fn is_in_force(state: &NodeState, serial: u64, id: Option<Uuid>) -> bool {
+    let is_there = state.channels.get("base").is_some_and(|channel| channel.serial == serial);
+    is_there && state.assignments.first().map(|assignment| assignment.id) == id && state.outbox == 0
+}
+
+/// A manifest that writes its serial into a file beside it.
+fn serial(fleet: &Fleet, number: u64) -> Apply {
+    let own = nix::unistd::geteuid().as_raw().to_string();
+    let file =
+        serde_json::json!({"ensure": "present", "content": number.to_string(), "owner": own, "group": own, "mode": "0644"});
+    let manifest = serde_json::json!({"ccm": {"resources": [{"file": [{"{{ Data.site }}/motd": file}]}]}});
+    let path = fleet.path(&format!("{number}.yaml"));
+    std::fs::write(&path, manifest.to_string()).unwrap();
+    apply(&path)
+}
+
+/// What stands on each host is its own, so that it knows where to write; all are told in one channel.
+async fn assigned(fleet: &Fleet, site: &std::path::Path, number: u64) -> Command {
+    let mut manifest = serial(fleet, number);
+    manifest.data.insert("site".into(), serde_json::json!(site));
+    let command = fleet.standing(number, assign(manifest));
+    fleet.desire(&command).await;
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_is_cut_off_catches_up_with_what_stands() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let Some(near) = host(&fleet, 4).await else { return };
+    let Some(mut far) = host(&fleet, 5).await else { return };
+    let bus = &fleet.bus;
+    // Both write the same file, the one host's: what stands is what is looked at.
+    let site = far.place.site();
+    let first = assigned(&fleet, &site, 1).await;
+    for host in [&near, &far] {
+        host.place.until(bus, "the first", |state| is_in_force(state, 1, Some(first.id))).await;
+    }
+    // Another is assigned, the trust bundle is another, twice, and it is withdrawn and assigned anew: while one is away.
+    far.network.cut();
+    let second = assigned(&fleet, &site, 2).await;
+    near.place.until(bus, "the second", |state| is_in_force(state, 2, Some(second.id))).await;
+    far.network.heal();
+    far.place.until(bus, "the second", |state| is_in_force(state, 2, Some(second.id))).await;
+    for host in [&near, &far] {
+        let done = host.place.only_result(bus, second.id).await;
+        assert!([DoneOutcome::Changed, DoneOutcome::Stable].contains(&done.outcome), "{done:?}");
+    }
+
+    far.network.cut();
+    fleet.rotate(2).await;
+    near.place.until(bus, "version 2", |state| state.trust == 2).await;
+    let third = fleet.standing(3, Action::Withdraw(Nothing {}));
+    fleet.desire(&third).await;
+    near.place.until(bus, "the withdrawal", |state| is_in_force(state, 3, None)).await;
+    fleet.rotate(3).await;
+    near.place.until(bus, "version 3", |state| state.trust == 3).await;
+    far.network.heal();
+    far.place.until(bus, "the withdrawal", |state| is_in_force(state, 3, None) && state.trust == 3).await;
+    assert_eq!(far.place.only_result(bus, third.id).await.outcome, DoneOutcome::Stable);
+
+    // Killed while it is away, and two are assigned: it has only the later one to do.
+    far.network.cut();
+    let fourth = assigned(&fleet, &site, 4).await;
+    near.place.until(bus, "the fourth", |state| is_in_force(state, 4, Some(fourth.id))).await;
+    let fifth = assigned(&fleet, &site, 5).await;
+    near.place.until(bus, "the fifth", |state| is_in_force(state, 5, Some(fifth.id))).await;
+    // The new one can't have the state directory before the old one is gone.
+    far.agent.0.kill().unwrap();
+    far.agent.0.wait().unwrap();
+    far.agent = Agent::start(&mut far.place.process_in(&far.network.starter()));
+    far.network.heal();
+    far.place.until(bus, "the fifth", |state| is_in_force(state, 5, Some(fifth.id))).await;
+    assert_eq!(std::fs::read_to_string(site.join("motd")).unwrap(), "5");
+    far.place.only_result(bus, fifth.id).await;
+    assert_eq!(far.place.results(bus, fourth.id).await.len(), 0);
 }

@@ -10,8 +10,8 @@ use crate::wire::waves::Place;
 use crate::wire::{Done, DoneOutcome};
 
 use super::super::rollout::{self, Rollout};
-use super::super::say;
 use super::super::standing::{Channel, Statement, Turn};
+use super::super::{looks, say};
 use super::Task;
 
 /// How long to wait before it is asked again whether it may begin: `halt` and `resume` are heard within this time.
@@ -74,12 +74,24 @@ impl Task {
         self.kept.insert(name.to_owned(), next);
     }
 
-    /// When the health is to be looked at before the next wave begins, if waves want that and it is still to come.
+    /// When the health is to be looked at before the next wave begins, if waves want that and it was not done yet.
     pub(super) fn gate(&self, latest: &Statement) -> Option<Instant> {
+        if !self.node.looks.is_owed(latest.command.id) {
+            return None;
+        }
+        Some(Instant::now() + until(self.looks_at(latest)?, self.node.now()))
+    }
+
+    fn looks_at(&self, latest: &Statement) -> Option<Timestamp> {
         let waves = latest.command.options.waves.as_ref().filter(|waves| waves.health)?;
-        let at = waves.looks(Place::of(latest.command.id, &self.node.settings().node), latest.command.issued);
-        let left = until(at, self.node.now());
-        (!left.is_zero()).then(|| Instant::now() + left)
+        Some(waves.looks(Place::of(latest.command.id, &self.node.settings().node), latest.command.issued))
+    }
+
+    /// The health was looked at: that was it, when it was time.
+    pub(super) fn looked(&self, channel: &Channel) {
+        if self.looks_at(&channel.latest).is_none_or(|at| at <= self.node.now()) {
+            looks::taken(&self.node, channel.latest.command.id);
+        }
     }
 
     /// A critical look at what has begun counts as a failure for as long as other nodes may begin.

@@ -12,7 +12,7 @@ use ensign::model::{NodeId, Span};
 use ensign::transport::{Bus, BusSettings, Feed, From, Message, StreamSpec};
 use ensign::trust::{SigningKey, seal};
 use ensign::wire::bundle::{OperatorKey, Roots, Rule};
-use ensign::wire::command::{Action, Apply, Audience, Command, Ensure, Options};
+use ensign::wire::command::{Action, Apply, Assign, Audience, Channel, Command, Ensure, Options};
 use ensign::wire::{COMMAND_TYPE, Done, NodeState, Subjects, TRUST_TYPE, TrustBundle};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -87,9 +87,11 @@ impl Fleet {
             };
             bus.ensure_stream(&spec).await.unwrap();
         }
-        let trust = ensign::fleet::init::streams(&subjects, ensign::fleet::init::Retention::default()).pop().unwrap();
-        assert_eq!(trust.name, subjects.stream("TRUST"));
-        bus.ensure_stream(&trust).await.unwrap();
+        let as_made = ensign::fleet::init::streams(&subjects, ensign::fleet::init::Retention::default());
+        for name in ["TRUST", "DESIRED"] {
+            let spec = as_made.iter().find(|spec| spec.name == subjects.stream(name)).unwrap();
+            bus.ensure_stream(spec).await.unwrap();
+        }
         let (dir, operator) = (TempDir::new().unwrap(), SigningKey::from_seed(&[2; 32]));
         let fleet = Self { server, bus, dir, operator, subjects, boots: Boots::default() };
         fleet.write_trust();
@@ -102,10 +104,15 @@ impl Fleet {
     }
 
     pub fn write_trust(&self) {
+        std::fs::write(self.path("trust.json"), self.trust(1)).unwrap();
+    }
+
+    /// A version of the trust bundle, signed; all of them say the same.
+    pub fn trust(&self, version: u64) -> Vec<u8> {
         let root = SigningKey::from_seed(&[1; 32]);
         let bundle = TrustBundle {
             fleet: FLEET.into(),
-            version: 1,
+            version,
             expires: Timestamp::now() + SignedDuration::from_hours(24 * 365),
             root: Roots { threshold: 1, keys: vec![root.public().to_string()] },
             keys: vec![OperatorKey {
@@ -117,8 +124,23 @@ impl Fleet {
             revoked: vec![],
             rules: vec![Rule { keys: vec!["ops".into()], quorum: 1, ..Rule::default() }],
         };
-        let sealed = seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]);
-        std::fs::write(self.path("trust.json"), sealed.encode()).unwrap();
+        seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]).encode()
+    }
+
+    /// Stores a version of the trust bundle where it belongs; the server sends it on.
+    pub async fn rotate(&self, version: u64) {
+        self.bus.publish_stored(self.subjects.trust(version).as_str(), &[], self.trust(version)).await.unwrap();
+    }
+
+    /// A command of the channel `base`, for all nodes.
+    pub fn standing(&self, serial: u64, action: Action) -> Command {
+        let channel = Some(Channel { name: "base".into(), epoch: 1, serial });
+        Command { channel, to: Audience::all(), ..self.command(action) }
+    }
+
+    /// Stores a command of a channel where it belongs; the server sends it on.
+    pub async fn desire(&self, command: &Command) {
+        self.bus.publish_stored(self.subjects.desired("base").as_str(), &[], self.sign(command)).await.unwrap();
     }
 
     pub fn write_config(&self, limits: &str) {
@@ -328,6 +350,12 @@ pub fn apply(path: &Path) -> Apply {
         size: bytes.len() as u64,
         data: BTreeMap::new(),
     }
+}
+
+/// Lets this manifest stand.
+pub fn assign(manifest: Apply) -> Action {
+    let interval = Span::seconds(300);
+    Action::Assign(Assign { manifest, interval, health_interval: None, splay: Span::seconds(0), enforce: true })
 }
 
 /// The agent's process; killed when dropped.

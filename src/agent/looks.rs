@@ -1,0 +1,125 @@
+//! Looks at the health before the next wave begins: owed from the end of a run on until they were taken, by this agent or
+//! by the next one on this host.
+//!
+//! In: what ended well in waves that want it (`supervisor.rs` for what runs once, `enforcer.rs` for what stands). Out: at the
+//! start, jobs that `waiting.rs` puts into the queue when it is time. `store` keeps them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use crate::config::Settings;
+use crate::host::{Checkpoint, checkpoint};
+use crate::store::{LookStore, StoreError};
+use crate::trust::Verified;
+use crate::wire::command::Command;
+use crate::wire::{Done, DoneOutcome};
+
+use super::Node;
+use super::recover::Left;
+use super::work::{Job, Work};
+
+/// The looks that are owed, with the envelopes of their commands.
+#[derive(Debug)]
+pub(super) struct Looks {
+    store: LookStore,
+    owed: Mutex<BTreeMap<Uuid, Vec<u8>>>,
+}
+
+impl Looks {
+    /// Opens what is on disk.
+    pub(super) fn open(settings: &Settings) -> Result<Self, StoreError> {
+        let (store, owed) = LookStore::open(&settings.state_dir)?;
+        Ok(Self { store, owed: Mutex::new(owed) })
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<Uuid, Vec<u8>>> {
+        // Whole values are put in and taken out: a panic elsewhere leaves none half written.
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the health of what this command did is still to be looked at.
+    pub(super) fn is_owed(&self, id: Uuid) -> bool {
+        self.held().contains_key(&id)
+    }
+
+    fn owe(&self, id: Uuid, envelope: &[u8]) -> Result<(), StoreError> {
+        self.held().insert(id, envelope.to_vec());
+        self.store.add(id, envelope)?;
+        checkpoint(Checkpoint::LookOwed);
+        Ok(())
+    }
+
+    fn remove(&self, id: Uuid) -> Result<(), StoreError> {
+        checkpoint(Checkpoint::LookTaken);
+        self.store.remove(id)
+    }
+}
+
+/// Writes down that the health is to be looked at, when the command wants that and ended well. Before the result: after
+/// a crash in between nobody has heard that it ended well.
+pub(super) fn owe(node: &Node, command: &Verified<Command>, done: &Done) {
+    // A host that is only played has no health.
+    if matches!(node.work, Work::Engine) && is_wanted(command, done) {
+        // What can't be written down is looked at by this agent all the same.
+        node.noted(node.looks.owe(command.id, command.envelope()));
+    }
+}
+
+/// Whether the health after this end of a command is to be looked at before the next wave.
+pub(super) fn is_wanted(command: &Command, done: &Done) -> bool {
+    let gated = command.options.waves.as_ref().is_some_and(|waves| waves.health) && !command.options.noop;
+    gated && is_well(done)
+}
+
+fn is_well(done: &Done) -> bool {
+    matches!(done.outcome, DoneOutcome::Stable | DoneOutcome::Changed)
+}
+
+/// It was taken, and what it came to is in the outbox; or it is not wanted any more.
+pub(super) fn taken(node: &Node, id: Uuid) {
+    if node.looks.held().remove(&id).is_some() {
+        // First that it failed, then that it was looked at: also after a power cut. What can't be removed now is looked at
+        // once more by the next agent.
+        node.noted(node.disk.sync().and_then(|()| node.looks.remove(id)));
+    }
+}
+
+/// The looks that an earlier agent owed and did not take, as jobs; those that make no sense any more are given up. What
+/// stands is looked at by the enforcer, which knows that it is owed.
+pub(super) fn left(node: &Node, left: &Left) -> Vec<Job> {
+    let owed: Vec<(Uuid, Vec<u8>)> = node.looks.held().iter().map(|(id, envelope)| (*id, envelope.clone())).collect();
+    let mut jobs = Vec::new();
+    for (id, envelope) in owed {
+        match of(node, left, id, &envelope) {
+            Some(Owed::Once(job)) => jobs.push(*job),
+            Some(Owed::Stands) => {}
+            None => taken(node, id),
+        }
+    }
+    jobs
+}
+
+enum Owed {
+    Once(Box<Job>),
+    Stands,
+}
+
+fn of(node: &Node, left: &Left, id: Uuid, envelope: &[u8]) -> Option<Owed> {
+    // It may have been written down just before the agent died, and the command be called interrupted now.
+    let ended = left.ended.iter().map(|ended| &ended.done).find(|done| done.id == Some(id)).cloned();
+    if ended.or_else(|| node.disk.result(id)).is_some_and(|done| !is_well(&done)) {
+        return None;
+    }
+    if node.standing.has(id) {
+        return Some(Owed::Stands);
+    }
+    let verified = node.verify(|verifier| verifier.reopen(envelope)).ok()?;
+    let command = verified.get();
+    let is_on = command.options.waves.as_ref().is_some_and(|waves| node.now() < waves.closes(command.issued));
+    (is_on && !command.action.is_standing()).then(|| {
+        tracing::info!(%id, "its health is still to be looked at");
+        Owed::Once(Box::new(Job { health_check_only: true, ..Job::once(Arc::new(verified), None) }))
+    })
+}

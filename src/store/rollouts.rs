@@ -1,0 +1,150 @@
+//! What must survive of commands in waves beside the ledger: what the operators said last of each, and the looks at the
+//! health that are still to be taken.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::host::fs;
+use crate::wire::MAX_ENVELOPE;
+
+use super::{StoreError, dir};
+
+const WORDS: &str = "words.json";
+/// As many words as the agent keeps, with room to spare.
+const MAX_WORDS: u64 = 1 << 20;
+const LOOK: &str = "look";
+
+/// What an operator said last of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// When it was signed.
+    pub issued: Timestamp,
+    /// The command that said it.
+    pub id: Uuid,
+    /// True for a halt, false for a resume.
+    pub halted: bool,
+    /// Who signed it.
+    pub by: Vec<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The words of operators, by job: one small file, replaced in one step.
+#[derive(Debug)]
+pub struct WordStore {
+    path: PathBuf,
+}
+
+impl WordStore {
+    /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
+    ///
+    /// # Errors
+    /// When the system refuses, or the file is not what was written.
+    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<Uuid, Word>), StoreError> {
+        let store = Self { path: directory(state_dir)?.join(WORDS) };
+        let bytes = match fs::read(&store.path, MAX_WORDS) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_not_found() => return Ok((store, BTreeMap::new())),
+            Err(error) => return Err(error.into()),
+        };
+        let words = serde_json::from_slice(&bytes).map_err(|source| StoreError::Damaged {
+            path: store.path.clone(),
+            line: source.line(),
+            source,
+        })?;
+        Ok((store, words))
+    }
+
+    /// Writes all of them down. When this returns, they are on disk.
+    ///
+    /// # Errors
+    /// When the system refuses; then what was there before still counts.
+    pub fn write(&self, words: &BTreeMap<Uuid, Word>) -> Result<(), StoreError> {
+        dir::write_atomic(&self.path, &serde_json::to_vec(words)?)
+    }
+}
+
+/// The commands of which the health is still to be looked at: a file each, which is its envelope.
+#[derive(Debug)]
+pub struct LookStore {
+    dir: PathBuf,
+}
+
+impl LookStore {
+    /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<Uuid, Vec<u8>>), StoreError> {
+        let store = Self { dir: directory(state_dir)? };
+        let mut found = BTreeMap::new();
+        for path in fs::list(&store.dir)? {
+            let id = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            if let Some(id) = id.filter(|_| path.extension().is_some_and(|ending| ending == LOOK)) {
+                found.insert(id, fs::read(&path, MAX_ENVELOPE as u64)?);
+            }
+        }
+        Ok((store, found))
+    }
+
+    /// Writes down that a look is to be taken. When this returns, it is on disk.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn add(&self, id: Uuid, envelope: &[u8]) -> Result<(), StoreError> {
+        dir::write_atomic(&self.path(id), envelope)
+    }
+
+    /// It was taken, or is not wanted any more.
+    ///
+    /// # Errors
+    /// When the system refuses; then it is taken once more after the next start.
+    pub fn remove(&self, id: Uuid) -> Result<(), StoreError> {
+        Ok(fs::remove(&self.path(id))?)
+    }
+
+    fn path(&self, id: Uuid) -> PathBuf {
+        self.dir.join(id.to_string()).with_extension(LOOK)
+    }
+}
+
+/// The directory of both, without what a killed process left.
+fn directory(state_dir: &Path) -> Result<PathBuf, StoreError> {
+    let dir = state_dir.join("rollouts");
+    dir::create(&dir)?;
+    dir::sweep(&dir)?;
+    Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_looks_are_there_after_a_restart() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let word = Word { issued: Timestamp::UNIX_EPOCH, id: other, halted: true, by: vec!["ops".into()], reason: None };
+        let (words, none) = WordStore::open(temporary.path()).unwrap();
+        assert!(none.is_empty());
+        words.write(&BTreeMap::from([(one, word.clone())])).unwrap();
+        let (looks, none) = LookStore::open(temporary.path()).unwrap();
+        assert!(none.is_empty());
+        looks.add(one, b"one").unwrap();
+        looks.add(other, b"other").unwrap();
+        looks.remove(one).unwrap();
+        looks.remove(one).unwrap();
+        std::fs::write(temporary.path().join("rollouts/.new-1"), "half").unwrap();
+        assert_eq!(WordStore::open(temporary.path()).unwrap().1, BTreeMap::from([(one, word)]));
+        assert_eq!(LookStore::open(temporary.path()).unwrap().1, BTreeMap::from([(other, b"other".to_vec())]));
+        let path = temporary.path().join("rollouts").join(WORDS);
+        std::fs::write(&path, "{").unwrap();
+        let message = WordStore::open(temporary.path()).unwrap_err().to_string();
+        assert_eq!(message, format!("{}, line 1, is damaged", path.display()));
+    }
+}

@@ -1,0 +1,179 @@
+//! What is rolled out in waves: the look at the health before the next one is taken, and what operators said of a job is
+//! remembered, wherever the agent dies.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ensign::host::Checkpoint;
+use ensign::model::Span;
+use ensign::wire::command::{Action, Command, JobRef, Waves};
+use ensign::wire::report::FailedMark;
+use ensign::wire::waves::{Place as Turn, Step};
+use ensign::wire::{Done, DoneOutcome};
+use futures_util::future::join_all;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::is_armed;
+use crate::support::nats::binaries;
+use crate::support::place::{Place, Wishes, ended, read, stop, stored};
+use crate::support::solo::{Fleet, PATIENCE, apply, assign, ensure};
+
+/// To these only the tests in here come.
+pub(super) const ONLY: &[Checkpoint] = &[Checkpoint::LookOwed, Checkpoint::LookTaken, Checkpoint::WordKept];
+
+/// From the end of the run to the end of the look.
+const LOOKED: &[Checkpoint] =
+    &[Checkpoint::LookOwed, Checkpoint::ResultPosted, Checkpoint::ResultRecorded, Checkpoint::LookTaken];
+
+fn place(fleet: &Fleet, node: &str) -> Place {
+    Place::new(fleet, node, &fleet.server.url(), &Wishes::default())
+}
+
+/// A file, which is healthy as long as there is no `broken` beside it.
+fn resource(place: &Place) -> Value {
+    let own = nix::unistd::geteuid().as_raw().to_string();
+    let check = format!("sh -c 'test ! -e {} || exit 2'", place.site().join("broken").display());
+    json!({
+        "ensure": "present", "content": "x", "owner": own, "group": own, "mode": "0644",
+        "health_checks": [{"command": check, "tries": 1}],
+    })
+}
+
+/// The node is in the first of two waves; the second begins soon, and others may begin for an hour after that.
+fn gated(place: &Place, mut command: Command) -> Command {
+    let steps = [(Turn::of(command.id, &place.node), 0), (Turn::LAST, 2)];
+    let steps = steps.map(|(upto, after)| Step { upto, after: Span::seconds(after) }).to_vec();
+    command.options.waves = Some(Waves { steps, max_failed: 0, health: true });
+    command
+}
+
+fn once(fleet: &Fleet, place: &Place) -> Command {
+    let mut properties = resource(place);
+    properties["name"] = json!(place.site().join("healthy"));
+    gated(place, place.command(fleet, ensure("file", &properties)))
+}
+
+fn standing(fleet: &Fleet, place: &Place) -> Command {
+    let manifest = place.path("manifest.yaml");
+    let file = json!({(place.site().join("healthy").display().to_string()): resource(place)});
+    std::fs::write(&manifest, json!({"ccm": {"resources": [{"file": [file]}]}}).to_string()).unwrap();
+    let mut command = fleet.standing(1, assign(apply(&manifest)));
+    command.channel.as_mut().unwrap().name = place.node.to_string();
+    command.to = ensign::wire::Audience::nodes(vec![place.node.clone()]);
+    gated(place, command)
+}
+
+async fn send(fleet: &Fleet, place: &Place, command: &Command) {
+    if command.channel.is_some() {
+        let subject = fleet.subjects.desired(place.node.as_str());
+        fleet.bus.publish_stored(subject.as_str(), &[], fleet.sign(command)).await.unwrap();
+    } else {
+        fleet.send(command).await;
+    }
+}
+
+fn looks(place: &Place) -> Vec<PathBuf> {
+    let directory = std::fs::read_dir(place.state_dir().join("rollouts")).unwrap();
+    directory.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|ending| ending == "look")).collect()
+}
+
+async fn until(place: &Place, what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "waited for {what}\n{}", place.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn marks(fleet: &Fleet, command: &Command) -> Vec<FailedMark> {
+    let failures = fleet.subjects.rollout_failures(command.id);
+    stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), failures.as_str())
+        .await
+        .iter()
+        .map(|mark| read(mark).unwrap())
+        .collect()
+}
+
+/// Dies at a checkpoint, and is started again: not well, and says so; or well, and says nothing.
+async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
+    let (kind, end) = (if stands { "stands" } else { "once" }, if breaks { "ill" } else { "well" });
+    let place = place(fleet, &format!("{kind}-{end}-{}", at.name().replace('.', "-")));
+    let command = if stands { standing(fleet, &place) } else { once(fleet, &place) };
+    let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", at.name())).await;
+    send(fleet, &place, &command).await;
+    assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
+    assert_eq!(looks(&place).len(), 1, "{}: it is not written down", at.name());
+    if breaks {
+        std::fs::write(place.site().join("broken"), "").unwrap();
+    }
+    let mut agent = place.start(&fleet.bus, &mut place.process()).await;
+    let done = place.only_result(&fleet.bus, command.id).await;
+    // What died between its end and its result is interrupted, which is a failure; what stands is run again.
+    let fails = breaks || done.outcome == DoneOutcome::Interrupted;
+    assert!(done.outcome != DoneOutcome::Interrupted || (at == Checkpoint::LookOwed && !stands), "{done:?}");
+    until(&place, "the look", || looks(&place).is_empty()).await;
+    if fails {
+        let subject = fleet.subjects.rollout_failed(command.id, &place.node);
+        let stream = fleet.subjects.stream("ROLLOUTS");
+        let mut feed = fleet.bus.follow(&stream, subject.as_str(), ensign::transport::From::Beginning).await.unwrap();
+        assert!(tokio::time::timeout(PATIENCE, feed.next()).await.is_ok(), "{}: no mark\n{}", at.name(), place.log());
+    }
+    place.until(&fleet.bus, "nothing waits", |state| state.outbox == 0 && state.running.is_none()).await;
+    assert_eq!(stop(&mut agent).await.code(), Some(0));
+    let marks = marks(fleet, &command).await;
+    assert_eq!(marks.len(), usize::from(fails), "{} {marks:?}", at.name());
+    assert_eq!(looks(&place), Vec::<PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_health_is_looked_at_although_the_agent_dies() {
+    if !is_armed() {
+        return;
+    }
+    let fleet = Fleet::new(binaries().last().unwrap(), "").await;
+    for stands in [false, true] {
+        let rounds = LOOKED.iter().flat_map(|at| [true, false].map(|breaks| round(&fleet, *at, stands, breaks)));
+        join_all(rounds).await;
+    }
+}
+
+/// What is said of a job, so many milliseconds after it was signed.
+fn word(fleet: &Fleet, place: &Place, halt: bool, job: &Command, after: i64) -> Command {
+    let about = JobRef { job: job.id };
+    let mut word = place.command(fleet, if halt { Action::Halt(about) } else { Action::Resume(about) });
+    word.issued = job.issued + SignedDuration::from_millis(after);
+    word.expires = word.issued + SignedDuration::from_mins(5);
+    word
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_word_is_remembered_although_the_agent_dies() {
+    if !is_armed() {
+        return;
+    }
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let place = place(&fleet, "web1");
+    let job = once(&fleet, &place);
+    let (before, halt, after) =
+        (word(&fleet, &place, false, &job, 1), word(&fleet, &place, true, &job, 2), word(&fleet, &place, false, &job, 3));
+    let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", Checkpoint::WordKept.name())).await;
+    // By word of mouth alone: the stream does not have it, and will have an older one.
+    fleet.send(&halt).await;
+    assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}", place.log());
+    fleet.bus.publish_stored(fleet.subjects.rollout_control(job.id).as_str(), &[], fleet.sign(&before)).await.unwrap();
+
+    let mut agent = place.start(&fleet.bus, &mut place.process()).await;
+    send(&fleet, &place, &job).await;
+    let said = async |word: &Command| -> Done {
+        read(&place.ask(&fleet, word, &fleet.sign(word), PATIENCE).await.expect("an answer")).unwrap()
+    };
+    assert_eq!(said(&before).await.message.as_deref(), Some("something later was said of this job"));
+    // Whoever got no answer asks again; it counts already.
+    assert_eq!(said(&halt).await.message.as_deref(), Some("something later was said of this job"));
+    assert!(!place.site().join("healthy").exists());
+    assert_eq!(said(&after).await.outcome, DoneOutcome::Changed);
+    assert_eq!(place.only_result(&fleet.bus, job.id).await.outcome, DoneOutcome::Changed);
+    assert_eq!(stop(&mut agent).await.code(), Some(0));
+}
