@@ -16,7 +16,7 @@ use crate::diag::Diagnostic;
 use crate::model::{NodeId, Secret, Span};
 
 use document::Document;
-pub use file::{AgentFile, Level, Publish};
+pub use file::{AgentFile, Level, Publish, parse_size};
 pub use log::Log;
 
 /// What the surroundings say where the file says nothing.

@@ -351,7 +351,8 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     }
 }
 
-fn parse_size(text: &str) -> Option<u64> {
+/// A number of bytes as it is written: `1000`, `64MiB`.
+pub fn parse_size(text: &str) -> Option<u64> {
     let (digits, shift) = [("KiB", 10), ("MiB", 20), ("GiB", 30)]
         .into_iter()
         .find_map(|(unit, shift)| text.strip_suffix(unit).map(|digits| (digits, shift)))

@@ -11,6 +11,39 @@ use super::{BusSettings, Credentials, Tls};
 /// A password, token or seed is shorter than this.
 const LONGEST_SECRET: u64 = 64 * 1024;
 
+/// User and password, or token, as a server URL carries them: `nats://user:password@host`, `nats://token@host`. The client
+/// itself does not look there.
+pub(super) fn in_url(url: &str) -> Option<Credentials> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (login, _) = authority.rsplit_once('@')?;
+    Some(match login.split_once(':') {
+        Some((user, password)) => Credentials::UserPassword { user: decoded(user), password: Secret::new(decoded(password)) },
+        None => Credentials::Token(Secret::new(decoded(login))),
+    })
+}
+
+/// Without percent-encoding (RFC 3986, section 2.1); what is none stays as it is.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((plain, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(plain.as_bytes());
+        match after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(b'%');
+                rest = after;
+            }
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
 impl BusSettings {
     /// The connection of these settings, for somebody called `name`.
     ///
@@ -68,5 +101,24 @@ mod tests {
         let Credentials::UserPassword { password, .. } = credentials(&login).unwrap() else { panic!() };
         assert_eq!(password.reveal(), " hunter2 ");
         assert!(credentials(&Login::Token(SecretFrom::File(path.join("x")))).is_err());
+    }
+
+    #[test]
+    fn urls_may_carry_who_we_are() {
+        let shown = |url| match in_url(url) {
+            Some(Credentials::UserPassword { user, password }) => format!("{user} {}", password.reveal()),
+            Some(Credentials::Token(token)) => token.reveal().to_owned(),
+            _ => "nobody".to_owned(),
+        };
+        for (url, wanted) in [
+            ("nats://u:p@host:4222", "u p"),
+            ("u:p%40%2f@host", "u p@/"),
+            ("tls://s3cret@host", "s3cret"),
+            ("nats://host:4222", "nobody"),
+            ("nats://host/a@b", "nobody"),
+            ("nats://u:100%@h", "u 100%"),
+        ] {
+            assert_eq!(shown(url), wanted, "{url}");
+        }
     }
 }

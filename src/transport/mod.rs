@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use crate::model::Secret;
 
-pub use nats::{Bus, Feed, Inbox};
+pub use nats::{Bus, Feed, Inbox, Kept, Room};
 
 /// The oldest server that is supported. Older ones answer JetStream requests in another form.
 pub const OLDEST_SERVER: (u64, u64) = (2, 10);
@@ -268,6 +268,15 @@ pub enum TransportError {
         size: u64,
         /// The limit.
         max: u64,
+    },
+    /// The server, or what it allows our account, has no room for a stream.
+    #[error("{doing}: the server has no room for it")]
+    NoRoom {
+        /// What was being done, to what.
+        doing: String,
+        /// What the server says.
+        #[source]
+        source: Cause,
     },
     /// Anything else.
     #[error("{doing}")]

@@ -1,9 +1,11 @@
 //! The NATS client behind [`Bus`]: the connection and plain messages. `streams.rs` has JetStream,
-//! `objects.rs` the object store, `values.rs` single messages by their subject, `link.rs` what happens to the connection itself, `reason.rs` why there is none.
+//! `objects.rs` the object store, `values.rs` single messages by their subject, `link.rs` what happens to the connection itself, `reason.rs` why there is none,
+//! `room.rs` how much may be stored.
 
 mod link;
 mod objects;
 mod reason;
+mod room;
 mod streams;
 mod values;
 
@@ -15,12 +17,14 @@ use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::login;
 use super::nkey::UserKey;
 use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
 use crate::model::Secret;
 use link::Watcher;
 use reason::reason;
 
+pub use room::{Kept, Room};
 pub use streams::Feed;
 
 /// How long the server may take to answer one request.
@@ -251,22 +255,21 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
             options = options.add_client_certificate(cert.clone(), key.clone());
         }
     }
-    Ok(match &settings.credentials {
+    let in_url = || settings.servers.iter().find_map(|url| login::in_url(url));
+    Ok(match settings.credentials.clone().or_else(in_url) {
         None => options,
         Some(Credentials::CredsFile(path)) => {
-            options.credentials_file(path).await.map_err(|error| TransportError::Credentials(path.clone(), error.into()))?
+            options.credentials_file(&path).await.map_err(|error| TransportError::Credentials(path, error.into()))?
         }
         Some(Credentials::NkeySeed(seed)) => {
             // The client would only say that it can't sign, and only once a server asks.
-            UserKey::from_seed(seed)?;
+            UserKey::from_seed(&seed)?;
             options.nkey(seed.reveal().trim().to_owned())
         }
-        Some(Credentials::UserPassword { user, password }) => {
-            options.user_and_password(user.clone(), password.reveal().to_owned())
-        }
+        Some(Credentials::UserPassword { user, password }) => options.user_and_password(user, password.reveal().to_owned()),
         Some(Credentials::Jwt { jwt, seed }) => {
-            UserKey::from_seed(seed)?;
-            let text = creds(jwt, seed);
+            UserKey::from_seed(&seed)?;
+            let text = creds(&jwt, &seed);
             let failed = |error| TransportError::failed("could not use the JWT of the NATS user", error);
             options.credentials(text.reveal()).map_err(failed)?
         }

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 
 use super::super::{Ensured, TransportError};
-use super::Bus;
+use super::{Bus, room};
 
 /// The size of the pieces an object is stored in: well below every server's limit for a message.
 const CHUNK: usize = 128 * 1024;
@@ -28,7 +28,7 @@ impl Bus {
         self.jetstream
             .create_object_store(config)
             .await
-            .map_err(|error| TransportError::failed(format!("could not create the bucket {bucket}"), error))?;
+            .map_err(|error| room::refused(format!("could not create the bucket {bucket}"), error))?;
         Ok(Ensured::Created)
     }
 
@@ -82,6 +82,10 @@ impl Bus {
         match error.kind() {
             DirectGetErrorKind::NotFound => TransportError::NotFound(url.to_owned()),
             DirectGetErrorKind::TimedOut => TransportError::TimedOut(format!("reading {url}")),
+            // Nobody answers a read of a stream that is not there.
+            _ if self.is_connected() && self.has_jetstream() && error.to_string().contains("503") => {
+                TransportError::NoStream(url.to_owned())
+            }
             _ => self.no_jetstream_or(format!("could not read {url}"), error),
         }
     }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::super::{Cause, Ensured, From, Message, StreamSpec, TransportError, is_at_least};
-use super::{ANSWER, Bus, header_map, message};
+use super::{ANSWER, Bus, header_map, message, room};
 
 impl Bus {
     /// Publishes, and waits until a stream has stored it; gives its place there.
@@ -93,14 +93,14 @@ impl Bus {
         let Some(mut config) = existing else {
             let mut config = Config { name: spec.name.clone(), ..Config::default() };
             bring_to(&mut config, spec);
-            self.jetstream.create_stream(config).await.map_err(|error| TransportError::failed(doing("create"), error))?;
+            self.jetstream.create_stream(config).await.map_err(|error| room::refused(doing("create"), error))?;
             return Ok(Ensured::Created);
         };
         let changes = bring_to(&mut config, spec);
         if changes.is_empty() {
             return Ok(Ensured::Unchanged);
         }
-        self.jetstream.update_stream(config).await.map_err(|error| TransportError::failed(doing("change"), error))?;
+        self.jetstream.update_stream(config).await.map_err(|error| room::refused(doing("change"), error))?;
         Ok(Ensured::Updated(changes))
     }
 
