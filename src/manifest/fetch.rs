@@ -78,6 +78,14 @@ pub enum FetchError {
         /// The limit.
         max: u64,
     },
+    /// It is larger than anybody would take; how large is not known.
+    #[error("{url} gives more than {max} bytes")]
+    TooMuch {
+        /// From where.
+        url: String,
+        /// The limit.
+        max: u64,
+    },
     /// Over HTTP.
     #[error(transparent)]
     Http(#[from] HttpError),
@@ -128,29 +136,56 @@ pub async fn fetch(
     if pin.size > limits.max {
         return Err(FetchError::TooLarge { url: shown(url), size: pin.size, max: limits.max });
     }
-    let parsed = Url::parse(url).map_err(|_| FetchError::Url(shown(url)))?;
-    let mut checked = Checked { url: shown(url), pin, sink, hasher: Sha256::new(), size: 0 };
-    let work = async {
-        match parsed.scheme() {
-            "https" | "http" => get(parsed, limits, &mut checked).await,
-            "obj" => {
-                let (bucket, key) = bucket_and_key(&parsed).ok_or_else(|| FetchError::Url(shown(url)))?;
-                let got = objects.object(bucket, key, pin.size).await;
-                checked.add(&got.map_err(|cause| FetchError::Transport { url: shown(url), cause })?)
-            }
-            "file" => read_file(&parsed, &mut checked),
-            _ => Err(FetchError::Url(shown(url))),
-        }
-    };
-    let timed_out = |_| FetchError::TimedOut { url: shown(url), after: limits.timeout };
-    tokio::time::timeout(limits.timeout, work).await.map_err(timed_out)??;
+    let mut checked = Checked::new(url, Some(pin), pin.size, sink);
+    // An address of this machine itself must be named.
+    let policy = Policy { hosts: limits.hosts.clone(), internal: false, loopback: false };
+    read(url, &policy, limits.timeout, objects, &mut checked).await?;
+    checked.finish().map(drop)
+}
+
+/// Writes the bytes behind `url` into `sink` and says what they are: for whoever is about to sign them, and so chose the URL.
+///
+/// # Errors
+/// See [`FetchError`]; never [`FetchError::BadArtifact`].
+pub async fn measure(
+    url: &str,
+    max: u64,
+    timeout: Duration,
+    objects: &impl ObjectGet,
+    sink: &mut (dyn Write + Send),
+) -> Result<Pin, FetchError> {
+    let mut checked = Checked::new(url, None, max, sink);
+    read(url, &Policy { hosts: None, internal: true, loopback: true }, timeout, objects, &mut checked).await?;
     checked.finish()
 }
 
-/// Reads what `url` gives into `checked`. An address of this machine itself must be named.
-async fn get(url: Url, limits: &FetchLimits, checked: &mut Checked<'_>) -> Result<(), FetchError> {
-    let policy = Policy { hosts: limits.hosts.clone(), internal: false, loopback: false };
-    let mut answer = http::get(&Ask::new(url), &policy).await?;
+/// Reads what `url` gives into `checked`.
+async fn read(
+    url: &str,
+    policy: &Policy,
+    timeout: Duration,
+    objects: &impl ObjectGet,
+    checked: &mut Checked<'_>,
+) -> Result<(), FetchError> {
+    let parsed = Url::parse(url).map_err(|_| FetchError::Url(shown(url)))?;
+    let work = async {
+        match parsed.scheme() {
+            "https" | "http" => get(parsed, policy, checked).await,
+            "obj" => {
+                let (bucket, key) = bucket_and_key(&parsed).ok_or_else(|| FetchError::Url(shown(url)))?;
+                let got = objects.object(bucket, key, checked.max).await;
+                checked.add(&got.map_err(|cause| FetchError::Transport { url: shown(url), cause })?)
+            }
+            "file" => read_file(&parsed, checked),
+            _ => Err(FetchError::Url(shown(url))),
+        }
+    };
+    let timed_out = |_| FetchError::TimedOut { url: shown(url), after: timeout };
+    tokio::time::timeout(timeout, work).await.map_err(timed_out)?
+}
+
+async fn get(url: Url, policy: &Policy, checked: &mut Checked<'_>) -> Result<(), FetchError> {
+    let mut answer = http::get(&Ask::new(url), policy).await?;
     if let Some(size) = answer.length() {
         checked.announced(size)?;
     }
@@ -187,42 +222,54 @@ fn read_into(path: &Path, checked: &mut Checked<'_>) -> Result<(), FetchError> {
     }
 }
 
-/// Takes bytes as they come and compares them with what was pinned.
+/// Takes bytes as they come and compares them with what was pinned, if anything was.
 struct Checked<'a> {
     url: String,
-    pin: &'a Pin,
+    pin: Option<&'a Pin>,
+    max: u64,
     sink: &'a mut (dyn Write + Send),
     hasher: Sha256,
     size: u64,
 }
 
-impl Checked<'_> {
+impl<'a> Checked<'a> {
+    fn new(url: &str, pin: Option<&'a Pin>, max: u64, sink: &'a mut (dyn Write + Send)) -> Self {
+        Self { url: shown(url), pin, max, sink, hasher: Sha256::new(), size: 0 }
+    }
+
     fn bad(&self, why: String) -> FetchError {
         FetchError::BadArtifact { url: self.url.clone(), why }
     }
 
     /// The size that was announced, before anything is read.
     fn announced(&self, size: u64) -> Result<(), FetchError> {
-        if size == self.pin.size { Ok(()) } else { Err(self.bad(format!("{size} bytes instead of {}", self.pin.size))) }
+        match self.pin {
+            Some(pin) if size != pin.size => Err(self.bad(format!("{size} bytes instead of {}", pin.size))),
+            None if size > self.max => Err(FetchError::TooLarge { url: self.url.clone(), size, max: self.max }),
+            _ => Ok(()),
+        }
     }
 
     fn add(&mut self, chunk: &[u8]) -> Result<(), FetchError> {
         self.size += chunk.len() as u64;
-        if self.size > self.pin.size {
-            return Err(self.bad(format!("more than {} bytes", self.pin.size)));
+        if self.size > self.max {
+            return Err(match self.pin {
+                Some(_) => self.bad(format!("more than {} bytes", self.max)),
+                None => FetchError::TooMuch { url: self.url.clone(), max: self.max },
+            });
         }
         self.hasher.update(chunk);
         self.sink.write_all(chunk).map_err(|source| FetchError::Sink { url: self.url.clone(), source })
     }
 
-    fn finish(self) -> Result<(), FetchError> {
+    fn finish(self) -> Result<Pin, FetchError> {
         self.announced(self.size)?;
         self.sink.flush().map_err(|source| FetchError::Sink { url: self.url.clone(), source })?;
-        let digest = fs::hex(&self.hasher.clone().finalize());
-        if digest == self.pin.sha256 {
-            return Ok(());
+        let sha256 = fs::hex(&self.hasher.clone().finalize());
+        match self.pin {
+            Some(pin) if sha256 != pin.sha256 => Err(self.bad(format!("SHA-256 {sha256} instead of {}", pin.sha256))),
+            _ => Ok(Pin { sha256, size: self.size }),
         }
-        Err(self.bad(format!("SHA-256 {digest} instead of {}", self.pin.sha256)))
     }
 }
 

@@ -154,3 +154,27 @@ fn files_and_odd_urls() {
     assert!(get(&url, &large, &limits(&[])).unwrap_err().contains("more than the 1000"));
     assert!(get("obj://bucket/key", &pin("x"), &limits(&[])).unwrap_err().contains("no connection"));
 }
+
+/// What is behind a URL, or the error with its causes.
+fn seen(url: &str, max: u64) -> Result<Pin, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut content = Vec::new();
+    let result = runtime.block_on(measure(url, max, Duration::from_secs(5), &NoObjects, &mut content));
+    result.map_err(|error| crate::diag::chain(&error))
+}
+
+#[test]
+fn what_is_signed_is_seen_first() {
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n".to_owned();
+    let (port, server) =
+        serve(vec![("/r", redirect("/m")), ("/m", ok("hello")), ("/m", ok("hello")), ("/c", chunked.clone()), ("/c", chunked)]);
+    let url = |path: &str| format!("http://127.0.0.1:{port}/{path}");
+    assert_eq!(seen(&url("r"), 5).unwrap(), pin("hello"));
+    assert!(seen(&url("m"), 4).unwrap_err().contains("has 5 bytes, more than the 4"));
+    assert_eq!(seen(&url("c"), 5).unwrap(), pin("hello"));
+    assert!(seen(&url("c"), 4).unwrap_err().contains("gives more than 4 bytes"));
+    server.join().unwrap();
+    for wrong in ["ftp://h/x", "obj://bucket", "https://", "x"] {
+        assert!(seen(wrong, 9).unwrap_err().contains("is not a URL that can be fetched"), "{wrong}");
+    }
+}
