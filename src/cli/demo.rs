@@ -19,8 +19,8 @@ use crate::wire::command::Ensure;
 use crate::wire::{Action, Audience, Command, Options};
 
 use super::error::{Exit, Failure};
-use super::fleet::apply::Source;
 use super::fleet::report::deliver;
+use super::fleet::source::Source;
 use super::fleet::status::{print_nodes, print_status};
 use super::ui::{Tone, Ui};
 use stage::{NODES, OPERATOR, Stage, find_server, write};

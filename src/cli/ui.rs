@@ -33,6 +33,7 @@ pub struct Ui {
     color_out: bool,
     color_err: bool,
     terminal_err: bool,
+    gone: bool,
 }
 
 impl Default for Ui {
@@ -48,7 +49,14 @@ impl Ui {
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let (out, err) = (std::io::stdout(), std::io::stderr());
         let (color_out, terminal_err) = (wanted && out.is_terminal(), err.is_terminal());
-        Self { out: BufWriter::with_capacity(1 << 16, out), err, color_out, color_err: wanted && terminal_err, terminal_err }
+        Self {
+            out: BufWriter::with_capacity(1 << 16, out),
+            err,
+            color_out,
+            color_err: wanted && terminal_err,
+            terminal_err,
+            gone: false,
+        }
     }
 
     /// A line of data.
@@ -83,7 +91,8 @@ impl Ui {
     /// A line of talk that the next one replaces; only on a terminal.
     pub fn progress(&mut self, text: impl Display) {
         if self.terminal_err {
-            let _gone = write!(self.err, "{AFRESH}{text}").and_then(|()| self.err.flush());
+            // A line that is too long for the terminal is cut, not wrapped: what is wrapped could not be replaced.
+            let _gone = write!(self.err, "{AFRESH}\x1b[?7l{text}\x1b[?7h").and_then(|()| self.err.flush());
         }
     }
 
@@ -116,9 +125,14 @@ impl Ui {
         paint(self.color_out, tone, text)
     }
 
+    /// True when the reader of standard output went away, as `head` does when it has enough.
+    pub fn is_gone(&self) -> bool {
+        self.gone
+    }
+
     /// Everything written so far reaches its reader.
     pub fn flush(&mut self) {
-        let _gone = self.out.flush();
+        self.gone |= self.out.flush().is_err();
     }
 }
 

@@ -81,6 +81,11 @@ fn failures(result: &NodeResult) -> Option<String> {
     Some(done.failures.iter().map(|(resource, error)| format!("{resource}: {error}")).collect::<Vec<_>>().join("; "))
 }
 
+/// `1 resource`, `3 resources`
+pub fn resources(count: u64) -> String {
+    if count == 1 { "1 resource".to_owned() } else { format!("{count} resources") }
+}
+
 /// What was changed: the steps of a single resource, or how many resources of a run.
 fn changes(result: &NodeResult) -> String {
     let Some(done) = &result.done else { return String::new() };
@@ -92,7 +97,7 @@ fn changes(result: &NodeResult) -> String {
     let message = || done.message.clone().unwrap_or_default();
     counts.map_or_else(message, |(noop, summary)| {
         let would = if noop { "would change" } else { "changed" };
-        format!("{would} {} of {} resources", summary.changed_resources, summary.total_resources)
+        format!("{would} {} of {}", summary.changed_resources, resources(summary.total_resources))
     })
 }
 

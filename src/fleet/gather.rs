@@ -19,6 +19,7 @@ use crate::transport::{Feed, Inbox, Message, TransportError};
 use crate::wire::subject::Stage;
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome, Subjects, json};
 
+use super::newcomers::{Newcomers, Said};
 use super::roster::{Doubt, Roster, share};
 use super::select::{Expected, Presence};
 
@@ -203,7 +204,17 @@ enum Verdict {
     Done(Box<Done>),
     NotTaken(Box<Done>),
     NobodyListens(NodeId),
-    Doubtful { node: NodeId, what: &'static str, doubt: Doubt },
+    Doubtful {
+        node: NodeId,
+        what: &'static str,
+        doubt: Doubt,
+    },
+    /// Nobody knows the key of the node: it may be new.
+    Stranger {
+        node: NodeId,
+        what: &'static str,
+        said: Box<Said>,
+    },
     Nothing,
 }
 
@@ -234,8 +245,12 @@ impl Judge {
             return None;
         }
         let what = if stage == Stage::Ack { "an acknowledgement" } else { "a result" };
-        if let Err(doubt) = self.signed(&node, message) {
-            return Some(Verdict::Doubtful { node, what, doubt });
+        match self.signed(&node, message) {
+            Ok(()) => {}
+            Err(Doubt::Unknown) => {
+                return Some(Verdict::Stranger { node, what, said: Box::new(Said::Report(message.clone())) });
+            }
+            Err(doubt) => return Some(Verdict::Doubtful { node, what, doubt }),
         }
         match stage {
             Stage::Ack => {
@@ -265,6 +280,10 @@ impl Judge {
         }
         match self.signed(&done.node, message) {
             Ok(()) => Some(Verdict::NotTaken(Box::new(done))),
+            Err(Doubt::Unknown) => {
+                let said = Said::Answer(message.clone(), asked.cloned());
+                Some(Verdict::Stranger { node: done.node, what: "an answer", said: Box::new(said) })
+            }
             Err(doubt) => Some(Verdict::Doubtful { node: done.node, what: "an answer", doubt }),
         }
     }
@@ -297,6 +316,8 @@ pub struct Gather {
     nodes: BTreeMap<NodeId, Seen>,
     /// Kept with every change: with ten thousand nodes, counting at each of their messages takes longer than the work.
     counts: Counts,
+    /// Who looks up nodes that join meanwhile.
+    newcomers: Option<Newcomers>,
 }
 
 /// How many nodes are where.
@@ -335,7 +356,13 @@ impl Gather {
         let nodes: BTreeMap<_, _> = expected.into_iter().map(seen).collect();
         let mut counts = Counts::default();
         nodes.values().for_each(|seen| counts.add(seen));
-        Self { judge, began: Instant::now(), nodes, counts }
+        Self { judge, began: Instant::now(), nodes, counts, newcomers: None }
+    }
+
+    /// The same, where nodes that join meanwhile are looked up.
+    #[must_use]
+    pub fn meeting(self, newcomers: Newcomers) -> Self {
+        Self { newcomers: Some(newcomers), ..self }
     }
 
     /// The command.
@@ -364,6 +391,17 @@ impl Gather {
         self.counts.missing == 0
     }
 
+    /// True when nobody is left to wait for, and nobody's word waits to be judged.
+    pub fn is_done(&self) -> bool {
+        self.is_complete() && !self.newcomers.as_ref().is_some_and(Newcomers::is_waiting)
+    }
+
+    /// Nodes that have not come to their end, and whether they have the command; without those that are known to be away.
+    pub fn missing(&self) -> impl Iterator<Item = (&NodeId, bool)> {
+        let missing = self.nodes.iter().filter(|(_, seen)| !seen.is_gone() && !seen.outcome.is_terminal());
+        missing.map(|(node, seen)| (node, seen.outcome != Outcome::Pending))
+    }
+
     /// True when every node that is there has said something.
     pub fn is_heard(&self) -> bool {
         self.counts.silent == 0
@@ -377,8 +415,49 @@ impl Gather {
             Verdict::NotTaken(done) => self.ended(done.node.clone(), *done, true),
             Verdict::NobodyListens(node) => self.nobody_listens(&node),
             Verdict::Doubtful { node, what, doubt } => self.doubted(node, format!("{what}: {doubt}")),
+            Verdict::Stranger { node, what, .. } => self.doubted(node, format!("{what}: {}", Doubt::Unknown)),
             Verdict::Nothing => None,
         }
+    }
+
+    /// The same, but what a stranger says waits until it is known who that is.
+    fn take_or_hold(&mut self, judged: Judged) -> Option<Update> {
+        match (judged.0, &mut self.newcomers) {
+            (Verdict::Stranger { node, what, said }, Some(newcomers)) => {
+                let said = newcomers.hold(node.clone(), said).err()?;
+                self.take(Judged(Verdict::Stranger { node, what, said }))
+            }
+            (verdict, _) => self.take(Judged(verdict)),
+        }
+    }
+
+    /// What strangers said, once they are known, or will not be.
+    async fn meet(&mut self) -> Vec<Update> {
+        let Some(newcomers) = &mut self.newcomers else { return Vec::new() };
+        let said = newcomers.meet().await;
+        self.take_said(said)
+    }
+
+    /// The end of the waiting: what strangers said, as far as they are known.
+    pub fn give_up(&mut self) -> Vec<Update> {
+        let said = self.newcomers.as_mut().map(Newcomers::give_up).unwrap_or_default();
+        self.take_said(said)
+    }
+
+    fn take_said(&mut self, said: Vec<Said>) -> Vec<Update> {
+        let take = |said| match said {
+            Said::Report(message) => self.take_report(&message),
+            Said::Answer(message, asked) => self.take_answer(&message, asked.as_ref()),
+        };
+        said.into_iter().filter_map(take).collect()
+    }
+
+    /// A node that was waited for has said nothing for so long that it is not there; its last word was at this time. What it
+    /// says after all counts.
+    pub fn take_silence(&mut self, node: &NodeId, since: Timestamp) -> Option<Update> {
+        self.nodes.get(node).filter(|seen| seen.outcome == Outcome::Pending)?;
+        self.change(node, |seen| (seen.outcome, seen.hearsay) = (Outcome::Offline(Some(since)), true));
+        Some(Update::Ended(Box::new(NodeResult::new(node.clone(), Outcome::Offline(Some(since)), None))))
     }
 
     /// Judges and takes a message of the JOBS stream.
@@ -500,7 +579,8 @@ impl Seen {
     }
 }
 
-/// Takes reports until every node has come to its end or `deadline` is over; tells `on_update` of each.
+/// Takes reports until every node has come to its end or `deadline` is over; tells `on_update` of each. May be called again to
+/// go on.
 ///
 /// `asked` has the node of each reply subject, by the number that is its last token.
 ///
@@ -513,7 +593,8 @@ pub async fn gather(
     deadline: Instant,
     on_update: &mut dyn FnMut(&Gather, Update),
 ) -> Result<(), TransportError> {
-    while !gather.is_complete() {
+    while !gather.is_done() {
+        let look = gather.newcomers.as_ref().and_then(Newcomers::next);
         let (reports, answer) = tokio::select! {
             // Safe to cancel: a feed loses no message (see `Feed::next`).
             report = feed.next() => match report {
@@ -523,18 +604,31 @@ pub async fn gather(
             // Safe to cancel: so does an inbox. When it is closed, this waits for ever and the others go on.
             answer = next_answer(&mut answers) => (Vec::new(), Some(answer)),
             // Safe to cancel: a moment in time.
+            () = at(look) => (Vec::new(), None),
+            // Safe to cancel: the same.
             () = tokio::time::sleep_until(deadline.into()) => return Ok(()),
         };
         let judge = gather.judge.clone();
         let mut judged = share(reports, move |report| judge.report(report)).await;
         judged.extend(answer.map(|(answer, asked)| gather.judge.answer(&answer, asked.as_ref())));
         for judged in judged {
-            if let Some(update) = gather.take(judged) {
+            if let Some(update) = gather.take_or_hold(judged) {
                 on_update(gather, update);
             }
         }
+        for update in gather.meet().await {
+            on_update(gather, update);
+        }
     }
     Ok(())
+}
+
+/// Waits for a moment; for ever when there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// A report, and those that are there already.

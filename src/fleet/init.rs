@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::transport::{Bus, Ensured, StreamSpec, TransportError};
+use crate::transport::{Bus, Ensured, Kept, StreamSpec, TransportError};
 use crate::wire::Subjects;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -18,14 +18,66 @@ pub struct Retention {
     pub jobs: Duration,
     /// How long events are kept.
     pub events: Duration,
-    /// The most bytes of each of both; the oldest go first.
-    pub max_bytes: u64,
+    /// The most bytes of results; the oldest go first. The server sets them aside.
+    pub jobs_size: u64,
+    /// The same of events.
+    pub events_size: u64,
 }
 
 impl Default for Retention {
     /// One server; results for a week, events for a month, at most 1 GiB of each.
     fn default() -> Self {
-        Self { replicas: 1, jobs: 7 * DAY, events: 30 * DAY, max_bytes: 1 << 30 }
+        Self { replicas: 1, jobs: 7 * DAY, events: 30 * DAY, jobs_size: 1 << 30, events_size: 1 << 30 }
+    }
+}
+
+impl Retention {
+    /// How many bytes the server sets aside for it, on each server that has a copy.
+    pub fn reserved(&self) -> u64 {
+        self.jobs_size.saturating_add(self.events_size).saturating_add(self.rollouts_size())
+    }
+
+    /// Marks of rollouts are small, and few.
+    fn rollouts_size(&self) -> u64 {
+        self.jobs_size / 16
+    }
+}
+
+/// What somebody says of it. What is not said stays as it is, or is as by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// See [`Retention::replicas`].
+    pub replicas: Option<usize>,
+    /// See [`Retention::jobs`].
+    pub jobs: Option<Duration>,
+    /// See [`Retention::events`].
+    pub events: Option<Duration>,
+    /// See [`Retention::jobs_size`].
+    pub jobs_size: Option<u64>,
+    /// See [`Retention::events_size`].
+    pub events_size: Option<u64>,
+}
+
+impl Wanted {
+    /// How much is to be kept, where what is there already says the rest.
+    ///
+    /// # Errors
+    /// When JetStream is not available.
+    pub async fn retention(self, bus: &Bus, subjects: &Subjects) -> Result<Retention, TransportError> {
+        let (jobs, events) = (bus.kept(&subjects.stream("JOBS")).await?, bus.kept(&subjects.stream("EVENTS")).await?);
+        let default = Retention::default();
+        let age = |wanted: Option<Duration>, kept: Option<Kept>, default| {
+            wanted.or(kept.and_then(|kept| kept.max_age)).unwrap_or(default)
+        };
+        let size =
+            |wanted: Option<u64>, kept: Option<Kept>, default| wanted.or(kept.and_then(|kept| kept.max_bytes)).unwrap_or(default);
+        Ok(Retention {
+            replicas: self.replicas.or(jobs.map(|kept| kept.replicas)).unwrap_or(default.replicas),
+            jobs: age(self.jobs, jobs, default.jobs),
+            events: age(self.events, events, default.events),
+            jobs_size: size(self.jobs_size, jobs, default.jobs_size),
+            events_size: size(self.events_size, events, default.events_size),
+        })
     }
 }
 
@@ -43,8 +95,8 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
         ..StreamSpec::default()
     };
     vec![
-        spec("JOBS", subjects.all_jobs().to_string(), Some(retention.jobs), Some(retention.max_bytes), None),
-        spec("EVENTS", subjects.events(None).to_string(), Some(retention.events), Some(retention.max_bytes), None),
+        spec("JOBS", subjects.all_jobs().to_string(), Some(retention.jobs), Some(retention.jobs_size), None),
+        spec("EVENTS", subjects.events(None).to_string(), Some(retention.events), Some(retention.events_size), None),
         // One message a node, for as long as the fleet lives: what is offline must still be known.
         spec("STATE", subjects.states().to_string(), None, None, Some(1)),
         // What every node keeps to, told to those that are there as it comes, and asked for by those that were not.
@@ -53,8 +105,7 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
             republish: Some(subjects.desired_passed_on()),
             ..spec("DESIRED", subjects.all_desired().to_string(), None, None, Some(1))
         },
-        // Small marks, and few: the server sets this room aside.
-        spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.max_bytes / 16), Some(1)),
+        spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.rollouts_size()), Some(1)),
         trust(subjects, retention),
     ]
 }
@@ -75,18 +126,20 @@ fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
     }
 }
 
-/// Makes streams and bucket exist; says of each by name what it came to.
+/// Makes streams and bucket exist; tells `made` of each by name what it came to.
 ///
 /// # Errors
-/// When JetStream is not available or refuses.
-pub async fn init(bus: &Bus, subjects: &Subjects, retention: Retention) -> Result<Vec<(String, Ensured)>, TransportError> {
-    let mut all = Vec::new();
+/// When JetStream is not available or refuses; what was told before is there.
+pub async fn init(
+    bus: &Bus,
+    subjects: &Subjects,
+    retention: Retention,
+    made: &mut dyn FnMut(&str, Ensured),
+) -> Result<(), TransportError> {
     for spec in streams(subjects, retention) {
-        let ensured = bus.ensure_stream(&spec).await?;
-        all.push((spec.name, ensured));
+        made(&spec.name, bus.ensure_stream(&spec).await?);
     }
     let bucket = subjects.bucket();
-    let ensured = bus.ensure_bucket(&bucket, retention.replicas).await?;
-    all.push((bucket, ensured));
-    Ok(all)
+    made(&bucket, bus.ensure_bucket(&bucket, retention.replicas).await?);
+    Ok(())
 }

@@ -2,7 +2,8 @@
 //!
 //! `operator.rs` is who asks and how to reach the bus, `init.rs` makes the streams, `permissions.rs`
 //! who may say what on the bus. A command goes through `select.rs` (which nodes), `dispatch.rs` (sign
-//! and send) and `gather.rs` (wait for every node); `roster.rs` says whose word it is, by the keys of `known.rs`;
+//! and send) and `gather.rs` (wait for every node); `roster.rs` says whose word it is, by the keys of `known.rs`
+//! and, for who joins meanwhile, `newcomers.rs`; `vigil.rs` looks whether those that are waited for are still there;
 //! `cluster.rs` groups what they said by cause (`cause.rs`), `answers.rs` by answer. `jobs.rs` reads back what was sent,
 //! `plan.rs` is dry runs and their approval. `channels.rs` is what stands, `trust.rs` brings trust bundles to the nodes.
 //! `view.rs` is the fleet as its states tell it, `why.rs` one node and one job; `audit/` is what is on record, and its
@@ -18,6 +19,7 @@ pub mod gather;
 pub mod init;
 pub mod jobs;
 pub mod known;
+pub mod newcomers;
 pub mod operator;
 pub mod permissions;
 pub mod plan;
@@ -26,6 +28,7 @@ pub mod roster;
 pub mod select;
 pub mod trust;
 pub mod view;
+pub mod vigil;
 pub mod why;
 
 pub use dispatch::{Dispatched, Order};

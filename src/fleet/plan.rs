@@ -196,9 +196,14 @@ impl Plan {
 
     /// How many nodes would change something, and how many would not.
     pub fn counts(&self) -> (usize, usize) {
+        self.counts_of(|_| true)
+    }
+
+    /// The same of some of the nodes.
+    pub fn counts_of(&self, meant: impl Fn(&NodeId) -> bool) -> (usize, usize) {
         let planned = |changes: bool| {
             let groups = self.groups.iter().filter(|group| !group.digests.is_empty() && (group.count > 0) == changes);
-            groups.map(|group| group.nodes.len()).sum()
+            groups.map(|group| group.nodes.iter().filter(|node| meant(node)).count()).sum()
         };
         (planned(true), planned(false))
     }

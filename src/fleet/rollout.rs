@@ -47,6 +47,14 @@ pub enum InvalidPlan {
     /// Some nodes would be in no wave.
     #[error("the last wave is 100%: every node is in one")]
     Rest,
+    /// A wave that is not larger than the one before.
+    #[error("each count has those before it in it: {count} after {before} adds nobody")]
+    Shrinks {
+        /// The one before.
+        before: String,
+        /// The one that is not larger.
+        count: String,
+    },
     /// Waves that follow too fast.
     #[error("waves are at least a second apart")]
     Hold,
@@ -119,6 +127,14 @@ impl Plan {
         }
         if counts.last() != Some(&Count::Part(10_000)) {
             return Err(InvalidPlan::Rest);
+        }
+        // Counts and percentages can't be compared before the nodes are counted.
+        let shrinks = |pair: &[Count]| match pair {
+            [Count::Nodes(one), Count::Nodes(next)] | [Count::Part(one), Count::Part(next)] => next <= one,
+            _ => false,
+        };
+        if let Some([before, count]) = counts.windows(2).find(|pair| shrinks(pair)) {
+            return Err(InvalidPlan::Shrinks { before: before.to_string(), count: count.to_string() });
         }
         let hold = Span::seconds(hold.get().as_secs());
         if hold == Span::default() { Err(InvalidPlan::Hold) } else { Ok(Self { counts, hold, budget, health }) }

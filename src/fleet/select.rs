@@ -79,7 +79,7 @@ pub async fn states(bus: &Bus, subjects: &Subjects, roster: &Arc<Roster>, now: T
 
 /// The state, heard when the server stored it at the latest: a node whose clock is ahead is not there for longer than it
 /// speaks. One whose clock is behind stays silent, as an old state that somebody repeats must.
-fn by_the_servers_clock(state: NodeState, stored: Option<Timestamp>) -> NodeState {
+pub(super) fn by_the_servers_clock(state: NodeState, stored: Option<Timestamp>) -> NodeState {
     NodeState { at: stored.map_or(state.at, |stored| state.at.min(stored)), ..state }
 }
 

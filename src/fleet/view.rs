@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::model::{NodeId, RunOutcome};
 use crate::wire::NodeState;
 
+use super::cluster::resources;
 use super::select::{Presence, States, presence};
 
 /// The fleet at one moment.
@@ -111,14 +112,14 @@ pub fn fleet(fleet: &str, states: &States, now: Timestamp) -> FleetView {
         *view.versions.entry(state.version.clone()).or_default() += 1;
         let mut attend = |what: String| view.attention.push(Attention { node: state.node.clone(), what });
         match presence(state, now) {
-            Presence::Offline(since) if state.alive => attend(format!("silent since {since}")),
-            Presence::Offline(since) => attend(format!("stopped at {since}")),
+            Presence::Offline(since) if state.alive => attend(format!("silent since {since:.0}")),
+            Presence::Offline(since) => attend(format!("stopped at {since:.0}")),
             _ => view.alive += 1,
         }
         if matches!(last_run(state), "failed" | "interrupted") {
             let run = state.last_run.as_ref();
             let why = run.and_then(|run| run.error.clone()).unwrap_or_else(|| {
-                run.map(|run| format!("{} of {} resources failed", run.summary.failed_resources, run.summary.total_resources))
+                run.map(|run| format!("{} of {} failed", run.summary.failed_resources, resources(run.summary.total_resources)))
                     .unwrap_or_default()
             });
             attend(format!("last run {}: {why}", last_run(state)));

@@ -193,7 +193,8 @@ async fn a_running_agent_takes_nothing_of_the_corpus_and_says_why() {
     let server = NatsServer::start_binary(binaries().last().unwrap(), &Options { jetstream: true, ..Options::default() });
     let bus = Bus::connect(&BusSettings { servers: vec![server.url()], ..BusSettings::default() }).await.unwrap();
     let subjects = Subjects::new(&setup.fleet);
-    init(&bus, &subjects, Retention { max_bytes: 16 << 20, ..Retention::default() }).await.unwrap();
+    let retention = Retention { jobs_size: 16 << 20, events_size: 16 << 20, ..Retention::default() };
+    init(&bus, &subjects, retention, &mut |_, _| ()).await.unwrap();
     let stream = subjects.stream("EVENTS");
     let (mut refused, mut unheard, mut wrong) = (0, 0, Vec::new());
     for attacks in groups.values() {

@@ -34,6 +34,7 @@ mod link;
 mod local;
 mod nodes;
 mod operations;
+mod operator;
 mod package;
 mod partition;
 mod permissions;

@@ -66,7 +66,7 @@ impl Stage {
         let url = format!("nats://127.0.0.1:{}", free_port()?);
         let server = start_server(dir, binary, &url, &authorization(&users, &subjects))?;
         let bus = connect(&url, &operator_nkey).await?;
-        init::init(&bus, &subjects, init::Retention::default()).await.map_err(|error| failure(&error))?;
+        init::init(&bus, &subjects, init::Retention::default(), &mut |_, _| ()).await.map_err(|error| failure(&error))?;
 
         let (root, operator) = (signer("root")?, signer(OPERATOR)?);
         let trust = trust_files(dir, &root, &operator, host)?;

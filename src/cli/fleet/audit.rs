@@ -129,6 +129,10 @@ async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<E
 }
 
 async fn to_file(path: &Path, session: &Session, since: Option<Timestamp>) -> Result<u64, Failure> {
+    if path.exists() {
+        let hint = "name another file: what was exported before is not overwritten";
+        return Err(Failure::usage(format!("{} is there already", path.display())).hint(hint));
+    }
     let wrong = |error| Failure::from_error(Exit::Usage, &error);
     let file = fs::create_new(path, 0o600).map_err(wrong)?;
     let mut file = BufWriter::new(file);

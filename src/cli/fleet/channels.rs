@@ -1,18 +1,22 @@
 //! `ensign fleet assign`, `withdraw` and `channels`: what nodes keep to from now on.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 
 use crate::fleet::{Order, channels};
 use crate::model::Span;
 use crate::wire::Action;
-use crate::wire::command::{Assign, Nothing};
+use crate::wire::command::{Apply, Assign, MAX_STANDING, Nothing};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
-use super::apply::{Source, SourceArgs, check_channel, next_place};
+use super::apply::{check_channel, next_place};
+use super::collect;
 use super::report::{ago, nodes as count, send};
 use super::session::{Context, Session, failure};
+use super::source::{Source, SourceArgs};
 use super::target::TargetArgs;
 
 #[derive(Debug, Args)]
@@ -45,18 +49,25 @@ pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> 
     if args.target.noop {
         return Err(Failure::usage("an assignment is no dry run").hint("--monitor says drift and repairs nothing"));
     }
-    args.target.audience()?;
-    let source = Source::new(&args.source)?;
-    let session = context.open().await?;
-    let manifest = source.pin(&session, ui).await?;
-    let place = next_place(&args.channel, &session).await?;
-    let action = Action::Assign(Assign {
+    args.target.check()?;
+    if args.life > MAX_STANDING {
+        return Err(Failure::usage(format!("--life is at most {MAX_STANDING}, not {}", args.life)));
+    }
+    let assign = |manifest| Assign {
         manifest,
         interval: args.interval,
         health_interval: args.health_interval,
         splay: args.splay,
         enforce: !args.monitor,
-    });
+    };
+    let source = Source::new(&args.source)?;
+    let session = context.open().await?;
+    session.has_keys()?;
+    let place = next_place(&args.channel, &session).await?;
+    let sample = Apply { url: "obj://b/k".to_owned(), sha256: "0".repeat(64), size: 1, data: BTreeMap::new() };
+    collect::check(args.target.order(Action::Assign(assign(sample)), Some(place.clone()))?, &session)?;
+    let manifest = source.pin(&session, ui).await?;
+    let action = Action::Assign(assign(manifest));
     ui.say(format_args!("channel {}, serial {}", place.name, place.serial));
     let order = Order { life: args.life, ..args.target.order(action, Some(place))? };
     Ok(send(order, &args.target, &session, ui).await?.exit)
@@ -86,7 +97,7 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
     let place = next_place(&args.channel, &session).await?;
     let mut order = args.target.order_to(latest.command.to.clone(), Action::Withdraw(Nothing {}), Some(place));
     // Who is offline now shall still learn it.
-    order.life = crate::wire::command::MAX_STANDING;
+    order.life = MAX_STANDING;
     order.to.only_where = None;
     Ok(send(order, &args.target, &session, ui).await?.exit)
 }
@@ -118,17 +129,21 @@ fn print(rows: &[channels::ChannelRow], session: &Session, ui: &mut Ui) {
         ui.line(format_args!("{}@{}  {what}", row.channel, row.serial));
         let tone = if row.in_force == row.nodes { Tone::Good } else { Tone::Notable };
         let reached = format!("{} of {}", row.in_force, count(row.nodes));
-        ui.line(format_args!("  in force on {}", ui.paint(tone, &reached)));
+        let ended = row.manifest.is_none();
+        let heading = if ended { "  ended on    " } else { "  in force on " };
+        ui.line(format_args!("{heading}{}", ui.paint(tone, &reached)));
         if !row.behind.is_empty() {
             let names = row.behind.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
             let serials = row.serials.iter().map(|(serial, nodes)| format!("{serial}: {nodes}")).collect::<Vec<_>>().join(", ");
             ui.line(format_args!("  not on      {names}  (serials {serials})"));
         }
-        if row.expires < now {
+        if ended {
+            // Nobody needs to sign again what is not there.
+        } else if row.expires < now {
             let late = format!("was to be signed again {} ago", ago(row.expires, now));
             ui.line(format_args!("  {}", ui.paint(Tone::Bad, &late)));
         } else {
-            ui.line(format_args!("  sign again  by {}", row.expires));
+            ui.line(format_args!("  sign again  by {:.0}", row.expires));
         }
         if let Some(reason) = &row.reason {
             ui.line(format_args!("  reason      {reason}"));

@@ -4,16 +4,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::fleet::dispatch::{self, Dispatched, Signed};
 use crate::fleet::gather::{self, Update};
-use crate::fleet::{Gather, NodeResult, Order, select};
+use crate::fleet::newcomers::Newcomers;
+use crate::fleet::vigil::{Missing, Vigil};
+use crate::fleet::{Expected, Gather, NodeResult, Order, select};
 use crate::model::NodeId;
 use crate::transport::{Feed, Inbox};
 use crate::wire::Command;
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::Ui;
+use super::report::ago;
 use super::session::{Session, borrowed, failure, signers};
+use super::which;
 
 /// What the way there and back may take beside the work.
 pub(super) const MARGIN: Duration = Duration::from_secs(5);
@@ -42,6 +49,15 @@ pub(super) fn sign(order: Order, session: &Session) -> Result<Signed, Failure> {
     seal(order.command(&session.operator.fleet, session.host.new_id(), session.now()), session)
 }
 
+/// Whether nodes could keep to an order, before anything is done for it.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check(order: Order, session: &Session) -> Result<(), Failure> {
+    let command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
+    command.check().map_err(|error| Failure::from_error(Exit::Usage, &error))
+}
+
 /// Signs a command.
 ///
 /// # Errors
@@ -52,6 +68,13 @@ pub(super) fn seal(command: Command, session: &Session) -> Result<Signed, Failur
     dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
+/// Who gathers what becomes of a command on these nodes, and on those that join meanwhile.
+pub(super) fn gatherer(command: &Command, digest: &str, expected: Vec<Expected>, session: &Session) -> Gather {
+    let Session { bus, subjects, roster, .. } = session;
+    let newcomers = Newcomers::new(bus.clone(), subjects.clone(), Arc::clone(roster), session.now());
+    Gather::new(subjects.clone(), Arc::clone(roster), command.id, digest, expected).meeting(newcomers)
+}
+
 /// Signs an order, sends it, and waits for everybody, at most `wait`.
 ///
 /// # Errors
@@ -59,15 +82,20 @@ pub(super) fn seal(command: Command, session: &Session) -> Result<Signed, Failur
 pub(super) async fn ask(order: Order, wait: Duration, session: &Session, ui: &mut Ui) -> Result<Collected, Failure> {
     let signed = sign(order, session)?;
     let states = session.states().await?;
+    which::warn_unknown(&signed.command.to, &states, ui);
     let expected = select::expected(&signed.command.to, &states, session.now());
     let dispatched = dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
-    let mut all =
-        Gather::new(session.subjects.clone(), Arc::clone(&session.roster), signed.command.id, signed.digest.as_str(), expected);
+    let mut all = gatherer(&signed.command, &signed.digest, expected, session);
     let answers = Some((&mut inbox, asked.as_slice()));
-    let complete = collect(&mut all, &mut feed, answers, Instant::now() + wait, ui, &mut |_, _| {}).await?;
+    let complete = collect(&mut all, &mut feed, answers, Instant::now() + wait, session, ui, &mut |_, _| {}).await?;
     Ok(Collected { signed, results: all.finish(), complete })
 }
+
+/// Who is waited for is said after this time, and then each time twice as much later. On a terminal it is always to be seen.
+const SAID: Duration = Duration::from_secs(10);
+/// As many nodes that are waited for are named.
+const NAMED: usize = 3;
 
 /// Takes reports until every node has ended, the deadline is over, or somebody interrupts; then it is false.
 ///
@@ -76,43 +104,148 @@ pub(super) async fn ask(order: Order, wait: Duration, session: &Session, ui: &mu
 pub(super) async fn collect(
     all: &mut Gather,
     feed: &mut Feed,
-    answers: Option<(&mut Inbox, &[Option<NodeId>])>,
+    mut answers: Option<(&mut Inbox, &[Option<NodeId>])>,
     deadline: Instant,
+    session: &Session,
     ui: &mut Ui,
     on_ended: &mut dyn FnMut(NodeResult, &mut Ui),
 ) -> Result<bool, Failure> {
     let (id, began, many) = (all.id(), all.began(), all.progress().1 > EACH);
-    let (mut heard, mut shown) = (false, began);
-    let mut on_update = |gather: &Gather, update: Update| {
-        match update {
-            Update::Acked(_) => {}
-            Update::Ended(result) => on_ended(*result, ui),
-            Update::Doubted(node, why) => {
-                ui.end_progress();
-                ui.warn(format_args!("{node}: {why}"));
+    let mut vigil = Vigil::new(session.bus.clone(), session.subjects.clone(), Arc::clone(&session.roster), session.now());
+    let mut teller = Teller { began, many, heard: false, shown: began, said: began, pause: SAID, on_ended, ui };
+    let work = async {
+        loop {
+            let answers = answers.as_mut().map(|(inbox, asked)| (&mut **inbox, *asked));
+            let until = deadline.min(vigil.next());
+            gather::gather(all, feed, answers, until, &mut |gather, update| teller.tell(gather, update)).await?;
+            if all.is_done() || Instant::now() >= deadline {
+                break;
             }
+            let (updates, missing) = vigil.look(all).await;
+            updates.into_iter().for_each(|update| teller.tell(all, update));
+            teller.tell_missing(all, &missing, vigil.now());
         }
-        if !heard && many && gather.is_heard() {
-            heard = true;
-            ui.end_progress();
-            ui.say(format_args!("every node that is there has answered, in {:.2}s", began.elapsed().as_secs_f64()));
-        }
-        // A terminal takes longer to show a line than ten nodes to send theirs.
-        if shown.elapsed() >= REFRESH {
-            shown = Instant::now();
-            let (ended, known) = gather.progress();
-            ui.progress(format_args!("{ended} / {known} nodes"));
-        }
+        all.give_up().into_iter().for_each(|update| teller.tell(all, update));
+        Ok(())
     };
     let finished = tokio::select! {
         // The end of waiting, in every case: what is dropped is not used again.
-        result = gather::gather(all, feed, answers, deadline, &mut on_update) => {
+        result = work => {
             result.map_err(|error| failure(&error).hint(format!("`ensign fleet job watch {id}` goes on")))?;
             true
         }
         // Safe to cancel: a signal that did not come.
-        _ = tokio::signal::ctrl_c() => false,
+        () = stopped() => false,
     };
     ui.end_progress();
     Ok(finished)
+}
+
+/// Waits until somebody ends the waiting: Ctrl-C or SIGTERM.
+pub(super) async fn stopped() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            // Then it ends the program as it would have anyway.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        // Safe to cancel, both: a signal that did not come.
+        _ = tokio::signal::ctrl_c() => (),
+        _ = terminated => (),
+    }
+}
+
+/// Tells whoever waits what comes in.
+struct Teller<'a> {
+    began: Instant,
+    many: bool,
+    heard: bool,
+    shown: Instant,
+    said: Instant,
+    pause: Duration,
+    on_ended: &'a mut dyn FnMut(NodeResult, &mut Ui),
+    ui: &'a mut Ui,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, gather: &Gather, update: Update) {
+        match update {
+            Update::Acked(_) => {}
+            Update::Ended(result) => {
+                self.ui.end_progress();
+                (self.on_ended)(*result, self.ui);
+            }
+            Update::Doubted(node, why) => {
+                self.ui.end_progress();
+                self.ui.warn(format_args!("{node}: {why}"));
+            }
+        }
+        if !self.heard && self.many && gather.is_heard() {
+            self.heard = true;
+            self.ui.end_progress();
+            self.ui.say(format_args!("every node that is there has answered, in {:.2}s", self.began.elapsed().as_secs_f64()));
+        }
+        // A terminal takes longer to show a line than ten nodes to send theirs.
+        if self.shown.elapsed() >= REFRESH {
+            self.shown = Instant::now();
+            let (ended, known) = gather.progress();
+            self.ui.progress(format_args!("{ended} / {known} nodes"));
+        }
+    }
+
+    fn tell_missing(&mut self, gather: &Gather, missing: &[Missing], now: Timestamp) {
+        if missing.is_empty() {
+            return;
+        }
+        let (ended, known) = gather.progress();
+        let text = format!("{ended} / {known} nodes; waiting for {}", waited_for(missing, now));
+        if self.ui.is_watched() {
+            self.ui.progress(text);
+        } else if self.said.elapsed() >= self.pause {
+            (self.said, self.pause) = (Instant::now(), self.pause.saturating_mul(2));
+            self.ui.say(text);
+        }
+    }
+}
+
+/// `web1 (not heard for 45s), db1 (has it, heard 3s ago) +7`
+fn waited_for(missing: &[Missing], now: Timestamp) -> String {
+    let named: Vec<String> = missing
+        .iter()
+        .take(NAMED)
+        .map(|Missing { node, heard, has_it }| match (heard, has_it) {
+            (Some(heard), true) => format!("{node} (has it, heard {} ago)", ago(*heard, now)),
+            (Some(heard), false) => format!("{node} (no answer, heard {} ago)", ago(*heard, now)),
+            (None, true) => format!("{node} (has it)"),
+            (None, false) => format!("{node} (no answer)"),
+        })
+        .collect();
+    let more = missing.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" +{more}") } else { String::new() };
+    format!("{}{more}", named.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_waited_for_is_named() {
+        let now: Timestamp = "2026-01-02T00:01:00Z".parse().unwrap();
+        let missing = |node: &str, heard: Option<&str>, has_it| Missing {
+            node: node.parse().unwrap(),
+            heard: heard.map(|heard| heard.parse().unwrap()),
+            has_it,
+        };
+        let mut all = vec![
+            missing("a", Some("2026-01-02T00:00:15Z"), false),
+            missing("b", Some("2026-01-02T00:00:57Z"), true),
+            missing("c", None, false),
+        ];
+        assert_eq!(waited_for(&all, now), "a (no answer, heard 45s ago), b (has it, heard 3s ago), c (no answer)");
+        all.extend([missing("d", None, true), missing("e", None, true)]);
+        assert!(waited_for(&all, now).ends_with("c (no answer) +2"));
+    }
 }

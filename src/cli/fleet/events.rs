@@ -1,12 +1,15 @@
 //! `ensign fleet events`: what happened on the nodes.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use crate::fleet::Roster;
+use crate::diag::chain;
+use crate::fleet::roster::Doubt;
+use crate::fleet::{Roster, newcomers};
 use crate::model::{ApplyState, NodeId, Outcome, RunOutcome, Span, TransactionEvent};
 use crate::transport::{From, Message};
 use crate::wire::json;
@@ -15,10 +18,16 @@ use crate::wire::report::{Life, Refused};
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
-use super::session::{Context, failure};
+use super::collect::stopped;
+use super::session::{Context, Session, failure};
 
 /// How long to wait for the next event that must be there.
 const STALLED: Duration = Duration::from_secs(5);
+/// How often, and with which pauses, the state of a new node is looked for.
+const LOOKS: usize = 8;
+const PAUSE: Duration = Duration::from_millis(250);
+/// When a node that has no state, or none that is believed, is looked up again.
+const AGAIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
@@ -45,18 +54,22 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
         session.bus.follow(&session.subjects.stream("EVENTS"), filter.as_str(), since).await.map_err(|error| failure(&error))?;
     let mut left = feed.backlog();
     let mut all = Vec::new();
-    while args.follow || left > 0 {
+    let mut greeted = Greeted::default();
+    let mut any = false;
+    while (args.follow || left > 0) && !ui.is_gone() {
         let next = tokio::select! {
             // Safe to cancel: a feed loses no message.
             next = feed.next() => next,
             // Safe to cancel: a moment in time. Old ones were removed while they were read: there are no more.
             () = tokio::time::sleep(STALLED), if !args.follow => None,
             // Safe to cancel: a signal that did not come.
-            _ = tokio::signal::ctrl_c() => None,
+            () = stopped() => None,
         };
         let Some(message) = next else { break };
         let message = message.map_err(|error| failure(&error))?;
         left = left.saturating_sub(1);
+        any = true;
+        greeted.greet(&message, &session).await;
         match session.output {
             OutputFormat::Json if !args.follow => all.extend(document(&message, &session.roster)),
             OutputFormat::Text => {
@@ -72,15 +85,49 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
             }
         }
     }
+    if !any && !args.follow {
+        ui.say(format_args!("no events of {} in the last {}", args.node.as_deref().unwrap_or("any node"), args.since));
+    }
     if session.output == OutputFormat::Json && !args.follow {
         ui.json(&Value::Array(all));
     }
     Ok(Exit::Done)
 }
 
+/// Nodes that were looked up because nobody knew their key, and how long ago.
+#[derive(Default)]
+struct Greeted(HashMap<NodeId, Instant>);
+
+impl Greeted {
+    /// Looks up the node of a message when it is met for the first time: it joined after the states were read.
+    async fn greet(&mut self, message: &Message, session: &Session) {
+        let Some(node) = speaker(message) else { return };
+        let is_unknown = matches!(session.roster.believe(&node, message), Err(Doubt::Unknown));
+        if !is_unknown || self.0.get(&node).is_some_and(|looked| looked.elapsed() < AGAIN) {
+            return;
+        }
+        // What it says first may be there before its state.
+        for _ in 0..LOOKS {
+            if newcomers::meet(&session.bus, &session.subjects, &session.roster, &node, session.now()).await {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        if let Err(error) = session.roster.save() {
+            tracing::warn!("{}", chain(&error));
+        }
+        self.0.insert(node, Instant::now());
+    }
+}
+
+/// The node on whose subject an event is.
+fn speaker(message: &Message) -> Option<NodeId> {
+    message.subject.rsplit('.').nth(1)?.parse().ok()
+}
+
 /// Why an event is not the word of the node in whose name it is.
 fn doubt(message: &Message, roster: &Roster) -> Option<String> {
-    let Some(node) = message.subject.rsplit('.').nth(1).and_then(|node| node.parse::<NodeId>().ok()) else {
+    let Some(node) = speaker(message) else {
         return Some("it is on no subject of a node".to_owned());
     };
     roster.believe(&node, message).err().map(|doubt| doubt.to_string())

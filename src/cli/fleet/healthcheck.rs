@@ -46,7 +46,8 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
         OutputFormat::Text => {
             let (answered, without): (Vec<_>, Vec<_>) =
                 results.iter().partition(|result| result.done.as_ref().is_some_and(|done| done.answer.is_some()));
-            answered.iter().for_each(|result| print_node(result, ui));
+            let width = answered.iter().map(|result| result.node.as_str().len()).max().unwrap_or(0);
+            answered.iter().for_each(|result| print_node(result, width, ui));
             print_without(&without, session.now(), ui);
         }
     }
@@ -54,11 +55,14 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
     Ok(if collected.complete { report::exit(results) } else { Exit::Incomplete })
 }
 
-fn print_node(result: &NodeResult, ui: &mut Ui) {
+fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
     let Some(done) = &result.done else { return };
     let checks: Vec<CheckedHealth> = done.answer.clone().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
-    let said = done.message.clone().unwrap_or_else(|| format!("{} checks", checks.len()));
-    ui.line(format_args!("{}  {said}", result.node));
+    let said = done.message.clone().unwrap_or_else(|| match checks.len() {
+        1 => "1 check".to_owned(),
+        count => format!("{count} checks"),
+    });
+    ui.line(format_args!("{:<width$}  {said}", result.node.as_str()));
     for check in checks {
         let tone = match check.result.status {
             HealthStatus::Ok => Tone::Good,

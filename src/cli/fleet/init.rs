@@ -3,28 +3,39 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::fleet::init::{Retention, init};
+use crate::config::parse_size;
+use crate::fleet::init::{Retention, Wanted, init};
 use crate::fleet::permissions::{Role, User, authorization};
 use crate::model::{NodeId, Span};
-use crate::transport::Ensured;
+use crate::transport::{Ensured, Room, TransportError};
 use crate::wire::Subjects;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::Ui;
-use super::session::{Context, failure};
+use super::session::{Context, Session, failure};
+
+/// Less would not hold the results of one job on a few thousand nodes.
+const LEAST: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
-    /// On how many servers of a cluster everything is kept.
-    #[arg(long, default_value_t = 1)]
-    replicas: usize,
-    /// How long results of jobs are kept.
-    #[arg(long, value_name = "DURATION", default_value = "7d")]
-    jobs: Span,
-    /// How long events are kept.
-    #[arg(long, value_name = "DURATION", default_value = "30d")]
-    events: Span,
+    /// On how many servers of a cluster everything is kept. 1 at first; as it is when left out later.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: Option<u8>,
+    /// How long results of jobs are kept. 7d at first; as it is when left out later.
+    #[arg(long, value_name = "DURATION")]
+    jobs: Option<Span>,
+    /// How long events are kept. 30d at first; as it is when left out later.
+    #[arg(long, value_name = "DURATION")]
+    events: Option<Span>,
+    /// How much of results is kept at most; the server sets it aside, and a sixteenth more for rollouts. 1GiB at first; as it is
+    /// when left out later.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    jobs_size: Option<u64>,
+    /// How much of events is kept at most; the server sets it aside. 1GiB at first; as it is when left out later.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    events_size: Option<u64>,
     /// Touches nothing: prints the users of the NATS server's configuration and what each may do.
     #[arg(long)]
     print_permissions: bool,
@@ -41,23 +52,96 @@ pub(super) async fn run(args: InitArgs, context: &Context, ui: &mut Ui) -> Resul
         return print_permissions(&args, context, ui);
     }
     let session = context.open().await?;
-    let retention =
-        Retention { replicas: args.replicas, jobs: args.jobs.get(), events: args.events.get(), ..Retention::default() };
-    let made = init(&session.bus, &session.subjects, retention).await.map_err(|error| failure(&error))?;
-    for (name, ensured) in made {
+    let wanted = Wanted {
+        replicas: args.replicas.map(usize::from),
+        jobs: args.jobs.map(Span::get),
+        events: args.events.map(Span::get),
+        jobs_size: args.jobs_size,
+        events_size: args.events_size,
+    };
+    let retention = wanted.retention(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let mut all = Vec::new();
+    let mut made = |name: &str, ensured| {
         let (word, changes) = match ensured {
             Ensured::Created => ("created", Vec::new()),
             Ensured::Unchanged => ("unchanged", Vec::new()),
             Ensured::Updated(changes) => ("updated", changes),
         };
+        let document = || json!({"name": name, "result": word, "changes": changes});
         match session.output {
             OutputFormat::Text if changes.is_empty() => ui.line(format_args!("{word:<10} {name}")),
             OutputFormat::Text => ui.line(format_args!("{word:<10} {name}: {}", changes.join(", "))),
-            _ => ui.jsonl(&json!({"name": name, "result": word, "changes": changes})),
+            OutputFormat::Json => all.push(document()),
+            OutputFormat::Jsonl => ui.jsonl(&document()),
         }
+    };
+    let result = init(&session.bus, &session.subjects, retention, &mut made).await;
+    if session.output == OutputFormat::Json {
+        ui.json(&all);
+    }
+    match result {
+        Ok(()) => {}
+        Err(error @ TransportError::NoRoom { .. }) => return Err(no_room(&error, retention, &session).await),
+        Err(error) => return Err(failure(&error)),
     }
     ui.say("what each role may do on the server: ensign fleet init --print-permissions");
     Ok(Exit::Done)
+}
+
+/// What was asked, what there is, and how to ask for less.
+async fn no_room(error: &TransportError, retention: Retention, session: &Session) -> Failure {
+    let asked = format!(
+        "all streams of the fleet set {} aside: {} for results, {} for events, the rest for rollouts",
+        bytes(retention.reserved()),
+        bytes(retention.jobs_size),
+        bytes(retention.events_size),
+    );
+    let room = session.bus.room().await.ok();
+    let has = match room {
+        Some(Room { stored, reserved, limit: Some(limit) }) => format!(
+            "the account may have {}, of which {} are set aside and {} stored",
+            bytes(limit),
+            bytes(reserved),
+            bytes(stored)
+        ),
+        Some(Room { stored, reserved, limit: None }) => format!(
+            "the account has {} set aside and {} stored, and no limit of its own: the server's is `max_file_store` in its \
+             `jetstream {{}}`, or three quarters of what was free on its disk",
+            bytes(reserved),
+            bytes(stored)
+        ),
+        None => "what the account has it does not say".to_owned(),
+    };
+    let sizes = bytes(smaller(retention, room)).replace(' ', "");
+    let remedy = format!("ask for less, as with --jobs-size {sizes} --events-size {sizes}, or give the server more");
+    Failure::from_error(Exit::Incomplete, error).hint(format!("{asked}; {has}; {remedy}"))
+}
+
+/// A size of results and of events that may fit: of what is left, or else a part of what was asked.
+fn smaller(retention: Retention, room: Option<Room>) -> u64 {
+    let left = room.and_then(|room| Some(room.limit?.saturating_sub(room.reserved.max(room.stored))));
+    // A third for each of both leaves room for what has no bound: states, assignments, bundles.
+    let fits = left.map_or(retention.jobs_size.min(retention.events_size) / 16, |left| left / 3);
+    (fits >> 20).max(1) << 20
+}
+
+/// `1 GiB`, `64 MiB`, `3 KiB`: whole GiB, or rounded up.
+fn bytes(count: u64) -> String {
+    match count {
+        0 => "nothing".to_owned(),
+        _ if count.trailing_zeros() >= 30 => format!("{} GiB", count >> 30),
+        _ if count >= 1 << 20 => format!("{} MiB", count.div_ceil(1 << 20)),
+        _ => format!("{} KiB", count.div_ceil(1 << 10)),
+    }
+}
+
+/// A size on the command line.
+fn size(text: &str) -> Result<u64, String> {
+    match parse_size(text) {
+        Some(size) if size >= LEAST => Ok(size),
+        Some(_) => Err(format!("at least {} are needed", bytes(LEAST))),
+        None => Err("a size is a number with KiB, MiB or GiB, as 256MiB".to_owned()),
+    }
 }
 
 fn print_permissions(args: &InitArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -76,4 +160,29 @@ fn print_permissions(args: &InitArgs, context: &Context, ui: &mut Ui) -> Result<
     ui.raw(authorization(&users, &Subjects::new(operator.fleet)).as_bytes());
     ui.say("`ensign key new --nats FILE` makes an nkey: the file is for the node, the line it prints for the server");
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_said() {
+        for (text, wanted) in [("1GiB", "1 GiB"), ("64MiB", "64 MiB"), ("1500000", "2 MiB"), ("1536MiB", "1536 MiB")] {
+            assert_eq!(bytes(size(text).unwrap()), wanted);
+        }
+        for wrong in ["", "1GB", "-1", "64 M", "1023KiB", "99999999999GiB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_proposed_fits() {
+        let default = Retention::default();
+        let room = |limit| Some(Room { stored: 0, reserved: 100 << 20, limit });
+        assert_eq!(smaller(default, room(Some(400 << 20))), 100 << 20);
+        assert_eq!(smaller(default, room(Some(1 << 20))), 1 << 20);
+        assert_eq!(smaller(default, room(None)), 64 << 20);
+        assert_eq!(smaller(default, None), 64 << 20);
+    }
 }

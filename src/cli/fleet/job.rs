@@ -1,7 +1,6 @@
 //! `ensign fleet job`: commands that were sent, from wherever they were sent.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -19,10 +18,13 @@ use crate::wire::{Command, Envelope};
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
-use super::collect::MARGIN;
+use super::collect::{self, MARGIN};
 use super::plan::print_groups;
 use super::report::{self, Followed, ago, follow, node_line, nodes};
 use super::session::{Context, Session, failure};
+
+/// The widest column of the list; what is wider moves the others of its line.
+const WIDE: usize = 48;
 
 #[derive(Debug, Args)]
 pub(super) struct JobArgs {
@@ -45,6 +47,7 @@ enum JobCommand {
 #[derive(Debug, Args)]
 struct Watch {
     /// The id of the job.
+    #[arg(value_parser = job_id)]
     id: Uuid,
     /// How long to wait; when not given, until no node can say anything new.
     #[arg(long, value_name = "DURATION")]
@@ -64,6 +67,7 @@ struct List {
 #[derive(Debug, Args)]
 struct Show {
     /// The id of the job.
+    #[arg(value_parser = job_id)]
     id: Uuid,
     /// Everything that this node said.
     #[arg(long, value_name = "NODE")]
@@ -73,6 +77,7 @@ struct Show {
 #[derive(Debug, Args)]
 struct Resend {
     /// The id of the job.
+    #[arg(value_parser = job_id)]
     id: Uuid,
     /// How long to wait; when not given, until no node can say anything new.
     #[arg(long, value_name = "DURATION")]
@@ -90,6 +95,11 @@ pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result
         JobCommand::Show(args) => show(args, &session, ui).await,
         JobCommand::Resend(args) => resend(args, &session, ui).await,
     }
+}
+
+/// The id of a job on the command line.
+pub(super) fn job_id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_| "not the id of a job; `ensign fleet job list` shows them".to_owned())
 }
 
 /// A record that can't be had, with what to do about it.
@@ -139,7 +149,7 @@ pub(super) async fn watch(
 pub(super) async fn awaited(command: &Command, digest: &str, session: &Session) -> Result<Gather, Failure> {
     let states = session.states().await?;
     let expected = select::expected(&command.to, &states, session.now());
-    Ok(Gather::new(session.subjects.clone(), Arc::clone(&session.roster), command.id, digest, expected))
+    Ok(collect::gatherer(command, digest, expected, session))
 }
 
 /// How long nodes may still work on it.
@@ -165,21 +175,23 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
         OutputFormat::Json => ui.json(&rows.iter().map(|(record, counts)| head(record, counts)).collect::<Vec<_>>()),
         OutputFormat::Jsonl => rows.iter().for_each(|(record, counts)| ui.jsonl(&head(record, counts))),
         OutputFormat::Text => {
-            let title = format!("{:<36} {:>5}  {:<11} {:<40} {:<24} WHAT", "JOB", "AGO", "ACTION", "RESULTS", "FOR");
+            let table: Vec<[String; 4]> = rows.iter().map(|(record, counts)| columns(record, counts)).collect();
+            let widest = |index: usize, title: &str| {
+                table
+                    .iter()
+                    .filter_map(|row| row.get(index))
+                    .map(|cell| cell.chars().count())
+                    .max()
+                    .unwrap_or(0)
+                    .clamp(title.len(), WIDE)
+            };
+            let (actions, results, whom) = (widest(0, "ACTION"), widest(1, "RESULTS"), widest(2, "FOR"));
+            let title =
+                format!("{:<36} {:>5}  {:<actions$}  {:<results$}  {:<whom$}  WHAT", "JOB", "AGO", "ACTION", "RESULTS", "FOR");
             ui.line(ui.paint(Tone::Dim, &title));
-            for (record, counts) in &rows {
-                let command = &record.command;
-                let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
-                let counts = if counts.is_empty() { "no answers".to_owned() } else { counts };
-                let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!("  ({reason})"));
-                let line = format!(
-                    "{} {:>5}  {:<11} {counts:<40} {:<24} {}{reason}",
-                    command.id,
-                    ago(command.issued, session.now()),
-                    action(command),
-                    jobs::whom(&command.to),
-                    jobs::what(&command.action)
-                );
+            for ((record, _), [action, counts, to, what]) in rows.iter().zip(&table) {
+                let (id, ago) = (record.command.id, ago(record.command.issued, session.now()));
+                let line = format!("{id} {ago:>5}  {action:<actions$}  {counts:<results$}  {to:<whom$}  {what}");
                 ui.line(line.trim_end());
             }
         }
@@ -187,7 +199,22 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
     Ok(Exit::Done)
 }
 
-/// `apply`, `plan apply`, `approve`
+/// What a line of the list says behind the age: action, results, for whom, what and why.
+fn columns(record: &Record, counts: &BTreeMap<&str, usize>) -> [String; 4] {
+    let command = &record.command;
+    let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
+    let counts = if counts.is_empty() { "no answers".to_owned() } else { counts };
+    let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!("({reason})"));
+    let what = words(&[&jobs::what(&command.action), &reason]);
+    [action(command), counts, jobs::whom(&command.to), what]
+}
+
+/// Those of the words that are not empty, each with a blank behind it.
+pub(super) fn words(words: &[&str]) -> String {
+    words.iter().filter(|word| !word.is_empty()).map(|word| format!("{word} ")).collect()
+}
+
+/// `apply`, `dry apply`, `apply, plan`
 fn action(command: &Command) -> String {
     let name = command.action.name();
     match (command.options.noop, command.options.approves.is_some()) {
@@ -251,10 +278,9 @@ fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Sessi
     let command = &record.command;
     let now = session.now();
     ui.say(format_args!(
-        "job {}: {} {} for {}",
+        "job {}: {}for {}",
         command.id,
-        action(command),
-        jobs::what(&command.action),
+        words(&[&action(command), &jobs::what(&command.action)]),
         jobs::whom(&command.to)
     ));
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!(", because: {reason}"));
@@ -301,7 +327,8 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     };
     let missing: Vec<NodeId> = known.iter().filter(waits).map(|result| result.node.clone()).collect();
     if missing.is_empty() {
-        ui.say(format_args!("all {} have answered: nothing is sent", nodes(known.len())));
+        let all = if known.len() == 1 { "the only node has".to_owned() } else { format!("all {} have", nodes(known.len())) };
+        ui.say(format_args!("{all} answered: nothing is sent"));
         return Ok(report::exit(&known));
     }
     ui.say(format_args!("{} of {} have not answered", missing.len(), nodes(known.len())));
@@ -311,7 +338,7 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     let signed = Signed { command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };
     let sent = dispatch::resend(&session.bus, &session.subjects, &signed, &missing).await.map_err(|error| failure(&error))?;
     let Dispatched { mut feed, mut inbox, asked } = sent;
-    let gather = Gather::new(session.subjects.clone(), Arc::clone(&session.roster), args.id, record.digest.as_str(), expected);
+    let gather = collect::gatherer(command, &record.digest, expected, session);
     let wait = args.timeout.map_or_else(|| remaining(command, session), Span::get);
     let deadline = Instant::now() + wait;
     let followed = follow(gather, &record.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await?;

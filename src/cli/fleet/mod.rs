@@ -1,5 +1,5 @@
 //! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `target.rs` and
-//! `which.rs` are the nodes, `collect.rs` sends and collects, `report.rs` follows a command and prints what becomes of it.
+//! `which.rs` are the nodes, `source.rs` what is applied, `collect.rs` sends and collects, `report.rs` follows a command and prints what becomes of it.
 
 pub(super) mod apply;
 pub(super) mod audit;
@@ -17,6 +17,7 @@ mod plan;
 pub(super) mod report;
 mod rollout;
 pub(super) mod session;
+pub(super) mod source;
 pub(super) mod status;
 pub(super) mod target;
 mod waves;

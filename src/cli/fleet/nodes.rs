@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::diag::{Diagnostic, did_you_mean};
+use crate::fleet::cluster::resources;
 use crate::fleet::view::{self, NodeRow};
 use crate::fleet::{Outcome, States};
 use crate::model::{NodeId, Span};
@@ -41,6 +42,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     let session = context.open().await?;
     let states = session.states().await?;
     let Some(expression) = &args.which.only_where else {
+        which::warn_unknown(&to, &states, ui);
         print_rows(&view::rows(&chosen(&to, states), session.now()), &session, ui);
         return Ok(Exit::Done);
     };
@@ -64,6 +66,9 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     ui.say(selection.counts());
     // Who is away is named, and does not make a list of nodes a failure; who would not say does.
     let silent = selection.unknown.iter().any(|result| !matches!(result.outcome, Outcome::Offline(_)));
+    if !selection.complete {
+        return Ok(Exit::Incomplete);
+    }
     Ok(if silent { report::exit(&selection.unknown) } else { Exit::Done })
 }
 
@@ -97,10 +102,17 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     let node = match (args.command, args.name) {
         (Some(command), _) => return known::run(command, context, ui),
         (None, Some(node)) => node,
-        (None, None) => return Err(Failure::usage("which node is not said")),
+        (None, None) => return Err(Failure::usage("which node is not said").hint("`ensign fleet nodes` lists them")),
     };
     let session = context.open().await?;
     let states = session.states().await?;
+    let doubtful = states.doubtful.iter().find(|doubtful| doubtful.node == node);
+    if doubtful.is_none() && !states.contains_key(&node) {
+        let unknown = Failure::usage(format!("no node {node} was ever heard of"));
+        let near = did_you_mean(node.as_str(), states.keys().map(NodeId::as_str));
+        return Err(unknown
+            .hint(near.map_or_else(|| "`ensign fleet nodes` lists them".to_owned(), |near| format!("did you mean {near}?"))));
+    }
     let asked = ask(&node, &session, ui).await;
     let (live, why) = match asked {
         Ok(state) => (Some(state), None),
@@ -108,14 +120,9 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     };
     let is_live = live.is_some();
     let Some(state) = live.or_else(|| states.get(&node).cloned()) else {
-        if let Some(doubtful) = states.doubtful.iter().find(|doubtful| doubtful.node == node) {
-            let diagnostic = Diagnostic::new(format!("what is said in the name of {node} is not its word: {}", doubtful.doubt));
-            return Err(Failure::new(Exit::Incomplete, diagnostic));
-        }
-        let unknown = Failure::usage(format!("no node {node} was ever heard of"));
-        let near = did_you_mean(node.as_str(), states.keys().map(NodeId::as_str));
-        return Err(unknown
-            .hint(near.map_or_else(|| "`ensign fleet nodes` lists them".to_owned(), |near| format!("did you mean {near}?"))));
+        let why = doubtful.map(|doubtful| doubtful.doubt.to_string()).unwrap_or_default();
+        let diagnostic = Diagnostic::new(format!("what is said in the name of {node} is not its word: {why}"));
+        return Err(Failure::new(Exit::Incomplete, diagnostic));
     };
     let one = States { believed: BTreeMap::from([(node, state)]), ..States::default() };
     let rows = view::rows(&one, session.now());
@@ -173,11 +180,11 @@ fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
                 let counts = &run.summary;
                 let error = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
                 format!(
-                    "{}{noop} {} ago, {} of {} resources changed, {} failed{error}",
+                    "{}{noop} {} ago, {} changed of {}, {} failed{error}",
                     row.outcome,
                     ago(run.timestamp, now),
                     counts.changed_resources,
-                    counts.total_resources,
+                    resources(counts.total_resources),
                     counts.failed_resources
                 )
             },

@@ -1,5 +1,6 @@
 //! `ensign fleet plan`: what a command would change on every node, before it does; and the approval of just that.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -20,7 +21,7 @@ use super::super::properties::{Described, OnNodes};
 use super::super::ui::{Tone, Ui};
 use super::apply::{ApplyWhat, next_place};
 use super::collect::{self, Collected, MARGIN};
-use super::job::missing;
+use super::job::{missing, words};
 use super::report::{self, few, look, nodes};
 use super::session::{Context, Session, failure};
 use super::target::TargetArgs;
@@ -84,9 +85,9 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
         return Ok(Exit::Done);
     }
     if session.output == OutputFormat::Text {
-        which::say_selected(&order.to, &session, ui).await;
+        which::say_selected(&order.to, &session, ui).await?;
     }
-    ui.say(format_args!("planning {} {} for {}", order.action.name(), jobs::what(&order.action), jobs::whom(&order.to)));
+    ui.say(format_args!("planning {}for {}", words(&[order.action.name(), &jobs::what(&order.action)]), jobs::whom(&order.to)));
     let collected = collect::ask(order, target.timeout().get() + MARGIN, &session, ui).await?;
     let plan =
         Plan::of(&collected.signed.command, &collected.signed.digest, &collected.results).map_err(|error| wrong(&error))?;
@@ -260,18 +261,19 @@ async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<Plan, Failure>
 
 /// What is about to happen, and which nodes will refuse because they have no plan.
 async fn say_approved(plan: &Plan, order: &Order, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
-    let (changing, same) = plan.counts();
-    let minutes = session.now().duration_since(plan.issued).as_secs().max(0) / 60;
+    let states = session.states().await?;
+    let expected = select::expected(&order.to, &states, session.now());
+    let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
+    let (changing, same) = plan.counts_of(|node| meant.contains(node));
     ui.say(format_args!(
-        "approving the plan of {minutes} min ago: {} {} for {}; {} would change, {same} would not",
+        "approving the plan of {} ago: {} {} for {}; {} would change, {same} would not",
+        report::ago(plan.issued, session.now()),
         order.action.name(),
         jobs::what(&order.action),
         jobs::whom(&order.to),
         nodes(changing)
     ));
-    let states = session.states().await?;
     let has_plan = |node: &NodeId| plan.nodes.get(node).is_some_and(|node| node.digest.is_some());
-    let expected = select::expected(&order.to, &states, session.now());
     // Of a `where`, nobody knows here whom it leaves out.
     let without: Vec<NodeId> = expected
         .into_iter()

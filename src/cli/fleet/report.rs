@@ -1,7 +1,6 @@
 //! Follows a command and prints what becomes of it on every node.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -47,7 +46,7 @@ pub(in crate::cli) struct Followed {
 /// Signs an order, sends it, and follows it unless it is to be detached.
 pub(in crate::cli) async fn send(order: Order, target: &TargetArgs, session: &Session, ui: &mut Ui) -> Result<Followed, Failure> {
     if session.output == OutputFormat::Text && !target.detach {
-        which::say_selected(&order.to, session, ui).await;
+        which::say_selected(&order.to, session, ui).await?;
     }
     let mut command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
     target.waves.put_into(&mut command, session, ui).await?;
@@ -68,9 +67,9 @@ pub(in crate::cli) async fn deliver(
     ui: &mut Ui,
 ) -> Result<Followed, Failure> {
     let states = session.states().await?;
+    which::warn_unknown(&signed.command.to, &states, ui);
     let expected = select::expected(&signed.command.to, &states, session.now());
-    let gather =
-        Gather::new(session.subjects.clone(), Arc::clone(&session.roster), signed.command.id, signed.digest.as_str(), expected);
+    let gather = collect::gatherer(&signed.command, &signed.digest, expected, session);
     let dispatched = dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| failure(&error))?;
     let deadline = Instant::now() + timeout + MARGIN + until_last_turn(&signed.command, session.now());
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
@@ -105,18 +104,18 @@ pub(super) async fn follow(
     ui.say(format_args!("job {id}: {}", nodes(all.progress().1)));
     let mut printed = HashSet::new();
     let output = session.output;
-    let now = session.now();
     let mut on_ended = |result: NodeResult, ui: &mut Ui| {
         match output {
             OutputFormat::Jsonl => ui.jsonl(&result),
-            OutputFormat::Text if each => ui.line(node_line(&result, now, ui)),
+            OutputFormat::Text if each => ui.line(node_line(&result, session.now(), ui)),
             _ => {}
         }
         ui.flush();
         printed.insert(result.node);
     };
-    let finished = collect::collect(&mut all, feed, answers, deadline, ui, &mut on_ended).await?;
+    let finished = collect::collect(&mut all, feed, answers, deadline, session, ui, &mut on_ended).await?;
     let results = all.finish();
+    let now = session.now();
     if output == OutputFormat::Json {
         ui.json(&Document { id, digest, nodes: &results, clusters: cluster::cluster(&results), complete: finished });
     } else {
@@ -179,9 +178,9 @@ pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> String 
         Outcome::Waiting(due) => format!("its turn was {} ago", ago(due, now)),
         _ => cluster::cluster(std::slice::from_ref(result)).pop().map_or_else(String::new, |cluster| cluster.cause),
     };
-    let line =
-        format!("  {} {:<12} {}", ui.paint(tone, mark), ui.paint(tone, &format!("{:<12}", result.outcome.word())), result.node);
-    if cause.is_empty() { line } else { format!("{line:<40}  {cause}") }
+    let word = ui.paint(tone, &format!("{:<12}", result.outcome.word()));
+    let line = format!("  {} {word} {:<23}  {cause}", ui.paint(tone, mark), result.node.as_str());
+    line.trim_end().to_owned()
 }
 
 fn cluster_lines(cluster: &Cluster, ui: &mut Ui) {
@@ -218,7 +217,7 @@ pub(super) fn counted(results: &[NodeResult]) -> String {
         }
     }
     if counts.is_empty() {
-        return "nobody answered: no node of this kind is known".to_owned();
+        return "no node is known that this is for".to_owned();
     }
     let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
     format!("{}: {}", nodes(results.len()), counts.join(", "))

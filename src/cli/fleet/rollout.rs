@@ -14,7 +14,7 @@ use crate::wire::command::Waves;
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
-use super::job::{awaited, recorded, watch};
+use super::job::{awaited, job_id, recorded, watch};
 use super::report::{ago, deliver, nodes as count};
 use super::session::{Context, Session, borrowed, failure, signers};
 
@@ -32,11 +32,13 @@ enum RolloutCommand {
     /// How it stands, wave by wave.
     Status {
         /// The id of the job.
+        #[arg(value_parser = job_id)]
         id: Uuid,
     },
     /// Follows it until every node has come to its end, and says how it stands then.
     Watch {
         /// The id of the job.
+        #[arg(value_parser = job_id)]
         id: Uuid,
         /// How long to wait; when not given, until no node can say anything new.
         #[arg(long, value_name = "DURATION")]
@@ -125,6 +127,7 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
 #[derive(Debug, Args)]
 pub(super) struct WordArgs {
     /// The id of the job.
+    #[arg(value_parser = job_id)]
     id: Uuid,
     /// Why, for the audit trail, and for those who look at the rollout.
     #[arg(long, value_name = "TEXT")]

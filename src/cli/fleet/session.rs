@@ -106,6 +106,21 @@ impl Session {
         self.host.now()
     }
 
+    /// Whether there are keys to sign with, before anything is done for what shall be signed.
+    ///
+    /// # Errors
+    /// When there are none, or the file of one is not there.
+    pub(in crate::cli) fn has_keys(&self) -> Result<(), Failure> {
+        if self.operator.keys.is_empty() {
+            return signers(&self.operator).map(drop);
+        }
+        let is_missing = |path: &&PathBuf| !path.to_string_lossy().starts_with("ssh-agent:") && !path.exists();
+        match self.operator.keys.iter().find(is_missing) {
+            Some(path) => key::signer(path).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// The latest states of the nodes.
     ///
     /// # Errors

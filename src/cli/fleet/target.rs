@@ -76,6 +76,15 @@ impl TargetArgs {
         Ok(audience)
     }
 
+    /// Whether a command could be for them, before anything is done for it.
+    ///
+    /// # Errors
+    /// What is wrong with the flags.
+    pub(in crate::cli) fn check(&self) -> Result<(), Failure> {
+        self.waves.plan()?;
+        self.audience().map(drop)
+    }
+
     /// How long it may take.
     pub(in crate::cli) fn timeout(&self) -> Span {
         self.timeout.unwrap_or(Options::default().timeout)

@@ -1,16 +1,17 @@
 //! Which nodes are asked something, and which of them a `where` selects.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 
-use crate::diag::{Diagnostic, Place};
-use crate::fleet::{NodeResult, Order, Outcome};
+use crate::diag::{Diagnostic, Place, did_you_mean};
+use crate::fleet::{NodeResult, Order, Outcome, States};
 use crate::model::{NodeId, Span};
 use crate::template::Scope;
 use crate::wire::command::Facts;
-use crate::wire::{Action, Audience, Options};
+use crate::wire::{Action, Audience, Options, Target};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::Ui;
@@ -23,6 +24,8 @@ use super::target::TargetArgs;
 const LIFE: Span = Span::seconds(60);
 /// What is asked where only the `where` matters: small, and on every host.
 const SMALL: &str = "host.info.os";
+/// As many names that are wrong are said.
+const NAMED: usize = 5;
 /// How long a command waits to hear whom it is for. It is only told.
 const MOMENT: Duration = Duration::from_secs(2);
 
@@ -68,6 +71,30 @@ pub(super) fn question(action: Action, to: Audience) -> Order {
     Order { action, to, options: Options::default(), channel: None, reason: None, life: LIFE }
 }
 
+/// Says which of those that are named nobody has ever heard of: a name that is wrong, most often.
+pub(super) fn warn_unknown(to: &Audience, states: &States, ui: &mut Ui) {
+    let heard = |node: &NodeId| states.contains_key(node) || states.doubtful.iter().any(|doubtful| doubtful.node == *node);
+    let near = |wrong: &str, known: &mut dyn Iterator<Item = &str>| {
+        did_you_mean(wrong, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
+    };
+    match to.target() {
+        Some(Target::Nodes(named)) => {
+            for node in named.iter().filter(|node| !heard(node)).take(NAMED) {
+                let hint = near(node.as_str(), &mut states.keys().map(NodeId::as_str));
+                ui.warn(format_args!("no node {node} was ever heard of{hint}"));
+            }
+        }
+        Some(Target::Groups(named)) => {
+            let groups: BTreeSet<&str> = states.values().flat_map(|state| &state.groups).map(String::as_str).collect();
+            for group in named.iter().filter(|group| !groups.contains(group.as_str())).take(NAMED) {
+                let hint = near(group, &mut groups.iter().copied());
+                ui.warn(format_args!("no node is in the group {group}{hint}"));
+            }
+        }
+        Some(Target::All) | None => {}
+    }
+}
+
 /// Whether a `where` can be evaluated at all, before it is signed.
 ///
 /// # Errors
@@ -95,6 +122,8 @@ pub(super) struct Selection<'a> {
     pub(super) not_selected: Vec<NodeId>,
     /// Nodes that did not say.
     pub(super) unknown: Vec<NodeResult>,
+    /// False when the waiting was ended by hand.
+    pub(super) complete: bool,
 }
 
 impl Selection<'_> {
@@ -119,7 +148,8 @@ pub(super) async fn select<'a>(
 ) -> Result<Selection<'a>, Failure> {
     let action = Action::Facts(Facts { query: Some(SMALL.to_owned()) });
     let collected = collect::ask(question(action, to.clone()), wait, session, ui).await?;
-    let mut selection = Selection { expression, selected: Vec::new(), not_selected: Vec::new(), unknown: Vec::new() };
+    let complete = collected.complete;
+    let mut selection = Selection { expression, selected: Vec::new(), not_selected: Vec::new(), unknown: Vec::new(), complete };
     for result in collected.results {
         match result.outcome {
             Outcome::Stable => selection.selected.push(result.node),
@@ -131,12 +161,19 @@ pub(super) async fn select<'a>(
 }
 
 /// Where a person watches, says whom the `where` of a command selects before it is sent.
-pub(super) async fn say_selected(to: &Audience, session: &Session, ui: &mut Ui) {
-    let Some(expression) = to.only_where.as_deref().filter(|_| ui.is_watched()) else { return };
+///
+/// # Errors
+/// When that person wants no more of it.
+pub(super) async fn say_selected(to: &Audience, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
+    let Some(expression) = to.only_where.as_deref().filter(|_| ui.is_watched()) else { return Ok(()) };
     // A courtesy: who may not ask for facts may still send the command, and nodes decide for themselves.
     if let Ok(selection) = select(to, expression, MOMENT, session, ui).await {
         ui.say(format_args!("{expression}: {}", selection.counts()));
+        if !selection.complete {
+            return Err(Failure::new(Exit::Incomplete, Diagnostic::new("stopped before anything was sent")));
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@ use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui};
 use super::audit::trust;
-use super::job::recorded;
+use super::job::{job_id, recorded};
 use super::session::{Context, failure};
 
 #[derive(Debug, Args)]
 pub(super) struct WhyArgs {
     /// The id of the job.
+    #[arg(value_parser = job_id)]
     id: Uuid,
     /// The node.
     node: NodeId,

@@ -1,0 +1,225 @@
+//! What is applied or assigned, and how it gets an address and a digest that can be signed: a directory or file of this machine
+//! is put into the object store, what is behind a URL is read once to know what it is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::diag::{Diagnostic, chain};
+use crate::host::fs;
+use crate::http::{HttpError, shown};
+use crate::manifest::fetch::{self, Cause, FetchError, ObjectGet};
+use crate::manifest::{self, MAX_MANIFEST, bundle};
+use crate::transport::Bus;
+use crate::wire::command::Apply;
+
+use super::super::error::{Exit, Failure};
+use super::super::ui::Ui;
+use super::session::{Session, failure};
+
+/// As much as an agent takes, unless it is told otherwise.
+const BUNDLE_MAX: u64 = 64 << 20;
+/// How long reading what is behind a URL may take.
+const FETCH: Duration = Duration::from_secs(120);
+
+/// What is to be applied.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct SourceArgs {
+    /// A directory with a manifest.yaml, a bundle, a manifest; or the URL of one.
+    pub(super) source: Option<String>,
+    /// The SHA-256 of what is behind a URL, in hex. When it is not given, the URL is read here to see what it gives now, and that
+    /// is signed.
+    #[arg(long, value_name = "HEX", requires = "size")]
+    pub(super) sha256: Option<String>,
+    /// The size of what is behind a URL, in bytes.
+    #[arg(long, value_name = "BYTES", requires = "sha256")]
+    pub(super) size: Option<u64>,
+}
+
+/// What is to be applied, before it has an address that nodes can reach.
+#[derive(Debug, PartialEq)]
+pub(in crate::cli) enum Source {
+    /// Behind a URL, with what it must be.
+    Pinned { url: String, sha256: String, size: u64 },
+    /// Behind a URL: what it is shall be seen.
+    Behind(String),
+    /// Here.
+    Here { content: Vec<u8>, ending: &'static str },
+}
+
+impl Source {
+    pub(super) fn new(args: &SourceArgs) -> Result<Self, Failure> {
+        let Some(source) = args.source.as_deref() else {
+            let hint = "name a directory, a bundle, a manifest or a URL";
+            return Err(Failure::usage("what is to be applied is not said").hint(hint));
+        };
+        if !source.contains("://") {
+            if args.sha256.is_some() {
+                return Err(Failure::usage("--sha256 and --size are for URLs"));
+            }
+            return Self::here(Path::new(source));
+        }
+        match (&args.sha256, args.size) {
+            (Some(sha256), Some(size)) => Ok(Self::Pinned { url: source.to_owned(), sha256: sha256.clone(), size }),
+            _ if source.starts_with("file:") => {
+                let hint = "a path without file:// is uploaded and pinned by itself; sha256sum and stat -c %s say both of a file";
+                Err(Failure::usage(format!("{source} is a file of each node: --sha256 and --size must say what it is"))
+                    .hint(hint))
+            }
+            _ => Ok(Self::Behind(source.to_owned())),
+        }
+    }
+
+    /// A directory, bundle or manifest of this machine.
+    pub(in crate::cli) fn here(path: &Path) -> Result<Self, Failure> {
+        let content = if path.is_dir() {
+            check_file(&path.join("manifest.yaml"))?;
+            bundle::pack(path).map_err(|error| Failure::usage(format!("{}: {}", path.display(), chain(&error))))?
+        } else {
+            let content = fs::read(path, BUNDLE_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+            check(&content, &path.display().to_string())?;
+            content
+        };
+        if content.len() as u64 > BUNDLE_MAX {
+            return Err(Failure::usage(format!("{} has {} bytes; nodes take {BUNDLE_MAX}", path.display(), content.len())));
+        }
+        let ending = if bundle::is_bundle(&content) { "tar.gz" } else { "yaml" };
+        Ok(Self::Here { content, ending })
+    }
+
+    /// Puts it where nodes find it, unless it is there.
+    pub(in crate::cli) async fn pin(self, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
+        let (content, ending) = match self {
+            Self::Pinned { url, sha256, size } => return Ok(Apply { url, sha256, size, data: BTreeMap::new() }),
+            Self::Behind(url) => return see(url, session, ui).await,
+            Self::Here { content, ending } => (content, ending),
+        };
+        let (bucket, sha256) = (session.subjects.bucket(), fs::sha256(&content));
+        let key = format!("{sha256}.{ending}");
+        let size = content.len() as u64;
+        // What has this name has this content: writing it again would only disturb those who read it.
+        let there = session.bus.object_size(&bucket, &key).await.map_err(|error| failure(&error))?;
+        if there != Some(size) {
+            session.bus.object_put(&bucket, &key, &content).await.map_err(|error| failure(&error))?;
+        }
+        let url = format!("obj://{bucket}/{key}");
+        ui.say(format_args!("{url}, {size} bytes"));
+        Ok(Apply { url, sha256, size, data: BTreeMap::new() })
+    }
+}
+
+/// The object store of the fleet, as fetching sees it.
+struct Objects<'a>(&'a Bus);
+
+impl ObjectGet for Objects<'_> {
+    async fn object(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, Cause> {
+        Ok(self.0.object_get(bucket, key, max).await?)
+    }
+}
+
+/// Reads what is behind a URL, says what it is, and pins it to that. What it gives to nodes later must be the same.
+async fn see(url: String, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
+    let mut content = Vec::new();
+    let pin = fetch::measure(&url, BUNDLE_MAX, FETCH, &Objects(&session.bus), &mut content).await;
+    let pin = pin.map_err(|error| not_seen(&error))?;
+    check(&content, &shown(&url))?;
+    ui.say(format_args!("{}: sha256 {}, {} bytes", shown(&url), pin.sha256, pin.size));
+    Ok(Apply { url, sha256: pin.sha256, size: pin.size, data: BTreeMap::new() })
+}
+
+/// Nothing was sent; what may be there in a moment is incomplete, what is wrong is a wrong request.
+fn not_seen(error: &FetchError) -> Failure {
+    let exit = match error {
+        FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. } | FetchError::Transport { .. } => {
+            Exit::Incomplete
+        }
+        _ => Exit::Usage,
+    };
+    let failure = Failure::from_error(exit, error);
+    match error {
+        FetchError::TooLarge { .. } | FetchError::TooMuch { .. } => {
+            failure.hint("where `max_bundle` of the nodes allows more, --sha256 and --size pin it without reading it here")
+        }
+        _ => failure.hint("it is read here to sign what it gives; --sha256 and --size pin what this machine can't reach"),
+    }
+}
+
+/// What no node would take is not sent: what is no bundle must have the form of a manifest.
+fn check(content: &[u8], name: &str) -> Result<(), Failure> {
+    if bundle::is_bundle(content) {
+        return Ok(());
+    }
+    let none = |why: &str| Failure::usage(format!("{name} is neither a bundle nor a manifest: {why}"));
+    if content.is_empty() {
+        return Err(none("it is empty"));
+    }
+    if content.len() as u64 > MAX_MANIFEST {
+        return Err(none(&format!("it is not packed, and has more than {MAX_MANIFEST} bytes")));
+    }
+    let text = std::str::from_utf8(content).map_err(|_| none("it is not text"))?;
+    let source = manifest::Source { text: text.to_owned(), name: name.to_owned(), directory: None, digest: None };
+    parse(&source)
+}
+
+/// The same of the manifest of a directory, where it is in its usual place.
+fn check_file(path: &Path) -> Result<(), Failure> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    parse(&manifest::Source::file(path).map_err(|error| Failure::from_error(Exit::Usage, &error))?)
+}
+
+fn parse(source: &manifest::Source) -> Result<(), Failure> {
+    let wrong = |diagnostics: Vec<Diagnostic>| Failure { exit: Exit::Usage, diagnostics };
+    manifest::parse::parse(source).map(drop).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = "ccm:\n  resources:\n    - file:\n        - /tmp/x: {ensure: absent}\n";
+
+    fn args(source: &str) -> SourceArgs {
+        SourceArgs { source: Some(source.to_owned()), ..SourceArgs::default() }
+    }
+
+    #[test]
+    fn directories_are_packed_and_urls_are_seen_or_pinned() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("manifest.yaml"), MANIFEST).unwrap();
+        let path = dir.path().to_str().unwrap();
+        assert!(matches!(Source::new(&args(path)).unwrap(), Source::Here { ending: "tar.gz", .. }));
+        assert!(matches!(Source::new(&args(&format!("{path}/manifest.yaml"))).unwrap(), Source::Here { ending: "yaml", .. }));
+        assert_eq!(Source::new(&args("https://x/y")).unwrap(), Source::Behind("https://x/y".into()));
+        assert!(Source::new(&args("file:///x")).unwrap_err().why().contains("--sha256"));
+        assert!(Source::new(&args("/no/such/thing")).is_err());
+        let pinned = SourceArgs { sha256: Some("ab".into()), size: Some(3), ..args("https://x/y") };
+        assert!(matches!(Source::new(&pinned).unwrap(), Source::Pinned { size: 3, .. }));
+        let here = SourceArgs { sha256: Some("ab".into()), size: Some(3), ..args(path) };
+        assert!(Source::new(&here).unwrap_err().why().contains("for URLs"));
+    }
+
+    #[test]
+    fn what_no_node_would_take_is_not_sent() {
+        for (content, said) in [
+            (b"" as &[u8], "it is empty"),
+            (b"\xff\xfe", "it is not text"),
+            (b"<html></html>", "x:"),
+            (b"ccm:\n  resources: []\n", "the list is empty"),
+            (b"ccm:\n  resuorces: 1\n", "x:2:3"),
+        ] {
+            let failure = check(content, "x").unwrap_err();
+            assert!(failure.exit == Exit::Usage && failure.why().contains(said), "{}", failure.why());
+        }
+        assert!(
+            check("#".repeat(usize::try_from(MAX_MANIFEST).unwrap() + 1).as_bytes(), "x")
+                .unwrap_err()
+                .why()
+                .contains("more than")
+        );
+        assert!(check(MANIFEST.as_bytes(), "x").is_ok() && check(&[0x1f, 0x8b, 0], "x").is_ok());
+    }
+}
