@@ -488,3 +488,32 @@ impl<R: Resource> Checked for CheckedNow<'_, R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::common::Surroundings;
+    use super::super::find;
+
+    #[test]
+    fn what_is_nothing_counts_as_left_out() {
+        let scope = Surroundings::default().scope();
+        let decode = |kind: &str, properties: serde_json::Value| {
+            let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &scope);
+            decoded.map(|decoded| decoded.shown()).map_err(|error| error.message)
+        };
+        let all =
+            json!({"name": "a", "ensure": null, "returns": null, "environment": null, "timeout": null, "refreshonly": null});
+        assert_eq!(decode("exec", all), decode("exec", json!({"name": "a"})));
+        let all = json!({"name": "/a", "ensure": "absent", "owner": null, "mode": null, "force": null, "source": null});
+        assert_eq!(decode("file", all), decode("file", json!({"name": "/a", "ensure": "absent"})));
+        let wrong = |kind: &str, properties| decode(kind, properties).unwrap_err();
+        assert_eq!(wrong("file", json!({"name": "/a", "ensure": null})), "ensure is required");
+        assert_eq!(
+            wrong("apply", json!({"name": "a", "ensure": "absent"})),
+            "invalid ensure value: must be \"present\", not \"absent\""
+        );
+        assert_eq!(wrong("exec", json!({"name": "a", "nope": 1})), "unknown property \"nope\"");
+    }
+}

@@ -40,7 +40,6 @@ pub(super) fn extract(p: &Properties, host: &Host) -> Result<(), ResourceError> 
     let caps = Caps { total: bounds.archive_size, entries: bounds.archive_entries, ratio: bounds.archive_ratio };
     let mut look = Look::default();
     file.rewind().map_err(read)?;
-    fs::create_directory(Path::new(&p.extract_parent), 0o755)?;
     if let Err(error) = unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut look) {
         // Nothing was written: where what is missing tells that there is something to do, the mark need not.
         if !p.creates.is_empty() && fs::look(Path::new(&p.creates), false)?.is_none() {
@@ -51,6 +50,7 @@ pub(super) fn extract(p: &Properties, host: &Host) -> Result<(), ResourceError> 
     if fs::look(&p.mark(), false)?.is_none() {
         fs::create_new(&p.mark(), MODE)?;
     }
+    fs::create_directory(Path::new(&p.extract_parent), 0o755)?;
     let what = format!("extracting {}", p.path().file_name().unwrap_or_default().to_string_lossy());
     let mut writer = Writer {
         tree: Tree::open(Path::new(&p.extract_parent))?,

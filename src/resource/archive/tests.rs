@@ -370,9 +370,7 @@ fn a_hostile_or_broken_archive_changes_nothing() {
         let error = desk.unpack(name, &bytes).unwrap_err();
         assert!(error.contains("could not extract"), "{error}");
         std::fs::remove_file(desk.path(name)).unwrap();
-        // The directory that was asked for is all that comes of it.
-        assert_eq!(desk.names(), ["out"], "{name}");
-        std::fs::remove_dir(desk.path("out")).unwrap();
+        assert!(desk.names().is_empty(), "{name}: {:?}", desk.names());
     }
     // Through a link of the archive's own, which leads to within.
     let through = tar_of(&[other(b'5', "d", ""), other(b'2', "l", "d"), file("l/f", "x")]);
