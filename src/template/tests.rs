@@ -358,6 +358,43 @@ fn the_worst_expressions_end() {
     std::thread::Builder::new().stack_size(stack).spawn(run).unwrap().join().unwrap();
 }
 
+#[test]
+fn times_in_zones() {
+    check(&[
+        (
+            "{{ date('2026-07-01T12:00:00Z').In(timezone('Europe/Berlin')).Format('2006-01-02 15:04 MST -0700') }}",
+            "2026-07-01 14:00 CEST +0200",
+        ),
+        ("{{ date('2026-01-01T12:00:00Z').In(timezone('Europe/Berlin')).IsDST() }}", "false"),
+        ("{{ date('2026-07-01T12:00:00Z').In(timezone('Europe/Berlin')).IsDST() }}", "true"),
+        ("{{ date('2026-07-01T12:00:00Z').In(timezone('US/Eastern')).String() }}", "2026-07-01 08:00:00 -0400 EDT"),
+        ("{{ date('2026-07-01T12:00:00Z').In(timezone('America/Sao_Paulo')).String() }}", "2026-07-01 09:00:00 -0300 -03"),
+        // What clocks show twice is the earlier of the two.
+        (
+            "{{ date('2026-10-25 02:30:00', '2006-01-02 15:04:05', 'Europe/Berlin').UTC().String() }}",
+            "2026-10-25 00:30:00 +0000 UTC",
+        ),
+        (
+            "{{ date('2026-10-25 02:30:00', '2006-01-02 15:04:05', 'Europe/Berlin').Add(duration('1h')).String() }}",
+            "2026-10-25 02:30:00 +0100 CET",
+        ),
+        (
+            "{{ date('1850-01-01 00:00:00', '2006-01-02 15:04:05', 'Europe/Berlin').UTC().String() }}",
+            "1849-12-31 23:06:32 +0000 UTC",
+        ),
+        (
+            "{{ string(timezone('Asia/Kolkata')) }} {{ string(timezone('Etc/GMT+5')) }} {{ string(timezone('UTC')) }}",
+            "Asia/Kolkata Etc/GMT+5 UTC",
+        ),
+        ("{{ now().Location().String() }}", "UTC"),
+    ]);
+    check_errors(&[
+        ("{{ timezone('Europe/Nowhere') }}", "invalid timezone Europe/Nowhere: failed to parse timezone"),
+        ("{{ timezone('europe/berlin') }}", "invalid timezone europe/berlin"),
+        ("{{ date('2026-03-29 02:30:00', '2006-01-02 15:04:05', 'Europe/Berlin') }}", "invalid local date 2026-03-29 02:30:00"),
+    ]);
+}
+
 proptest! {
     #[test]
     fn no_expression_panics(
