@@ -13,6 +13,7 @@ use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
 use crate::store::history::{Recording, Start};
+use crate::wire::shape;
 use crate::yaml::Document;
 
 use super::error::{Exit, Failure};
@@ -197,7 +198,7 @@ fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> 
     if !document.value().is_object() {
         return Err(Failure::usage("invalid request: a request is a map with protocol, type and properties"));
     }
-    let request: EnsureRequest = serde_path_to_error::deserialize(document.into_value())
+    let request: EnsureRequest = shape::read(document.value())
         .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
     request.check().map_err(Failure::usage)?;
     let plan = plan(&request.kind, &request.properties, how, host)?;

@@ -13,6 +13,7 @@ use crate::manifest::{self, Declaration, Resources, Source};
 use crate::model::{ManifestId, ResourceRef, Secrets, merge};
 use crate::resource::{self, Common, DecodeError, Decoded, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
+use crate::wire::shape;
 use crate::yaml::{Document, Step};
 
 use super::{Inputs, veil};
@@ -246,7 +247,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
         *value = resolved.map_err(|error| unresolved(&declaration, document, key, &error))?;
     }
     let common = take_common(&mut own).map_err(|error| {
-        let path = error.path().to_string();
+        let path = error.path();
         let property = path.split(['.', '[']).next().unwrap_or_default();
         declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner()))
     })?;
@@ -304,14 +305,14 @@ fn check_rules(common: &Common, declaration: &Declaration, document: &Document) 
 static COMMON: LazyLock<Arc<Common>> = LazyLock::new(Arc::default);
 
 /// Takes what every resource may have out of the properties. Most have nothing of it, and share the default.
-fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, serde_path_to_error::Error<serde_json::Error>> {
+fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, shape::Mismatch> {
     if !properties.keys().any(|key| Common::KEYS.contains(&key.as_str())) {
         return Ok(Arc::clone(&COMMON));
     }
     let taken = Common::KEYS.iter().filter_map(|key| properties.shift_remove(*key).map(|value| ((*key).to_owned(), value)));
     // What is nothing counts as left out.
     let taken = taken.filter(|(_, value)| !value.is_null());
-    serde_path_to_error::deserialize(Value::Object(taken.collect())).map(Arc::new)
+    shape::read(&Value::Object(taken.collect())).map(Arc::new)
 }
 
 /// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.

@@ -52,7 +52,8 @@ impl KnownNodes {
         let mut known = Self::default();
         let lines: Vec<(usize, &str)> = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).collect();
         // A key is a point of a curve, and each takes some microseconds to find: of a large fleet, that is worth sharing.
-        let entries = share_here(&lines, |(number, line)| if line.starts_with('#') { Ok(None) } else { entry(*number, line).map(Some) });
+        let entries =
+            share_here(&lines, |(number, line)| if line.starts_with('#') { Ok(None) } else { entry(*number, line).map(Some) });
         for ((_, written), entry) in lines.into_iter().zip(entries) {
             match entry? {
                 Some((fleet, node, new)) => {

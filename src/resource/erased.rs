@@ -7,13 +7,13 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use schemars::{Schema, SchemaGenerator};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::diag::{chain, did_you_mean};
 use crate::host::Host;
 use crate::template::Scope;
+use crate::wire::shape;
 
 use super::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, State};
 
@@ -294,9 +294,9 @@ impl<R: Resource> ResourceType for Kind<R> {
         if !properties.contains_key("name") {
             return Err(Invalid::new("name", "name is required").into());
         }
-        let mut properties: R::Properties = match R::Properties::deserialize(properties) {
+        let mut properties: R::Properties = match shape::read_map(properties) {
             Ok(properties) => properties,
-            Err(_) => decode_again(properties).map_err(|error| explain(&error))?,
+            Err(_) => decode_again(properties).map_err(|wrong| explain(&wrong))?,
         };
         R::validate(&properties)?;
         R::surround(&mut properties, scope);
@@ -304,19 +304,16 @@ impl<R: Resource> ResourceType for Kind<R> {
     }
 }
 
-/// Reads properties in which something was not as wanted. What is nothing (`null`) counts as left out; keeping track of
-/// the path costs as much as reading.
-fn decode_again<P: DeserializeOwned>(
-    properties: &Map<String, Value>,
-) -> Result<P, serde_path_to_error::Error<serde_json::Error>> {
+/// Reads properties in which something was not as wanted. What is nothing (`null`) counts as left out.
+fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, shape::Mismatch> {
     let given = properties.iter().filter(|(_, value)| !value.is_null());
     let given: Map<String, Value> = given.map(|(key, value)| (key.clone(), value.clone())).collect();
-    serde_path_to_error::deserialize(&given)
+    shape::read_map(&given)
 }
 
 /// Serde's words, with the property at fault and a suggestion.
-fn explain(error: &serde_path_to_error::Error<serde_json::Error>) -> DecodeError {
-    let path = error.path().to_string();
+fn explain(error: &shape::Mismatch) -> DecodeError {
+    let path = error.path();
     let message = error.inner().to_string();
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     if message.starts_with("unknown field") {

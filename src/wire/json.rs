@@ -6,10 +6,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_path_to_error::Track;
+
+use super::shape;
 
 /// How deep arrays and objects may nest.
 pub const MAX_DEPTH: usize = 64;
@@ -63,7 +64,7 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     {
         return Ok(message);
     }
-    from_value(parse(bytes)?)
+    from_value(&parse(bytes)?)
 }
 
 /// Whether [`parse`] takes it.
@@ -76,11 +77,8 @@ fn is_strict(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// When the value has not the shape of `T`.
-pub fn from_value<T: for<'de> Deserialize<'de>>(value: Value) -> Result<T, JsonError> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
-        JsonError::Shape { path, source: error.into_inner() }
-    })
+pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, JsonError> {
+    shape::read(value).map_err(|wrong| JsonError::Shape { path: wrong.path(), source: wrong.into_inner() })
 }
 
 /// Builds a [`Value`] and counts how deep it is.
@@ -266,6 +264,7 @@ impl<'de> Visitor<'de> for Key {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde::Deserialize;
     use serde_json::json;
 
     use super::*;
@@ -312,8 +311,28 @@ mod tests {
     /// JSON and what is nearly JSON: small pieces in any order.
     fn pieces() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
-            "{", "}", "[", "]", ",", ":", "\"a\":", "\"b\":", "\"\\u0061\":", "1", "-0", "1e999", "2.5", "null", "true", "\"a\"", "\"é\"",
-            "\"\\ud800\"", " ", "{\"a\":1,\"b\":[2]}", "{\"a\":{},\"a\":1}", "\u{0}",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"a\":",
+            "\"b\":",
+            "\"\\u0061\":",
+            "1",
+            "-0",
+            "1e999",
+            "2.5",
+            "null",
+            "true",
+            "\"a\"",
+            "\"é\"",
+            "\"\\ud800\"",
+            " ",
+            "{\"a\":1,\"b\":[2]}",
+            "{\"a\":{},\"a\":1}",
+            "\u{0}",
         ]);
         prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
     }

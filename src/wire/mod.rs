@@ -15,6 +15,7 @@ pub mod plan;
 pub mod receipt;
 pub mod registration;
 pub mod report;
+pub mod shape;
 pub mod status;
 pub mod subject;
 pub mod waves;

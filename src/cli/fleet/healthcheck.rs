@@ -57,7 +57,7 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
 
 fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
     let Some(done) = &result.done else { return };
-    let checks: Vec<CheckedHealth> = done.answer.clone().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
+    let checks: Vec<CheckedHealth> = done.answer.as_ref().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
     let said = done.message.clone().unwrap_or_else(|| match checks.len() {
         1 => "1 check".to_owned(),
         count => format!("{count} checks"),

@@ -147,7 +147,7 @@ async fn ask(node: &NodeId, session: &Session, ui: &mut Ui) -> Result<NodeState,
     let order = question(Action::Status(Nothing {}), Audience::nodes(vec![node.clone()]));
     let collected = collect::ask(order, MOMENT, session, ui).await.map_err(|failure| failure.why())?;
     let result = collected.results.into_iter().next().ok_or("it was not asked")?;
-    let answer = result.done.as_ref().and_then(|done| done.answer.clone()).filter(|_| result.outcome == Outcome::Stable);
+    let answer = result.done.as_ref().and_then(|done| done.answer.as_ref()).filter(|_| result.outcome == Outcome::Stable);
     match answer.map(strict::from_value) {
         Some(Ok(state)) => Ok(state),
         Some(Err(error)) => Err(format!("its answer can't be read: {error}")),
