@@ -467,9 +467,9 @@ mod tests {
 
     #[test]
     fn an_allowance_runs_out_and_comes_back() {
-        let mut allowance = Allowance::new(2, Duration::from_millis(20));
+        let mut allowance = Allowance::new(2, Duration::from_millis(500));
         assert_eq!([allowance.take(), allowance.take(), allowance.take()], [true, true, false]);
-        std::thread::sleep(Duration::from_millis(30));
+        std::thread::sleep(Duration::from_millis(600));
         assert!(allowance.take());
     }
 }

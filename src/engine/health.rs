@@ -240,6 +240,6 @@ mod tests {
             (result.status, result.tries, result.output.as_str()),
             (HealthStatus::Unknown, 1, "it took longer than 100ms")
         );
-        assert!(started.elapsed().as_secs() < 3);
+        assert!(started.elapsed().as_secs() < 5);
     }
 }

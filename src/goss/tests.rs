@@ -282,13 +282,16 @@ fn this_machine_itself_is_asked_where_the_bounds_say_so() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let rules = json!({
-        "http": {format!("http://127.0.0.1:{port}/"): {"status": 200}, format!("http://localhost:{port}/"): {"status": 200}},
+        "http": {
+            format!("http://127.0.0.1:{port}/"): {"status": 200, "body": ["x"]},
+            format!("http://localhost:{port}/"): {"status": 200, "method": "PUT"},
+        },
         "addr": {format!("tcp://localhost:{port}"): {"reachable": true}, format!("tcp://[::ffff:127.0.0.1]:{port}"): {"reachable": true}},
         "dns": {"localhost": {"resolvable": true}},
     });
     let confined = Host::system(None).within(Bounds { internal: false, ..Bounds::default() });
     let outcome = run_on(&rules, &confined);
-    assert_eq!(outcome.failures.len(), 4, "{outcome:?}");
+    assert_eq!(outcome.failures.len(), 3, "{outcome:?}");
     assert!(outcome.failures.iter().all(|why| why.contains("internal to this machine")), "{outcome:?}");
     let named = Bounds { internal: false, fetch_hosts: Some(vec!["localhost".to_owned()]), ..Bounds::default() };
     let rules = json!({"addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 5000}, "tcp://a.example:1": {"reachable": false}}});

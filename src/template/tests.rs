@@ -352,7 +352,7 @@ fn the_worst_expressions_end() {
         for source in cases {
             let started = std::time::Instant::now();
             drop(scope().value(&format!("{{{{ {source} }}}}")));
-            assert!(started.elapsed().as_secs() < 5, "{source}");
+            assert!(started.elapsed().as_secs() < 60, "{source}");
         }
     };
     std::thread::Builder::new().stack_size(stack).spawn(run).unwrap().join().unwrap();
