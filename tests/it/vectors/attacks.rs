@@ -567,9 +567,22 @@ fn permissions() -> Vec<(&'static str, Attack)> {
                 json!({"fetch_hosts": ["repo.example"]}),
                 alice(
                     "file",
-                    json!({"name": "/a", "health_checks": [{"goss_rules": {"http": {"http://127.0.0.1:1/": {"status": 200}}}}]}),
+                    json!({"name": "/a", "health_checks": [{"goss_rules": {"http": {"http://169.254.169.254/": {"status": 200}}}}]}),
                 ),
                 "A request to a host that is not allowed, in the rules of a health check.",
+            ),
+        ),
+        (
+            "limit-own-content-in-goss",
+            limited(
+                json!({"fetch_hosts": ["repo.example"]}),
+                alice(
+                    "file",
+                    json!({"name": "/a", "health_checks": [{"goss_rules": {"http": {
+                        "http://127.0.0.1:1/": {"status": 200, "body": ["secret=a"]},
+                    }}}]}),
+                ),
+                "What a service of the host itself says, guessed by the rules of a health check.",
             ),
         ),
         (
