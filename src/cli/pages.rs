@@ -13,6 +13,7 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
     ("ID", "0198c1f2-7a3b-7c4d-8e5f-102030405060"),
     ("HEX", "00"),
     ("BYTES", "1"),
+    ("TYPE", "file"),
     ("$(id -un):$(id -gn)", "root:root"),
     ("$PWD", "/"),
     ("[", ""),

@@ -204,7 +204,8 @@ mod tests {
         });
         for fetch_hosts in [None, Some(vec!["artifacts.example".to_owned()])] {
             let host = host(FakeRunner::exiting(&[])).within(Bounds { fetch_hosts, internal: false, ..Bounds::default() });
-            let ask = |path: &str, thing: Value| {
+            let ask = |path: &str, mut thing: Value| {
+                thing["timeout"] = 60_000.into();
                 let result = run(json!({"goss_rules": {"http": {web.url(path): thing}}}), &host, None);
                 (result.status, result.output)
             };
@@ -226,7 +227,7 @@ mod tests {
             assert_eq!(web.asked().len(), asked, "nothing of that was even asked");
             let (status, output) = ask("/away", json!({"status": 200}));
             assert!(status == HealthStatus::Critical && output.contains("169.254.169.254"), "{output}");
-            let port = json!({"addr": {format!("tcp://127.0.0.1:{}", web.port()): {"reachable": true}}});
+            let port = json!({"addr": {format!("tcp://127.0.0.1:{}", web.port()): {"reachable": true, "timeout": 60_000}}});
             assert_eq!(run(json!({"goss_rules": port}), &host, None).status, HealthStatus::Ok);
         }
     }

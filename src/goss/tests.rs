@@ -195,9 +195,9 @@ fn ports_and_addresses() {
             format!("tcp:{closed}"): {"listening": false, "ip": ["1.2.3.4"]},
         },
         "addr": {
-            format!("tcp://127.0.0.1:{port}"): {"reachable": true, "timeout": 5000, "local-address": "127.0.0.1"},
+            format!("tcp://127.0.0.1:{port}"): {"reachable": true, "timeout": 60000, "local-address": "127.0.0.1"},
             format!("tcp://127.0.0.1:{closed}"): {"reachable": false, "timeout": 5000},
-            "udp": {"address": format!("udp://127.0.0.1:{udp_port}"), "reachable": true},
+            "udp": {"address": format!("udp://127.0.0.1:{udp_port}"), "reachable": true, "timeout": 60000},
         },
         "dns": {
             "localhost": {"resolvable": true, "addrs": ["127.0.0.1"], "timeout": 5000},
@@ -244,10 +244,10 @@ fn web_servers() {
     ]);
     let url = |path: &str| format!("http://127.0.0.1:{port}{path}");
     holds(&json!({"http": {url("/a"): {
-        "status": 200, "headers": ["Content-Type: text/html"], "body": ["up", "!/error/i"], "timeout": 10000,
+        "status": 200, "headers": ["Content-Type: text/html"], "body": ["up", "!/error/i"], "timeout": 60000,
         "username": "u", "password": "p", "request-headers": ["X-Probe: 1"], "method": "post", "request-body": "{}",
     }}}));
-    holds(&json!({"http": {url("/b"): {"status": 200, "body": "next", "username": "u"}}}));
+    holds(&json!({"http": {url("/b"): {"status": 200, "body": "next", "username": "u", "timeout": 60000}}}));
     holds(&json!({"http": {url("/c"): {"status": 301, "no-follow-redirects": true}}}));
     fails(
         &json!({"http": {"down": {"url": url("/d"), "status": {"lt": 400}, "body": ["up"]}}}),
@@ -270,7 +270,7 @@ fn web_servers() {
 fn credentials_go_to_their_own_server_only() {
     let (other, other_asked) = serve(vec![http("200 OK", "", "")]);
     let (port, asked) = serve(vec![http("307 Temporary Redirect", &format!("Location: http://localhost:{other}/\r\n"), "")]);
-    let rule = json!({"status": 200, "username": "u", "password": "p", "request-headers": ["X-Token: t"], "timeout": 10000});
+    let rule = json!({"status": 200, "username": "u", "password": "p", "request-headers": ["X-Token: t"], "timeout": 60000});
     holds(&json!({"http": {format!("http://127.0.0.1:{port}/"): rule}}));
     assert!(asked.join().unwrap()[0].contains("x-token: t"));
     let seen = &other_asked.join().unwrap()[0];
@@ -286,7 +286,7 @@ fn this_machine_itself_is_asked_where_the_bounds_say_so() {
             format!("http://127.0.0.1:{port}/"): {"status": 200, "body": ["x"]},
             format!("http://localhost:{port}/"): {"status": 200, "method": "PUT"},
         },
-        "addr": {format!("tcp://localhost:{port}"): {"reachable": true}, format!("tcp://[::ffff:127.0.0.1]:{port}"): {"reachable": true}},
+        "addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 60_000}, format!("tcp://[::ffff:127.0.0.1]:{port}"): {"reachable": true}},
         "dns": {"localhost": {"resolvable": true}},
     });
     let confined = Host::system(None).within(Bounds { internal: false, ..Bounds::default() });
@@ -294,7 +294,7 @@ fn this_machine_itself_is_asked_where_the_bounds_say_so() {
     assert_eq!(outcome.failures.len(), 3, "{outcome:?}");
     assert!(outcome.failures.iter().all(|why| why.contains("internal to this machine")), "{outcome:?}");
     let named = Bounds { internal: false, fetch_hosts: Some(vec!["localhost".to_owned()]), ..Bounds::default() };
-    let rules = json!({"addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 5000}, "tcp://a.example:1": {"reachable": false}}});
+    let rules = json!({"addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 60000}, "tcp://a.example:1": {"reachable": false}}});
     let outcome = run_on(&rules, &Host::system(None).within(named));
     assert!(matches!(outcome.failures.as_slice(), [one] if one.contains("not among the `fetch_hosts`")), "{outcome:?}");
 }
