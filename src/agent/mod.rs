@@ -272,7 +272,7 @@ impl Agent {
         let bus = Bus::connect(&settings).await?;
         let (stopper, stop) = watch::channel(false);
 
-        let reporter = reporter::Handle::spawn(Arc::clone(&node), bus.clone());
+        let reporter = reporter::Handle::spawn(&node, &bus);
         let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
         for job in &looks {
             waiting::look(&node, &supervisor.queue, job);

@@ -37,11 +37,11 @@ pub(super) struct Handle {
 
 impl Handle {
     /// Starts it.
-    pub(super) fn spawn(node: Arc<Node>, bus: Bus) -> Self {
+    pub(super) fn spawn(node: &Arc<Node>, bus: &Bus) -> Self {
         let (last, ending) = watch::channel(false);
         let pacer = Arc::new(Pacer::default());
         let lanes = Lane::ALL.map(|lane| {
-            let (node, bus, pacer, ending) = (Arc::clone(&node), bus.clone(), Arc::clone(&pacer), ending.clone());
+            let (node, bus, pacer, ending) = (Arc::clone(node), bus.clone(), Arc::clone(&pacer), ending.clone());
             let link = bus.watch();
             Task { lane, node, bus, pacer, ending, link, connects: 0, hurry: true, attempt: 0, ahead: BTreeSet::new() }.run()
         });
