@@ -40,7 +40,7 @@ impl Mismatch {
         let mut path = String::new();
         for step in self.0.steps.iter().rev() {
             match step {
-                Step::Index(index) => path.push_str(&format!("[{index}]")),
+                Step::Index(index) => path.extend(["[", &index.to_string(), "]"]),
                 Step::Key(key) if path.is_empty() => path.push_str(key),
                 Step::Key(key) => path.extend([".", key]),
             }
