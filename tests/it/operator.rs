@@ -73,30 +73,12 @@ fn a_node_that_joins_meanwhile_is_known_by_its_state() {
 fn a_node_that_fell_silent_just_before_is_not_waited_for_to_the_end() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
-        NODES.iter().for_each(|(node, group)| fleet.start(node, group));
+        NODES.iter().for_each(|(node, group)| fleet.start_with(node, group, "", "exec = true"));
         // Its connection stays: the server has no reason to say that nobody listens.
         kill(Pid::from_raw(fleet.pid("web1").try_into().unwrap()), Signal::SIGSTOP).unwrap();
-        let [uid, gid] = owner();
         let began = Instant::now();
-        let path = "{{ Facts.site }}/x";
-        let ran = fleet.run(&[
-            "ensure",
-            "file",
-            path,
-            "--content",
-            "x",
-            "--owner",
-            &uid,
-            "--file-group",
-            &gid,
-            "--mode",
-            "0640",
-            "--all",
-            "--timeout",
-            "10m",
-            "--output",
-            "json",
-        ]);
+        let exec = ["ensure", "exec", "nothing", "--provider", "shell", "--command", "true", "--all"];
+        let ran = fleet.run(&[&exec as &[&str], &["--timeout", "10m", "--output", "json"]].concat());
         assert_eq!(said(&ran.json()), ["web1 offline false", "web2 changed true"], "{}", ran.stderr);
         assert_eq!(ran.code, 4);
         assert!(ran.json()["nodes"][0]["since"].is_string(), "{}", ran.stdout);
@@ -208,9 +190,9 @@ fn a_server_without_room_says_how_much_there_is() {
             "jetstream { store_dir: \"STORE\" }\naccounts { A { jetstream: { max_file: 100MB }, users: [{user: a, password: a}] } }\nno_auth_user: a",
         );
         server.up();
-        let full = init(&["--jobs-size", "48MiB", "--events-size", "48MiB"]);
+        let full = init(&["--jobs-size", "64MiB", "--events-size", "64MiB"]);
         assert!(full.code == 4 && full.stdout.contains("created    ENSIGN_test_JOBS"), "{}{}", full.stdout, full.stderr);
-        assert!(full.stderr.contains("the account may have 96 MiB, of which 48 MiB are set aside"), "{}", full.stderr);
+        assert!(full.stderr.contains("the account may have 100 MiB, of which 64 MiB are set aside"), "{}", full.stderr);
         for wrong in ["1GB", "0", "5KiB"] {
             assert_eq!(init(&["--jobs-size", wrong]).code, 2);
         }
