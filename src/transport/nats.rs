@@ -21,7 +21,7 @@ use super::login;
 use super::nkey::UserKey;
 use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
 use crate::model::Secret;
-use link::Watcher;
+use link::{Watcher, patience};
 use reason::reason;
 
 pub use room::{Kept, Room};
@@ -238,7 +238,7 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
         })
         .reconnect_delay_callback(move |attempts| delays.delay(attempts));
     if settings.retry_initial {
-        options = options.retry_on_initial_connect();
+        options = options.retry_on_initial_connect().connection_timeout(patience(settings.servers.len()));
     }
     if let Some(prefix) = &settings.inbox_prefix {
         options = options.custom_inbox_prefix(prefix);

@@ -13,8 +13,14 @@ use super::reason::reason;
 
 /// What the first pauses are spread over: ten thousand nodes are five thousand connections a second, which one server takes.
 const SHORTEST: Duration = Duration::from_secs(2);
-/// The longest pause between two attempts.
-const LONGEST: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts: ten thousand nodes are then some seven hundred connections a second, and all are
+/// back within this time, however long the server was away.
+const LONGEST: Duration = Duration::from_secs(15);
+/// How long an attempt may take when there is another server to try next. (The client's own default.)
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// How long it may take when there is none. A server to which a whole fleet comes back answers late, and who gives up then
+/// has it do the same work once more: with a patience shorter than its queue, it never gets to the end of that.
+const ONLY_ATTEMPT: Duration = Duration::from_secs(20);
 /// The shortest pause after the server did not accept who we are: that is a person's to repair.
 const REFUSED: Duration = Duration::from_secs(15);
 
@@ -135,6 +141,11 @@ impl Watcher {
     }
 }
 
+/// How long an attempt to connect may take, of a daemon that has so many servers to choose from.
+pub(super) fn patience(servers: usize) -> Duration {
+    if servers > 1 { ATTEMPT } else { ONLY_ATTEMPT }
+}
+
 /// The upper bound of a pause, when the server has been away for so long.
 fn bound(away: Duration) -> Duration {
     away.clamp(SHORTEST, LONGEST)
@@ -149,12 +160,14 @@ fn random_share() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn pauses_grow_with_the_outage_up_to_a_bound() {
-        let bounds: Vec<u64> = [0, 1, 3, 20, 90].map(|away| bound(Duration::from_secs(away)).as_secs()).into();
-        assert_eq!(bounds, [2, 2, 3, 20, 30]);
+        let bounds: Vec<u64> = [0, 1, 3, 10, 90].map(|away| bound(Duration::from_secs(away)).as_secs()).into();
+        assert_eq!(bounds, [2, 2, 3, 10, 15]);
         assert_eq!(bound(Duration::MAX), LONGEST);
     }
 
@@ -175,6 +188,40 @@ mod tests {
         assert!(back.iter().all(|after| *after < 3.0));
         let first = back.iter().filter(|after| **after < 0.5).count();
         assert!((500..5000).contains(&first), "{first} of them within half a second");
+    }
+
+    /// When the last of a fleet is back and how many attempts were given up, with a server that was away for three seconds
+    /// and then lets in so many a second, one after the other, also those who do not wait any more.
+    fn comes_back(patience: Duration, a_second: f64) -> (f64, usize) {
+        const AWAY: f64 = 3.0;
+        let after = |at: f64| at + bound(Duration::from_secs_f64(at)).mul_f64(random_share()).as_secs_f64();
+        let mut attempts: BTreeSet<(u64, usize)> = BTreeSet::new();
+        let micros = |at: f64| u64::try_from(Duration::from_secs_f64(at).as_micros()).unwrap();
+        attempts.extend((0..10_000).map(|node| (micros(after(0.0)), node)));
+        let (mut free, mut given_up) = (AWAY, 0);
+        while let Some((at, node)) = attempts.pop_first() {
+            let at = Duration::from_micros(at).as_secs_f64();
+            if at < AWAY {
+                attempts.insert((micros(after(at)), node));
+                continue;
+            }
+            free = free.max(at) + 1.0 / a_second;
+            if free - at > patience.as_secs_f64() {
+                given_up += 1;
+                assert!(given_up < 100_000, "they never come back");
+                attempts.insert((micros(after(at + patience.as_secs_f64())), node));
+            }
+        }
+        (free - AWAY, given_up)
+    }
+
+    #[test]
+    fn a_slow_server_is_not_asked_again_before_it_has_answered() {
+        let (last, given_up) = comes_back(patience(1), 1000.0);
+        assert!(last < 12.0 && given_up == 0, "{last} {given_up}");
+        // What it would be otherwise: work that is done for nobody.
+        let (last, given_up) = comes_back(ATTEMPT, 1000.0);
+        assert!(last > 12.0 && given_up > 1000, "{last} {given_up}");
     }
 
     #[test]
