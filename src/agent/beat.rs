@@ -34,7 +34,7 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<boo
     // Not being allowed to listen to itself costs only the detection of a twin.
     let own = node.subjects.state(&node.settings().node);
     let own = bus.subscribe(own.as_str()).await.ok();
-    let mut task = Task { twin: None, own, node, bus };
+    let mut task = Task { twin: None, looked: None, own, node, bus };
     let mut standing = task.node.board.watch();
     let mut link = task.bus.watch();
     let mut settings = task.node.settings.watch();
@@ -82,6 +82,8 @@ struct Task {
     own: Option<Inbox>,
     /// When another agent last spoke as this node.
     twin: Option<Instant>,
+    /// When it was looked whether there is room: a change of state is no reason to look again.
+    looked: Option<Instant>,
 }
 
 /// What tells one agent from another, out of a [`NodeState`](crate::wire::NodeState): mostly its own words come back.
@@ -116,8 +118,11 @@ impl Task {
                 Err(error) => node.board.trouble(Topic::Disk, crate::diag::chain(&error)),
             }
         }
-        let low = node.board.read(|standing| standing.troubles.contains_key(&Topic::Space));
-        node.board.set(Topic::Space, room::look(&node.settings().state_dir, low));
+        if self.looked.is_none_or(|looked| looked.elapsed() >= node.settings().heartbeat / 2) {
+            self.looked = Some(Instant::now());
+            let low = node.board.read(|standing| standing.troubles.contains_key(&Topic::Space));
+            node.board.set(Topic::Space, room::look(&node.settings().state_dir, low));
+        }
         let now = node.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.board.set(Topic::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));

@@ -110,7 +110,9 @@ impl Task {
             }
             Call::Later => {}
         }
-        obtain::clean(&self.node, job.id());
+        if job.manifest().is_some() {
+            obtain::clean(&self.node, job.id());
+        }
         self.shows(None);
     }
 

@@ -162,20 +162,21 @@ impl Roster {
     }
 
     fn check_state(&self, node: &NodeId, state: &NodeState, message: &Message, now: Timestamp) -> Result<(), Doubt> {
-        let said = state.key.as_deref().and_then(|key| key.parse::<PublicKey>().ok());
+        // A key is a point of a curve, which takes some microseconds to find: it is looked at only where it matters.
+        let said = || state.key.as_deref().and_then(|key| key.parse::<PublicKey>().ok());
         let known = held(&self.known).get(&self.fleet, node).copied();
         let Some(known) = known else {
-            let said = said.ok_or(Doubt::Receipt(ReceiptError::Missing))?;
+            let said = said().ok_or(Doubt::Receipt(ReceiptError::Missing))?;
             attested(node, &said, message)?;
             self.learn(node, Known { key: said, since: now });
             return Ok(());
         };
-        match (attested(node, &known.key, message), said) {
-            (Ok(_), _) => Ok(()),
-            (Err(_), Some(said)) if said != known.key && attested(node, &said, message).is_ok() => {
+        let Err(error) = attested(node, &known.key, message) else { return Ok(()) };
+        match said() {
+            Some(said) if said != known.key && attested(node, &said, message).is_ok() => {
                 Err(Doubt::Changed { node: node.clone(), known: known.key.fingerprint(), said: said.fingerprint() })
             }
-            (Err(error), _) => Err(error.into()),
+            _ => Err(error.into()),
         }
     }
 
