@@ -1,8 +1,8 @@
 //! Obtaining what an `apply` names: fetched, checked against its digest, unpacked, in a directory of its own. What an
 //! `assign` names is kept, and fetched only once.
 
-use std::io::{BufReader, Read, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::io::{Read, Seek, Write};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use uuid::Uuid;
@@ -11,9 +11,10 @@ use crate::diag::chain;
 use crate::host::fs::{self, FsError};
 use crate::host::{Checkpoint, checkpoint};
 use crate::http::{self, HttpError};
-use crate::manifest::bundle::{self, BundleError, Caps};
-use crate::manifest::fetch::{self, FetchError, ObjectGet, Pin};
-use crate::manifest::{MAX_MANIFEST, Source};
+use crate::manifest::Source;
+use crate::manifest::fetch::{self, FetchError, Pin};
+use crate::manifest::open::{self, OpenError};
+use crate::registry::Objects;
 use crate::transport::Bus;
 use crate::trust::Code;
 use crate::wire::command::Apply;
@@ -41,15 +42,6 @@ impl Missing {
 impl From<FsError> for Missing {
     fn from(error: FsError) -> Self {
         Self::failed(chain(&error))
-    }
-}
-
-/// The object store of the bus, as fetching sees it.
-struct Objects<'a>(&'a Bus);
-
-impl ObjectGet for Objects<'_> {
-    async fn object(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, fetch::Cause> {
-        Ok(self.0.object_get(bucket, key, max).await?)
     }
 }
 
@@ -90,7 +82,7 @@ fn pin(apply: &Apply) -> Pin {
 
 async fn unpacked(file: impl Read + Seek + Send + 'static, apply: &Apply, directory: PathBuf) -> Result<Source, Missing> {
     let (name, pin) = (http::shown(&apply.url), pin(apply));
-    tokio::task::spawn_blocking(move || read(file, &pin, &directory, name))
+    tokio::task::spawn_blocking(move || open::open(file, &pin, &directory, name).map_err(|error| not_opened(&error)))
         .await
         .unwrap_or_else(|_| Err(Missing::failed("the bundle could not be read: the program has an error".to_owned())))
 }
@@ -125,32 +117,12 @@ fn not_fetched(error: &FetchError) -> Missing {
     Missing::refused(code, chain(error))
 }
 
-/// The manifest of a fetched file: its own bytes, or those in the bundle that it is.
-fn read(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -> Result<Source, Missing> {
-    let failed = |error: std::io::Error| Missing::failed(format!("could not read what {name} gave: {error}"));
-    let mut head = Vec::new();
-    file.by_ref().take(2).read_to_end(&mut head).map_err(failed)?;
-    file.rewind().map_err(failed)?;
-    let bad = |why: String| Missing::refused(Code::BadArtifact, format!("{name}: {why}"));
-    if !bundle::is_bundle(&head) {
-        let mut bytes = Vec::new();
-        file.take(MAX_MANIFEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > MAX_MANIFEST {
-            return Err(bad(format!("the manifest has more than {MAX_MANIFEST} bytes")));
-        }
-        let text = String::from_utf8(bytes).map_err(|_| bad("it is neither a bundle nor text".to_owned()))?;
-        return Ok(Source { text, name, directory: None, digest: Some(pin.sha256.clone()) });
+/// What is wrong with the bytes refuses the command; what is wrong with this host fails it.
+fn not_opened(error: &OpenError) -> Missing {
+    match error {
+        OpenError::Read { .. } | OpenError::File(_) => Missing::failed(chain(error)),
+        _ => Missing::refused(Code::BadArtifact, chain(error)),
     }
-    let into = directory.join("bundle");
-    fs::create_directory(&into, 0o755)?;
-    let manifest = bundle::unpack(BufReader::new(file), pin.size, &into, &Caps::default()).map_err(|error| match error {
-        BundleError::File(error) => error.into(),
-        error => bad(chain(&error)),
-    })?;
-    checkpoint(Checkpoint::RunUnpacked);
-    let text = fs::read_text(&manifest, MAX_MANIFEST).map_err(|error| bad(chain(&error)))?;
-    let directory = manifest.parent().map(Path::to_owned);
-    Ok(Source { text, name, directory, digest: Some(pin.sha256.clone()) })
 }
 
 /// Where the files of a command are while it runs.

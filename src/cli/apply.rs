@@ -5,25 +5,26 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
+use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::diag::Diagnostic;
 use crate::engine::{self, Plan, Settings};
-use crate::host::Host;
-use crate::manifest::Source;
+use crate::host::{Cancel, Host};
 use crate::model::{Exchange, Outcome, TransactionEvent};
 use crate::store::history::{Recording, Start};
 
 use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
+use super::origin::{self, Obtained, Origin};
 use super::render;
 use super::ui::{Tone, Ui};
 
 /// Apply a manifest to this host.
 #[derive(Debug, Args)]
 pub struct Apply {
-    /// The manifest: a YAML or JSON file.
-    manifest: PathBuf,
+    #[command(flatten)]
+    origin: Origin,
     /// Say what would change; change nothing.
     #[arg(long)]
     noop: bool,
@@ -61,8 +62,8 @@ pub struct Apply {
 /// Show what applying a manifest would change.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// The manifest: a YAML or JSON file.
-    manifest: PathBuf,
+    #[command(flatten)]
+    origin: Origin,
     #[command(flatten)]
     given: Given,
     /// Exit with 10 when something would change and nothing failed.
@@ -76,8 +77,8 @@ pub struct PlanArgs {
 /// Read, resolve and validate a manifest; touch nothing.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// The manifest: a YAML or JSON file.
-    manifest: PathBuf,
+    #[command(flatten)]
+    origin: Origin,
     #[command(flatten)]
     given: Given,
 }
@@ -85,7 +86,7 @@ pub struct Check {
 impl From<PlanArgs> for Apply {
     fn from(args: PlanArgs) -> Self {
         Self {
-            manifest: args.manifest,
+            origin: args.origin,
             noop: true,
             diff: true,
             health_check_only: false,
@@ -106,14 +107,14 @@ impl Apply {
     fn recording(&self, plan: &Plan, run_id: Uuid, host: &Host) -> Recording {
         let history = local::history().filter(|_| !self.noop);
         let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
-        let what = self.manifest.display().to_string();
+        let what = plan.manifest.as_ref().map(|manifest| manifest.source.clone()).unwrap_or_default();
         Recording::begin(history.as_ref(), &Start { run_id, started: host.now(), what, digest })
     }
 }
 
 /// `ensign check`.
 pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
-    let Read { plan, .. } = read(&args.manifest, &args.given, &local::host())?;
+    let Read { plan, name, .. } = read(&args.origin, &args.given, ui)?;
     for warning in &plan.warnings {
         ui.warn(warning);
     }
@@ -121,7 +122,7 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
         return Err(Failure { exit: Exit::Usage, diagnostics: plan.unreadable });
     }
     let count = plan.resources.len();
-    ui.line(format_args!("{}: {count} resource{}, no errors", args.manifest.display(), if count == 1 { "" } else { "s" }));
+    ui.line(format_args!("{}: {count} resource{}, no errors", name, if count == 1 { "" } else { "s" }));
     Ok(Exit::Done)
 }
 
@@ -143,22 +144,37 @@ struct Read {
     plan: Plan,
     host: Host,
     exchange: Option<Arc<dyn Exchange>>,
+    /// What the manifest is called.
+    name: String,
+    /// Asks for the end of the run, where that is heard already.
+    cancel: Option<Cancel>,
+    /// What was unpacked for it.
+    kept: Option<TempDir>,
 }
 
-fn read(manifest: &std::path::Path, given: &Given, host: &Host) -> Result<Read, Failure> {
-    let source = Source::file(manifest).map_err(|error| {
-        let failure = Failure::from_error(Exit::Usage, &error);
-        if error.is_not_found() { failure.hint("check the path, relative to the directory you are in") } else { failure }
-    })?;
-    let host = source.directory.clone().map_or_else(|| host.clone(), |directory| host.clone().in_directory(directory));
-    let inputs = given.inputs(&host)?;
-    let plan =
-        engine::plan_manifest(&source, &inputs, &host).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
-    Ok(Read { plan, host, exchange: inputs.exchange })
+fn read(origin: &Origin, given: &Given, ui: &mut Ui) -> Result<Read, Failure> {
+    let Obtained { source, cancel, kept } = origin.obtain(&given.connection, ui)?;
+    let mut host = local::host();
+    if let Some(cancel) = &cancel {
+        host = host.bounded(cancel.clone(), None);
+    }
+    if let Some(directory) = &source.directory {
+        host = host.in_directory(directory);
+    }
+    let planned = given.inputs(&host).and_then(|inputs| {
+        let wrong = |diagnostics| Failure { exit: Exit::Usage, diagnostics };
+        Ok((engine::plan_manifest(&source, &inputs, &host).map_err(wrong)?, inputs.exchange))
+    });
+    if cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+        return Err(origin::cancelled());
+    }
+    let (plan, exchange) = planned?;
+    Ok(Read { plan, host, exchange, name: source.name, cancel, kept })
 }
 
 fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
-    let Read { plan, host, exchange } = read(&args.manifest, &args.given, &local::host())?;
+    // What was unpacked is there until the run has ended.
+    let Read { plan, host, exchange, cancel, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
     for warning in plan.warnings.iter().chain(&plan.unreadable) {
         ui.warn(warning);
     }
@@ -168,7 +184,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         ui.raw(crate::yaml::to_string(&rendered).as_bytes());
         return Ok(Exit::Done);
     }
-    let host = local::watched(host.bounded(local::cancel_on_signals(), None), args.output, ui);
+    let host = local::watched(host.bounded(cancel.unwrap_or_else(local::cancel_on_signals), None), args.output, ui);
     let mut session = local::session(args.session.as_deref(), ui)?;
     session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let settings = Settings {

@@ -17,6 +17,7 @@ pub mod fleet;
 pub mod key;
 pub mod local;
 mod nats_context;
+pub mod origin;
 #[cfg(test)]
 mod pages;
 pub mod properties;

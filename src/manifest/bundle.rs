@@ -85,6 +85,14 @@ pub enum BundleError {
         /// The cap.
         limit: u64,
     },
+    /// Two manifests lie equally deep: nobody can say which is meant.
+    #[error("the bundle has two manifests: \"{first}\" and \"{second}\"")]
+    Ambiguous {
+        /// The first.
+        first: String,
+        /// The second.
+        second: String,
+    },
     /// There is no manifest.
     #[error("the bundle has no {MANIFEST}")]
     NoManifest,
@@ -108,7 +116,7 @@ pub fn is_bundle(head: &[u8]) -> bool {
 
 /// Unpacks a bundle of `size` bytes into the directory `into`, which must be empty; gives the path of its manifest.
 ///
-/// The manifest is the entry called `manifest.yaml` that lies least deep, the first of those.
+/// The manifest is the entry called `manifest.yaml` that lies least deep; there must be one only.
 ///
 /// # Errors
 /// See [`BundleError`]; what was written so far stays for the caller to remove.
@@ -142,7 +150,7 @@ pub fn unpack(packed: impl BufRead, size: u64, into: &Path, caps: &Caps) -> Resu
         }
     }
     end(archive.into_inner(), limit)?;
-    tree.manifest.map(|(_, path)| into.join(path)).ok_or(BundleError::NoManifest)
+    Ok(into.join(tree.manifest()?))
 }
 
 /// Reading and writing fail through one call; what the decoder says is no error of the file.
@@ -185,7 +193,8 @@ struct Tree {
     /// By lower-case name: the name as written, whether it is a directory, and whether an entry stands for it.
     names: HashMap<String, (String, bool, bool)>,
     entries: usize,
-    manifest: Option<(usize, String)>,
+    /// How deep those manifests are that lie least deep, and their names.
+    manifests: (usize, Vec<String>),
 }
 
 /// Checks one entry. `None` for those that say nothing: the root itself, and harmless remarks.
@@ -260,10 +269,24 @@ impl Tree {
         self.note(path, directory, true)?;
         let (above, base) = path.rsplit_once('/').unwrap_or(("", path));
         let depth = if above.is_empty() { 0 } else { above.split('/').count() };
-        if base == MANIFEST && !directory && self.manifest.as_ref().is_none_or(|(least, _)| depth < *least) {
-            self.manifest = Some((depth, path.to_owned()));
+        if base == MANIFEST && !directory {
+            let (least, found) = &mut self.manifests;
+            if found.is_empty() || depth < *least {
+                (*least, *found) = (depth, vec![path.to_owned()]);
+            } else if depth == *least {
+                found.push(path.to_owned());
+            }
         }
         Ok(())
+    }
+
+    /// The one manifest.
+    fn manifest(&self) -> Result<&str, BundleError> {
+        match self.manifests.1.as_slice() {
+            [] => Err(BundleError::NoManifest),
+            [one] => Ok(one),
+            [first, second, ..] => Err(BundleError::Ambiguous { first: first.clone(), second: second.clone() }),
+        }
     }
 
     fn note(&mut self, path: &str, directory: bool, entry: bool) -> Result<(), BundleError> {
@@ -285,9 +308,7 @@ pub fn pack(directory: &Path) -> Result<Vec<u8>, BundleError> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), flate2::Compression::default()));
     let mut tree = Tree::default();
     pack_below(directory, "", &mut builder, &mut tree)?;
-    if tree.manifest.is_none() {
-        return Err(BundleError::NoManifest);
-    }
+    tree.manifest()?;
     let gzip = builder.into_inner().map_err(BundleError::Archive)?;
     gzip.finish().map_err(BundleError::Archive)
 }

@@ -159,6 +159,16 @@ pub async fn measure(
     checked.finish()
 }
 
+/// Writes the bytes of an open file, which errors call `path`, into `sink` and says what they are, when they are at most `max`.
+///
+/// # Errors
+/// See [`FetchError`].
+pub fn copy(from: impl Read, path: &Path, max: u64, sink: &mut (dyn Write + Send)) -> Result<Pin, FetchError> {
+    let mut checked = Checked::new(&path.display().to_string(), None, max, sink);
+    read_into(from, path, &mut checked)?;
+    checked.finish()
+}
+
 /// Reads what `url` gives into `checked`.
 async fn read(
     url: &str,
@@ -207,11 +217,10 @@ fn read_file(url: &Url, checked: &mut Checked<'_>) -> Result<(), FetchError> {
     if !is_file {
         return Err(FetchError::Url(checked.url.clone()));
     }
-    read_into(&path, checked)
+    read_into(fs::open(&path)?, &path, checked)
 }
 
-fn read_into(path: &Path, checked: &mut Checked<'_>) -> Result<(), FetchError> {
-    let mut file = fs::open(path)?;
+fn read_into(mut file: impl Read, path: &Path, checked: &mut Checked<'_>) -> Result<(), FetchError> {
     let mut buffer = [0; 16 * 1024];
     loop {
         let count = file.read(&mut buffer).map_err(|error| FsError::io("read", path, error))?;

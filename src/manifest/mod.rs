@@ -1,10 +1,12 @@
 //! Manifests: where they come from and what is written in them.
 //!
-//! `fetch.rs` brings one here, `bundle.rs` packs and unpacks it with its files, `parse.rs` reads it with positions.
+//! `fetch.rs` brings one here, `open.rs` tells what it is, `bundle.rs` packs and unpacks it with its files, `parse.rs` reads it
+//! with positions.
 //! Deciding what its resources mean is `engine`'s business.
 
 pub mod bundle;
 pub mod fetch;
+pub mod open;
 pub mod parse;
 
 use std::path::{Path, PathBuf};
@@ -36,7 +38,18 @@ impl Source {
     /// # Errors
     /// When the file can't be read, is larger than [`MAX_MANIFEST`] or is no text.
     pub fn file(path: &Path) -> Result<Self, FsError> {
-        let text = fs::read_text(path, MAX_MANIFEST)?;
+        Self::of(path, fs::read(path, MAX_MANIFEST)?)
+    }
+
+    /// The manifest of a file that has these bytes.
+    ///
+    /// # Errors
+    /// When they are more than [`MAX_MANIFEST`] or no text.
+    pub fn of(path: &Path, bytes: Vec<u8>) -> Result<Self, FsError> {
+        if bytes.len() as u64 > MAX_MANIFEST {
+            return Err(FsError::TooLarge { path: path.to_owned(), limit: MAX_MANIFEST });
+        }
+        let text = String::from_utf8(bytes).map_err(|_| FsError::NotText(path.to_owned()))?;
         let directory = match path.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),

@@ -1,10 +1,12 @@
-//! What hosts tell each other over the bus: service registrations, and values of key-value buckets.
+//! What hosts tell each other over the bus: service registrations, and values of key-value buckets; and the objects of its
+//! object store (`objects.rs`).
 //!
 //! Nothing here is signed: whoever may publish on the subjects can say anything. A registration is a hint where a service
 //! is, never a command. `exchange.rs` answers a run, which waits, from the bus, which does not. Neighbours:
 //! `wire::registration` has the subjects, `model::registration` the form, `transport` the bus.
 
 mod exchange;
+mod objects;
 
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use crate::transport::{Bus, Ensured, Feed, From, MESSAGE_TTL, Message, StreamSpe
 use crate::wire::registration;
 
 pub use exchange::{Publish, Registry};
+pub use objects::Objects;
 
 /// Header of a marker: why the last message of its subject is gone.
 const MARKER: &str = "Nats-Marker-Reason";

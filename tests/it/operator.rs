@@ -137,7 +137,7 @@ fn what_is_behind_a_url_is_seen_and_signed() {
         let closed = format!("http://127.0.0.1:{}/m", nobody.number());
         for (url, code, why) in [
             (closed.as_str(), 4, "could not fetch"),
-            ("obj://nowhere/x", 4, "could not fetch obj://nowhere/x"),
+            ("obj://nowhere/x", 2, "could not fetch obj://nowhere/x"),
             ("file:///etc/hostname", 2, "a file of each node"),
             ("ftp://h/x", 2, "not a URL that can be fetched"),
         ] {

@@ -3,26 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use clap::Args;
 
 use crate::diag::{Diagnostic, chain};
 use crate::host::fs;
-use crate::http::{HttpError, shown};
-use crate::manifest::fetch::{self, Cause, FetchError, ObjectGet};
+use crate::http::shown;
+use crate::manifest::fetch::{self, FetchError};
 use crate::manifest::{self, MAX_MANIFEST, bundle};
-use crate::transport::Bus;
+use crate::registry::Objects;
 use crate::wire::command::Apply;
 
 use super::super::error::{Exit, Failure};
+use super::super::origin::{BUNDLE_MAX, FETCH, exit_of};
 use super::super::ui::Ui;
 use super::session::{Session, failure};
-
-/// As much as an agent takes, unless it is told otherwise.
-const BUNDLE_MAX: u64 = 64 << 20;
-/// How long reading what is behind a URL may take.
-const FETCH: Duration = Duration::from_secs(120);
 
 /// What is to be applied.
 #[derive(Debug, Clone, Default, Args)]
@@ -110,15 +105,6 @@ impl Source {
     }
 }
 
-/// The object store of the fleet, as fetching sees it.
-struct Objects<'a>(&'a Bus);
-
-impl ObjectGet for Objects<'_> {
-    async fn object(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, Cause> {
-        Ok(self.0.object_get(bucket, key, max).await?)
-    }
-}
-
 /// Reads what is behind a URL, says what it is, and pins it to that. What it gives to nodes later must be the same.
 async fn see(url: String, session: &Session, ui: &mut Ui) -> Result<Apply, Failure> {
     let mut content = Vec::new();
@@ -129,15 +115,9 @@ async fn see(url: String, session: &Session, ui: &mut Ui) -> Result<Apply, Failu
     Ok(Apply { url, sha256: pin.sha256, size: pin.size, data: BTreeMap::new() })
 }
 
-/// Nothing was sent; what may be there in a moment is incomplete, what is wrong is a wrong request.
+/// Nothing was sent.
 fn not_seen(error: &FetchError) -> Failure {
-    let exit = match error {
-        FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. } | FetchError::Transport { .. } => {
-            Exit::Incomplete
-        }
-        _ => Exit::Usage,
-    };
-    let failure = Failure::from_error(exit, error);
+    let failure = Failure::from_error(exit_of(error), error);
     match error {
         FetchError::TooLarge { .. } | FetchError::TooMuch { .. } => {
             failure.hint("where `max_bundle` of the nodes allows more, --sha256 and --size pin it without reading it here")

@@ -36,10 +36,12 @@ fn an_honest_bundle_is_unpacked() {
 }
 
 #[test]
-fn the_shallowest_and_first_manifest_counts() {
-    let entries = [file("a/b/manifest.yaml", ""), file("c/manifest.yaml", ""), file("d/manifest.yaml", "")];
+fn the_shallowest_manifest_counts() {
+    let entries = [file("a/b/manifest.yaml", ""), file("c/manifest.yaml", ""), file("d/e/manifest.yaml", "")];
     let (_dir, manifest) = open(&gzip(&tar_of(&entries)), &Caps::default());
     assert_eq!(manifest.unwrap(), Path::new("c/manifest.yaml"));
+    let two = [file("a/b/manifest.yaml", ""), file("d/manifest.yaml", ""), file("c/manifest.yaml", "")];
+    assert_eq!(refused(&two), "the bundle has two manifests: \"d/manifest.yaml\" and \"c/manifest.yaml\"");
     assert_eq!(refused(&[file("other.yaml", "")]), "the bundle has no manifest.yaml");
     assert_eq!(refused(&[]), "the bundle has no manifest.yaml");
 }

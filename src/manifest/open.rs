@@ -1,0 +1,144 @@
+//! What was fetched is opened: a manifest as it is, or a bundle, which is unpacked. The bytes say which of them it is, not the
+//! name.
+//!
+//! In come the bytes, which [`super::fetch`] has measured, and an empty directory; out comes the manifest. `agent::obtain`
+//! and the local commands of the command line open what they fetched with this.
+
+use std::io::{self, BufReader, Read, Seek};
+use std::path::Path;
+
+use crate::host::fs::{self, FsError};
+use crate::host::{Checkpoint, checkpoint};
+
+use super::bundle::{self, BundleError, Caps};
+use super::fetch::Pin;
+use super::{MAX_MANIFEST, Source};
+
+/// A manifest that was fetched and can't be opened. `name` is what it is called, a path or a URL without credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is neither a bundle nor text that a manifest may be.
+    #[error("{name}: {why}")]
+    NoManifest {
+        /// What it is called.
+        name: String,
+        /// What it is instead.
+        why: String,
+    },
+    /// It is a bundle that is not unpacked.
+    #[error("{name}")]
+    Bundle {
+        /// What it is called.
+        name: String,
+        /// Why not.
+        #[source]
+        source: BundleError,
+    },
+    /// Its manifest is no text, or too long.
+    #[error("{name}")]
+    Text {
+        /// What it is called.
+        name: String,
+        /// Why it can't be read.
+        #[source]
+        source: FsError,
+    },
+    /// What was fetched can't be read again.
+    #[error("could not read what {name} gave")]
+    Read {
+        /// What it is called.
+        name: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of this host can't be read or written: nothing is wrong with what was fetched.
+    #[error(transparent)]
+    File(#[from] FsError),
+}
+
+/// Opens what was fetched, which is as `pin` has it; a bundle is unpacked below `directory`. A manifest that came by itself has
+/// no directory of its own.
+///
+/// # Errors
+/// See [`OpenError`]; what was unpacked so far stays for the caller to remove.
+pub fn open(mut file: impl Read + Seek, pin: &Pin, directory: &Path, name: String) -> Result<Source, OpenError> {
+    let digest = Some(pin.sha256.clone());
+    let mut head = Vec::new();
+    let begun = file.by_ref().take(2).read_to_end(&mut head).and_then(|_| file.rewind());
+    if let Err(source) = begun {
+        return Err(OpenError::Read { name, source });
+    }
+    if !bundle::is_bundle(&head) {
+        return Ok(Source { text: text(file, &name)?, name, directory: None, digest });
+    }
+    let into = directory.join("bundle");
+    fs::create_directory(&into, 0o755)?;
+    let manifest = match bundle::unpack(BufReader::new(file), pin.size, &into, &Caps::default()) {
+        Ok(manifest) => manifest,
+        Err(BundleError::File(error)) => return Err(error.into()),
+        Err(source) => return Err(OpenError::Bundle { name, source }),
+    };
+    checkpoint(Checkpoint::RunUnpacked);
+    match fs::read_text(&manifest, MAX_MANIFEST) {
+        Ok(text) => Ok(Source { text, name, directory: manifest.parent().map(Path::to_owned), digest }),
+        Err(source) => Err(OpenError::Text { name, source }),
+    }
+}
+
+/// The text of a manifest that came by itself.
+fn text(file: impl Read, name: &str) -> Result<String, OpenError> {
+    let none = |why: String| OpenError::NoManifest { name: name.to_owned(), why };
+    let mut bytes = Vec::new();
+    let read = file.take(MAX_MANIFEST + 1).read_to_end(&mut bytes);
+    read.map_err(|source| OpenError::Read { name: name.to_owned(), source })?;
+    if bytes.len() as u64 > MAX_MANIFEST {
+        return Err(none(format!("the manifest has more than {MAX_MANIFEST} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| none("it is neither a bundle nor text".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::diag::chain;
+
+    fn opened(content: &[u8]) -> (tempfile::TempDir, Result<Source, String>) {
+        let directory = tempfile::tempdir().unwrap();
+        let pin = Pin { sha256: fs::sha256(content), size: content.len() as u64 };
+        let source = open(Cursor::new(content), &pin, directory.path(), "https://h/m".to_owned());
+        (directory, source.map_err(|error| chain(&error)))
+    }
+
+    #[test]
+    fn the_bytes_say_what_it_is() {
+        let (_kept, source) = opened(b"ccm: {}\n");
+        let source = source.unwrap();
+        assert_eq!((&*source.text, &*source.name, source.directory), ("ccm: {}\n", "https://h/m", None));
+        let site = tempfile::tempdir().unwrap();
+        std::fs::write(site.path().join("manifest.yaml"), "packed").unwrap();
+        std::fs::write(site.path().join("note"), "x").unwrap();
+        let packed = bundle::pack(site.path()).unwrap();
+        let (kept, source) = opened(&packed);
+        let source = source.unwrap();
+        assert_eq!((&*source.text, source.digest), ("packed", Some(fs::sha256(&packed))));
+        let directory = source.directory.unwrap();
+        assert!(directory.starts_with(kept.path()) && directory.join("note").is_file());
+    }
+
+    #[test]
+    fn what_is_neither_is_said() {
+        let large = vec![b'#'; usize::try_from(MAX_MANIFEST).unwrap() + 1];
+        for (content, said) in [
+            (b"\xff\xfe" as &[u8], "https://h/m: it is neither a bundle nor text"),
+            (&large, "https://h/m: the manifest has more than"),
+            (b"\x1f\x8bxxxx", "https://h/m: the bundle is not a whole gzipped tar archive"),
+        ] {
+            let (_kept, source) = opened(content);
+            let why = source.unwrap_err();
+            assert!(why.starts_with(said), "{why}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The object store of the bus, for those who fetch what is behind `obj://bucket/key`.
+
+use crate::manifest::fetch::{Cause, ObjectGet};
+use crate::transport::Bus;
+
+/// The buckets of a connection, as fetching sees them. Causes of errors are those of `transport`.
+pub struct Objects<'a>(pub &'a Bus);
+
+impl ObjectGet for Objects<'_> {
+    async fn object(&self, bucket: &str, key: &str, max: u64) -> Result<Vec<u8>, Cause> {
+        Ok(self.0.object_get(bucket, key, max).await?)
+    }
+}
