@@ -202,11 +202,7 @@ fn private() -> Result<(TempDir, File), Failure> {
 fn place(manifest: &Path) -> Result<Place<'_>, Failure> {
     let url = manifest.to_str().and_then(|text| text.split_once("://").map(|(scheme, rest)| (text, scheme, rest)));
     let Some((text, scheme, rest)) = url else {
-        return if manifest.as_os_str().is_empty() {
-            Err(Failure::usage("source is required").hint(SUPPORTED))
-        } else {
-            Ok(Place::Here(manifest))
-        };
+        return Ok(Place::Here(manifest));
     };
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if http::host_of(text).is_some() => Ok(Place::Web(text)),
@@ -340,7 +336,6 @@ mod tests {
             assert_eq!(place(Path::new(text)).unwrap(), expected);
         }
         for (text, said) in [
-            ("", "source is required"),
             ("ftp://u:hunter2@x/y", "unsupported manifest source: ftp://x/y"),
             ("file:///x", "unsupported manifest source: file:///x"),
             ("https://", "\"https://\" is no URL"),

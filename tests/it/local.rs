@@ -44,7 +44,7 @@ impl Desk {
         std::fs::write(self.path(name), self.fill(text)).unwrap();
     }
 
-    fn fill(&self, text: &str) -> String {
+    pub fn fill(&self, text: &str) -> String {
         let me = format!("owner: {}, group: {}", nix::unistd::geteuid(), nix::unistd::getegid());
         text.replace("@D@", self.0.path().to_str().unwrap()).replace("@ME@", &me)
     }
@@ -74,7 +74,7 @@ impl Desk {
     }
 }
 
-fn finish(child: Child) -> Ran {
+pub fn finish(child: Child) -> Ran {
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
@@ -519,7 +519,7 @@ fn status_facts_and_data() {
 }
 
 /// Starts the program with its own process group, and waits until `path` is there.
-fn start(command: &mut Command, path: &Path) -> Child {
+pub fn start(command: &mut Command, path: &Path) -> Child {
     let child = command.process_group(0).spawn().unwrap();
     let until = Instant::now() + PATIENCE;
     while !path.exists() {

@@ -35,6 +35,7 @@ mod local;
 mod nodes;
 mod operations;
 mod operator;
+mod origin;
 mod package;
 mod partition;
 mod permissions;
