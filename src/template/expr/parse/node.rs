@@ -1,0 +1,125 @@
+//! Expressions as trees, and the operators between values.
+
+use ::expr::{Program, Value as Item};
+use regex::Regex;
+
+use super::super::each::Each;
+
+/// An expression.
+#[derive(Debug)]
+pub(in super::super) enum Node {
+    Item(Item),
+    /// The number of a path.
+    Path(usize),
+    /// `$env`
+    Roots,
+    /// Declared with `let`.
+    Local(String),
+    /// `#`, `#index` and `#acc`
+    Pointer(Pointer),
+    Not(Box<Self>),
+    /// With its sign changed, or kept.
+    Signed(bool, Box<Self>),
+    Binary(Op, Box<Self>, Box<Self>),
+    /// `text matches "^a"`, with a pattern that is known.
+    Matches(Box<Self>, Regex),
+    Choice(Box<Self>, Box<Self>, Box<Self>),
+    List(Vec<Self>),
+    Map(Vec<(Self, Self)>),
+    Member {
+        of: Box<Self>,
+        key: Box<Self>,
+        /// Nothing below nothing is nothing.
+        optional: bool,
+    },
+    Slice {
+        of: Box<Self>,
+        from: Option<Box<Self>>,
+        to: Option<Box<Self>>,
+    },
+    /// A method of a time or a duration.
+    Method {
+        of: Box<Self>,
+        call: Program,
+        args: Vec<Self>,
+    },
+    Call(String, Vec<Self>),
+    Each {
+        what: Each,
+        list: Box<Self>,
+        predicate: Option<Box<Self>>,
+        rest: Option<Box<Self>>,
+    },
+    Let(String, Box<Self>, Box<Self>),
+    /// The last one counts.
+    Sequence(Vec<Self>),
+}
+
+/// What a predicate may point at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Pointer {
+    Item,
+    Index,
+    Accumulator,
+}
+
+/// An operator between two values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Op {
+    Or,
+    And,
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    More,
+    MoreEqual,
+    In,
+    Contains,
+    StartsWith,
+    EndsWith,
+    Matches,
+    Range,
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    Power,
+    Coalesce,
+}
+
+/// An operator by its sign or word, with how tight it binds.
+pub(super) const OPERATORS: &[(&str, Op, u32)] = &[
+    ("or", Op::Or, 10),
+    ("||", Op::Or, 10),
+    ("and", Op::And, 15),
+    ("&&", Op::And, 15),
+    ("==", Op::Equal, 20),
+    ("!=", Op::NotEqual, 20),
+    ("<", Op::Less, 20),
+    ("<=", Op::LessEqual, 20),
+    (">", Op::More, 20),
+    (">=", Op::MoreEqual, 20),
+    ("in", Op::In, 20),
+    ("contains", Op::Contains, 20),
+    ("startsWith", Op::StartsWith, 20),
+    ("endsWith", Op::EndsWith, 20),
+    ("matches", Op::Matches, 20),
+    ("..", Op::Range, 25),
+    ("+", Op::Add, 30),
+    ("-", Op::Subtract, 30),
+    ("*", Op::Multiply, 60),
+    ("/", Op::Divide, 60),
+    ("%", Op::Modulo, 60),
+    ("**", Op::Power, 100),
+    ("^", Op::Power, 100),
+    ("??", Op::Coalesce, 500),
+];
+/// How tight `not` and `!` bind, and how tight signs do.
+pub(super) const NOT: u32 = 50;
+pub(super) const SIGN: u32 = 90;
+
+pub(super) fn is_order(op: Op) -> bool {
+    matches!(op, Op::Less | Op::LessEqual | Op::More | Op::MoreEqual)
+}
