@@ -255,7 +255,7 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
     common.validate_checks().map_err(wrong)?;
     check_rules(&common, &declaration, document)?;
     let requires = common.requires().map_err(wrong)?;
-    let subscribes = common.subscribes().map_err(wrong)?;
+    let subscribes = common.subscribes(kind.plain_subscribe()).map_err(wrong)?;
     if !subscribes.is_empty() && !kind.refreshes() {
         let message = format!("{} resources do not act on subscribe", kind.name());
         return Err(declaration

@@ -117,12 +117,12 @@ pub enum CommandError {
         signal: i32,
     },
     /// It took too long, and its process group was killed.
-    #[error("\"{program}\" was killed: it took longer than {after:?}")]
+    #[error("\"{program}\" was killed: it took longer than {limit:?}, its limit")]
     TimedOut {
         /// The program.
         program: String,
-        /// The time that it had.
-        after: Duration,
+        /// The time that it had: its timeout, or what was left of the run, to the millisecond.
+        limit: Duration,
     },
     /// The run was cancelled, and the process group killed.
     #[error("\"{program}\" was killed: the run was cancelled")]
@@ -251,7 +251,9 @@ impl Wait<'_> {
             }
             let left = self.until.map(|until| until.saturating_duration_since(now));
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(CommandError::TimedOut { program: self.name.to_owned(), after: now - self.started });
+                let limit = self.until.unwrap_or(now).saturating_duration_since(self.started);
+                let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+                return Err(CommandError::TimedOut { program: self.name.to_owned(), limit });
             }
             let slice = left.map_or(CANCEL_POLL, |left| left.min(CANCEL_POLL)).max(Duration::from_millis(1));
             let mut fds = vec![PollFd::new(exited.as_fd(), PollFlags::POLLIN)];
@@ -360,7 +362,8 @@ mod tests {
         let mut command = sh(&format!("sleep 61 & echo $$ $! > {}; sleep 61", pids.display()));
         command.timeout = Some(Duration::from_secs(2));
         let started = Instant::now();
-        assert!(matches!(run(&command), Err(CommandError::TimedOut { .. })));
+        let error = run(&command).unwrap_err();
+        assert_eq!(error.to_string(), "\"/bin/sh\" was killed: it took longer than 2s, its limit");
         assert!(started.elapsed() < Duration::from_secs(50));
         // Gone, or dead and not yet buried, which leaves no command line.
         let lives = |pid: &str| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());

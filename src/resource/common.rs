@@ -182,12 +182,17 @@ impl Common {
         })
     }
 
-    /// What is subscribed to, as references.
+    /// What is subscribed to, as references; `plain` ones have no second `#`, in the name.
     ///
     /// # Errors
     /// When one is not of the form `type#name`.
-    pub fn subscribes(&self) -> Result<Vec<ResourceRef>, Invalid> {
-        references("subscribe", &self.subscribe, |text| format!("invalid subscribe format \"{text}\": expected type#name"))
+    pub fn subscribes(&self, plain: bool) -> Result<Vec<ResourceRef>, Invalid> {
+        let message = |text: &str| format!("invalid subscribe format \"{text}\": expected type#name");
+        if plain && let Some(text) = self.subscribe.iter().find(|text| text.matches('#').count() > 1) {
+            let why = format!("{}, with one # (a resource whose name has another is subscribed to by its alias)", message(text));
+            return Err(Invalid::new("subscribe", why));
+        }
+        references("subscribe", &self.subscribe, message)
     }
 }
 

@@ -97,6 +97,8 @@ pub trait ResourceType: Sync {
     fn templated_keys(&self) -> &'static [&'static str];
     /// See [`Resource::REFRESHES`].
     fn refreshes(&self) -> bool;
+    /// See [`Resource::PLAIN_SUBSCRIBE`].
+    fn plain_subscribe(&self) -> bool;
     /// See [`Resource::SENTENCES`].
     fn sentences(&self) -> bool;
     /// See [`Resource::BATCHES`].
@@ -230,6 +232,10 @@ impl<R: Resource> ResourceType for Kind<R> {
 
     fn refreshes(&self) -> bool {
         R::REFRESHES
+    }
+
+    fn plain_subscribe(&self) -> bool {
+        R::PLAIN_SUBSCRIBE
     }
 
     fn sentences(&self) -> bool {

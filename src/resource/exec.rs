@@ -185,6 +185,7 @@ impl Resource for Exec {
     const DEFERRED: &'static [&'static str] = &["command", "cwd", "environment", "creates", "onlyif", "unless"];
     const CONVERGES: bool = false;
     const REFRESHES: bool = true;
+    const PLAIN_SUBSCRIBE: bool = true;
     const PROVIDERS: &'static [ProviderEntry<dyn Interpreter>] = &[
         ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) },
         ProviderEntry { name: "shell", explicit: true, suits: |_| is_executable(Path::new(SHELL)), open: |_| Box::new(Shell) },
@@ -290,8 +291,15 @@ fn check_variable(pair: &str) -> Result<(), Invalid> {
         None => invalid("missing '='"),
         Some(("", _)) => invalid("empty key"),
         Some((_, "")) => invalid("empty value"),
-        Some(_) => Ok(()),
+        // A name with an expression in it is known only later.
+        Some((name, _)) if name.contains("{{") || name.contains("${") || is_variable(name) => Ok(()),
+        Some(_) => invalid("its name has other characters than letters, digits and _, or begins with a digit"),
     }
+}
+
+/// POSIX, Base Definitions, 8.1: the names that every shell and program takes.
+fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
 }
 
 fn check_directory(directory: &str) -> Result<(), Invalid> {
@@ -386,6 +394,11 @@ mod tests {
             (r#"{"environment":["FOO"]}"#, "missing '='"),
             (r#"{"environment":["=x"]}"#, "empty key"),
             (r#"{"environment":["FOO="]}"#, "empty value"),
+            (r#"{"environment":["1X=y"]}"#, "begins with a digit"),
+            (r#"{"environment":["A-B=y"]}"#, "has other characters"),
+            (r#"{"environment":["A B=y"]}"#, "has other characters"),
+            (r#"{"environment":["export A=y"]}"#, "has other characters"),
+            (r#"{"environment":["\u00c4=y"]}"#, "has other characters"),
             (r#"{"path":"usr/bin"}"#, "is not an absolute path"),
             (r#"{"path":"/bin::/sbin"}"#, "empty directory in path"),
             (r#"{"path":":"}"#, "empty directory in path"),
@@ -394,6 +407,7 @@ mod tests {
         ] {
             assert!(Exec::validate(&properties(extra)).unwrap_err().message.contains(message), "{extra}");
         }
+        assert!(Exec::validate(&properties(r#"{"environment":["_=1","a_1=x","{{ Data.name }}=x","A_${ Data.x }=y"]}"#)).is_ok());
         assert!(Exec::validate(&properties(r#"{"environment":["A=b=c","B=x y"],"path":"/usr/my bin:/bin"}"#)).is_ok());
         assert!(
             serde_json::from_str::<Properties>(r#"{"name":"x","timeout":"soon"}"#)

@@ -199,6 +199,8 @@ pub trait Resource: Send + Sync + 'static {
     const BATCHES: bool = false;
     /// True where it can act on `subscribe`.
     const REFRESHES: bool = false;
+    /// True where what it subscribes to has no `#` in its name, as in CCM.
+    const PLAIN_SUBSCRIBE: bool = false;
     /// True where a dry run says each step in a sentence of its own.
     const SENTENCES: bool = false;
     /// The ways to do it, best first.
