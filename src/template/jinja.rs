@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Enumerator, Object, Serde, Value as Item, ValueKind, merge_maps};
+use minijinja::value::{Enumerator, Object, Rest, Serde, Value as Item, ValueKind, merge_maps};
 use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, context};
 use serde_json::Value;
 
@@ -20,28 +20,15 @@ use super::tree::{Engine, FileError, Session};
 
 /// The functions that look at the scope.
 const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations"];
-/// The deepest nesting of includes and macros.
-const MAX_RECURSION: usize = 100;
 /// What `.` is in a translated Jet file.
 const DOT: &str = "ensign_dot";
 
-/// A file as minijinja takes it.
-struct Prepared {
-    code: String,
-    /// For a translated one: where its actions begin in the code, and where in the file.
-    places: Vec<(usize, usize)>,
-}
+/// The files as minijinja takes them.
+type Prepared<'s> = BTreeMap<&'s str, jet::Linked>;
 
 /// Renders every file of a tree.
 pub(super) fn render(session: &Arc<Session>) -> Result<(), FileError> {
-    let mut prepared = BTreeMap::new();
-    let mut unreadable = HashMap::new();
-    for (file, source) in session.files() {
-        match prepare(session, source) {
-            Ok(ready) => drop(prepared.insert(file.as_str(), ready)),
-            Err((at, message)) => drop(unreadable.insert(file.as_str(), FileError::at(file, source, at, message))),
-        }
-    }
+    let (prepared, mut unreadable) = prepare(session);
     let mut environment = environment(session).map_err(|message| FileError::of("", message))?;
     for (file, ready) in &prepared {
         if let Err(error) = environment.add_template(file, &ready.code) {
@@ -56,20 +43,60 @@ pub(super) fn render(session: &Arc<Session>) -> Result<(), FileError> {
             return Err(error);
         }
         let template = environment.get_template(file).map_err(|error| located(session, &prepared, file, &error))?;
-        let rendered = template.render(variables(&roots, None)).map_err(|error| located(session, &prepared, file, &error))?;
+        let rendered = template
+            .render(variables(&roots, None, Item::UNDEFINED))
+            .map_err(|error| located(session, &prepared, file, &error))?;
         session.keep(file, rendered)?;
     }
     Ok(())
 }
 
-/// A file in minijinja's language; or where it can't be read, and why.
-fn prepare(session: &Session, source: &str) -> Result<Prepared, (usize, String)> {
+/// The files in minijinja's language; and what is wrong with those that can't be read.
+fn prepare(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
+    let files = session.files().iter().map(|(file, source)| (file.as_str(), source.as_str()));
     if session.engine == Engine::Jinja {
-        return Ok(Prepared { code: source.to_owned(), places: Vec::new() });
+        let plain = |source: &str| jet::Linked { code: source.to_owned(), ..jet::Linked::default() };
+        return (files.map(|(file, source)| (file, plain(source))).collect(), HashMap::new());
     }
     let is_function = |name: &str| jet::is_function(name) || matches!(name, "render" | "write");
-    let translated = jet::translate(source, session.delimiters(), &is_function, Some(DOT));
-    translated.map(|done| Prepared { code: done.code, places: done.places }).map_err(|wrong| (wrong.at, wrong.message))
+    let translated = files.map(|(file, source)| {
+        let around =
+            jet::Surroundings { delimiters: session.delimiters(), is_function: &is_function, dot: Some(DOT), file: Some(file) };
+        (file, jet::translate(source, &around))
+    });
+    let library = Jets { session, units: translated.collect() };
+    let (mut prepared, mut unreadable) = (Prepared::new(), HashMap::new());
+    for (file, unit) in &library.units {
+        let linked = unit.as_ref().map_err(Clone::clone).and_then(|unit| jet::link(file, unit, &library));
+        match linked {
+            Ok(linked) => drop(prepared.insert(*file, linked)),
+            Err(wrong) => {
+                let source = session.source(file).unwrap_or_default();
+                unreadable.insert(*file, FileError::at(file, source, wrong.at, wrong.message));
+            }
+        }
+    }
+    (prepared, unreadable)
+}
+
+/// Jet files that may take blocks from each other.
+struct Jets<'s> {
+    session: &'s Session,
+    units: BTreeMap<&'s str, Result<jet::Unit, jet::Wrong>>,
+}
+
+impl jet::Library for Jets<'_> {
+    fn find(&self, file: &str, name: &str) -> Result<(&str, &jet::Unit), String> {
+        let path = self.session.near(file, name).ok_or_else(|| format!("there is no template {name} in the source directory"))?;
+        match self.units.get(path) {
+            Some(Ok(unit)) => Ok((path, unit)),
+            Some(Err(wrong)) => {
+                let source = self.session.source(path).unwrap_or_default();
+                Err(FileError::at(path, source, wrong.at, &wrong.message).to_string())
+            }
+            None => Err(format!("there is no template {name} in the source directory")),
+        }
+    }
 }
 
 fn environment<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
@@ -79,7 +106,7 @@ fn environment<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
     };
     // By default the names of files decide.
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_recursion_limit(MAX_RECURSION);
+    environment.set_recursion_limit(jet::MAX_RECURSION);
     let writer = Arc::clone(session);
     environment.add_function("write", move |path: String, content: Item| {
         writer.write(&path, &content.to_string()).map(|()| "").map_err(jet::failure)
@@ -99,26 +126,58 @@ fn of_jinja<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
     Ok(environment)
 }
 
-/// `render`: another file of the tree, with its own `.` or variables.
+/// `render`: another file of the tree, with its own `.` or variables; and what `include` of Jet becomes, which gives what is
+/// declared where it stands too.
 fn add_render<'a>(
     environment: &mut Environment<'_>,
     session: &Arc<Session>,
     roots: &Item,
     unreadable: impl Iterator<Item = (&'a str, String)>,
 ) {
-    let unreadable: HashMap<String, String> = unreadable.map(|(file, why)| (file.to_owned(), why)).collect();
-    let (session, roots, nesting) = (Arc::clone(session), roots.clone(), AtomicUsize::new(0));
-    environment.add_function("render", move |state: &State<'_, '_>, file: String, dot: Option<Item>| -> Result<String, Error> {
-        let path = session.enter(&file, nesting.load(Ordering::Relaxed)).map_err(jet::failure)?;
-        if let Some(why) = unreadable.get(&path) {
+    let rooms = Arc::new(Rooms {
+        session: Arc::clone(session),
+        roots: roots.clone(),
+        unreadable: unreadable.map(|(file, why)| (file.to_owned(), why)).collect(),
+        nesting: AtomicUsize::new(0),
+    });
+    let shared = Arc::clone(&rooms);
+    environment.add_function("render", move |state: &State<'_, '_>, file: String, dot: Option<Item>| {
+        shared.render(state, &file, dot, Item::UNDEFINED)
+    });
+    environment.add_function("included", move |state: &State<'_, '_>, with: Rest<Item>| {
+        let [file, from, dot, given, must] = with.as_slice() else {
+            return Err(jet::failure("included takes five arguments".to_owned()));
+        };
+        let file = file.as_str().ok_or_else(|| jet::failure("include takes the path of a file".to_owned()))?;
+        match rooms.session.near(from.as_str().unwrap_or_default(), file) {
+            Some(path) => rooms.render(state, path, Some(dot.clone()), given.clone()),
+            None if must.is_true() => Err(jet::failure(format!("there is no template {file} in the source directory"))),
+            None => Ok(String::new()),
+        }
+    });
+}
+
+/// What rendering a file within a file needs.
+struct Rooms {
+    session: Arc<Session>,
+    roots: Item,
+    unreadable: HashMap<String, String>,
+    /// How deep files are rendered within files just now.
+    nesting: AtomicUsize,
+}
+
+impl Rooms {
+    fn render(&self, state: &State<'_, '_>, file: &str, dot: Option<Item>, given: Item) -> Result<String, Error> {
+        let path = self.session.enter(file, self.nesting.load(Ordering::Relaxed)).map_err(jet::failure)?;
+        if let Some(why) = self.unreadable.get(&path) {
             return Err(jet::failure(why.clone()));
         }
         let template = state.env().get_template(&path)?;
-        nesting.fetch_add(1, Ordering::Relaxed);
-        let rendered = template.render(variables(&roots, dot));
-        nesting.fetch_sub(1, Ordering::Relaxed);
+        self.nesting.fetch_add(1, Ordering::Relaxed);
+        let rendered = template.render(variables(&self.roots, dot, given));
+        self.nesting.fetch_sub(1, Ordering::Relaxed);
         rendered
-    });
+    }
 }
 
 /// What there is at the top: facts, data and environ, in both spellings.
@@ -134,9 +193,9 @@ fn roots(session: &Session) -> Item {
 }
 
 /// The variables of a file: what it was given by their names, then what there is at the top.
-fn variables(roots: &Item, given: Option<Item>) -> Item {
-    let dot = given.unwrap_or_else(|| roots.clone());
-    let own = context! { ensign_dot => dot.clone() };
+fn variables(roots: &Item, dot: Option<Item>, given: Item) -> Item {
+    let dot = dot.unwrap_or_else(|| roots.clone());
+    let own = context! { ensign_dot => dot.clone(), ensign_given => given };
     if dot.kind() == ValueKind::Map { merge_maps([own, dot, roots.clone()]) } else { merge_maps([own, roots.clone()]) }
 }
 
@@ -156,12 +215,9 @@ impl Object for Environ {
 }
 
 /// An error of minijinja with its place in the file that was written.
-fn located(session: &Session, prepared: &BTreeMap<&str, Prepared>, file: &str, error: &Error) -> FileError {
+fn located(session: &Session, prepared: &Prepared<'_>, file: &str, error: &Error) -> FileError {
     // The innermost file that is known: an included one rather than that which includes it.
-    let mut cause = error;
-    while let Some(inner) = std::error::Error::source(cause).and_then(|inner| inner.downcast_ref::<Error>()) {
-        cause = inner;
-    }
+    let cause = jet::innermost(error);
     let cause = if cause.name().is_some() { cause } else { error };
     let file = cause.name().filter(|name| prepared.contains_key(name)).unwrap_or(file);
     let message = match jet::why(cause) {
@@ -186,8 +242,10 @@ fn located(session: &Session, prepared: &BTreeMap<&str, Prepared>, file: &str, e
         (None, _) => FileError::of(file, message),
         (Some(offset), Engine::Jinja) => FileError::at(file, source, offset, message),
         (Some(offset), _) => {
-            let place = ready.places.iter().take_while(|(there, _)| *there <= offset).last();
-            FileError::at(file, source, place.map_or(0, |(_, here)| *here), message)
+            let place = ready.written(offset);
+            // What a file takes from another was written there.
+            let file = place.map_or(file, |place| place.file.as_ref());
+            FileError::at(file, session.source(file).unwrap_or(source), place.map_or(0, |place| place.at), message)
         }
     }
 }

@@ -6,6 +6,8 @@ pub(super) struct Token<'a> {
     pub(super) kind: Kind<'a>,
     /// Where it begins in the expression, in bytes.
     pub(super) offset: usize,
+    /// White space, or a comment, stands before it.
+    pub(super) spaced: bool,
 }
 
 /// What a word is.
@@ -33,6 +35,8 @@ const SIGNS: &[&str] = &[
 pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
     let mut tokens = Vec::new();
     let mut at = 0;
+    // Where the last word ended.
+    let mut ended = 0;
     while let Some(rest) = source.get(at..).filter(|rest| !rest.is_empty()) {
         let length = match rest.chars().next() {
             Some(c) if c.is_whitespace() => {
@@ -49,8 +53,9 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
             }
             Some(quote @ ('"' | '\'' | '`')) => {
                 let (text, length) = text(rest, quote).map_err(|(inside, message)| (at + inside, message))?;
-                tokens.push(Token { kind: Kind::Text(text), offset: at });
+                tokens.push(Token { kind: Kind::Text(text), offset: at, spaced: at > ended });
                 at += length;
+                ended = at;
                 continue;
             }
             Some('b' | 'B') if matches!(rest.as_bytes().get(1), Some(b'"' | b'\'')) => {
@@ -76,8 +81,9 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
             [b'#' | b'$' | b'_' | b'a'..=b'z' | b'A'..=b'Z', ..] => Kind::Name(word),
             _ => Kind::Sign(word),
         };
-        tokens.push(Token { kind, offset: at });
+        tokens.push(Token { kind, offset: at, spaced: at > ended });
         at += length;
+        ended = at;
     }
     Ok(tokens)
 }

@@ -7,6 +7,7 @@
 //! files, in one of three languages: `jet`, `jinja` and `go`. Neighbours: `data` resolves with a restricted [`Scope`],
 //! `manifest` and `engine` with a full one.
 
+mod escape;
 mod expr;
 mod go;
 mod jet;
@@ -524,8 +525,7 @@ impl Inner {
         };
         let depth = deeper(depth)?;
         let (name, body) = if body.ends_with(".jet") { (body.clone(), self.read(&body)?) } else { ("jet".to_owned(), body) };
-        let rendered = jet::render(self, &body, (&left, &right), depth);
-        rendered.map(Value::String).map_err(|why| format!("{name}: {why}"))
+        jet::render(self, &name, &body, (&left, &right), depth).map(Value::String)
     }
 }
 

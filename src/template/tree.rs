@@ -210,6 +210,16 @@ impl Session {
         Err(format!("there is no template {path} in the source directory"))
     }
 
+    /// The file that another one calls `name`: beside it, or from the source directory on; what is written may lack the
+    /// usual endings.
+    pub(super) fn near(&self, from: &str, name: &str) -> Option<&str> {
+        let beside = from.rsplit_once('/').map_or_else(|| name.to_owned(), |(directory, _)| format!("{directory}/{name}"));
+        let places = if name.starts_with('/') { [Some(name), None] } else { [Some(beside.as_str()), Some(name)] };
+        let paths = places.into_iter().flatten().filter_map(inside);
+        let mut ended = paths.flat_map(|path| ["", ".jet", ".html.jet", ".jet.html"].map(|ending| format!("{path}{ending}")));
+        ended.find_map(|path| self.files.get_key_value(&path)).map(|(path, _)| path.as_str())
+    }
+
     fn put(&self, path: String, made: Made) -> Result<(), String> {
         let size = self.size.fetch_add(made.text.len(), Ordering::Relaxed).saturating_add(made.text.len());
         if size > MAX_OUTPUT {
@@ -257,5 +267,7 @@ fn inside(path: &str) -> Option<String> {
     (!path.is_empty() && !path.contains('\0')).then_some(path)
 }
 
+#[cfg(test)]
+mod jet_tests;
 #[cfg(test)]
 mod tests;

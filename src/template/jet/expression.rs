@@ -6,6 +6,9 @@ use super::super::remote::PROMETHEUS;
 /// The deepest nesting of an expression.
 const MAX_DEPTH: usize = 48;
 
+/// The variables that a file or a block was given by who asked for it.
+pub(super) const GIVEN: &str = "ensign_given";
+
 /// What names mean where an expression stands.
 pub(super) trait Names {
     /// The variable that a name stands for, as minijinja knows it.
@@ -14,7 +17,7 @@ pub(super) trait Names {
     fn dot(&self) -> Option<String>;
     /// True when there is such a function.
     fn is_function(&self, name: &str) -> bool;
-    /// True where a name that nobody knows is a field of `.`.
+    /// True where a name that nobody knows is one that came from outside, or a field of `.`.
     fn open(&self) -> bool;
 }
 
@@ -49,7 +52,7 @@ impl Code {
     }
 
     /// True when every step of the path leads to something.
-    fn is_set(&self) -> String {
+    pub(super) fn is_set(&self) -> String {
         let steps: Vec<_> = self.chain.iter().map(|step| format!("has({step})")).collect();
         if steps.is_empty() { format!("has({})", self.code) } else { format!("({})", steps.join(" and ")) }
     }
@@ -66,11 +69,68 @@ pub(super) struct Reader<'a, 't> {
     pub(super) at: usize,
     names: &'a dyn Names,
     depth: usize,
+    /// A `.` with space before it begins something new.
+    splits: bool,
 }
 
 impl<'a, 't> Reader<'a, 't> {
     pub(super) fn new(tokens: &'a [Token<'t>], names: &'a dyn Names) -> Self {
-        Self { tokens, at: 0, names, depth: 0 }
+        Self { tokens, at: 0, names, depth: 0, splits: false }
+    }
+
+    /// For words that are several expressions, one behind the other.
+    pub(super) fn splitting(tokens: &'a [Token<'t>], names: &'a dyn Names) -> Self {
+        Self { splits: true, ..Self::new(tokens, names) }
+    }
+
+    /// The expression that comes next.
+    pub(super) fn next(&mut self) -> Result<Code, String> {
+        self.pipeline()
+    }
+
+    /// The name that comes next.
+    pub(super) fn name_of(&mut self, what: &str) -> Result<&'t str, String> {
+        let Some(Kind::Name(name)) = self.peek() else { return Err(format!("{what} takes a name")) };
+        self.at += 1;
+        Ok(name)
+    }
+
+    /// True when no word is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.at >= self.tokens.len()
+    }
+
+    /// Whether this word comes next, which it takes.
+    pub(super) fn takes_word(&mut self, word: &str) -> bool {
+        let found = matches!(self.peek(), Some(Kind::Name(name)) if *name == word);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Takes a comma, if it comes next.
+    pub(super) fn takes_comma(&mut self) {
+        self.take(",");
+    }
+
+    /// `(a=1, b)`, or nothing: names, with what they are.
+    pub(super) fn parameters(&mut self) -> Result<Vec<(&'t str, Option<Code>)>, String> {
+        let mut all = Vec::new();
+        if !self.take("(") {
+            return Ok(all);
+        }
+        while !self.take(")") {
+            let Some(Kind::Name(name)) = self.peek() else {
+                return Err(format!("{}: the parameters of a block have names, as id=1", self.unexpected()));
+            };
+            self.at += 1;
+            let value = if self.take("=") { Some(self.ternary()?) } else { None };
+            all.push((*name, value));
+            if !self.take(",") {
+                self.want(")")?;
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// The expression that all the words are.
@@ -97,7 +157,7 @@ impl<'a, 't> Reader<'a, 't> {
         if self.take(sign) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    fn unexpected(&self) -> String {
+    pub(super) fn unexpected(&self) -> String {
         match self.peek() {
             None => "unexpected end".to_owned(),
             Some(Kind::Name(word) | Kind::Literal(word) | Kind::Sign(word)) => format!("unexpected {word}"),
@@ -193,7 +253,8 @@ impl<'a, 't> Reader<'a, 't> {
     fn postfix(&mut self) -> Result<Code, String> {
         let mut code = self.primary()?;
         loop {
-            if self.take(".") {
+            let another = self.splits && self.tokens.get(self.at).is_some_and(|token| token.spaced);
+            if !another && self.take(".") {
                 let Some(Kind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
                 self.at += 1;
                 // The one method that templates call.
@@ -202,8 +263,13 @@ impl<'a, 't> Reader<'a, 't> {
                     code = Code::of(format!("{PROMETHEUS}({})", code.code));
                     continue;
                 }
+                // The message of what was caught.
+                if *name == "Error" && self.take("(") {
+                    self.want(")")?;
+                    continue;
+                }
                 code = member(code, name);
-            } else if self.take("[") {
+            } else if !another && self.take("[") {
                 code = self.index(code)?;
             } else {
                 return Ok(code);
@@ -277,10 +343,10 @@ impl<'a, 't> Reader<'a, 't> {
         root(name).or_else(|| self.field_of_dot(name).filter(|_| !called)).ok_or_else(|| format!("unknown name {name}"))
     }
 
-    /// What a partial was given is known by its names.
+    /// What a file or a block was given is known by its names.
     fn field_of_dot(&self, name: &str) -> Option<Code> {
         let dot = self.names.dot().filter(|_| self.names.open())?;
-        Some(member(Code::path(dot, "."), name))
+        Some(Code::path(format!("named({GIVEN}, {dot}, {})", quoted(name)), name))
     }
 
     /// A call, with what was piped into it; `_` among the arguments is where that goes.

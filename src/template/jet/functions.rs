@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::super::escape;
 use super::super::text::to_text;
 
 /// A function: its arguments to its result, or to what is wrong.
@@ -21,6 +22,10 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     ("lower", |args| Ok(one_text("lower", args)?.to_lowercase().into())),
     ("upper", |args| Ok(one_text("upper", args)?.to_uppercase().into())),
     ("trimSpace", |args| Ok(one_text("trimSpace", args)?.trim().into())),
+    ("html", |args| Ok(escape::html(&one_text("html", args)?).into())),
+    ("safeHtml", |args| Ok(escape::html(&one_text("safeHtml", args)?).into())),
+    ("safeJs", |args| Ok(escape::js(&one_text("safeJs", args)?).into())),
+    ("url", |args| Ok(escape::urlquery(&one_text("url", args)?).into())),
     ("raw", |args| Ok(one_text("raw", args)?.into())),
     ("unsafe", |args| Ok(one_text("unsafe", args)?.into())),
     ("hasPrefix", |args| {
@@ -71,8 +76,8 @@ pub(super) static TABLE: &[(&str, Function)] = &[
         }
         _ => Err("ints takes two numbers".to_owned()),
     }),
-    ("json", |args| Ok(one("json", args)?.to_string().into())),
-    ("writeJson", |args| Ok(one("writeJson", args)?.to_string().into())),
+    ("json", |args| Ok(escape::for_html(&one("json", args)?.to_string()).into())),
+    ("writeJson", |args| Ok(escape::for_html(&one("writeJson", args)?.to_string()).into())),
 ];
 
 /// What operators become.
@@ -116,9 +121,14 @@ pub(super) fn entries(value: &Value) -> Result<Value, String> {
     match value {
         Value::Array(items) => Ok(items.iter().enumerate().map(|(index, item)| (index.into(), item.clone())).map(pair).collect()),
         Value::Object(map) => Ok(map.iter().map(|(key, item)| (key.as_str().into(), item.clone())).map(pair).collect()),
+        Value::Number(most) if most.is_i64() || most.is_u64() => {
+            let most = most.as_i64().filter(|most| usize::try_from(*most).unwrap_or(0) <= MAX_MADE);
+            let most = most.ok_or_else(|| format!("a range over more than {MAX_MADE} numbers"))?;
+            Ok((0..most).map(|at| (at.into(), at.into())).map(pair).collect())
+        }
         // A key without a value is an empty list, as in Go.
         Value::Null => Ok(Value::Array(Vec::new())),
-        _ => Err("nothing to range over: neither a list nor a map".to_owned()),
+        _ => Err("nothing to range over: neither a list nor a map nor a number".to_owned()),
     }
 }
 

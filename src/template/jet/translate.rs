@@ -1,51 +1,56 @@
-//! Templates of Jet, put into those of minijinja: text, statements, scopes of variables.
+//! Templates of Jet, put into those of minijinja: text, simple statements, scopes of variables.
+//!
+//! `statement` has those that stand around others (`block`, `yield`, `try`) and those that look at other files;
+//! `link` puts together what files take from each other.
 
 use std::collections::HashMap;
 
 use super::super::lex::{self, Kind, Token};
 use super::super::scan::outside_quotes;
 use super::expression::{Code, Names, Reader, quoted};
-
-/// Statements that are not supported; each is named when it is met.
-const UNSUPPORTED: &[&str] = &["include", "includeIfExists", "block", "yield", "extends", "import", "try", "catch", "return"];
+use super::link::{Piece, Unit};
+use super::statement::Statement;
 
 /// The namespace that holds the variables: in minijinja a plain variable set in a loop ends with it.
-const VARIABLES: &str = "variables";
+pub(super) const VARIABLES: &str = "variables";
+
+/// The deepest nesting of statements.
+const MAX_DEPTH: usize = 64;
 
 /// A template that can't be translated.
+#[derive(Debug, Clone)]
 pub(in super::super) struct Wrong {
     /// Where, in bytes.
     pub(in super::super) at: usize,
     pub(in super::super) message: String,
 }
 
-/// A template in minijinja's language.
-pub(in super::super) struct Translated {
-    pub(in super::super) code: String,
-    /// Where each action begins in the code, and where it began before; in bytes, in order.
-    pub(in super::super) places: Vec<(usize, usize)>,
+/// What a template is translated with.
+pub(in super::super) struct Surroundings<'a> {
+    pub(in super::super) delimiters: (&'a str, &'a str),
+    pub(in super::super) is_function: &'a dyn Fn(&str) -> bool,
+    /// What `.` is at the top; when none, everything there is.
+    pub(in super::super) dot: Option<&'a str>,
+    /// The file that it is, in a tree of files.
+    pub(in super::super) file: Option<&'a str>,
 }
 
-/// Puts a template into minijinja's language. `dot` is what `.` is at the top; when none, everything there is.
-pub(in super::super) fn translate(
-    body: &str,
-    delimiters: (&str, &str),
-    is_function: &dyn Fn(&str) -> bool,
-    dot: Option<&str>,
-) -> Result<Translated, Wrong> {
-    let (left, right) = delimiters;
+/// Puts a template into minijinja's language.
+pub(in super::super) fn translate(body: &str, around: &Surroundings<'_>) -> Result<Unit, Wrong> {
+    let (left, right) = around.delimiters;
     let wrong = |at: usize, message: String| Wrong { at, message };
     if left.is_empty() || right.is_empty() {
         return Err(wrong(0, "jet delimiters must not be empty".to_owned()));
     }
     let mut translator = Translator {
-        is_function,
-        out: format!("{{% set {VARIABLES} = namespace() %}}"),
-        blocks: vec![Block { kind: Statement::Top, variables: HashMap::new(), dot: dot.map(str::to_owned) }],
-        open_names: dot.is_some(),
+        around,
+        body,
+        pieces: vec![Piece::default()],
+        unit: Unit::default(),
+        blocks: vec![Block { kind: Statement::Top, variables: HashMap::new(), dot: around.dot.map(str::to_owned), at: 0 }],
         made: 0,
+        any: false,
     };
-    let mut places = Vec::new();
     let mut rest = body;
     let mut trim = false;
     loop {
@@ -81,13 +86,15 @@ pub(in super::super) fn translate(
         if trim {
             action = action.get(..action.len() - 1).unwrap_or_default();
         }
-        places.push((translator.out.len(), here));
-        translator.action(action).map_err(|message| wrong(here, message))?;
+        translator.mark(here);
+        translator.action(action, here).map_err(|message| wrong(here, message))?;
     }
     match translator.blocks.last() {
-        Some(Block { kind: Statement::If, .. }) => Err(wrong(body.len(), "if without end".to_owned())),
-        Some(Block { kind: Statement::Range, .. }) => Err(wrong(body.len(), "range without end".to_owned())),
-        _ => Ok(Translated { code: translator.out, places }),
+        Some(Block { kind, at, .. }) if *kind != Statement::Top => Err(wrong(*at, format!("{} without end", kind.word()))),
+        _ => {
+            let root = translator.pieces.pop().unwrap_or_default();
+            Ok(Unit { root, ..translator.unit })
+        }
     }
 }
 
@@ -97,174 +104,301 @@ fn end_of(inside: &str, right: &str) -> Option<usize> {
     outside_quotes(inside, |at, _| bytes.get(at..).is_some_and(|rest| rest.starts_with(right.as_bytes())).then_some(at))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Statement {
-    Top,
-    If,
-    Range,
-}
-
 /// An open statement, with what is declared in it.
-struct Block {
-    kind: Statement,
-    variables: HashMap<String, String>,
-    dot: Option<String>,
+pub(super) struct Block {
+    pub(super) kind: Statement,
+    pub(super) variables: HashMap<String, String>,
+    pub(super) dot: Option<String>,
+    /// Where it begins.
+    pub(super) at: usize,
 }
 
-struct Translator<'a> {
-    is_function: &'a dyn Fn(&str) -> bool,
-    out: String,
-    blocks: Vec<Block>,
-    /// Names that nobody knows are fields of `.`.
-    open_names: bool,
+pub(super) struct Translator<'a> {
+    pub(super) around: &'a Surroundings<'a>,
+    pub(super) body: &'a str,
+    /// What is written: the file, and the bodies of the blocks that are open.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) unit: Unit,
+    pub(super) blocks: Vec<Block>,
     /// How many names were made.
     made: usize,
+    /// True once there was an action that is not `extends` or `import`.
+    pub(super) any: bool,
 }
 
 impl Names for Translator<'_> {
     fn variable(&self, name: &str) -> Option<String> {
-        self.blocks.iter().rev().find_map(|block| block.variables.get(name).cloned())
+        self.visible().find_map(|block| block.variables.get(name).cloned())
     }
 
     fn dot(&self) -> Option<String> {
-        self.blocks.iter().rev().find_map(|block| block.dot.clone())
+        self.visible().find_map(|block| block.dot.clone())
     }
 
     fn is_function(&self, name: &str) -> bool {
-        (self.is_function)(name)
+        (self.around.is_function)(name)
     }
 
     fn open(&self) -> bool {
-        self.open_names
+        self.around.dot.is_some() || self.blocks.iter().any(|block| block.kind == Statement::Block)
     }
 }
 
 impl Translator<'_> {
+    /// The open statements whose variables can be seen, innermost first: a block sees nothing of what is around it.
+    pub(super) fn visible(&self) -> impl Iterator<Item = &Block> {
+        let from = self.blocks.iter().rposition(|block| block.kind == Statement::Block).unwrap_or(0);
+        self.blocks.iter().skip(from).rev()
+    }
+
+    fn piece(&mut self) -> Option<&mut Piece> {
+        self.pieces.last_mut()
+    }
+
+    fn mark(&mut self, here: usize) {
+        self.piece().into_iter().for_each(|piece| piece.places.push((piece.code.len(), here)));
+    }
+
     fn text(&mut self, text: &str) {
-        for (index, piece) in text.split('{').enumerate() {
+        for (index, part) in text.split('{').enumerate() {
             if index > 0 {
                 // Alone, it would begin something with what follows.
-                self.out.push_str("{{ \"{\" }}");
+                self.emit(&["{{ \"{\" }}"]);
             }
-            self.out.push_str(piece);
+            self.emit(&[part]);
         }
     }
 
-    fn emit(&mut self, parts: &[&str]) {
-        self.out.extend(parts.iter().copied());
+    pub(super) fn emit(&mut self, parts: &[&str]) {
+        self.piece().into_iter().for_each(|piece| piece.code.extend(parts.iter().copied()));
     }
 
-    fn made(&mut self, what: &str) -> String {
+    pub(super) fn made(&mut self, what: &str) -> String {
         self.made += 1;
         format!("{what}{}", self.made)
     }
 
-    fn read(&self, tokens: &[Token<'_>]) -> Result<Code, String> {
+    pub(super) fn read(&self, tokens: &[Token<'_>]) -> Result<Code, String> {
         Reader::new(tokens, self).whole()
     }
 
-    fn action(&mut self, source: &str) -> Result<(), String> {
+    fn action(&mut self, source: &str, here: usize) -> Result<(), String> {
         let tokens = lex::lex(source).map_err(|(_, message)| message)?;
         let Some((first, rest)) = tokens.split_first() else { return Ok(()) };
+        let called = is_sign(rest.first(), "(");
+        match &first.kind {
+            Kind::Name("extends" | "import") => return self.takes_from(source, &tokens, here),
+            _ => self.any = true,
+        }
         match &first.kind {
             Kind::Name("if") => {
-                let condition = self.read(rest)?;
-                self.emit(&["{% if ", &condition.code, " %}"]);
-                self.open(Statement::If, HashMap::new(), None);
+                self.open(Statement::If { inner: 0, header: HashMap::new() }, HashMap::new(), None, here)?;
+                self.condition(rest, "if")
             }
-            Kind::Name("else") => self.otherwise(rest)?,
-            Kind::Name("end") => {
-                let closed = self.blocks.pop_if(|block| block.kind != Statement::Top).map(|block| block.kind);
-                self.emit(match closed {
-                    Some(Statement::If) => &["{% endif %}"],
-                    Some(Statement::Range) => &["{% endfor %}"],
-                    _ => return Err("end without a beginning".to_owned()),
-                });
-            }
-            Kind::Name("range") => self.range(rest, source)?,
-            Kind::Name(name) if UNSUPPORTED.contains(name) => return Err(format!("{name} is not supported")),
-            Kind::Name(name) if is_sign(rest.first(), "=") => self.assign(name, rest.get(1..).unwrap_or_default())?,
-            Kind::Name(name) if is_sign(rest.first(), ":") && is_sign(rest.get(1), "=") => {
-                self.declare(name, rest.get(2..).unwrap_or_default())?;
-            }
-            _ => {
-                let shown = self.read(&tokens)?;
-                self.emit(&["{{ show(", &shown.code, ", ", &quoted(source.trim()), ") }}"]);
-            }
+            Kind::Name("else") => self.otherwise(rest),
+            Kind::Name("end") if rest.is_empty() => self.end(),
+            Kind::Name("range") => self.range(rest, source, here),
+            Kind::Name("try") if rest.is_empty() => self.attempt(here),
+            Kind::Name("catch") => self.caught(rest),
+            Kind::Name("block") => self.block(rest, here),
+            Kind::Name("yield") => self.yielded(rest, here),
+            Kind::Name("content") if rest.is_empty() => self.content(here),
+            Kind::Name("include") => self.include(rest, "include"),
+            Kind::Name("includeIfExists") if called => self.include(rest, "includeIfExists"),
+            Kind::Name("return") => Err("return is not supported: only exec would take what it gives".to_owned()),
+            Kind::Name("exec") if called => Err("exec is not supported; render gives the text of a file".to_owned()),
+            _ => self.value(&tokens, source),
         }
+    }
+
+    /// Declares, assigns, or shows.
+    fn value(&mut self, tokens: &[Token<'_>], source: &str) -> Result<(), String> {
+        let Some(sets) = Sets::of(tokens)? else {
+            let shown = self.read(tokens)?;
+            self.emit(&["{{ show(", &shown.code, ", ", &quoted(source.trim()), ") }}"]);
+            return Ok(());
+        };
+        let rest = self.set(&sets)?;
+        match rest.first() {
+            None => Ok(()),
+            Some(first) => self.value(rest, source.get(first.offset..).unwrap_or_default()),
+        }
+    }
+
+    /// Declares or assigns; what stands after the `;`.
+    fn set<'t>(&mut self, sets: &Sets<'t>) -> Result<&'t [Token<'t>], String> {
+        let values = sets.values.iter().map(|tokens| self.read(tokens)).collect::<Result<Vec<_>, _>>()?;
+        let codes: Vec<String> = match (sets.names.as_slice(), values.as_slice()) {
+            // `value, ok := map["key"]`
+            ([_, _], [one]) => vec![format!("({} if {} else none)", one.code, one.is_set()), one.is_set()],
+            (names, values) if names.len() == values.len() => values.iter().map(|value| value.code.clone()).collect(),
+            (names, values) => return Err(format!("{} names for {} values", names.len(), values.len())),
+        };
+        for (name, code) in sets.names.iter().zip(codes) {
+            if sets.declares { self.declare(name, &code) } else { self.assign(name, &code)? }
+        }
+        Ok(sets.rest)
+    }
+
+    pub(super) fn open(
+        &mut self,
+        kind: Statement,
+        variables: HashMap<String, String>,
+        dot: Option<String>,
+        at: usize,
+    ) -> Result<(), String> {
+        if self.blocks.len() > MAX_DEPTH {
+            return Err(format!("statements are nested more than {MAX_DEPTH} deep"));
+        }
+        self.blocks.push(Block { kind, variables, dot, at });
         Ok(())
     }
 
-    fn open(&mut self, kind: Statement, variables: HashMap<String, String>, dot: Option<String>) {
-        self.blocks.push(Block { kind, variables, dot });
+    /// A condition of the innermost if, before which a variable may be declared: `x := a; x > 1`.
+    fn condition(&mut self, tokens: &[Token<'_>], keyword: &str) -> Result<(), String> {
+        let asked = match Sets::of(tokens)? {
+            None => tokens,
+            Some(sets) => self.set(&sets)?,
+        };
+        if asked.is_empty() {
+            return Err("an if asks for a condition, which comes last".to_owned());
+        }
+        let condition = self.read(asked)?;
+        self.emit(&["{% ", keyword, " ", &condition.code, " %}"]);
+        if let Some(Block { kind: Statement::If { header, .. }, variables, .. }) = self.blocks.last_mut() {
+            header.clone_from(variables);
+        }
+        Ok(())
     }
 
     fn otherwise(&mut self, rest: &[Token<'_>]) -> Result<(), String> {
-        let closed = self.blocks.pop_if(|block| block.kind != Statement::Top).map(|block| block.kind);
-        let kind = closed.ok_or("else without if or range")?;
-        match rest.split_first() {
-            None => self.emit(&["{% else %}"]),
-            Some((first, rest)) if first.kind == Kind::Name("if") && kind == Statement::If => {
-                let condition = self.read(rest)?;
-                self.emit(&["{% elif ", &condition.code, " %}"]);
+        let closed = self.blocks.pop_if(|block| matches!(block.kind, Statement::If { .. } | Statement::Range));
+        let mut closed = closed.ok_or("else without if or range")?;
+        // What the branch before has declared is gone.
+        closed.variables = if let Statement::If { header, .. } = &closed.kind { header.clone() } else { HashMap::new() };
+        closed.dot = None;
+        match (rest.split_first(), &mut closed.kind) {
+            (None, _) => self.emit(&["{% else %}"]),
+            (Some((first, rest)), Statement::If { inner, .. }) if first.kind == Kind::Name("if") => {
+                let keyword = if Sets::of(rest)?.is_some() {
+                    // What is declared needs a place before the condition.
+                    *inner += 1;
+                    self.emit(&["{% else %}"]);
+                    "if"
+                } else {
+                    "elif"
+                };
+                self.blocks.push(closed);
+                return self.condition(rest, keyword);
             }
-            Some(_) => return Err("after else comes nothing, or if".to_owned()),
+            (Some(_), _) => return Err("after else comes nothing, or if".to_owned()),
         }
-        self.open(kind, HashMap::new(), None);
+        self.blocks.push(closed);
         Ok(())
     }
 
-    fn declare(&mut self, name: &str, value: &[Token<'_>]) -> Result<(), String> {
-        let value = self.read(value)?;
+    pub(super) fn declare(&mut self, name: &str, code: &str) {
         let variable = format!("{VARIABLES}.{}", self.made("v"));
-        self.emit(&["{% set ", &variable, " = ", &value.code, " %}"]);
+        self.emit(&["{% set ", &variable, " = ", code, " %}"]);
         if name != "_"
             && let Some(block) = self.blocks.last_mut()
         {
             block.variables.insert(name.to_owned(), variable);
         }
-        Ok(())
     }
 
-    fn assign(&mut self, name: &str, value: &[Token<'_>]) -> Result<(), String> {
+    fn assign(&mut self, name: &str, code: &str) -> Result<(), String> {
         if name == "_" {
-            return self.declare(name, value);
+            self.declare(name, code);
+            return Ok(());
         }
         let variable = self.variable(name).filter(|variable| variable.starts_with(VARIABLES));
-        let variable = variable.ok_or_else(|| format!("{name} is not declared"))?;
-        let value = self.read(value)?;
-        self.emit(&["{% set ", &variable, " = ", &value.code, " %}"]);
+        let variable = variable.ok_or_else(|| format!("{name} is not declared here"))?;
+        self.emit(&["{% set ", &variable, " = ", code, " %}"]);
         Ok(())
     }
 
     /// `range x`, `range i := x`, `range i, v := x`: the value is `.` unless it has a name.
-    fn range(&mut self, tokens: &[Token<'_>], source: &str) -> Result<(), String> {
-        let name =
-            |at: usize| if let Some(Kind::Name(name)) = tokens.get(at).map(|token| &token.kind) { Some(*name) } else { None };
-        let declares = |at: usize| {
-            let colon = usize::from(is_sign(tokens.get(at), ":"));
-            is_sign(tokens.get(at + colon), "=").then_some(at + colon + 1)
+    fn range(&mut self, tokens: &[Token<'_>], source: &str, here: usize) -> Result<(), String> {
+        let sets = Sets::of(tokens)?;
+        let over = match &sets {
+            Some(Sets { values, rest: [], .. }) if values.len() == 1 => values.first().copied().unwrap_or_default(),
+            Some(_) => return Err("range takes one value".to_owned()),
+            None => tokens,
         };
-        let two = is_sign(tokens.get(1), ",").then(|| declares(3)).flatten();
-        let (key, value, from) = match (declares(1), two) {
-            (Some(from), _) => (name(0), None, from),
-            (None, Some(from)) => (name(0), name(2), from),
-            (None, None) => (None, None, 0),
-        };
-        let over = self.read(tokens.get(from..).unwrap_or_default())?;
-        let shown = tokens.get(from).and_then(|token| source.get(token.offset..)).unwrap_or_default();
+        let code = self.read(over)?;
+        let shown = over.first().and_then(|token| source.get(token.offset..)).unwrap_or_default();
         let entry = self.made("entry");
-        self.emit(&["{% for ", &entry, " in entries(", &over.code, ", ", &quoted(shown.trim()), ") %}"]);
-        let mut variables = HashMap::new();
-        for (name, part) in [(key, 0), (value, 1)] {
-            if let Some(name) = name {
-                variables.insert(name.to_owned(), format!("{entry}[{part}]"));
-            }
+        self.emit(&["{% for ", &entry, " in entries(", &code.code, ", ", &quoted(shown.trim()), ") %}"]);
+        let names = sets.map(|sets| sets.names).unwrap_or_default();
+        if names.len() > 2 {
+            return Err("range gives a key and a value".to_owned());
         }
-        let dot = value.is_none().then(|| format!("{entry}[1]"));
-        self.open(Statement::Range, variables, dot);
-        Ok(())
+        let dot = (names.len() < 2).then(|| format!("{entry}[1]"));
+        let variables = names.iter().enumerate().map(|(part, name)| ((*name).to_owned(), format!("{entry}[{part}]")));
+        let variables = variables.filter(|(name, _)| name != "_").collect();
+        self.open(Statement::Range, variables, dot, here)
     }
+}
+
+/// `a, b := 1, 2; …`
+struct Sets<'t> {
+    names: Vec<&'t str>,
+    declares: bool,
+    values: Vec<&'t [Token<'t>]>,
+    /// What stands after the `;`.
+    rest: &'t [Token<'t>],
+}
+
+impl<'t> Sets<'t> {
+    /// What is declared or assigned; nothing for words that do neither.
+    fn of(tokens: &'t [Token<'t>]) -> Result<Option<Self>, String> {
+        let mut names = Vec::new();
+        let mut at = 0;
+        while let Some(Kind::Name(name)) = tokens.get(at).map(|token| &token.kind) {
+            names.push(*name);
+            at += 1;
+            if !is_sign(tokens.get(at), ",") {
+                break;
+            }
+            at += 1;
+        }
+        let colon = is_sign(tokens.get(at), ":");
+        at += usize::from(colon);
+        if names.is_empty() || !is_sign(tokens.get(at), "=") {
+            return Ok(None);
+        }
+        let after = tokens.get(at + 1..).unwrap_or_default();
+        let end = top_level(after, ";").next();
+        let (set, rest) = end.and_then(|end| after.split_at_checked(end)).unwrap_or((after, &[]));
+        let mut values = Vec::new();
+        let mut from = 0;
+        // Of a call without parentheses, as `split: a, b`, all that follows are arguments.
+        let commas: Vec<usize> = if names.len() > 1 { top_level(set, ",").collect() } else { Vec::new() };
+        for comma in commas.into_iter().chain([set.len()]) {
+            values.push(set.get(from..comma).unwrap_or_default());
+            from = comma + 1;
+        }
+        if values.iter().any(|value| value.is_empty()) {
+            return Err("a value is missing after =".to_owned());
+        }
+        Ok(Some(Self { names, declares: colon, values, rest: rest.get(1..).unwrap_or_default() }))
+    }
+}
+
+/// Where a sign stands outside of brackets.
+fn top_level(tokens: &[Token<'_>], wanted: &str) -> impl Iterator<Item = usize> {
+    let mut depth = 0_usize;
+    tokens.iter().enumerate().filter_map(move |(at, token)| {
+        let Kind::Sign(sign) = token.kind else { return None };
+        match sign {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            sign if sign == wanted && depth == 0 => return Some(at),
+            _ => {}
+        }
+        None
+    })
 }
 
 fn is_sign(token: Option<&Token<'_>>, sign: &str) -> bool {

@@ -7,7 +7,7 @@ use super::super::tests::scope;
 use super::*;
 
 /// Renders files in a language; paths with what they come to, or the error.
-fn render(engine: Engine, files: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
+pub(super) fn render(engine: Engine, files: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
     rendered(engine, files, ("", ""), false)
 }
 

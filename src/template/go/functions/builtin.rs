@@ -1,12 +1,12 @@
 //! The functions of the language itself.
 
 use std::cmp::Ordering;
-use std::fmt::Write as _;
 
 use super::super::Context;
 use super::super::format;
 use super::super::item::{Item, Numeric};
 use super::{ANY, Function, Shape, arity, count, function, int, one, string};
+use crate::template::escape::{html, js, urlquery};
 
 pub(super) static TABLE: &[Function] = &[
     Function { name: "and", shape: Shape::And },
@@ -127,52 +127,4 @@ fn sliced(item: &Item, bounds: &[Item]) -> Result<Item, String> {
         }
         _ => arity(),
     }
-}
-
-fn html(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("&#34;"),
-            '\'' => out.push_str("&#39;"),
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\0' => out.push('\u{FFFD}'),
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-fn js(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\\' => out.push_str("\\\\"),
-            '\'' => out.push_str("\\'"),
-            '"' => out.push_str("\\\""),
-            '<' | '>' | '&' | '=' | '\0'..='\x1f' => {
-                // Writing to a string can't fail.
-                let _written = write!(out, "\\u{:04X}", u32::from(c));
-            }
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-fn urlquery(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' ' => out.push('+'),
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            other => {
-                // Writing to a string can't fail.
-                let _written = write!(out, "%{other:02X}");
-            }
-        }
-    }
-    out
 }

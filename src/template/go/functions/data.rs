@@ -7,6 +7,7 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 use super::super::Context;
 use super::super::item::{Item, Nature};
 use super::{ANY, Function, arity, as_list, function, one, string, three, two};
+use crate::template::escape::for_html;
 
 pub(super) static TABLE: &[Function] = &[
     function("default", 1, 2, |_, args| match args {
@@ -75,9 +76,4 @@ fn pretty(value: &Value) -> Result<String, String> {
     let mut serializer = Serializer::with_formatter(&mut out, PrettyFormatter::with_indent(b"  "));
     value.serialize(&mut serializer).map_err(|error| error.to_string())?;
     String::from_utf8(out).map_err(|error| error.to_string())
-}
-
-/// JSON as Go writes it: safe to stand in HTML.
-fn for_html(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
