@@ -319,6 +319,56 @@ fn sprig() {
 }
 
 #[test]
+fn more_of_sprig() {
+    check(&[
+        ("{{sha1sum \"Hello world!\"}}", "d3486ae9136e7856bc42212385ea797094475802"),
+        ("{{sha1sum \"\"}}", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+        ("{{adler32sum \"Hello world!\"}} {{adler32sum \"\"}}", "487130206 1"),
+        ("{{b32enc \"foobar\"}} {{b32enc \"fooba\"}} {{b32enc \"f\"}}|{{b32enc \"\"}}", "MZXW6YTBOI====== MZXW6YTB MY======|"),
+        ("{{b32dec \"MZXW6YTBOI======\"}} {{b32dec \"MZXW6YTB\"}} {{b32dec \"MY======\"}}|{{b32dec \"\"}}", "foobar fooba f|"),
+        (
+            "{{abbrevboth 5 10 \"1234 5678 9123\"}}|{{abbrevboth 0 8 \"1234 5678 9123\"}}|{{abbrevboth 5 3 \"1234\"}}",
+            "...5678...|1234 ...|1234",
+        ),
+        (
+            "{{$u := urlParse \"https://bob:pw@example.com:8443/a/b?x=1&y=2#top\"}}{{$u.scheme}} {{$u.host}} {{$u.hostname}} {{$u.path}} {{$u.query}} {{$u.fragment}} {{$u.userinfo}}",
+            "https example.com:8443 example.com /a/b x=1&y=2 top bob:pw",
+        ),
+        (
+            "{{$u := urlParse \"mailto:a@b\"}}{{$u.opaque}}|{{$u.path}}|{{(urlParse \"//[::1]:80/x\").hostname}}|{{(urlParse \"/a/b\").path}}",
+            "a@b||::1|/a/b",
+        ),
+        (
+            "{{urlJoin (dict \"scheme\" \"http\" \"host\" \"host:80\" \"path\" \"/p\" \"query\" \"q=1\" \"fragment\" \"f\")}}",
+            "http://host:80/p?q=1#f",
+        ),
+        ("{{urlJoin (urlParse \"https://u@h/x?y#z\")}} {{urlJoin (urlParse \"mailto:a@b\")}}", "https://u@h/x?y#z mailto:a@b"),
+        (
+            "{{durationRound \"2h10m5s\"}} {{durationRound \"2400h10m5s\"}} {{durationRound \"-90s\"}} {{durationRound 0}}",
+            "2h 3mo -1m 0s",
+        ),
+        ("{{durationRound (dateModify \"-49h\" now)}}", "2d"),
+        // The language itself.
+        ("{{eq 1 2 1}} {{eq \"a\" \"b\" \"c\"}} {{eq 1 1.0}}", "true false true"),
+        ("{{with 0}}a{{else with 2}}b{{.}}{{else}}c{{end}} {{with 0}}a{{else with \"\"}}b{{else}}c{{end}}", "b2 c"),
+        (
+            "{{range $i, $e := list 1 2 3 4}}{{if eq $e 2}}{{continue}}{{end}}{{if eq $i 3}}{{break}}{{end}}{{$i}}{{$e}} {{end}}",
+            "01 23 ",
+        ),
+        ("{{define \"a\"}}<{{.}}>{{end}}{{template \"a\" 1}}{{block \"b\" 2}}[{{.}}]{{end}}{{template \"b\" 3}}", "<1>[2][3]"),
+        ("{{range $e := list 1 2}}{{$e}}{{end}}{{range $k, $v := dict \"b\" 2 \"a\" 1}}{{$k}}{{$v}}{{else}}x{{end}}", "12a1b2"),
+        ("{{$x := 1}}{{range list 1 2}}{{$x = add $x .}}{{end}}{{$x}}{{range list}}{{else}} none{{end}}", "4 none"),
+    ]);
+    check_errors(&[
+        ("{{b32dec \"M\"}}", "not base32"),
+        ("{{b32dec \"M1======\"}}", "not base32"),
+        ("{{semverCompare \"^1.2\" \"1.3\"}}", "is left out: versions are compared where packages are installed"),
+        ("{{htpasswd \"a\" \"b\"}}", "is left out: templates make no keys"),
+        ("{{durationRound \"x\"}}", "is no span of time"),
+    ]);
+}
+
+#[test]
 fn dates() {
     check(&[
         ("{{now | date \"2006-01-02 15:04:05 -0700 MST\"}}", "2026-11-20 14:05:09 +0100 CET"),

@@ -30,6 +30,16 @@ pub(super) static TABLE: &[Function] = &[
     function("toDate", 2, 2, to_date),
     function("mustToDate", 2, 2, to_date),
     function("unixEpoch", 1, 1, |c, args| Ok(Item::text(moment(c, one(args)?)?.timestamp().as_second().to_string()))),
+    function("durationRound", 1, 1, |c, args| match one(args)? {
+        Item::Time(time) => Ok(Item::text(rounded(c.now().timestamp().as_second() - time.timestamp().as_second()))),
+        Item::Text(text) => {
+            let (sign, digits) = text.strip_prefix('-').map_or((1, text.as_ref()), |digits| (-1, digits));
+            let span: SignedDuration = digits.parse().map_err(|_| format!("\"{text}\" is no span of time, as 1h30m"))?;
+            Ok(Item::text(rounded(sign * span.as_secs())))
+        }
+        // Go's spans are counted in nanoseconds.
+        other => Ok(Item::text(rounded(int(other) / 1_000_000_000))),
+    }),
     function("duration", 1, 1, |_, args| Ok(Item::text(shown(int(one(args)?))))),
 ];
 
@@ -157,6 +167,14 @@ fn shown(seconds: i64) -> String {
         (0, _) => format!("{sign}{minutes}m{rest}s"),
         _ => format!("{sign}{hours}h{minutes}m{rest}s"),
     }
+}
+
+/// Seconds in the largest unit that fits: `3mo`.
+fn rounded(seconds: i64) -> String {
+    let units = [("y", 31_536_000), ("mo", 2_592_000), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let (sign, all) = (if seconds < 0 { "-" } else { "" }, seconds.unsigned_abs());
+    let found = units.into_iter().find(|(_, length)| all >= *length);
+    found.map_or_else(|| "0s".to_owned(), |(unit, length)| format!("{sign}{}{unit}", all / length))
 }
 
 /// What can be asked of a time: `.Year`, `.Unix`, `.Format "2006"`, ….

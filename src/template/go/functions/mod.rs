@@ -12,6 +12,7 @@ mod outside;
 mod path;
 mod regexes;
 mod text;
+mod url;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -65,6 +66,7 @@ static TABLES: &[&[Function]] = &[
     path::TABLE,
     regexes::TABLE,
     outside::TABLE,
+    url::TABLE,
 ];
 
 static BY_NAME: LazyLock<HashMap<&'static str, &'static Function>> =
@@ -79,6 +81,28 @@ const LEFT_OUT: &[(&[&str], &str)] = &[
     (&["getHostByName"], "templates do not use the network; put the address into the data"),
     (&["include"], "it is Helm's; {{ render \"_partials/file\" . }} renders a file, {{ template \"name\" . }} what define made"),
     (&["toYaml", "fromYaml"], "they are Helm's; toJson writes what YAML can read"),
+    (
+        &["semver", "semverCompare"],
+        "versions are compared where packages are installed; here, split them and compare their parts as numbers",
+    ),
+    (
+        &[
+            "bcrypt",
+            "htpasswd",
+            "genPrivateKey",
+            "derivePassword",
+            "buildCustomCert",
+            "genCA",
+            "genCAWithKey",
+            "genSelfSignedCert",
+            "genSelfSignedCertWithKey",
+            "genSignedCert",
+            "genSignedCertWithKey",
+            "encryptAES",
+            "decryptAES",
+        ],
+        "templates make no keys and keep no secrets; put the value into the data, or ask for it with lookup",
+    ),
     (&["call"], "no value is a function here"),
     (&["template"], "it is a statement here: {{ template \"name\" . }}; files are rendered with render"),
 ];

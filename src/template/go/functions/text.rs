@@ -64,6 +64,14 @@ pub(super) static TABLE: &[Function] = &[
         }
         Ok(Item::text(text.chars().take(width - 3).chain("...".chars()).collect::<String>()))
     }),
+    function("abbrevboth", 3, 3, |c, args| {
+        let (left, right, text) = three(args)?;
+        let (left, right, text) = (size(left)?, size(right)?, string(c, text)?);
+        if right < 4 || (left > 0 && right < 7) {
+            return Ok(Item::Text(text));
+        }
+        Ok(Item::text(abbreviated(&text.chars().collect::<Vec<_>>(), left, right)))
+    }),
     function("substr", 3, 3, |c, args| {
         let (from, to, text) = three(args)?;
         let text = string(c, text)?;
@@ -108,6 +116,24 @@ pub(super) static TABLE: &[Function] = &[
         Item::texts(parts)
     }),
 ];
+
+/// At most `width` characters of a text from about `from` on, with dots where something is left out.
+fn abbreviated(text: &[char], from: usize, width: usize) -> String {
+    let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default().iter().collect::<String>();
+    let (length, room) = (text.len(), width.saturating_sub(3));
+    if length <= width {
+        return part(0, length);
+    }
+    let from = from.min(length - room);
+    if from <= 4 {
+        return format!("{}...", part(0, room));
+    }
+    if from + room < length {
+        // What is left is longer than there is room for.
+        return format!("...{}...", part(from, from + room.saturating_sub(3)));
+    }
+    format!("...{}", part(length - room, length))
+}
 
 /// Whether a text of this length may be made.
 fn bounded(length: usize) -> Result<(), String> {
