@@ -5,8 +5,7 @@
 //! file is unpacked into a private directory, which lasts as long as the run. `manifest::fetch` reads and measures,
 //! `manifest::open` tells a bundle from a manifest, `registry` has the object store.
 
-use std::fs::File;
-use std::io::{Cursor, Read, Seek};
+use std::io::{Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -112,7 +111,7 @@ impl Origin {
         let mut file = fs::open(path).map_err(|error| missing(&error))?;
         // Read once: what is named may be a pipe.
         let mut bytes = Vec::new();
-        let read = file.by_ref().take(MAX_MANIFEST + 1).read_to_end(&mut bytes);
+        let read = Read::by_ref(&mut file).take(MAX_MANIFEST + 1).read_to_end(&mut bytes);
         read.map_err(|error| missing(&FsError::io("read", path, error)))?;
         if bundle::is_bundle(&bytes) {
             return self.packed(path, Cursor::new(bytes).chain(file));
@@ -161,7 +160,14 @@ impl Origin {
         self.opened(file, &pin, shown(url), cancel, kept)
     }
 
-    fn opened(&self, mut file: File, pin: &Pin, name: String, cancel: Cancel, kept: TempDir) -> Result<Obtained, Failure> {
+    fn opened(
+        &self,
+        mut file: impl Read + Seek,
+        pin: &Pin,
+        name: String,
+        cancel: Cancel,
+        kept: TempDir,
+    ) -> Result<Obtained, Failure> {
         self.pinned(&name, &pin.sha256)?;
         file.rewind().map_err(|error| Failure::from_error(Exit::Failed, &FsError::io("read", kept.path(), error)))?;
         let mut source = open::open(file, pin, kept.path(), name).map_err(|error| unopened(&error))?;
@@ -192,7 +198,7 @@ impl Origin {
 }
 
 /// A directory for what is fetched, and the file in it.
-fn private() -> Result<(TempDir, File), Failure> {
+fn private() -> Result<(TempDir, impl Read + Write + Seek + Send), Failure> {
     let failed = |error: FsError| Failure::from_error(Exit::Failed, &error).hint("TMPDIR names another directory");
     let kept = fs::private_directory().map_err(failed)?;
     let file = fs::create_new(&kept.path().join("fetched"), 0o600).map_err(failed)?;

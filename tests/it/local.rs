@@ -337,7 +337,7 @@ fn hostile_manifests_are_refused_quickly() {
     desk.write("large.yaml", &format!("# {}\n", "x".repeat(33 << 20)));
     for (name, expected) in [
         ("bytes.yaml", "bytes.yaml is not UTF-8 text"),
-        ("directory.yaml", "Is a directory"),
+        ("directory.yaml", "a directory is applied by its manifest.yaml"),
         ("deep.yaml", "deep.yaml:1:"),
         ("bomb.yaml", "its aliases stand for more than a document may hold"),
         ("large.yaml", "is larger than"),
