@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod apply;
 pub mod audit;
+pub mod bundle;
 pub mod connection;
 pub mod data;
 pub mod demo;
@@ -70,6 +71,8 @@ enum Command {
     Man(shell::Man),
     /// Print the version.
     Version,
+    #[command(subcommand)]
+    Bundle(bundle::Bundle),
     Demo(demo::DemoArgs),
     Fleet(Box<fleet::FleetArgs>),
     Key(key::KeyArgs),
@@ -118,6 +121,7 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
             Ok(Exit::Done)
         }
         Command::Agent(command) => agent::agent(&command, ui),
+        Command::Bundle(command) => bundle::run(command, ui),
         Command::Demo(args) => demo::run(&args, ui),
         Command::Fleet(args) => fleet::run(*args, ui),
         Command::Key(args) => key::run(args, ui),

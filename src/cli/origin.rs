@@ -119,7 +119,7 @@ impl Origin {
         let source = Source::of(path, bytes).map_err(|error| {
             let failure = missing(&error);
             if matches!(error, FsError::NotText(_)) {
-                failure.hint("a bundle is a gzipped tar archive, as of `tar czf`")
+                failure.hint("a bundle is a gzipped tar archive, as of `ensign bundle create`")
             } else {
                 failure
             }
@@ -316,10 +316,10 @@ fn unopened(error: &OpenError) -> Failure {
     let failure = Failure::from_error(exit, error);
     match error {
         OpenError::NoManifest { .. } => {
-            failure.hint("a manifest is YAML or JSON, a bundle is a gzipped tar archive, as of `tar czf`")
+            failure.hint("a manifest is YAML or JSON, a bundle is a gzipped tar archive, as of `ensign bundle create`")
         }
         OpenError::Bundle { .. } => {
-            failure.hint("`tar czf site.tar.gz -C DIR .` makes a bundle of a directory with a manifest.yaml")
+            failure.hint("`ensign bundle create DIR site.tar.gz` makes a bundle of a directory with a manifest.yaml")
         }
         OpenError::File(_) => failure.hint("TMPDIR names another directory"),
         OpenError::Read { .. } | OpenError::Text { .. } => failure,

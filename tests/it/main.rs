@@ -18,6 +18,7 @@ mod archive;
 mod artifacts;
 mod attacks;
 mod broker;
+mod bundles;
 mod channels;
 mod clock;
 mod conformance;

@@ -145,7 +145,7 @@ fn what_is_no_manifest_is_said_with_a_remedy() {
     for (args, code, said) in [
         (&["empty"][..], 2, &["could not read ", "empty/manifest.yaml", "a directory is applied by its manifest.yaml"][..]),
         (&["nowhere.tar.gz"], 2, &["could not read nowhere.tar.gz", "check the path"]),
-        (&["cut.tar.gz"], 2, &["cut.tar.gz: the bundle is not a whole gzipped tar archive", "tar czf"]),
+        (&["cut.tar.gz"], 2, &["cut.tar.gz: the bundle is not a whole gzipped tar archive", "ensign bundle create"]),
         (&["two.tar.gz"], 2, &["two.tar.gz: the bundle has two manifests: ", "a/manifest.yaml", "b/manifest.yaml"]),
         (&["none.tar.gz"], 2, &["none.tar.gz: the bundle has no manifest.yaml"]),
         (&["large.tar.gz"], 2, &["large.tar.gz gives more than 67108864 bytes", "`archive` resources"]),

@@ -69,17 +69,7 @@ impl Source {
 
     /// A directory, bundle or manifest of this machine.
     pub(in crate::cli) fn here(path: &Path) -> Result<Self, Failure> {
-        let content = if path.is_dir() {
-            check_file(&path.join("manifest.yaml"))?;
-            bundle::pack(path).map_err(|error| Failure::usage(format!("{}: {}", path.display(), chain(&error))))?
-        } else {
-            let content = fs::read(path, BUNDLE_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-            check(&content, &path.display().to_string())?;
-            content
-        };
-        if content.len() as u64 > BUNDLE_MAX {
-            return Err(Failure::usage(format!("{} has {} bytes; nodes take {BUNDLE_MAX}", path.display(), content.len())));
-        }
+        let content = packed(path)?;
         let ending = if bundle::is_bundle(&content) { "tar.gz" } else { "yaml" };
         Ok(Self::Here { content, ending })
     }
@@ -103,6 +93,25 @@ impl Source {
         ui.say(format_args!("{url}, {size} bytes"));
         Ok(Apply { url, sha256, size, data: BTreeMap::new() })
     }
+}
+
+/// The bytes of a directory, bundle or manifest of this machine that nodes would get: a directory is packed.
+///
+/// # Errors
+/// When it is none of these, can't be read, or is larger than nodes take.
+pub(in crate::cli) fn packed(path: &Path) -> Result<Vec<u8>, Failure> {
+    let content = if path.is_dir() {
+        check_file(&path.join("manifest.yaml"))?;
+        bundle::pack(path).map_err(|error| Failure::usage(format!("{}: {}", path.display(), chain(&error))))?
+    } else {
+        let content = fs::read(path, BUNDLE_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        check(&content, &path.display().to_string())?;
+        content
+    };
+    if content.len() as u64 > BUNDLE_MAX {
+        return Err(Failure::usage(format!("{} has {} bytes; nodes take {BUNDLE_MAX}", path.display(), content.len())));
+    }
+    Ok(content)
 }
 
 /// Reads what is behind a URL, says what it is, and pins it to that. What it gives to nodes later must be the same.

@@ -1,0 +1,208 @@
+//! `ensign bundle`: a manifest and its files in one archive, as agents and `ensign apply` take it.
+//!
+//! `manifest::bundle` packs, `origin.rs` gets and unpacks, `fleet/source.rs` puts it where the nodes of a fleet find it.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::host::fs::{self, FsError, Kind, WriteSpec};
+use crate::manifest::parse::{self, Declaration, Resources};
+
+use super::connection::Connection;
+use super::error::{Exit, Failure};
+use super::fleet::session::Context;
+use super::fleet::source::{Source, packed};
+use super::local::OutputFormat;
+use super::origin::Origin;
+use super::ui::Ui;
+
+/// Manifests and their files in one archive.
+#[derive(Debug, Subcommand)]
+pub enum Bundle {
+    /// Packs a directory with a manifest.yaml. The same files give the same bytes, wherever and whenever they are packed.
+    Create(Create),
+    /// Shows what is in a bundle, and its digest.
+    Show(Show),
+    /// Puts a directory or bundle into the object store of a fleet. Nothing is asked of its nodes.
+    Push(Push),
+}
+
+/// `ensign bundle create`.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// The directory.
+    directory: PathBuf,
+    /// The bundle; what is there is replaced.
+    file: PathBuf,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// `ensign bundle show`.
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    origin: Origin,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// `ensign bundle push`.
+#[derive(Debug, Args)]
+pub struct Push {
+    /// A directory with a manifest.yaml, a bundle, or a manifest.
+    path: PathBuf,
+    #[command(flatten)]
+    context: Context,
+}
+
+/// Bytes that a signature can name.
+#[derive(Debug, Serialize)]
+struct Pinned {
+    /// Where they are: a path, or a URL.
+    source: String,
+    /// SHA-256, in hex.
+    sha256: String,
+    /// In bytes.
+    size: u64,
+}
+
+/// What is in a bundle.
+#[derive(Debug, Serialize)]
+struct Shown {
+    /// Where it was: a path, or a URL without credentials.
+    source: String,
+    /// SHA-256 of the bundle, in hex.
+    sha256: String,
+    /// Its files, by their paths in it.
+    files: Vec<Entry>,
+    /// `type#name` of each resource as written; none where a template makes them.
+    resources: Option<Vec<String>>,
+}
+
+/// A file of a bundle.
+#[derive(Debug, Serialize)]
+struct Entry {
+    path: String,
+    /// In bytes.
+    size: u64,
+    /// Permissions, as `0644`.
+    mode: String,
+}
+
+/// Runs `ensign bundle`.
+///
+/// # Errors
+/// When there is no manifest in it, or it can't be read, written or sent.
+pub fn run(command: Bundle, ui: &mut Ui) -> Result<Exit, Failure> {
+    match command {
+        Bundle::Create(args) => create(&args, ui),
+        Bundle::Show(args) => show(&args, ui),
+        Bundle::Push(args) => {
+            let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+            runtime.block_on(push(&args, ui))
+        }
+    }
+}
+
+fn create(args: &Create, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (directory, file) = (&args.directory, &args.file);
+    if !directory.is_dir() {
+        let why = format!("{} is no directory", directory.display());
+        return Err(Failure::usage(why).hint("a bundle is made of a directory with a manifest.yaml"));
+    }
+    let place = std::path::absolute(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    if place.parent().is_some_and(|above| fs::real(above).starts_with(fs::real(directory))) {
+        let why = format!("{} lies in {}: the next bundle would have this one in it", file.display(), directory.display());
+        return Err(Failure::usage(why).hint("write it to another directory"));
+    }
+    let content = packed(directory)?;
+    let spec = WriteSpec { uid: None, gid: None, mode: 0o644 };
+    fs::write_atomic(&place, &mut content.as_slice(), spec).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let pinned = Pinned { source: file.display().to_string(), sha256: fs::sha256(&content), size: content.len() as u64 };
+    print(&pinned, args.output, ui);
+    Ok(Exit::Done)
+}
+
+fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
+    let obtained = args.origin.obtain(&args.connection, ui)?;
+    let source = &obtained.source;
+    let (Some(_), Some(directory), Some(sha256)) = (&obtained.kept, &source.directory, &source.digest) else {
+        return Err(
+            Failure::usage(format!("{} is no bundle", source.name)).hint("`ensign check` reads manifests and directories")
+        );
+    };
+    let manifest = parse::parse(source).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
+    let resources = match manifest.resources {
+        Resources::Inline(list) => Some(list.into_iter().map(written).collect()),
+        Resources::JetFile(_) => None,
+    };
+    let mut files = Vec::new();
+    list(directory, directory, &mut files).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let shown = Shown { source: source.name.clone(), sha256: sha256.clone(), files, resources };
+    match args.output {
+        OutputFormat::Text => shown.print(ui),
+        OutputFormat::Json => ui.json(&shown),
+        OutputFormat::Jsonl => ui.jsonl(&shown),
+    }
+    Ok(Exit::Done)
+}
+
+/// `type#name`; the name as it stands there, as a template of it is not rendered.
+fn written(mut declaration: Declaration) -> String {
+    let properties = declaration.take_properties();
+    format!("{}#{}", declaration.kind, properties.get("name").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// The files below a directory of what was unpacked, which has neither links nor devices.
+fn list(directory: &Path, top: &Path, found: &mut Vec<Entry>) -> Result<(), FsError> {
+    for path in fs::list(directory)? {
+        let Some(look) = fs::look(&path, false)? else { continue };
+        if look.kind == Kind::Directory {
+            list(&path, top, found)?;
+            continue;
+        }
+        let name = path.strip_prefix(top).unwrap_or(&path).display().to_string();
+        found.push(Entry { path: name, size: look.size, mode: format!("{:04o}", look.mode & 0o7777) });
+    }
+    Ok(())
+}
+
+impl Shown {
+    fn print(&self, ui: &mut Ui) {
+        ui.line(format_args!("{}  sha256 {}", self.source, self.sha256));
+        let width = self.files.iter().map(|file| file.size.to_string().len()).max().unwrap_or_default();
+        for file in &self.files {
+            ui.line(format_args!("  {} {:>width$}  {}", file.mode, file.size, file.path));
+        }
+        match &self.resources {
+            Some(resources) => resources.iter().for_each(|resource| ui.line(format_args!("  {resource}"))),
+            None => ui.line("  its resources are made by a template"),
+        }
+    }
+}
+
+async fn push(args: &Push, ui: &mut Ui) -> Result<Exit, Failure> {
+    let source = Source::here(&args.path)?;
+    let session = args.context.open().await?;
+    let apply = source.pin(&session, ui).await?;
+    print(&Pinned { source: apply.url, sha256: apply.sha256, size: apply.size }, args.context.output, ui);
+    Ok(Exit::Done)
+}
+
+fn print(pinned: &Pinned, output: OutputFormat, ui: &mut Ui) {
+    match output {
+        OutputFormat::Text => {
+            ui.line(format_args!("{} --sha256 {} --size {}", pinned.source, pinned.sha256, pinned.size));
+        }
+        OutputFormat::Json => ui.json(pinned),
+        OutputFormat::Jsonl => ui.jsonl(pinned),
+    }
+}

@@ -1,0 +1,94 @@
+//! `ensign bundle`: packed the same everywhere, shown, and put where nodes find it.
+
+use serde_json::json;
+
+use crate::local::Desk;
+use crate::support::fleet::{Fleet, ensign, owner};
+use crate::support::nats::binaries;
+
+const SITE: &str = "\
+ccm:
+  resources:
+  - file: {name: \"@D@/note\", ensure: present, source: note, @ME@, mode: \"0644\"}
+  - exec: {name: 'true'}
+";
+
+fn site() -> Desk {
+    let desk = Desk::new();
+    ["site", "site/bin", "again"].iter().for_each(|name| std::fs::create_dir(desk.path(name)).unwrap());
+    desk.write("site/manifest.yaml", SITE);
+    desk.write("site/note", "a note\n");
+    desk.write("site/bin/tool", "#!/bin/sh\n");
+    desk
+}
+
+#[test]
+fn a_directory_gives_the_same_bundle_each_time() {
+    let desk = site();
+    let made = desk.run(&["bundle", "create", "site", "one.tar.gz", "--output", "json"]).ends(0).json();
+    let bytes = std::fs::read(desk.path("one.tar.gz")).unwrap();
+    let digest = ensign::wire::digest(&bytes);
+    assert_eq!(made, json!({"source": "one.tar.gz", "sha256": digest, "size": bytes.len()}));
+    // Later, by another name of the directory, over what is there.
+    desk.write("site/note", "a note\n");
+    let line = format!("one.tar.gz --sha256 {digest} --size {}", bytes.len());
+    desk.run(&["bundle", "create", "./site/", "one.tar.gz"]).ends(0).prints(&[&line]);
+    assert_eq!(std::fs::read(desk.path("one.tar.gz")).unwrap(), bytes);
+
+    let shown = desk.run(&["bundle", "show", "one.tar.gz", "--output", "json"]).ends(0).json();
+    assert_eq!(shown["sha256"], json!(digest));
+    let note = json!({"path": "note", "size": 7, "mode": "0644"});
+    assert!(shown["files"].as_array().unwrap().contains(&note) && shown["files"].as_array().unwrap().len() == 3, "{shown}");
+    assert_eq!(shown["resources"], json!([format!("file#{}", desk.path("note").display()), "exec#true"]));
+    desk.run(&["bundle", "show", "one.tar.gz"]).ends(0).prints(&[&digest, "0644   7  note", "bin/tool", "exec#true"]);
+    desk.run(&["apply", "one.tar.gz"]).ends(0);
+    assert_eq!(std::fs::read_to_string(desk.path("note")).unwrap(), "a note\n");
+}
+
+#[test]
+fn what_makes_no_bundle_is_said_and_nothing_is_written() {
+    let desk = site();
+    desk.write("again/manifest.yaml", "ccm:\n  resuorces: []\n");
+    std::os::unix::fs::symlink("/etc/passwd", desk.path("site/link")).unwrap();
+    for (args, said) in [
+        (&["create", "nowhere", "b.tar.gz"][..], &["nowhere is no directory", "hint: "][..]),
+        (&["create", "again", "b.tar.gz"], &["again/manifest.yaml:2:3", "resuorces"]),
+        (&["create", "site/bin", "b.tar.gz"], &["site/bin", "manifest.yaml"]),
+        (&["create", "site", "b.tar.gz"], &["link", "it is a symbolic link"]),
+        (&["create", "site", "site/bin/b.tar.gz"], &["lies in site", "hint: "]),
+        (&["show", "site/manifest.yaml"], &["is no bundle", "ensign check"]),
+        (&["show", "nowhere.tar.gz"], &["nowhere.tar.gz", "hint: "]),
+    ] {
+        desk.run(&[&["bundle"], args].concat()).ends(2).says(said);
+        assert!(!desk.path("b.tar.gz").exists() && !desk.path("site/bin/b.tar.gz").exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_bundle_that_was_pushed_is_applied_by_its_digest() {
+    for binary in binaries() {
+        let mut fleet = Fleet::new(&binary, &[("web1", "web")]);
+        fleet.start("web1", "web");
+        let [uid, gid] = owner();
+        let (site, wanted) = (fleet.path("bundle"), fleet.path("web1/site/note"));
+        std::fs::create_dir(&site).unwrap();
+        std::fs::write(site.join("note"), "pushed\n").unwrap();
+        let manifest = format!(
+            "ccm:\n  resources:\n  - file: {{name: {}, ensure: present, source: note, owner: \"{uid}\", group: \"{gid}\", mode: \"0640\"}}\n",
+            wanted.display()
+        );
+        std::fs::write(site.join("manifest.yaml"), manifest).unwrap();
+        let operator = fleet.path("operator.toml").display().to_string();
+        let push = ["bundle", "push", site.to_str().unwrap(), "--operator", &operator, "--output", "json"];
+        let pushed = ensign(&push);
+        assert_eq!(pushed.code, 0, "{}", pushed.stderr);
+        let pinned = pushed.json();
+        let [url, sha256] = ["source", "sha256"].map(|key| pinned[key].as_str().unwrap().to_owned());
+        assert!(url.starts_with("obj://") && !wanted.exists(), "{pinned}");
+        assert_eq!(ensign(&push).json(), pinned, "what is there is not sent again");
+        let size = pinned["size"].to_string();
+        let ran = fleet.run(&["apply", &url, "--sha256", &sha256, "--size", &size, "--node", "web1"]);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        assert_eq!(std::fs::read_to_string(&wanted).unwrap(), "pushed\n");
+    }
+}
