@@ -4,6 +4,9 @@
 //! its node is shown, and counts for nothing. What comes to the reply subject of the command is taken only where the
 //! stream may not have it (a node that did not take the command), and gives way to what the stream says.
 
+mod judge;
+mod outcome;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -11,177 +14,23 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::model::NodeId;
 use crate::transport::{Feed, Inbox, Message, TransportError};
-use crate::wire::subject::Stage;
-use crate::wire::{Ack, AckStatus, Done, DoneOutcome, Subjects, json};
+use crate::wire::{Ack, AckStatus, Done, Subjects};
 
 use super::newcomers::{Newcomers, Said};
 use super::roster::{Doubt, Roster, share};
 use super::select::{Expected, Presence};
+use judge::Verdict;
+
+pub use judge::{Judge, Judged};
+pub use outcome::{Grade, NodeResult, Outcome};
 
 /// How many reports that are there already are checked together: enough for every processor, few enough that somebody
 /// who watches sees them come.
 const TOGETHER: usize = 1024;
-
-/// The state of a command on a node. All but the first three are terminal.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// Nothing was heard.
-    Pending,
-    /// The node has it, and works on it or will.
-    Accepted,
-    /// The node has it, and waits for its turn, which is at this time; or has begun since.
-    Waiting(Timestamp),
-    /// Everything was as wanted.
-    Stable,
-    /// Something was changed (or would be), nothing failed.
-    Changed,
-    /// The `where` of the command does not select it.
-    NotSelected,
-    /// Something failed.
-    Failed,
-    /// It would not do it, for the reason of this code.
-    Refused(String),
-    /// Its queue is full.
-    Busy,
-    /// The command's time was over before it could run.
-    Expired,
-    /// The agent died or was stopped while it ran.
-    Interrupted,
-    /// The job was halted, or its error budget used up, before it began.
-    Halted,
-    /// It is not there, and said its last word at this time.
-    Offline(Option<Timestamp>),
-    /// It did not answer in time, though nothing says that it is not there.
-    NoAnswer,
-    /// It has the command, but did not end in time.
-    Unfinished,
-    /// Something came in its name that it did not sign, and nothing that it did.
-    Unverified,
-}
-
-/// How outcomes count for the exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
-    /// As wanted.
-    Good,
-    /// Nobody knows, or not done.
-    Incomplete,
-    /// The node would not.
-    Refused,
-    /// It went wrong.
-    Failed,
-}
-
-impl Outcome {
-    /// The one word for it, as in JSON and on the terminal.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Accepted => "accepted",
-            Self::Waiting(_) => "waiting",
-            Self::Stable => "stable",
-            Self::Changed => "changed",
-            Self::NotSelected => "not_selected",
-            Self::Failed => "failed",
-            Self::Refused(_) => "refused",
-            Self::Busy => "busy",
-            Self::Expired => "expired",
-            Self::Interrupted => "interrupted",
-            Self::Halted => "halted",
-            Self::Offline(_) => "offline",
-            Self::NoAnswer => "no_answer",
-            Self::Unfinished => "unfinished",
-            Self::Unverified => "unverified",
-        }
-    }
-
-    /// How it counts.
-    pub fn grade(&self) -> Grade {
-        match self {
-            Self::Stable | Self::Changed | Self::NotSelected => Grade::Good,
-            Self::Failed => Grade::Failed,
-            Self::Refused(_) => Grade::Refused,
-            _ => Grade::Incomplete,
-        }
-    }
-
-    /// True for what a node may say of a command that it did not take.
-    fn is_not_taken(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Busy | Self::Expired)
-    }
-
-    fn is_terminal(&self) -> bool {
-        !matches!(self, Self::Pending | Self::Accepted | Self::Waiting(_))
-    }
-
-    /// Nothing that comes later counts.
-    fn is_final(&self) -> bool {
-        self.is_terminal() && *self != Self::Unverified
-    }
-
-    fn of(done: &Done) -> Self {
-        match done.outcome {
-            DoneOutcome::Stable => Self::Stable,
-            DoneOutcome::Changed => Self::Changed,
-            DoneOutcome::Failed => Self::Failed,
-            DoneOutcome::Refused => Self::Refused(done.code.clone().unwrap_or_default()),
-            DoneOutcome::Busy => Self::Busy,
-            DoneOutcome::Expired => Self::Expired,
-            DoneOutcome::Interrupted => Self::Interrupted,
-            DoneOutcome::Halted => Self::Halted,
-            DoneOutcome::NotSelected => Self::NotSelected,
-        }
-    }
-}
-
-impl Serialize for Outcome {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
-    }
-}
-
-/// What became of a command on one node.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct NodeResult {
-    /// The node.
-    pub node: NodeId,
-    /// The state.
-    pub outcome: Outcome,
-    /// For `refused`: the code of the reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
-    /// For `offline`: when it was last heard.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<Timestamp>,
-    /// For `waiting`: when it is its turn.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub due: Option<Timestamp>,
-    /// What the node said at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub done: Option<Done>,
-    /// True when the outcome is the node's own word: it has a receipt by the key that is known of it.
-    pub verified: bool,
-    /// What came in the name of the node and is not its word.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<String>,
-}
-
-impl NodeResult {
-    /// What became of a command on a node.
-    pub fn new(node: NodeId, outcome: Outcome, done: Option<Done>) -> Self {
-        let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
-        let since = if let Outcome::Offline(since) = outcome { since } else { None };
-        let due = if let Outcome::Waiting(due) = outcome { Some(due) } else { None };
-        let said = matches!(outcome, Outcome::NotSelected | Outcome::Unfinished | Outcome::Waiting(_));
-        let verified = done.is_some() || said;
-        Self { node, outcome, code, since, due, done, verified, doubt: None }
-    }
-}
 
 /// Something new.
 #[derive(Debug, Clone, PartialEq)]
@@ -192,101 +41,6 @@ pub enum Update {
     Ended(Box<NodeResult>),
     /// Something came in the name of a node that is not its word: what, and why not.
     Doubted(NodeId, String),
-}
-
-/// What a message is worth. Only [`Judge`] makes one.
-#[derive(Debug)]
-pub struct Judged(Verdict);
-
-#[derive(Debug)]
-enum Verdict {
-    Ack(Box<Ack>),
-    Done(Box<Done>),
-    NotTaken(Box<Done>),
-    NobodyListens(NodeId),
-    Doubtful {
-        node: NodeId,
-        what: &'static str,
-        doubt: Doubt,
-    },
-    /// Nobody knows the key of the node: it may be new.
-    Stranger {
-        node: NodeId,
-        what: &'static str,
-        said: Box<Said>,
-    },
-    Nothing,
-}
-
-/// Tells what is a node's word about one command, and what is not.
-#[derive(Debug, Clone)]
-pub struct Judge {
-    roster: Arc<Roster>,
-    subjects: Subjects,
-    id: Uuid,
-    digest: String,
-}
-
-impl Judge {
-    fn signed(&self, node: &NodeId, message: &Message) -> Result<(), Doubt> {
-        // A receipt for another command is somebody's replay.
-        self.roster.believe(node, message)?.answering(&self.digest)?;
-        Ok(())
-    }
-
-    /// A message of the JOBS stream.
-    pub fn report(&self, message: &Message) -> Judged {
-        Judged(self.report_verdict(message).unwrap_or(Verdict::Nothing))
-    }
-
-    fn report_verdict(&self, message: &Message) -> Option<Verdict> {
-        let (id, node, stage) = self.subjects.report(&message.subject)?;
-        if id != self.id {
-            return None;
-        }
-        let what = if stage == Stage::Ack { "an acknowledgement" } else { "a result" };
-        match self.signed(&node, message) {
-            Ok(()) => {}
-            Err(Doubt::Unknown) => {
-                return Some(Verdict::Stranger { node, what, said: Box::new(Said::Report(message.clone())) });
-            }
-            Err(doubt) => return Some(Verdict::Doubtful { node, what, doubt }),
-        }
-        match stage {
-            Stage::Ack => {
-                let ack: Ack = json::read(&message.payload).ok()?;
-                (ack.node == node && ack.digest == self.digest).then(|| Verdict::Ack(Box::new(ack)))
-            }
-            Stage::Done => {
-                let done: Done = json::read(&message.payload).ok()?;
-                (done.node == node && done.digest == self.digest).then(|| Verdict::Done(Box::new(done)))
-            }
-        }
-    }
-
-    /// An answer to the reply subject; `asked` is the one node whose subject the message went to.
-    pub fn answer(&self, message: &Message, asked: Option<&NodeId>) -> Judged {
-        Judged(self.answer_verdict(message, asked).unwrap_or(Verdict::Nothing))
-    }
-
-    fn answer_verdict(&self, message: &Message, asked: Option<&NodeId>) -> Option<Verdict> {
-        if message.no_responders {
-            return asked.cloned().map(Verdict::NobodyListens);
-        }
-        let done: Done = json::read(&message.payload).ok()?;
-        let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
-        if !ours || !Outcome::of(&done).is_not_taken() || asked.is_some_and(|node| *node != done.node) {
-            return None;
-        }
-        match self.signed(&done.node, message) {
-            Ok(()) => Some(Verdict::NotTaken(Box::new(done))),
-            Err(Doubt::Unknown) => {
-                let said = Said::Answer(message.clone(), asked.cloned());
-                Some(Verdict::Stranger { node: done.node, what: "an answer", said: Box::new(said) })
-            }
-            Err(doubt) => Some(Verdict::Doubtful { node: done.node, what: "an answer", doubt }),
-        }
-    }
 }
 
 #[derive(Debug)]

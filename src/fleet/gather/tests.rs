@@ -1,5 +1,7 @@
 use serde_json::json;
 
+use crate::wire::subject::Stage;
+
 use super::super::known::{Known, KnownNodes};
 use super::super::roster::testing::{key, signed};
 use super::*;

@@ -1,0 +1,163 @@
+//! How a command stands on a node, in the words of the tables and of JSON. [`Gather`](super::Gather) decides it.
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use crate::model::NodeId;
+use crate::wire::{Done, DoneOutcome};
+
+/// The state of a command on a node. All but the first three are terminal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Nothing was heard.
+    Pending,
+    /// The node has it, and works on it or will.
+    Accepted,
+    /// The node has it, and waits for its turn, which is at this time; or has begun since.
+    Waiting(Timestamp),
+    /// Everything was as wanted.
+    Stable,
+    /// Something was changed (or would be), nothing failed.
+    Changed,
+    /// The `where` of the command does not select it.
+    NotSelected,
+    /// Something failed.
+    Failed,
+    /// It would not do it, for the reason of this code.
+    Refused(String),
+    /// Its queue is full.
+    Busy,
+    /// The command's time was over before it could run.
+    Expired,
+    /// The agent died or was stopped while it ran.
+    Interrupted,
+    /// The job was halted, or its error budget used up, before it began.
+    Halted,
+    /// It is not there, and said its last word at this time.
+    Offline(Option<Timestamp>),
+    /// It did not answer in time, though nothing says that it is not there.
+    NoAnswer,
+    /// It has the command, but did not end in time.
+    Unfinished,
+    /// Something came in its name that it did not sign, and nothing that it did.
+    Unverified,
+}
+
+/// How outcomes count for the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// As wanted.
+    Good,
+    /// Nobody knows, or not done.
+    Incomplete,
+    /// The node would not.
+    Refused,
+    /// It went wrong.
+    Failed,
+}
+
+impl Outcome {
+    /// The one word for it, as in JSON and on the terminal.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Accepted => "accepted",
+            Self::Waiting(_) => "waiting",
+            Self::Stable => "stable",
+            Self::Changed => "changed",
+            Self::NotSelected => "not_selected",
+            Self::Failed => "failed",
+            Self::Refused(_) => "refused",
+            Self::Busy => "busy",
+            Self::Expired => "expired",
+            Self::Interrupted => "interrupted",
+            Self::Halted => "halted",
+            Self::Offline(_) => "offline",
+            Self::NoAnswer => "no_answer",
+            Self::Unfinished => "unfinished",
+            Self::Unverified => "unverified",
+        }
+    }
+
+    /// How it counts.
+    pub fn grade(&self) -> Grade {
+        match self {
+            Self::Stable | Self::Changed | Self::NotSelected => Grade::Good,
+            Self::Failed => Grade::Failed,
+            Self::Refused(_) => Grade::Refused,
+            _ => Grade::Incomplete,
+        }
+    }
+
+    /// True for what a node may say of a command that it did not take.
+    pub(super) fn is_not_taken(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Busy | Self::Expired)
+    }
+
+    pub(super) fn is_terminal(&self) -> bool {
+        !matches!(self, Self::Pending | Self::Accepted | Self::Waiting(_))
+    }
+
+    /// Nothing that comes later counts.
+    pub(super) fn is_final(&self) -> bool {
+        self.is_terminal() && *self != Self::Unverified
+    }
+
+    pub(super) fn of(done: &Done) -> Self {
+        match done.outcome {
+            DoneOutcome::Stable => Self::Stable,
+            DoneOutcome::Changed => Self::Changed,
+            DoneOutcome::Failed => Self::Failed,
+            DoneOutcome::Refused => Self::Refused(done.code.clone().unwrap_or_default()),
+            DoneOutcome::Busy => Self::Busy,
+            DoneOutcome::Expired => Self::Expired,
+            DoneOutcome::Interrupted => Self::Interrupted,
+            DoneOutcome::Halted => Self::Halted,
+            DoneOutcome::NotSelected => Self::NotSelected,
+        }
+    }
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// What became of a command on one node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeResult {
+    /// The node.
+    pub node: NodeId,
+    /// The state.
+    pub outcome: Outcome,
+    /// For `refused`: the code of the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// For `offline`: when it was last heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// For `waiting`: when it is its turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<Timestamp>,
+    /// What the node said at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<Done>,
+    /// True when the outcome is the node's own word: it has a receipt by the key that is known of it.
+    pub verified: bool,
+    /// What came in the name of the node and is not its word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
+}
+
+impl NodeResult {
+    /// What became of a command on a node.
+    pub fn new(node: NodeId, outcome: Outcome, done: Option<Done>) -> Self {
+        let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
+        let since = if let Outcome::Offline(since) = outcome { since } else { None };
+        let due = if let Outcome::Waiting(due) = outcome { Some(due) } else { None };
+        let said = matches!(outcome, Outcome::NotSelected | Outcome::Unfinished | Outcome::Waiting(_));
+        let verified = done.is_some() || said;
+        Self { node, outcome, code, since, due, done, verified, doubt: None }
+    }
+}
