@@ -41,7 +41,7 @@ pub struct Command {
     pub search: Vec<PathBuf>,
     /// When to kill it.
     pub timeout: Option<Duration>,
-    /// What it reads on its standard input, at most [`INPUT_CAP`] bytes; nothing when left out.
+    /// What it reads on its standard input, at most 4096 bytes, what a pipe takes at once; nothing when left out.
     pub input: Option<Secret>,
 }
 
@@ -57,9 +57,9 @@ impl Command {
 pub struct Output {
     /// The exit code.
     pub code: i32,
-    /// The end of its standard output, at most [`OUTPUT_CAP`] bytes.
+    /// The end of its standard output, at most a mebibyte.
     pub stdout: Vec<u8>,
-    /// The end of its standard error, at most [`OUTPUT_CAP`] bytes.
+    /// The end of its standard error, at most a mebibyte.
     pub stderr: Vec<u8>,
 }
 
@@ -280,7 +280,7 @@ impl Wait<'_> {
     }
 }
 
-/// The last [`OUTPUT_CAP`] bytes of a stream that never blocks.
+/// The last `OUTPUT_CAP` bytes of a stream that never blocks.
 struct Tail<R> {
     stream: Option<R>,
     kept: VecDeque<u8>,
