@@ -110,6 +110,19 @@ pub fn is_own(url: &str) -> bool {
     url.username().is_empty() && url.password().is_none() && url.host_str().is_some_and(is_loopback)
 }
 
+/// What may be said of a URL of this machine itself where no more than its status is asked, by a request with nothing added.
+const BARE: [&str; 9] = ["url", "method", "status", "timeout", "allow-insecure", "no-follow-redirects", "title", "meta", "skip"];
+/// Methods that change nothing (RFC 9110, section 9.2.1).
+const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
+
+/// True when a health check asks this machine itself for no more than anybody could: the status of a URL. Nothing that a local
+/// service says gets out by that, and nothing is changed there. `said` has the names of all that the check says of the URL.
+/// Rules judge by it from the signed bytes, and the check itself before it asks.
+pub fn is_bare<'a>(url: &str, method: Option<&str>, said: impl IntoIterator<Item = &'a str>) -> bool {
+    let is_safe = method.is_none_or(|method| SAFE_METHODS.iter().any(|safe| method.eq_ignore_ascii_case(safe)));
+    is_safe && said.into_iter().all(|name| BARE.contains(&name)) && is_own(url)
+}
+
 /// Where an earlier transfer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {

@@ -12,10 +12,6 @@ use crate::template;
 
 /// How long is waited for an answer when nothing is said, in milliseconds.
 const TIMEOUT: u64 = 5_000;
-/// Methods that change nothing (RFC 9110, section 9.2.1).
-const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
-/// Options with which a local service may tell, or do, more than for anybody.
-const TELLING: [&str; 4] = ["request-headers", "request-body", "username", "password"];
 
 /// What a URL answers.
 pub(super) fn http(look: &Look<'_>) -> Result<Attributes, String> {
@@ -29,12 +25,9 @@ pub(super) fn http(look: &Look<'_>) -> Result<Attributes, String> {
     Ok(Attributes::from([("status", value(answer.status)), ("headers", text(headers)), ("body", text(body))]))
 }
 
-/// True when of this machine itself no more is asked than anybody could: the status of a URL. Nothing that a local service
-/// says gets out by that, and nothing is changed there. `trust::reach` tells the same from the signed bytes.
 fn is_bare(look: &Look<'_>) -> bool {
-    let is_safe = look.text("method").is_none_or(|method| SAFE_METHODS.iter().any(|safe| method.eq_ignore_ascii_case(safe)));
-    let is_plain = TELLING.iter().all(|option| !look.options.contains_key(*option));
-    is_safe && is_plain && look.attributes.iter().all(|attribute| *attribute == "status") && http::is_own(&look.name("url"))
+    let said = look.options.keys().map(String::as_str).chain(look.attributes.iter().copied());
+    http::is_bare(&look.name("url"), look.text("method").as_deref(), said)
 }
 
 fn said(error: &HttpError, look: &Look<'_>) -> String {

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::{EXEC, Reach, UNREADABLE, command, text};
-use crate::http::{is_loopback, is_own};
+use crate::http::{self, is_loopback};
 
 /// Attributes of a file that tell what is in it.
 const CONTENT: &[&str] = &["contents", "contains", "sha256", "sha512"];
@@ -42,9 +42,6 @@ fn of_check(check: &Map<String, Value>) -> Vec<Reach<'_>> {
     found
 }
 
-/// What may be said of a URL of which no more is asked than its status, by a request with nothing added.
-const BARE: &[&str] = &["url", "method", "status", "timeout", "allow-insecure", "no-follow-redirects", "title", "meta", "skip"];
-
 /// The URLs that health checks fetch. Where this machine itself is asked for a status alone, nothing is fetched.
 pub(in crate::trust) fn urls(properties: &Map<String, Value>) -> Vec<&str> {
     let things = asked(properties, "http");
@@ -55,12 +52,10 @@ pub(in crate::trust) fn urls(properties: &Map<String, Value>) -> Vec<&str> {
         .collect()
 }
 
-/// `goss::web` tells the same when it asks.
 fn is_bare(url: &str, thing: Option<&Value>) -> bool {
     let Some(thing) = thing.and_then(Value::as_object) else { return false };
     let method = thing.get("method").filter(|method| !method.is_null());
-    let is_safe = method.is_none_or(|method| ["GET", "HEAD"].iter().any(|safe| text(method).eq_ignore_ascii_case(safe)));
-    is_safe && thing.keys().all(|key| BARE.contains(&key.as_str())) && is_own(url)
+    http::is_bare(url, method.map(text), thing.keys().map(String::as_str))
 }
 
 /// The hosts that health checks connect to or look up, but for this machine itself.
