@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::diag::Diagnostic;
-use crate::model::{NodeId, Secret, Span};
+use crate::model::{MountLimit, NodeId, Secret, Span};
 
 use document::Document;
-pub use file::{AgentFile, Level, Publish, parse_size};
+pub use file::{AgentFile, BusData, Confine, Level, Publish, parse_size};
 pub use log::Log;
 
 /// What the surroundings say where the file says nothing.
@@ -33,6 +33,8 @@ pub struct Surroundings {
 /// The checked settings of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
+    /// The file that they were read from.
+    pub file: PathBuf,
     /// The fleet: one subject token.
     pub fleet: String,
     /// The node.
@@ -170,10 +172,18 @@ pub struct Limits {
     pub read_paths: Option<Vec<String>>,
     /// Whether commands may be run.
     pub exec: bool,
+    /// File systems that may be mounted; `None` is none where something else of the host is limited.
+    pub mount: Option<Vec<MountLimit>>,
     /// Whether manifests may be applied.
     pub apply: bool,
     /// Hosts that bundles and archives may come from; `None` is every host that is not internal to this machine.
     pub fetch_hosts: Option<Vec<String>>,
+    /// Whether the kernel holds runs to these limits.
+    pub confine: Confine,
+    /// Whether confined runs may connect to sockets of this host.
+    pub unix_sockets: bool,
+    /// The use of unsigned values of the bus.
+    pub bus_data: BusData,
     /// Largest archive of a resource, fetched and unpacked, in bytes.
     pub archive_size: u64,
     /// Most entries of an archive.
@@ -259,6 +269,7 @@ impl Check<'_> {
         let limits = self.limits(file.limits);
         match node {
             Some(node) if self.wrong.is_empty() => Ok(Settings {
+                file: PathBuf::from(self.document.name()),
                 fleet: file.fleet,
                 node,
                 hostname: self.around.hostname.clone(),
@@ -275,7 +286,10 @@ impl Check<'_> {
                 queue,
                 max_bundle,
                 log: file.log,
-                registration: file.registration,
+                registration: file::Registration {
+                    known_nodes: file.registration.known_nodes.as_deref().map(|path| self.path(path)),
+                    ..file.registration
+                },
                 http,
                 nats,
                 trust,
@@ -490,9 +504,29 @@ impl Check<'_> {
                 self.wrong(&["limits", "fetch_hosts"], format!("\"{host}\" is not a host name or address"));
             }
         }
-        let file::Limits { types, paths, read_paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio } =
+        for entry in limits.mount.iter().flatten() {
+            if entry.fstype.is_empty() || entry.fstype.contains('/') {
+                self.wrong(&["limits", "mount"], format!("\"{}\" is not a type of file system", entry.fstype));
+            }
+        }
+        let file::Limits { types, paths, read_paths, exec, mount, apply, fetch_hosts, confine, unix_sockets, bus_data, .. } =
             limits;
-        Limits { types, paths, read_paths, exec, apply, fetch_hosts, archive_size, archive_entries, archive_ratio }
+        let file::Limits { archive_size, archive_entries, archive_ratio, .. } = limits;
+        Limits {
+            types,
+            paths,
+            read_paths,
+            exec,
+            mount,
+            apply,
+            fetch_hosts,
+            confine,
+            unix_sockets,
+            bus_data,
+            archive_size,
+            archive_entries,
+            archive_ratio,
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Everything that reads something a person wrote reports with these. `cli` prints them.
 
+pub mod clean;
+
 use std::error::Error;
 use std::fmt;
 
@@ -50,23 +52,31 @@ impl Diagnostic {
     }
 }
 
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Diagnostic {
+    /// The message with its place, which may have several lines; then the lines that follow it: the line of the place, the
+    /// mark below it, and the hint.
+    pub fn lines(&self) -> (String, Vec<String>) {
+        let mut more = Vec::new();
+        let mut head = self.message.clone();
         if let Some(place) = &self.place {
-            writeln!(f, "{}:{}:{}: {}", place.file, place.line, place.column, self.message)?;
+            head = format!("{}:{}:{}: {}", place.file, place.line, place.column, self.message);
             let number = place.line.to_string();
             let shown: String = hushed(&place.text).chars().take(160).collect();
-            writeln!(f, "  {number} | {shown}")?;
-            let lead: String =
-                shown.chars().take(place.column.saturating_sub(1)).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-            write!(f, "  {:width$} | {lead}^", "", width = number.len())?;
-        } else {
-            f.write_str(&self.message)?;
+            more.push(format!("  {number} | {}", clean::line(&shown)));
+            let lead: String = shown.chars().take(place.column.saturating_sub(1)).collect();
+            let lead = clean::line(&lead).chars().count();
+            more.push(format!("  {:width$} | {:lead$}^", "", "", width = number.len()));
         }
-        if let Some(hint) = &self.hint {
-            write!(f, "\nhint: {hint}")?;
-        }
-        Ok(())
+        more.extend(self.hint.iter().map(|hint| format!("hint: {hint}")));
+        (head, more)
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (head, more) = self.lines();
+        f.write_str(&head)?;
+        more.iter().try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 
@@ -84,15 +94,26 @@ fn hushed(line: &str) -> String {
         rest = tail.strip_prefix(credentials).unwrap_or(tail);
     }
     text.push_str(rest);
-    let key =
-        ["password:", "password_hash:"].into_iter().find_map(|key| text.split_once(key).map(|(head, value)| (head, key, value)));
-    match key {
+    let ends = KEYS.iter().filter_map(|key| text.find(key).map(|at| at + key.len())).chain(variable(&text));
+    match ends.min().and_then(|end| text.split_at_checked(end)) {
         // An expression is no secret, and what is wrong is mostly in it.
-        Some((head, key, value)) if !value.contains("{{") && !value.contains("${") => {
-            format!("{head}{key} {}", stars(value.get(1..).unwrap_or_default()))
+        Some((head, value)) if !value.contains("{{") && !value.contains("${") => {
+            let blank = if value.starts_with(' ') { " " } else { "" };
+            format!("{head}{blank}{}", stars(value.get(blank.len()..).unwrap_or_default()))
         }
         _ => text,
     }
+}
+
+/// Keys of manifests after which a secret may be written out.
+const KEYS: [&str; 4] = ["password:", "password_hash:", "environment:", "headers:"];
+
+/// Where the value of a variable begins, in a line that is an item of a list of variables: `- NAME=value`.
+fn variable(line: &str) -> Option<usize> {
+    let item = line.trim_start().strip_prefix("- ")?.trim_start().trim_start_matches(['"', '\'']);
+    let (name, value) = item.split_once('=')?;
+    let is_name = !name.is_empty() && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric());
+    is_name.then(|| line.len() - value.len())
 }
 
 /// An error with all its causes, as one text: `A: B: C`.
@@ -143,7 +164,12 @@ mod tests {
             ("url: http://h/a@b", "url: http://h/a@b"),
             ("  password: hünter2", "  password: *******"),
             ("  password: \"{{ Data.x }}\"", "  password: \"{{ Data.x }}\""),
-            ("password:", "password: "),
+            ("password:", "password:"),
+            ("  environment: [\"TOKEN=x\"]", "  environment: ***********"),
+            ("- x: {environment: [A=b], password: c}", "- x: {environment: *******************"),
+            ("  - \"TOKEN=hunter2\"", "  - \"TOKEN=********"),
+            ("  - TOKEN={{ Data.x }}", "  - TOKEN={{ Data.x }}"),
+            ("  - require: file#/a=b", "  - require: file#/a=b"),
             ("- user: {name: a, password_hash: $6$a$b}", "- user: {name: a, password_hash: *******"),
         ] {
             assert_eq!(hushed(line), shown);

@@ -10,6 +10,7 @@
 //! Neighbour: `engine::health` resolves templates, tries again, and makes a health check of it.
 
 mod accounts;
+mod effects;
 mod local;
 mod matcher;
 mod network;
@@ -28,6 +29,7 @@ use crate::diag::did_you_mean;
 use crate::host::Host;
 use crate::template;
 
+pub use effects::effects;
 use matcher::{Found, Wanted};
 use sections::{Attribute, SECTIONS, Section};
 
@@ -70,9 +72,6 @@ impl Wrong {
         self
     }
 }
-
-/// Asked before a command is run; the error says why it may not be.
-pub type Allow<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// Rules that were read.
 #[derive(Debug)]
@@ -119,7 +118,24 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// This one and another, as one.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.count += other.count;
+        self.failures.extend(other.failures);
+        self.skipped += other.skipped;
+        self
+    }
+}
+
 impl Rules {
+    /// Commands of the author, and everything else: that asks the system and starts nothing that the author names.
+    pub fn split(self) -> (Self, Self) {
+        let (commands, others) = self.things.into_iter().partition(|thing| thing.section.name == "command");
+        (Self { things: commands }, Self { things: others })
+    }
+
     /// Reads rules. Attributes whose values are still templates are not looked at: they are read again once resolved.
     ///
     /// # Errors
@@ -144,13 +160,13 @@ impl Rules {
 
     /// Looks at everything, one after the other, until `host` says that the time is over. Who may be asked over the network
     /// are the bounds of `host`.
-    pub fn run(&self, host: &Host, allow: Allow<'_>) -> Outcome {
+    pub fn run(&self, host: &Host) -> Outcome {
         let mut outcome = Outcome::default();
         for thing in &self.things {
             if host.is_over() {
                 break;
             }
-            thing.check(host, allow, &mut outcome);
+            thing.check(host, &mut outcome);
         }
         outcome
     }
@@ -208,14 +224,14 @@ impl Thing {
         Ok(Self { section, key: key.to_owned(), skip, wanted, options })
     }
 
-    fn check(&self, host: &Host, allow: Allow<'_>, outcome: &mut Outcome) {
+    fn check(&self, host: &Host, outcome: &mut Outcome) {
         outcome.count += self.wanted.len();
         if self.skip {
             outcome.skipped += self.wanted.len();
             return;
         }
         let attributes: Vec<&'static str> = self.wanted.iter().map(|(attribute, _)| attribute.name).collect();
-        let look = Look { key: &self.key, options: &self.options, attributes: &attributes, host, allow };
+        let look = Look { key: &self.key, options: &self.options, attributes: &attributes, host };
         let found = (self.section.look)(&look);
         let label = |name: &str, what: &str| format!("{} {}: {name}: {what}", self.section.name, self.key);
         let mut gone = false;
@@ -268,13 +284,12 @@ struct Look<'a> {
     /// What is wanted of it; nothing else needs to be looked up.
     attributes: &'a [&'static str],
     host: &'a Host,
-    allow: Allow<'a>,
 }
 
 impl Look<'_> {
     /// A text among the options.
     fn text(&self, option: &str) -> Option<String> {
-        self.options.get(option).filter(|value| !value.is_null()).map(template::to_text).filter(|text| !text.is_empty())
+        option_text(self.options, option)
     }
 
     /// What names the thing: the option, else its key.
@@ -294,6 +309,11 @@ impl Look<'_> {
     fn wants(&self, attribute: &str) -> bool {
         self.attributes.contains(&attribute)
     }
+}
+
+/// A text among options; none where it is left out or empty.
+fn option_text(options: &Map<String, Value>, option: &str) -> Option<String> {
+    options.get(option).filter(|value| !value.is_null()).map(template::to_text).filter(|text| !text.is_empty())
 }
 
 /// A value that was found.

@@ -1,4 +1,4 @@
-//! Where trust begins on this node: the kept bundle, or the first one from the configuration.
+//! Where trust begins on this node: the kept bundle, or the first one from the configuration, or its root keys.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::trust::{BundleError, KeyError, Pin, PublicKey, TrustedBundle, open_bu
 use crate::wire::envelope::MAX_ENVELOPE;
 
 /// The name of the kept bundle in the state directory.
-const KEPT: &str = "trust.json";
+pub(super) const KEPT: &str = "trust.json";
 
 /// No bundle to obey.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +33,6 @@ pub enum AnchorError {
         #[source]
         source: BundleError,
     },
-    /// Neither a kept nor a first bundle.
-    #[error("there is no trust bundle: none is kept in {}, and the configuration names none", .0.display())]
-    None(PathBuf),
     /// It can't be read or kept.
     #[error(transparent)]
     File(#[from] FsError),
@@ -44,7 +41,8 @@ pub enum AnchorError {
 /// The bundle in force, without writing anything.
 ///
 /// The kept one, unless the configuration names one with a higher version that the pinned roots signed:
-/// whoever can change the configuration of the node is its owner.
+/// a user who can change the configuration of the node is its owner. Where neither is there, the root keys alone: version 1
+/// must then come from the stream, signed by them.
 ///
 /// # Errors
 /// When there is none that is accepted.
@@ -60,7 +58,7 @@ pub fn find(settings: &Settings) -> Result<TrustedBundle, AnchorError> {
             Ok(kept)
         }
         (None, Ok(Some(named))) => Ok(named),
-        (None, Ok(None)) => Err(AnchorError::None(settings.state_dir.clone())),
+        (None, Ok(None)) => Ok(TrustedBundle::before_first(&settings.fleet, roots(settings)?, settings.trust.threshold)),
         (None, Err(error)) => Err(error),
     }
 }
@@ -70,6 +68,10 @@ pub fn find(settings: &Settings) -> Result<TrustedBundle, AnchorError> {
 /// # Errors
 /// When it can't be written.
 pub(super) fn keep(settings: &Settings, bundle: &TrustedBundle) -> Result<(), StoreError> {
+    // There is nothing to keep of root keys alone: the configuration has them.
+    if bundle.is_before_first() {
+        return Ok(());
+    }
     let path = settings.state_dir.join(KEPT);
     // Most starts have it already, and must not need room on the disk.
     if fs::read(&path, MAX_ENVELOPE as u64).is_ok_and(|kept| kept == bundle.envelope()) {
@@ -82,7 +84,7 @@ pub(super) fn keep(settings: &Settings, bundle: &TrustedBundle) -> Result<(), St
 
 fn kept(settings: &Settings) -> Result<Option<TrustedBundle>, AnchorError> {
     let path = settings.state_dir.join(KEPT);
-    let bytes = match fs::read(&path, MAX_ENVELOPE as u64) {
+    let bytes = match fs::read_trusted(&path, MAX_ENVELOPE as u64) {
         Ok(bytes) => bytes,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -95,12 +97,15 @@ fn kept(settings: &Settings) -> Result<Option<TrustedBundle>, AnchorError> {
     Err(AnchorError::Bundle { path, source })
 }
 
+/// The root keys of the configuration.
+fn roots(settings: &Settings) -> Result<Vec<PublicKey>, AnchorError> {
+    let keys = (1..).zip(&settings.trust.root);
+    keys.map(|(number, text)| text.parse().map_err(|source| AnchorError::Key { number, source })).collect()
+}
+
 fn named(settings: &Settings, path: &Path) -> Result<TrustedBundle, AnchorError> {
-    let keys = (1..)
-        .zip(&settings.trust.root)
-        .map(|(number, text)| text.parse::<PublicKey>().map_err(|source| AnchorError::Key { number, source }))
-        .collect::<Result<Vec<_>, _>>()?;
-    let bytes = fs::read(path, MAX_ENVELOPE as u64)?;
+    let keys = roots(settings)?;
+    let bytes = fs::read_trusted(path, MAX_ENVELOPE as u64)?;
     let pin = Pin::Roots { fleet: &settings.fleet, keys: &keys, threshold: settings.trust.threshold };
     open_bundle(&bytes, pin).map_err(|source| AnchorError::Bundle { path: path.to_owned(), source })
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::template;
 use crate::transport::Bus;
 use crate::wire::DoneOutcome;
-use crate::wire::command::{Action, Facts};
+use crate::wire::command::{Action, Facts, GoAhead, JobRef};
 
+use super::fair::{FairQueue, Jobs, Places};
 use super::work::{Ended, Job};
 use super::{Node, say};
 
 /// Questions that wait: each is answered within a moment, so more than this is somebody's loop, and told `busy`.
-pub(super) const WAITING: usize = 16;
+pub(super) const WAITING: Places = Places { all: 32, each: 16 };
 /// How long gathering facts may take: a file system that hangs must not hold up all questions.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,14 +33,14 @@ pub(super) fn is_question(action: &Action) -> bool {
 /// The running task that answers.
 pub(super) struct Handle {
     /// Takes questions.
-    pub(super) queue: mpsc::Sender<Box<Job>>,
+    pub(super) queue: Arc<FairQueue>,
     task: JoinHandle<()>,
 }
 
 impl Handle {
     /// Starts it.
     pub(super) fn spawn(node: Arc<Node>, bus: Bus, stop: watch::Receiver<bool>) -> Self {
-        let (queue, questions) = mpsc::channel(WAITING);
+        let (queue, questions) = FairQueue::open();
         Self { queue, task: tokio::spawn(run(node, bus, questions, stop)) }
     }
 
@@ -51,15 +52,13 @@ impl Handle {
     }
 }
 
-async fn run(node: Arc<Node>, bus: Bus, mut questions: mpsc::Receiver<Box<Job>>, mut stop: watch::Receiver<bool>) {
+async fn run(node: Arc<Node>, bus: Bus, mut questions: Jobs, mut stop: watch::Receiver<bool>) {
     loop {
-        // Cancel-safe: a watch keeps its last value, `recv` takes nothing that it does not give, and a question whose answer
-        // is dropped is in the ledger, not begun.
+        // Cancel-safe: a watch keeps its last value, and a question whose answer is dropped is in the ledger, not begun.
         let (job, ended) = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
-            Some(answered) = next(&node, &mut questions) => answered,
-            else => return,
+            answered = next(&node, &mut questions) => answered,
         };
         let done = ended.into_done(&node, &job);
         tracing::info!(id = %job.id(), action = job.command.action.name(), outcome = ?done.outcome, "answered");
@@ -70,11 +69,11 @@ async fn run(node: Arc<Node>, bus: Bus, mut questions: mpsc::Receiver<Box<Job>>,
     }
 }
 
-async fn next(node: &Arc<Node>, questions: &mut mpsc::Receiver<Box<Job>>) -> Option<(Job, Ended)> {
-    let job = questions.recv().await?;
+async fn next(node: &Arc<Node>, questions: &mut Jobs) -> (Box<Job>, Ended) {
+    let job = questions.next().await;
     let answer = answer(node, &job.command.action);
     let ended = tokio::time::timeout(PATIENCE, answer).await;
-    Some((*job, ended.unwrap_or_else(|_| Ended::failed(format!("it took longer than {PATIENCE:?}")))))
+    (job, ended.unwrap_or_else(|_| Ended::failed(format!("it took longer than {PATIENCE:?}"))))
 }
 
 /// Answers what needs no run.
@@ -85,22 +84,26 @@ pub(super) async fn answer(node: &Arc<Node>, action: &Action) -> Ended {
             Ok(state) => within_size(state),
             Err(error) => Ended::failed(format!("the state can't be written as JSON: {error}")),
         },
-        Action::Halt(wanted) | Action::Resume(wanted) => {
+        Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. }) => {
             // Intake hears them; one that comes here was heard by an agent that died before it had written that down.
-            Ended::failed(format!("the agent was started anew: of {}, what the stream of rollouts says counts", wanted.job))
+            Ended::failed(format!("the agent was started anew: of {job}, what the stream of rollouts says counts"))
         }
         other => Ended::failed(format!("the action {} is not for the queue of commands", other.name())),
     }
 }
 
 async fn facts(node: &Arc<Node>, wanted: &Facts) -> Ended {
-    let gather = Arc::clone(&node.facts);
-    let Ok(facts) = tokio::task::spawn_blocking(move || gather()).await else {
+    let (gather, query) = (Arc::clone(&node.facts), wanted.query.clone());
+    let look = move || match query {
+        None => Some(gather()),
+        Some(query) => template::query(&gather(), &query),
+    };
+    let Ok(found) = tokio::task::spawn_blocking(look).await else {
         return Ended::failed("gathering the facts broke: the program has an error");
     };
     match &wanted.query {
-        None => within_size(facts),
-        Some(query) => match template::query(&facts, query) {
+        None => within_size(found.unwrap_or_default()),
+        Some(query) => match found {
             Some(found) => within_size(found),
             // That a host has not what others have is an answer.
             None => Ended::plain(DoneOutcome::Stable, format!("no fact of this host is at {query}")),

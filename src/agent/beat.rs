@@ -3,6 +3,7 @@
 //! What others say on that subject is heard too: a state with another boot id means that two hosts
 //! share one node id, as clones of one machine do.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::TrustedBundle;
 
 use super::board::Topic;
-use super::{Node, jitter, room, say};
+use super::{Node, jitter, lost, room, say};
 
 /// Changes that come closer than this are said together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -112,6 +113,8 @@ impl Task {
             self.twin = None;
             node.board.fine(Topic::Identity);
         }
+        // Also without a command: a node that can accept nothing says so before it is asked.
+        node.noted(node.disk.in_place());
         if node.board.read(|standing| standing.troubles.contains_key(&Topic::Disk)) {
             match node.disk.probe() {
                 Ok(()) => node.board.fine(Topic::Disk),
@@ -126,7 +129,9 @@ impl Task {
         let now = node.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
         node.board.set(Topic::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
+        node.board.set(Topic::State, lost::alarm(node, now));
         node.board.set(Topic::Trust, overdue(&node.trust(), node.disk.not_before(now)));
+        node.board.set(Topic::Permissions, unheard(node, &self.bus.unheard()));
         let counters = self.bus.counters();
         let lost = counters.slow_consumers;
         let lost = (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken"));
@@ -136,8 +141,37 @@ impl Task {
     }
 }
 
+/// Which commands this node can't hear, as the server does not let it subscribe.
+fn unheard(node: &Node, refused: &BTreeSet<String>) -> Option<String> {
+    let settings = node.settings();
+    let heard = |groups: &[String]| -> BTreeSet<String> {
+        node.subjects.heard_by(&settings.node, groups).iter().map(ToString::to_string).collect()
+    };
+    let always = heard(&[]);
+    let of_group =
+        |group: &&String| heard(std::slice::from_ref(*group)).difference(&always).any(|subject| refused.contains(subject));
+    let groups: Vec<String> = settings.groups.iter().filter(of_group).map(|group| format!("group {group}")).collect();
+    let others = always.intersection(refused).map(|subject| format!("subject {subject}"));
+    let missing: Vec<String> = groups.into_iter().chain(others).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "the server does not let this node hear commands for {}: its permissions need them (`ensign fleet init --print-permissions`), and \
+         the agent a restart then",
+        missing.join(", ")
+    ))
+}
+
 /// What is wrong with the time of the trust bundle in force.
 fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
+    if trust.is_before_first() {
+        return Some(
+            "there is no trust bundle yet: no command is accepted before version 1 comes from the stream, signed by the root \
+             keys of the configuration"
+                .to_owned(),
+        );
+    }
     if trust.is_expired(now) {
         return Some(format!(
             "the trust bundle expired at {}: nothing new is accepted until the next version comes",

@@ -13,6 +13,8 @@ use crate::wire::report::{AssignmentState, ChannelState};
 pub(super) enum Topic {
     /// The state directory can't be written.
     Disk,
+    /// Something of the state was lost.
+    State,
     /// Results are not stored by the server.
     Reports,
     /// Events are not stored by the server.
@@ -33,6 +35,10 @@ pub(super) enum Topic {
     Identity,
     /// What is assigned is not in force as it should be.
     Channels,
+    /// The stream of desired state has something else than is kept to here.
+    Divergence,
+    /// The server does not let this node listen for commands to it or to its groups.
+    Permissions,
     /// The data from outside can't be had.
     Data,
     /// The configuration was read again, and is wrong.
@@ -64,8 +70,6 @@ pub(super) struct Standing {
     pub(super) running: Option<Uuid>,
     /// How many wait behind it.
     pub(super) queued: u64,
-    /// How many of them an earlier agent had accepted: they stand in no queue.
-    pub(super) left: u64,
     /// The last run.
     pub(super) last_run: Option<ApplyState>,
     /// The version of the trust bundle in force.

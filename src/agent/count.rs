@@ -46,6 +46,11 @@ impl Count {
         *counts.refused.entry(code).or_default() += 1;
     }
 
+    /// So many registrations were left out that no known node signed.
+    pub(super) fn unsigned_registrations(&self, dropped: usize) {
+        *self.held().refused.entry("unsigned_registration".to_owned()).or_default() += dropped as u64;
+    }
+
     /// Looking at a message took this long.
     pub(super) fn looked(&self, took: Duration) {
         self.held().intake_seconds += took.as_secs_f64();

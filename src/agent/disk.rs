@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
@@ -14,20 +14,35 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{Acceptance, Head, Lane, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
-use crate::trust::{Seen, Verified};
+use crate::store::{Acceptance, Birth, Head, Lane, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
+use crate::trust::verify::SKEW;
+use crate::trust::{KnownTrust, Seen, Verified};
 use crate::wire::Done;
 use crate::wire::command::Command;
 use crate::wire::report::{ChannelState, Dropped, Open};
 
 use super::AgentError;
+use super::fair::Places;
+use super::lost::Opened;
 use super::notary::Notary;
+use super::steady::Steady;
+
+/// How many commands are remembered: for each the hour and more that its time may last, so many a second as nobody sends
+/// who has something to do.
+const ENTRIES: Places = Places { all: 1 << 14, each: 1 << 13 };
+
+/// How many channels there may be: each is in every state that the node says.
+const CHANNELS: Places = Places { all: 256, each: 128 };
 
 /// The ledger and the outbox of this node.
 #[derive(Debug)]
 pub(super) struct Disk {
     state_dir: PathBuf,
     ledger: Mutex<Ledger>,
+    clock: Mutex<Steady>,
+    started: Instant,
+    /// When the ledger was made, when this process made it.
+    made: Option<Instant>,
     outbox: Mutex<Outbox>,
     notary: Notary,
     posted: Posted,
@@ -57,19 +72,30 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Disk {
-    /// Opens both; the state directory is this process's alone from here on. The key of the node is made then, when
-    /// there is none.
-    pub(super) fn open(settings: &Settings, boot: Uuid) -> Result<Self, AgentError> {
+    /// With a ledger that was just opened, by which the state directory is this process's alone. The key of the node is
+    /// made when there is none.
+    pub(super) fn open(
+        settings: &Settings,
+        Opened { mut ledger, is_new }: Opened,
+        boot: Uuid,
+        now: Timestamp,
+    ) -> Result<Self, AgentError> {
         let failed = |source| AgentError::Store { path: settings.state_dir.clone(), source };
-        let ledger = Ledger::open(&settings.state_dir).map_err(failed)?;
         if ledger.was_torn() {
             tracing::warn!("the end of the ledger was cut off: a record that nobody was told of");
         }
+        let started = Instant::now();
+        let passed = ledger.floor().or(ledger.born().map(|birth| birth.at)).unwrap_or(now);
+        let mut clock = Steady::from(passed, now);
+        ledger.believe(clock.believe(now, Duration::ZERO));
         let notary = Notary::open(settings, boot)?;
         let outbox = Outbox::open(&settings.state_dir.join("outbox"), settings.outbox_max).map_err(failed)?;
         Ok(Self {
             state_dir: settings.state_dir.clone(),
             ledger: Mutex::new(ledger),
+            clock: Mutex::new(clock),
+            started,
+            made: is_new.then_some(started),
             outbox: Mutex::new(outbox),
             notary,
             posted: Posted::default(),
@@ -93,7 +119,57 @@ impl Disk {
 
     /// The time, but never before what this node knows has passed, whatever its clock says.
     pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
-        held(&self.ledger).floor().map_or(now, |floor| floor.max(now))
+        let believed = held(&self.clock).believe(now, self.started.elapsed());
+        let mut ledger = held(&self.ledger);
+        ledger.believe(believed);
+        let now = ledger.floor().map_or(now, |floor| floor.max(now));
+        if let Some(birth) = ledger.born()
+            && let Some(at) = self.other_birth(birth, now)
+        {
+            tracing::warn!(from = %birth.at, to = %at, "the clock was set: from then on accepted commands are remembered");
+            if let Err(error) = ledger.bear(Birth { at, ..birth }) {
+                tracing::warn!(error = %crate::diag::chain(&error), "it is not written down");
+            }
+        }
+        now
+    }
+
+    /// When the ledger was made by the clock as it is now, where that is something else than what is written down. That of
+    /// a new node which was made in the future, by a clock that then was set back, knows all that was accepted until now.
+    /// One that took the place of another does not: setting the clock back must not let in what the other knew.
+    fn other_birth(&self, birth: Birth, now: Timestamp) -> Option<Timestamp> {
+        if birth.at.duration_since(now) > SKEW {
+            return (!birth.lost.ledger).then_some(now);
+        }
+        let age = SignedDuration::try_from(self.made?.elapsed()).ok()?;
+        now.checked_sub(age).ok().filter(|made| made.duration_since(birth.at) > SKEW)
+    }
+
+    /// What was lost of the state of this node, when it is known to be, and when that was found out.
+    pub(super) fn birth(&self) -> Option<Birth> {
+        held(&self.ledger).born()
+    }
+
+    /// A trust bundle is in force at the start: that counts as the latest there was, unless something else is known.
+    pub(super) fn start_trust(&self, version: u64) -> Result<(), StoreError> {
+        if self.trust() == KnownTrust::Unknown { Ok(()) } else { self.note_trust(version) }
+    }
+
+    /// A trust bundle is in force, and on disk.
+    pub(super) fn note_trust(&self, version: u64) -> Result<(), StoreError> {
+        held(&self.ledger).note_trust(version)
+    }
+
+    /// Whether one more command can be remembered, and the channel that it moves.
+    pub(super) fn find_place(&self, verified: &Verified<Command>) -> Result<(), String> {
+        let ledger = held(&self.ledger);
+        ENTRIES.find(ledger.signers(), verified.signers()).map_err(|full| full.sentence("commands"))?;
+        match verified.channel_state() {
+            Some((name, _)) if ledger.channel(name).is_none() => {
+                CHANNELS.find(ledger.movers(), verified.signers()).map_err(|full| full.sentence("channels"))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn channels(&self) -> BTreeMap<String, ChannelState> {
@@ -111,6 +187,7 @@ impl Disk {
             subject,
             envelope: verified.envelope(),
             channel: command.channel_state(),
+            signers: verified.signers(),
         })
     }
 
@@ -138,8 +215,14 @@ impl Disk {
         held(&self.ledger).unfinished()
     }
 
+    /// Verifies that the ledger is where the next start looks for it. What is written elsewhere is no record.
+    pub(super) fn in_place(&self) -> Result<(), StoreError> {
+        held(&self.ledger).in_place()
+    }
+
     /// Whether the disk takes more: what failed once may still fail.
     pub(super) fn probe(&self) -> Result<(), StoreError> {
+        self.in_place()?;
         dir::probe(&self.state_dir)
     }
 
@@ -254,5 +337,18 @@ impl Seen for Disk {
 
     fn channel(&self, name: &str) -> Option<ChannelState> {
         held(&self.ledger).channel(name).cloned()
+    }
+
+    fn born(&self) -> Option<Timestamp> {
+        self.birth().map(|birth| birth.at)
+    }
+
+    fn trust(&self) -> KnownTrust {
+        let ledger = held(&self.ledger);
+        match (ledger.trust(), ledger.born()) {
+            (Some(version), _) => KnownTrust::AtLeast(version),
+            (None, Some(birth)) if birth.lost.trust => KnownTrust::Unknown,
+            (None, _) => KnownTrust::AtLeast(0),
+        }
     }
 }

@@ -24,7 +24,7 @@ use super::board::Topic;
 use super::obtain::{self, Missing};
 use super::standing::{Channel, Statement, Turn};
 use super::work::{Ended, Job};
-use super::{Node, SOON, jitter, looks, rollout, say};
+use super::{Node, SOON, jitter, known, looks, rollout, say};
 
 /// The pause before something that could not be had is asked for once more.
 const RETRY: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub(super) struct Asked {
 
 /// Starts it; it ends with `stop`. One run is asked for at a time, so one place on the way to the supervisor is enough.
 pub(super) fn spawn(node: Arc<Node>, bus: Bus, runs: mpsc::Sender<Box<Asked>>, stop: watch::Receiver<bool>) -> JoinHandle<()> {
-    tokio::spawn(Task { node, bus, runs, stop, kept: BTreeMap::new() }.run())
+    tokio::spawn(Task { node, bus, runs, stop, kept: BTreeMap::new(), rollouts: BTreeMap::new() }.run())
 }
 
 struct Task {
@@ -51,6 +51,8 @@ struct Task {
     stop: watch::Receiver<bool>,
     /// Of channels whose latest waits for its turn: when the one before it runs next.
     kept: BTreeMap<String, Instant>,
+    /// How far this node has read of the waves of what waits for its turn, by channel.
+    rollouts: BTreeMap<String, (uuid::Uuid, rollout::Rollout)>,
 }
 
 impl Task {
@@ -102,7 +104,7 @@ impl Task {
             .await;
             return;
         }
-        match self.selected(&latest) {
+        match self.selected(&latest).await {
             Ok(true) => {
                 if turn == Turn::Run
                     && let Some(again) = self.before_its_turn(name, &channel).await
@@ -114,6 +116,9 @@ impl Task {
             }
             Ok(false) => {
                 self.node.standing.change(name, &latest, |channel| channel.went.selected = false);
+                if channel.owed {
+                    rollout::mark_ok(&self.node, &latest.command, DoneOutcome::NotSelected);
+                }
                 let done = say::done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::NotSelected);
                 self.settle(name, &channel, done).await;
             }
@@ -128,8 +133,11 @@ impl Task {
         self.schedule(name, &latest, turn);
     }
 
-    fn selected(&self, statement: &Statement) -> Result<bool, String> {
-        statement.command.to.only_where.as_deref().map_or(Ok(true), |expression| self.node.known.holds(expression))
+    async fn selected(&self, statement: &Statement) -> Result<bool, String> {
+        match statement.command.to.only_where.as_deref() {
+            None => Ok(true),
+            Some(expression) => known::ask(&self.node, expression).await,
+        }
     }
 
     async fn run_or_look(&mut self, name: &str, channel: &Channel, turn: Turn) {
@@ -178,15 +186,18 @@ impl Task {
 
     /// Looks at the health checks of what is in force; a critical one brings the next run forward.
     async fn look(&mut self, name: &str, channel: &Channel) {
+        if self.looked_alone(channel) {
+            return;
+        }
         let Some(good) = &channel.good else {
-            self.looked(channel);
+            self.looked(channel, None);
             return;
         };
         let ended = self.perform(good, false, Turn::Health).await;
         let health = ended.health;
         self.mark_health(channel, health);
         if !ended.is_interrupted() {
-            self.looked(channel);
+            self.looked(channel, health);
         }
         self.node.standing.change(name, &channel.latest, |channel| {
             channel.went.health = health;
@@ -202,6 +213,10 @@ impl Task {
     /// Has a statement run. `first`: under the id of its command, so that the run is what the command came to.
     async fn perform(&mut self, statement: &Arc<Statement>, first: bool, turn: Turn) -> Ended {
         let Some(assign) = statement.assign() else { return Ended::failed("nothing is assigned") };
+        if self.node.noted(self.node.disk.in_place()).is_none() {
+            // No record of it would be left. The next start takes up what its ledger has.
+            return Ended::interrupted();
+        }
         let run = if first { statement.command.id } else { self.node.host.new_id() };
         let job = job_of(statement, run, turn);
         let until = Instant::now() + statement.command.options.timeout.get();
@@ -274,5 +289,6 @@ impl Task {
 
 /// A run of what stands, or a look at its health checks.
 pub(super) fn job_of(statement: &Statement, run: uuid::Uuid, turn: Turn) -> Job {
-    Job { command: Arc::clone(&statement.command), reply: None, run, health_check_only: turn == Turn::Health }
+    let health_check_only = turn == Turn::Health;
+    Job { run, health_check_only, ..Job::once(Arc::clone(&statement.command), None) }
 }

@@ -10,17 +10,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::config::Settings;
+use crate::config::{MAX_QUEUE, Settings};
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
-use crate::trust::{Code, Opened, Refusal, Verified};
+use crate::trust::{Code, Opened, Refusal, Verified, Verifier};
 use crate::wire::command::{Action, Command};
 use crate::wire::report;
 use crate::wire::subject::{Route, Stage};
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
 
 use super::board::Topic;
+use super::fair::{FairQueue, Places};
+use super::forged::Forged;
+use super::wheres::{self, Asked};
 use super::work::Job;
 use super::{Node, ask, rollout, say, waiting};
 
@@ -30,15 +33,18 @@ const HALL: usize = 64;
 /// Commands that were carried here by hand and wait for their turn: people are slow, and who waits is told to.
 const BY_HAND: usize = 4;
 
+/// The queue of commands has room for what so many keys may have waiting: as many would have to be stolen to fill it.
+const KEYS: usize = 8;
+
 /// Refusals of so many channels are remembered: more than a fleet has.
 const REMEMBERED: usize = 256;
 
 /// Where commands go that were accepted.
 pub(super) struct Queues {
     /// To the supervisor, one after the other.
-    pub(super) work: mpsc::Sender<Box<Job>>,
+    pub(super) work: Arc<FairQueue>,
     /// Past it: questions wait for no run.
-    pub(super) questions: mpsc::Sender<Box<Job>>,
+    pub(super) questions: Arc<FairQueue>,
 }
 
 /// The running intake.
@@ -68,7 +74,23 @@ impl Handle {
         let refusals = Allowance::new(50, Duration::from_millis(100));
         let (carried, by_hand) = mpsc::channel(BY_HAND);
         let refused = HashMap::new();
-        let task = Task { node, bus, queues, messages, carried: by_hand, settings, subscriptions, stop, refusals, refused };
+        let (asked, evaluated) = wheres::spawn(Arc::clone(&node));
+        let forged = Forged::default();
+        let task = Task {
+            node,
+            bus,
+            queues,
+            messages,
+            carried: by_hand,
+            asked,
+            evaluated,
+            settings,
+            subscriptions,
+            stop,
+            refusals,
+            forged,
+            refused,
+        };
         Ok(Self { hall, task: tokio::spawn(task.run()), carried })
     }
 
@@ -130,10 +152,16 @@ struct Task {
     queues: Queues,
     messages: mpsc::Receiver<Message>,
     carried: mpsc::Receiver<Carried>,
+    /// To where the `where` of commands is evaluated.
+    asked: mpsc::Sender<Asked>,
+    /// What came back from there, to be verified again.
+    evaluated: mpsc::Receiver<Incoming>,
     settings: watch::Receiver<Arc<Settings>>,
     subscriptions: Subscriptions,
     stop: watch::Receiver<bool>,
     refusals: Allowance,
+    /// What forged messages cost of late.
+    forged: Forged,
     /// What was refused last of each channel.
     refused: HashMap<String, (Code, String)>,
 }
@@ -158,10 +186,26 @@ pub(super) enum Answer {
     Nothing,
 }
 
+/// What the intake decides on.
+pub(super) enum Incoming {
+    /// A message of the bus.
+    Message(Message),
+    /// A command that was carried here.
+    Carried(Carried),
+}
+
+/// What comes of looking at a message.
+enum Decision {
+    /// This is answered.
+    Answer(Answer),
+    /// The expression of its `where` is evaluated first. Where there is no room for that, this is answered.
+    Evaluate(String, Answer),
+}
+
 /// Where an accepted command waits.
 enum Place<'a> {
     /// In the supervisor's queue.
-    InQueue(mpsc::Permit<'a, Box<Job>>),
+    InQueue(&'a FairQueue),
     /// In the waiting room.
     InRoom,
 }
@@ -170,7 +214,7 @@ impl Task {
     async fn run(mut self) {
         loop {
             // Cancel-safe: a watch keeps its last value, and `recv` takes nothing that it does not give.
-            let message = tokio::select! {
+            let incoming = tokio::select! {
                 biased;
                 _ = self.stop.changed() => return,
                 changed = self.settings.changed() => {
@@ -179,46 +223,92 @@ impl Task {
                     }
                     continue;
                 }
-                Some(carried) = self.carried.recv() => {
-                    self.take_carried(carried).await;
-                    continue;
-                }
-                message = self.messages.recv() => message,
+                Some(evaluated) = self.evaluated.recv() => Some(evaluated),
+                Some(carried) = self.carried.recv() => Some(Incoming::Carried(carried)),
+                message = self.messages.recv() => message.map(Incoming::Message),
             };
-            let Some(message) = message else { return };
-            let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
-            // Who follows the stream has no use for what is there anyway; of a fleet, that is much.
-            let wanted = reply.filter(|_| message.header(report::ANSWER) != Some(report::NOT_TAKEN));
-            let answer = self.decide(&message, wanted);
-            let reply = if matches!(answer, Answer::Ack(..)) { wanted } else { reply };
-            self.answer(&answer, &message.subject, reply).await;
+            match incoming {
+                None => return,
+                Some(Incoming::Carried(carried)) => self.take_carried(carried).await,
+                Some(Incoming::Message(message)) => self.take(message).await,
+            }
         }
+    }
+
+    /// A message of the bus.
+    async fn take(&mut self, message: Message) {
+        let reply = message.reply.as_deref().filter(|reply| is_inbox(reply));
+        // Who follows the stream has no use for what is there anyway; of a fleet, that is much.
+        let wanted = reply.filter(|_| message.header(report::ANSWER) != Some(report::NOT_TAKEN));
+        let answer = match self.decide(&message, wanted) {
+            Decision::Answer(answer) => answer,
+            Decision::Evaluate(expression, busy) => {
+                let incoming = Incoming::Message(message.clone());
+                match self.asked.try_send(Asked { expression, incoming }) {
+                    Ok(()) => return,
+                    Err(_full) => busy,
+                }
+            }
+        };
+        let reply = if matches!(answer, Answer::Ack(..)) { wanted } else { reply };
+        self.answer(&answer, &message.subject, reply).await;
     }
 
     /// What somebody carried here by hand: treated as what comes over the bus, and answered to who brought it as well.
     async fn take_carried(&mut self, carried: Carried) {
-        let message = Message { payload: carried.envelope, ..Message::default() };
-        let answer = self.decide(&message, None);
+        let message = Message { payload: carried.envelope.clone(), ..Message::default() };
+        let (answer, carried) = match self.decide(&message, None) {
+            Decision::Answer(answer) => (answer, carried),
+            Decision::Evaluate(expression, busy) => {
+                match self.asked.try_send(Asked { expression, incoming: Incoming::Carried(carried) }) {
+                    Ok(()) => return,
+                    Err(full) => match full.into_inner().incoming {
+                        Incoming::Carried(carried) => (busy, carried),
+                        Incoming::Message(_) => return,
+                    },
+                }
+            }
+        };
         self.answer(&answer, "", None).await;
         // It fails when whoever asked has gone: the stream has the answer.
         let _gone = carried.answer.send(answer);
     }
 
     /// Everything that must not be torn apart; nothing in here waits for the network.
-    fn decide(&mut self, message: &Message, reply: Option<&str>) -> Answer {
+    fn decide(&mut self, message: &Message, reply: Option<&str>) -> Decision {
         let began = Instant::now();
         let answer = self.judge(message, reply);
         self.node.count.looked(began.elapsed());
         answer
     }
 
-    fn judge(&mut self, message: &Message, reply: Option<&str>) -> Answer {
+    fn judge(&mut self, message: &Message, reply: Option<&str>) -> Decision {
         let subject = came_on(message);
-        match self.node.verify(|verifier| verifier.open(&message.payload, subject)) {
+        let (opened, expression) = self.open(message, subject);
+        match (opened, expression) {
+            // Everything else was right with it.
+            (Err(Refusal { digest, id, keyids, .. }), Some(expression)) => {
+                let why = "too many commands wait for the facts of this node".to_owned();
+                let busy = say::not_done(&self.node, id, &digest, DoneOutcome::Busy, (Code::Busy, why));
+                Decision::Evaluate(expression, Answer::No(Box::new(busy), keyids))
+            }
+            (opened, _) => Decision::Answer(self.opened(opened, message, subject, reply)),
+        }
+    }
+
+    fn opened(
+        &mut self,
+        opened: Result<Opened, Refusal>,
+        message: &Message,
+        subject: Option<&str>,
+        reply: Option<&str>,
+    ) -> Answer {
+        match opened {
             Ok(Opened::New(verified)) if verified.action.is_standing() => self.stand(&Arc::new(verified), subject, true),
             Ok(Opened::New(verified)) => self.accept(&Arc::new(verified), subject, reply),
             Ok(Opened::NotSelected(verified)) => {
                 self.node.count.not_selected();
+                rollout::mark_ok(&self.node, &verified, DoneOutcome::NotSelected);
                 self.acknowledge(&verified, AckStatus::NotSelected)
             }
             Ok(Opened::Elsewhere(verified)) => self.stand(&Arc::new(verified), subject, false),
@@ -235,11 +325,31 @@ impl Task {
                 }
             }
             Err(refusal) if self.is_desired(message) && !self.is_news(message, &refusal) => Answer::Nothing,
-            Err(Refusal { code, message, digest, id, keyids }) => {
+            Err(Refusal { code, message: why, digest, id, keyids }) => {
+                if matches!(code, Code::SerialConflict | Code::StaleSerial) && self.is_desired(message) {
+                    self.node.standing.doubt();
+                }
                 let outcome = if code == Code::Expired { DoneOutcome::Expired } else { DoneOutcome::Refused };
-                Answer::No(Box::new(say::not_done(&self.node, id, &digest, outcome, (code, message))), keyids)
+                Answer::No(Box::new(say::not_done(&self.node, id, &digest, outcome, (code, why))), keyids)
             }
         }
+    }
+
+    /// Verifies a message, for as much as forged ones may cost at present.
+    /// With the expression that must be evaluated first, where there is one.
+    fn open(&mut self, message: &Message, subject: Option<&str>) -> (Result<Opened, Refusal>, Option<String>) {
+        if let Some(refusal) = self.forged.known(&message.payload, self.node.trust().digest()) {
+            return (Err(refusal.clone()), None);
+        }
+        let mut effort = self.forged.effort();
+        let open = |verifier: &Verifier<'_>| verifier.open_within(&message.payload, subject, &mut effort);
+        let (opened, expression) = self.node.verify_or_ask(open);
+        if let Err(refusal) = &opened
+            && matches!(refusal.code, Code::UnknownKey | Code::BadSignature | Code::Busy)
+        {
+            self.forged.note(&message.payload, refusal, effort.spent());
+        }
+        (opened, expression)
     }
 
     fn is_desired(&self, message: &Message) -> bool {
@@ -276,12 +386,17 @@ impl Task {
     /// Takes what stands from here on: on disk first, then known, then acknowledged. `here`: this node was asked.
     fn stand(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, here: bool) -> Answer {
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
+        let no = |outcome, code, why: String| {
+            Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
+        };
+        if let Err(why) = self.node.disk.find_place(verified) {
+            return no(DoneOutcome::Busy, Code::Busy, why);
+        }
         checkpoint(Checkpoint::IntakeVerified);
         if let Err(error) = self.node.disk.accept(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
-            let done = say::not_done(&self.node, Some(id), &digest, DoneOutcome::Refused, (Code::Storage, why));
-            return Answer::No(Box::new(done), verified.signers().to_vec());
+            return no(DoneOutcome::Refused, Code::Storage, why);
         }
         checkpoint(Checkpoint::IntakeRecorded);
         // From here on it is accepted, and in force: a file that can't be written now is written later, or by the next
@@ -292,20 +407,23 @@ impl Task {
         }
         checkpoint(Checkpoint::IntakeQueued);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), here, "stands");
+        if self.node.board.read(|standing| standing.troubles.contains_key(&Topic::Divergence)) {
+            self.node.standing.doubt();
+        }
         self.node.accepted(verified.get());
         self.node.count.accepted();
         if here { self.acknowledge(verified, AckStatus::Accepted) } else { Answer::Nothing }
     }
 
     fn accept(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, reply: Option<&str>) -> Answer {
-        if matches!(verified.get().action, Action::Halt(_) | Action::Resume(_)) {
+        if matches!(verified.get().action, Action::Halt(_) | Action::Resume(_) | Action::Go(_)) {
             return self.told(verified, subject);
         }
         let (id, digest) = (verified.get().id, verified.digest().to_owned());
         let no = |outcome, code, why: String| {
             Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
         };
-        let place = match self.place(verified.get()) {
+        let place = match self.place(verified) {
             Ok(place) => place,
             Err((outcome, code, why)) => return no(outcome, code, why),
         };
@@ -320,7 +438,7 @@ impl Task {
         let job = Box::new(Job::once(Arc::clone(verified), reply.map(str::to_owned)));
         match place {
             Place::InQueue(place) => {
-                place.send(job);
+                place.push(job);
                 self.shows_queue();
             }
             Place::InRoom => waiting::admit(&self.node, &self.bus, &self.queues.work, *job),
@@ -333,47 +451,44 @@ impl Task {
 
     /// Shows on the board how many commands wait, also while one runs for long.
     fn shows_queue(&self) {
-        let queue = &self.queues.work;
         // Counted under the lock of the board: the supervisor counts too.
-        self.node.board.change(|standing| standing.queued = standing.left + (queue.max_capacity() - queue.capacity()) as u64);
+        self.node.board.change(|standing| standing.queued = self.queues.work.len() as u64);
     }
 
     fn acknowledge(&self, verified: &Verified<Command>, status: AckStatus) -> Answer {
         let (rule, signers) = say::allowed(verified);
         let ack = say::ack(&self.node, verified.get().id, verified.digest(), status);
-        let due = rollout::due(&self.node, verified.get()).filter(|_| status == AckStatus::Accepted);
-        Answer::Ack(Box::new(Ack { rule, signers, due, ..ack }))
+        let wave = rollout::wave(&self.node, verified.get()).filter(|_| status == AckStatus::Accepted);
+        Answer::Ack(Box::new(Ack { rule, signers, wave, ..ack }))
     }
 
-    /// A place for one more command, or why there is none.
-    fn place(&self, command: &Command) -> Result<Place<'_>, (DoneOutcome, Code, String)> {
+    /// A place for one more command, or why there is none. Intake alone gives places away, and it takes one command at a
+    /// time: a place that was found is there until the command is in it.
+    fn place(&self, verified: &Verified<Command>) -> Result<Place<'_>, (DoneOutcome, Code, String)> {
+        let (command, signers) = (verified.get(), verified.signers());
+        let busy = |why: String| (DoneOutcome::Busy, Code::Busy, why);
+        self.node.disk.find_place(verified).map_err(busy)?;
         if command.options.waves.is_some() {
-            let why = || format!("{} commands in waves wait already", waiting::PLACES);
-            return if self.node.room.has_place() { Ok(Place::InRoom) } else { Err((DoneOutcome::Busy, Code::Busy, why())) };
+            let found = self.node.room.find_place(signers, |job| self.node.words.halted(job).is_some());
+            return found.map(|()| Place::InRoom).map_err(|full| busy(full.sentence("commands in waves")));
         }
-        let (queue, most, what) = if ask::is_question(&command.action) {
+        let (queue, places, what) = if ask::is_question(&command.action) {
             (&self.queues.questions, ask::WAITING, "questions")
         } else {
-            (&self.queues.work, self.node.settings().queue, "commands")
+            let each = self.node.settings().queue;
+            (&self.queues.work, Places { all: each.saturating_mul(KEYS).min(MAX_QUEUE), each }, "commands")
         };
-        let waiting = queue.max_capacity() - queue.capacity();
-        let full = || Err((DoneOutcome::Busy, Code::Busy, format!("{waiting} {what} wait already")));
-        match queue.try_reserve() {
-            // This is the only sender beside the waiting room, whose jobs wait for their place.
-            Ok(_) if waiting >= most => full(),
-            Ok(place) => Ok(Place::InQueue(place)),
-            Err(mpsc::error::TrySendError::Full(())) => full(),
-            Err(mpsc::error::TrySendError::Closed(())) => {
-                Err((DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned()))
-            }
+        if queue.is_closed() {
+            return Err((DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned()));
         }
+        queue.find_place(places, signers).map(|()| Place::InQueue(queue)).map_err(|full| busy(full.sentence(what)))
     }
 
     /// A word on a job in waves needs no run, nor a place in the queue: it counts at once, and that is its end.
     fn told(&self, verified: &Verified<Command>, subject: Option<&str>) -> Answer {
-        // It counts also when it can't be written down: a node that asks later asks the stream of rollouts again.
+        // It counts also when it can't be written down, or its key has its share of what is: a node that asks later asks the stream of rollouts again.
         let done = rollout::hear(&self.node, verified);
-        if self.node.noted(self.node.disk.accept(verified, subject)).is_some() {
+        if self.node.disk.find_place(verified).is_ok() && self.node.noted(self.node.disk.accept(verified, subject)).is_some() {
             // What can't be written now ends with the next start of the agent.
             let _written = self.node.finish(&done, &mut false);
         }

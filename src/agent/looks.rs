@@ -1,8 +1,8 @@
-//! Looks at the health before the next wave begins: owed from the end of a run on until they were taken, by this agent or
-//! by the next one on this host.
+//! Looks at the end of a hold: that a run in waves went well counts only then, and only when the health is not critical.
+//! They are owed from the end of a run on until they were taken, by this agent or by the next one on this host.
 //!
 //! In: what ended well in waves that want it (`supervisor.rs` for what runs once, `enforcer.rs` for what stands). Out: at the
-//! start, jobs that `waiting.rs` puts into the queue when it is time. `store` keeps them.
+//! start, jobs that `waiting.rs` looks at when it is time. `store` keeps them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use crate::trust::Verified;
 use crate::wire::command::Command;
 use crate::wire::{Done, DoneOutcome};
 
-use super::Node;
 use super::recover::Left;
 use super::work::{Job, Work};
+use super::{Node, rollout};
 
 /// The looks that are owed, with the envelopes of their commands.
 #[derive(Debug)]
@@ -57,24 +57,28 @@ impl Looks {
     }
 }
 
-/// Writes down that the health is to be looked at, when the command wants that and ended well. Before the result: after
-/// a crash in between nobody has heard that it ended well.
+/// Writes down that a look is owed, when the command wants one and ended well. Before the result: after a crash in
+/// between no result says that it ended well.
 pub(super) fn owe(node: &Node, command: &Verified<Command>, done: &Done) {
-    // A host that is only played has no health.
-    if matches!(node.work, Work::Engine) && is_wanted(command, done) {
+    if is_wanted(node, command, done) {
         // What can't be written down is looked at by this agent all the same.
         node.noted(node.looks.owe(command.id, command.envelope()));
     }
 }
 
-/// Whether the health after this end of a command is to be looked at before the next wave.
-pub(super) fn is_wanted(command: &Command, done: &Done) -> bool {
-    let gated = command.options.waves.as_ref().is_some_and(|waves| waves.health) && !command.options.noop;
-    gated && is_well(done)
+/// True when a look is to be taken after this end of a command: the next wave waits for this node, or the waves are gated.
+pub(super) fn is_wanted(node: &Node, command: &Command, done: &Done) -> bool {
+    is_well(done) && (is_gated(node, command) || rollout::is_witness(node, command))
+}
+
+/// True when the health of a node is to be looked at before its success counts.
+pub(super) fn is_gated(node: &Node, command: &Command) -> bool {
+    // A host that is only played has no health.
+    matches!(node.work, Work::Engine) && command.options.waves.as_ref().is_some_and(|waves| waves.health) && !command.options.noop
 }
 
 fn is_well(done: &Done) -> bool {
-    matches!(done.outcome, DoneOutcome::Stable | DoneOutcome::Changed)
+    matches!(done.outcome, DoneOutcome::Stable | DoneOutcome::Changed | DoneOutcome::WouldChange)
 }
 
 /// It was taken, and what it came to is in the outbox; or it is not wanted any more.
@@ -88,12 +92,12 @@ pub(super) fn taken(node: &Node, id: Uuid) {
 
 /// The looks that an earlier agent owed and did not take, as jobs; those that make no sense any more are given up. What
 /// stands is looked at by the enforcer, which knows that it is owed.
-pub(super) fn left(node: &Node, left: &Left) -> Vec<Job> {
+pub(super) fn left(node: &Node, left: &Left) -> Vec<(Job, Done)> {
     let owed: Vec<(Uuid, Vec<u8>)> = node.looks.held().iter().map(|(id, envelope)| (*id, envelope.clone())).collect();
     let mut jobs = Vec::new();
     for (id, envelope) in owed {
         match of(node, left, id, &envelope) {
-            Some(Owed::Once(job)) => jobs.push(*job),
+            Some(Owed::Once(owed)) => jobs.push(*owed),
             Some(Owed::Stands) => {}
             None => taken(node, id),
         }
@@ -102,14 +106,15 @@ pub(super) fn left(node: &Node, left: &Left) -> Vec<Job> {
 }
 
 enum Owed {
-    Once(Box<Job>),
+    Once(Box<(Job, Done)>),
     Stands,
 }
 
 fn of(node: &Node, left: &Left, id: Uuid, envelope: &[u8]) -> Option<Owed> {
     // It may have been written down just before the agent died, and the command be called interrupted now.
     let ended = left.ended.iter().map(|ended| &ended.done).find(|done| done.id == Some(id)).cloned();
-    if ended.or_else(|| node.disk.result(id)).is_some_and(|done| !is_well(&done)) {
+    let done = ended.or_else(|| node.disk.result(id));
+    if done.as_ref().is_some_and(|done| !is_well(done)) {
         return None;
     }
     if node.standing.has(id) {
@@ -117,9 +122,9 @@ fn of(node: &Node, left: &Left, id: Uuid, envelope: &[u8]) -> Option<Owed> {
     }
     let verified = node.verify(|verifier| verifier.reopen(envelope)).ok()?;
     let command = verified.get();
-    let is_on = command.options.waves.as_ref().is_some_and(|waves| node.now() < waves.closes(command.issued));
-    (is_on && !command.action.is_standing()).then(|| {
-        tracing::info!(%id, "its health is still to be looked at");
-        Owed::Once(Box::new(Job { health_check_only: true, ..Job::once(Arc::new(verified), None) }))
+    let is_on = node.now() < command.begins_by() && !command.action.is_standing();
+    done.filter(|_| is_on).map(|done| {
+        tracing::info!(%id, "that it went well is still to be said");
+        Owed::Once(Box::new((Job { health_check_only: true, ..Job::once(Arc::new(verified), None) }, done)))
     })
 }

@@ -4,21 +4,27 @@
 //! - `supervisor.rs` runs one command at a time, `work.rs` is that work, `obtain.rs` fetches for it;
 //! - `waiting.rs` keeps commands in waves until their turn, `rollout.rs` says whether it has come, `looks.rs` has the looks
 //!   at the health that come after it;
+//! - `forged.rs` bounds what forged messages cost, `fair.rs` shares the places in queues out between keys;
 //! - `ask.rs` answers what needs no run, also while one is on; `approve.rs` compares dry runs with what was approved,
 //!   `health.rs` looks at the checks of what stands when somebody asks;
-//! - `enforcer.rs` keeps the node to what stands on it, `standing.rs` is that, `catch_up.rs` asks whether there is more;
+//! - `enforcer.rs` reconciles the node with its assignments, `standing.rs` has those, `catch_up.rs` asks whether there is more,
+//!   `divergence.rs` finds what is at odds with it;
 //! - `reporter.rs` brings results and events from the outbox to the streams;
 //! - `beat.rs` says the state of the node, `board.rs` holds it, `say.rs` puts it into words; `clock.rs` and `room.rs`
 //!   look at what it says about this host;
-//! - `disk.rs` is what must survive, `recover.rs` what is done with it at the start;
+//! - `disk.rs` is what must survive, `steady.rs` how far the clock is believed that it is dated by, `recover.rs` what is done with it at the start;
 //! - `succession.rs` puts the next trust bundle in the place of the one in force;
+//! - `values.rs` verifies what others put into buckets;
 //! - `outside.rs` has the data that the owner of the host lays over that of manifests;
-//! - `known.rs` answers what a command asks about the facts of the host;
+//! - `known.rs` answers what a command asks about the facts of the host, `wheres.rs` has it evaluated;
 //! - `notary.rs` has the key of the node, and signs what it says;
+//! - `confinement.rs` has the two threads of a run, and what the kernel holds of the limits;
 //! - `anchor.rs`, `limits.rs`, `connect.rs` turn the settings into trust, limits and a connection;
 //! - `live.rs` has the settings in force, `reload.rs` puts others in force;
 //! - `socket.rs` answers on this host and `local.rs` asks, `view.rs` is what they and others see, `count.rs` counts;
 //! - `discover.rs` answers the tools of NATS;
+//! - `leftovers.rs` ends what an agent before this one left running;
+//! - `lost.rs` finds out at the start whether something of its state was lost;
 //! - `notify.rs` talks to the service manager.
 //!
 //! One thread for all of that, a second one while something runs. Who may ask is decided in `trust`,
@@ -31,19 +37,25 @@ mod beat;
 mod board;
 mod catch_up;
 mod clock;
+pub mod confinement;
 pub mod connect;
 mod count;
 mod discover;
 mod disk;
+mod divergence;
 mod enforcer;
+mod fair;
+mod forged;
 mod health;
 mod intake;
 mod jitter;
 mod known;
+mod leftovers;
 mod limits;
 mod live;
 pub mod local;
 mod looks;
+mod lost;
 mod notary;
 mod notify;
 mod obtain;
@@ -56,12 +68,16 @@ mod room;
 mod say;
 mod socket;
 mod standing;
+mod steady;
 mod succession;
 mod supervisor;
+mod values;
 pub mod view;
 mod waiting;
+mod wheres;
 mod work;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -75,7 +91,9 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::config::Settings;
+use crate::engine::effects::of_signed;
 use crate::host::Host;
+use crate::host::confine::Kernel;
 use crate::host::fs::{self, FsError};
 use crate::store::{Class, Message, StoreError};
 use crate::transport::{Bus, Link, TransportError};
@@ -84,7 +102,7 @@ use crate::wire::command::Command;
 use crate::wire::receipt;
 use crate::wire::report::Life;
 use crate::wire::subject::{EventKind, Stage};
-use crate::wire::{Done, DoneOutcome, Subjects};
+use crate::wire::{ConfinementState, Done, DoneOutcome, Subjects};
 
 pub use notary::{NotaryError, public_key};
 
@@ -92,11 +110,15 @@ use board::{Board, Standing, Topic};
 use count::Count;
 use disk::Disk;
 use known::Known;
+use leftovers::Leftovers;
 use live::Live;
 use reload::Reload;
 use view::{Beside, View};
 
 pub use work::{Played, Rehearse, Work};
+
+/// What the verifier is told about a `where` that was not evaluated yet.
+const NOT_EVALUATED: &str = "it was not evaluated yet";
 
 /// How long stopping may take after the run has ended: the last results, the last state, the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -148,6 +170,9 @@ pub enum AgentError {
     /// The connection can't even be tried.
     #[error("the agent can't use its connection")]
     Bus(#[from] TransportError),
+    /// The kernel can't hold what it must.
+    #[error("the kernel can't hold the limits, as `confine = \"required\"` wants: {0}")]
+    Confinement(String),
     /// The system refuses threads, timers or signals.
     #[error("the agent can't run on this system")]
     System(#[source] std::io::Error),
@@ -163,10 +188,13 @@ struct Node {
     environ: BTreeMap<String, String>,
     facts: Facts,
     work: Work,
+    /// What the kernel can hold runs to; not asked where none runs.
+    kernel: Option<Kernel>,
     known: Known,
     /// Behind [`Node::trust`], as it may be replaced at any time.
     trust: RwLock<Arc<TrustedBundle>>,
     disk: Disk,
+    leftovers: Leftovers,
     standing: standing::Standing,
     board: Board,
     count: Count,
@@ -175,6 +203,7 @@ struct Node {
     /// The looks at the health that are to be taken before the next wave.
     looks: looks::Looks,
     room: waiting::Room,
+    values: values::Values,
     boot: Uuid,
     started: Timestamp,
 }
@@ -274,8 +303,8 @@ impl Agent {
 
         let reporter = reporter::Handle::spawn(&node, &bus);
         let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
-        for job in &looks {
-            waiting::look(&node, &supervisor.queue, job);
+        for (job, done) in &looks {
+            waiting::look(&node, &supervisor.queue, job, done);
         }
         let questions = ask::Handle::spawn(Arc::clone(&node), bus.clone(), stop.clone());
         let queues = intake::Queues { work: supervisor.queue.clone(), questions: questions.queue.clone() };
@@ -326,12 +355,20 @@ impl Node {
     fn open(parts: Parts) -> Result<Self, AgentError> {
         let Parts { settings, facts, environ, search_path, work } = parts;
         let host = Host::system(search_path.as_deref());
+        let kernel = matches!(work, Work::Engine).then(confinement::kernel);
+        kernel.map_or(Ok(()), |kernel| confinement::begin(&settings, kernel)).map_err(AgentError::Confinement)?;
         fs::create_directory(&settings.state_dir, 0o700)?;
-        let trust = anchor::find(&settings)?;
+        fs::check_trusted(&settings.state_dir)?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
+        // The ledger first, and the key of the node last: whoever finds the one without the other knows that it was lost.
+        let ledger = lost::open_ledger(&settings, host.now()).map_err(store)?;
+        let trust = anchor::find(&settings)?;
         anchor::keep(&settings, &trust).map_err(store)?;
         let boot = host.new_id();
-        let disk = Disk::open(&settings, boot)?;
+        let disk = Disk::open(&settings, ledger, boot, host.now())?;
+        disk.start_trust(trust.version()).map_err(store)?;
+        // Before anything else is done to the host, and before a command is told to have been interrupted.
+        let leftovers = Leftovers::end(&settings)?;
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let subjects = Subjects::new(settings.fleet.clone());
@@ -344,9 +381,11 @@ impl Node {
             now: disk.not_before(host.now()),
             seen: &disk,
             condition: &|_| Err("facts are asked when it runs".to_owned()),
+            effects: &of_signed,
         };
         let standing = standing::Standing::open(&settings, &disk, |envelope| verifier.recall(envelope)).map_err(store)?;
         let (words, looks) = (rollout::Words::open(&settings).map_err(store)?, looks::Looks::open(&settings).map_err(store)?);
+        let values = values::Values::open(&settings).map_err(store)?;
         // After what stands was opened, which may have told the ledger something.
         let board = Board::new(Standing { trust: trust.version(), channels: disk.channels(), ..Standing::default() });
         let settings = Live::new(settings);
@@ -365,14 +404,17 @@ impl Node {
             known: Known::new(Arc::clone(&facts)),
             facts,
             work,
+            kernel,
             trust: RwLock::new(Arc::new(trust)),
             disk,
+            leftovers,
             standing,
             board,
             count: Count::default(),
             words,
             looks,
             room: waiting::Room::default(),
+            values,
         })
     }
 
@@ -391,6 +433,11 @@ impl Node {
         self.settings.now()
     }
 
+    /// What of the limits the kernel holds.
+    fn confinement(&self) -> Option<ConfinementState> {
+        Some(confinement::Report::of(&self.settings(), self.kernel?).state())
+    }
+
     /// The limits of this host as they are now.
     fn limits(&self) -> Limits {
         limits::of(&self.settings())
@@ -398,7 +445,26 @@ impl Node {
 
     /// Lends the verifier as it is now.
     fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
-        let condition = |expression: &str| self.known.holds(expression);
+        // The thread that verifies evaluates nothing: see `verify_or_ask`.
+        let condition = |expression: &str| self.known.answer(expression).unwrap_or_else(|| Err(NOT_EVALUATED.to_owned()));
+        self.verify_with(&condition, work)
+    }
+
+    /// The same, with the expression that must be evaluated first, where there is one: then what `work` gave counts for
+    /// nothing.
+    fn verify_or_ask<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> (T, Option<String>) {
+        let unknown = RefCell::new(None);
+        let condition = |expression: &str| {
+            self.known.answer(expression).unwrap_or_else(|| {
+                unknown.replace(Some(expression.to_owned()));
+                Err(NOT_EVALUATED.to_owned())
+            })
+        };
+        let given = self.verify_with(&condition, work);
+        (given, unknown.into_inner())
+    }
+
+    fn verify_with<T>(&self, condition: &dyn Fn(&str) -> Result<bool, String>, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
         let trust = self.trust();
         let (settings, limits) = (self.settings(), self.limits());
         work(&Verifier {
@@ -409,7 +475,8 @@ impl Node {
             subjects: &self.subjects,
             now: self.disk.not_before(self.now()),
             seen: &self.disk,
-            condition: &condition,
+            condition,
+            effects: &of_signed,
         })
     }
 
@@ -501,7 +568,12 @@ impl Node {
 
     /// Says also whom it obeys: a succession of which nobody could be told any more is in it.
     fn post_started(&self) {
-        let obeys = format!("obeys version {} of the trust bundle", self.trust().version());
+        let trust = self.trust();
+        let obeys = if trust.is_before_first() {
+            "has the root keys only, and accepts no command yet".to_owned()
+        } else {
+            format!("obeys version {} of the trust bundle", trust.version())
+        };
         self.post_life_of(&Life { message: Some(obeys), ..say::life(self, "started") });
     }
 

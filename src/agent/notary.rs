@@ -16,7 +16,7 @@ use crate::wire::digest;
 use crate::wire::receipt::{Receipt, Statement};
 
 /// The name of the key in the state directory.
-const FILE: &str = "node.key";
+pub(super) const FILE: &str = "node.key";
 /// The longest file that holds a key.
 const KEY_MAX: u64 = 64 * 1024;
 
@@ -104,7 +104,7 @@ pub fn public_key(state_dir: &Path) -> Result<PublicKey, NotaryError> {
 
 fn read(state_dir: &Path) -> Result<SigningKey, NotaryError> {
     let path = state_dir.join(FILE);
-    let text = match fs::read_text(&path, KEY_MAX) {
+    let text = match fs::read_private_text(&path, KEY_MAX) {
         Ok(text) => text,
         Err(error) if error.is_not_found() => return Err(NotaryError::None(path)),
         Err(error) => return Err(error.into()),

@@ -6,9 +6,10 @@
 
 use std::path::PathBuf;
 
-use crate::data::source::{self, Source};
+use crate::data::source::{self, Given, Source};
 use crate::diag::{Diagnostic, chain};
-use crate::engine::Inputs;
+use crate::engine::{BusData, Inputs};
+use crate::host::fs::FsError;
 use crate::host::{Checkpoint, Host, checkpoint, fs};
 use crate::store::dir;
 use crate::yaml::{Document, MAX_BYTES};
@@ -26,30 +27,52 @@ pub(super) fn lay(node: &Node, inputs: &mut Inputs, host: &Host) -> Result<(), D
         return Ok(());
     };
     let source: Source = from.parse().map_err(Diagnostic::new)?;
-    let document = match source::read(&source, host, inputs.exchange.as_deref()) {
-        Ok(document) => {
-            let (resolved, rules) = inputs.resolve(&document, host)?;
-            keep(node, &document);
+    if let Source::File(path) = &source
+        && let Err(error @ FsError::Loose { .. }) = fs::check_trusted(path)
+    {
+        return Err(Diagnostic::new(chain(&error)));
+    }
+    let (document, unsigned) = match source::read(&source, host, inputs.exchange.as_deref()) {
+        Ok(Given { document, unsigned }) => {
+            // Only what can be resolved is kept.
+            inputs.resolve(&document, host).map_err(without_line)?;
+            keep(node, &document, unsigned);
             node.board.fine(Topic::Data);
-            (inputs.data, inputs.rules) = (Some(resolved.data), rules);
-            return Ok(());
+            (document, unsigned)
         }
-        Err(why) => kept(node, &from).ok_or(why.clone()).inspect(|_| {
+        Err(why) => kept(node, &from).ok_or(without_line(why.clone())).inspect(|_| {
             node.board.trouble(Topic::Data, format!("the data can't be had, and what it was before is used: {why}"));
         })?,
     };
-    let (resolved, rules) = inputs.resolve(&document, host)?;
+    let (resolved, rules) = inputs.resolve(&document, host).map_err(without_line)?;
+    if unsigned && let BusData::Signed { unsigned } = &mut inputs.bus {
+        unsigned.clone_from(&resolved.data);
+    }
     (inputs.data, inputs.rules) = (Some(resolved.data), rules);
     Ok(())
 }
+
+/// The data is the owner's: an error that goes to who sent a command does not show it.
+fn without_line(mut diagnostic: Diagnostic) -> Diagnostic {
+    if let Some(place) = &mut diagnostic.place {
+        place.text.clear();
+    }
+    diagnostic
+}
+
+/// Behind the name of kept data that a key has signed.
+const SIGNED: &str = " (signed)";
+/// The beginning of the name of data from the bus.
+const BUS: &str = "kv://";
 
 fn place(node: &Node) -> PathBuf {
     node.settings().state_dir.join("data.yaml")
 }
 
 /// The document under the name of where it is from, so that data of another source is never taken for it.
-fn keep(node: &Node, document: &Document) {
-    let text = format!("# {}\n{}", document.file(), document.text());
+fn keep(node: &Node, document: &Document, unsigned: bool) {
+    let mark = if unsigned || !document.file().starts_with(BUS) { "" } else { SIGNED };
+    let text = format!("# {}{mark}\n{}", document.file(), document.text());
     // Most runs read what is kept already.
     if fs::read_text(&place(node), MAX_BYTES as u64).is_ok_and(|kept| kept == text) {
         return;
@@ -58,7 +81,7 @@ fn keep(node: &Node, document: &Document) {
     checkpoint(Checkpoint::DataKept);
 }
 
-fn kept(node: &Node, from: &str) -> Option<Document> {
+fn kept(node: &Node, from: &str) -> Option<(Document, bool)> {
     let text = match fs::read_text(&place(node), MAX_BYTES as u64) {
         Ok(text) => text,
         Err(error) => {
@@ -67,6 +90,8 @@ fn kept(node: &Node, from: &str) -> Option<Document> {
         }
     };
     let (name, rest) = text.strip_prefix("# ")?.split_once('\n')?;
+    let (name, unsigned) = name.strip_suffix(SIGNED).map_or((name, name.starts_with(BUS)), |name| (name, false));
     let shown = crate::http::shown(from);
-    (name == from || name == shown).then(|| Document::parse(rest, name).ok()).flatten()
+    let document = (name == from || name == shown).then(|| Document::parse(rest, name).ok()).flatten()?;
+    Some((document, unsigned))
 }

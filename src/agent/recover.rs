@@ -1,6 +1,7 @@
 //! What an agent before this one left: every command that it accepted gets its one end.
 //!
-//! Started and not done → `interrupted`: whether it is harmless to run it again nobody knows.
+//! Started and not done → `interrupted`: it may not be harmless to run it again. What it left running has been
+//! ended by then, see `leftovers.rs`.
 //! Accepted and not started → checked again and run, or refused, or `expired`.
 
 use std::collections::VecDeque;
@@ -51,7 +52,8 @@ pub(super) fn recover(node: &Node) -> Left {
 fn interrupted(node: &Node, left: &Unfinished) -> Ended {
     tracing::warn!(id = %left.id, "was interrupted");
     let mut done = say::done(node, Some(left.id), &left.digest, DoneOutcome::Interrupted);
-    done.message = Some("the agent ended while it ran".to_owned());
+    let what = "the agent ended while it ran".to_owned();
+    done.message = Some(node.leftovers.report.iter().fold(what, |what, report| format!("{what}; {report}")));
     rollout::mark_envelope(node, &left.envelope, &done);
     Ended { done, posted: false }
 }

@@ -1,14 +1,17 @@
-//! What a node must know of a rollout before it begins: whether its turn has come, what the operators say of the job, and
-//! how many nodes failed it.
+//! The rules by which a node begins a command in waves: the wave before went well, no operator halts the job, and no more
+//! nodes failed than may.
 //!
 //! In: the command with its waves, the stream of rollouts (read by direct gets, without a consumer), and the `halt` and
-//! `resume` commands that `intake.rs` hears. Out: a [`Turn`] for `waiting.rs`, and for whoever else begins something in
-//! waves; and the marks of this node's own failures. Nothing here needs the operator's process.
+//! `resume` commands that `intake.rs` hears. Out: a [`Turn`] for `waiting.rs` and the enforcer; and the marks of this node,
+//! that it failed or that it went well. Nothing here needs the operator's process.
 //!
-//! Whatever can't be read holds: a node begins only when it could ask and nothing spoke against it.
+//! Time begins nothing: a wave begins by successes of the one before, which its witnesses signed with the keys that the
+//! command names. What can't be read holds. A witness that is silent for longer than its wave may take has failed; that
+//! time is measured while the stream can be read and the job is not halted, by a clock that never jumps.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -20,10 +23,12 @@ use crate::host::{Checkpoint, checkpoint};
 use crate::model::NodeId;
 use crate::store::{Class, Message, StoreError, Word, WordStore};
 use crate::transport::{Bus, TransportError};
-use crate::trust::{Code, Verified};
+use crate::trust::{Code, Verified, proves_success};
 use crate::wire::command::{Action, Command, Waves};
-use crate::wire::report::{FAILED, FailedMark};
-use crate::wire::waves::Place;
+use crate::wire::receipt::HEADER;
+use crate::wire::report::{FAILED, OK, RolloutMark};
+use crate::wire::subject::Subject;
+use crate::wire::waves::{Place, Step};
 use crate::wire::{Done, DoneOutcome, Envelope, Target, json};
 
 use super::{Node, say};
@@ -64,8 +69,8 @@ pub(super) struct Words {
     latest: Mutex<BTreeMap<Uuid, Word>>,
     /// The last one that did not count, so that it is said only once.
     refused: Mutex<String>,
-    /// The last jobs that this node said it failed: once is enough, and the stream keeps only one.
-    marked: Mutex<VecDeque<Uuid>>,
+    /// The last marks of this node, by job and protocol: once is enough, and the stream keeps only one.
+    marked: Mutex<VecDeque<(Uuid, &'static str)>>,
     news: watch::Sender<()>,
 }
 
@@ -98,9 +103,10 @@ impl Words {
         }
         tracing::info!(%job, "{}", word.sentence());
         latest.insert(job, word);
-        if latest.len() > JOBS {
-            let oldest = latest.iter().min_by_key(|(_, word)| (word.issued, word.id)).map(|(job, _)| *job);
-            oldest.map(|job| latest.remove(&job));
+        if latest.len() > JOBS
+            && let Some(oldest) = dispensable(&latest)
+        {
+            latest.remove(&oldest);
         }
         drop(latest);
         self.news.send_replace(());
@@ -112,11 +118,11 @@ impl Words {
         held(&self.latest).get(&job).filter(|word| word.halted).map(Word::sentence)
     }
 
-    fn is_first_mark(&self, job: Uuid) -> bool {
-        let mut marked = held(&self.marked);
-        let first = !marked.contains(&job);
+    fn is_first_mark(&self, job: Uuid, protocol: &'static str) -> bool {
+        let (mut marked, mark) = (held(&self.marked), (job, protocol));
+        let first = !marked.contains(&mark);
         if first {
-            marked.push_back(job);
+            marked.push_back(mark);
         }
         if marked.len() > JOBS {
             marked.pop_front();
@@ -124,10 +130,26 @@ impl Words {
         first
     }
 
+    /// Lets those who wait look again: something else has changed that their turn depends on.
+    pub(super) fn stir(&self) {
+        self.news.send_replace(());
+    }
+
     /// Changes whenever something was said of some job.
     pub(super) fn watch(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
+}
+
+/// The job whose word is forgotten first: the oldest of the key that said most. One key can't make the others' forgotten.
+fn dispensable(latest: &BTreeMap<Uuid, Word>) -> Option<Uuid> {
+    let mut said: BTreeMap<&[String], usize> = BTreeMap::new();
+    for word in latest.values() {
+        *said.entry(&word.by).or_default() += 1;
+    }
+    let most = said.into_iter().max_by_key(|(_, count)| *count).map(|(by, _)| by)?;
+    let of_most = latest.iter().filter(|(_, word)| word.by == most);
+    of_most.min_by_key(|(_, word)| (word.issued, word.id)).map(|(job, _)| *job)
 }
 
 /// Notes a verified word, on disk before anything is done about it; false when a newer one is known. It counts also when
@@ -160,115 +182,256 @@ pub(super) fn hear(node: &Node, verified: &Verified<Command>) -> Done {
     Done { message: Some(message.to_owned()), ..say::done(node, Some(command.id), verified.digest(), outcome) }
 }
 
-/// Whether a node may begin with something in waves.
+/// The answer to whether a node may begin with a command in waves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Now.
     Begin,
-    /// Not before this time.
-    Wait(Timestamp),
-    /// Not while it is halted, by whom and why. [`Words::watch`] tells when somebody says something else.
+    /// Not yet, for this reason. To be asked again after [`pause`].
+    Wait(String),
+    /// Not while it is halted, by whom and why. [`Words::watch`] tells when an operator says something else.
     Halted(String),
     /// The stream of rollouts can't be read, for this reason. To be asked again after a pause.
     Unknown(String),
-    /// Never: too many nodes failed.
+    /// Never: too many nodes failed, or too few succeeded.
     Over(String),
 }
 
-/// A command in waves, and what is known of those who failed it.
-#[derive(Debug)]
-pub(super) struct Rollout<'a> {
-    command: &'a Command,
-    waves: &'a Waves,
+/// The time between two looks of a node that waits, before jitter: a part of the hold, which passes between two waves.
+pub(super) fn pause(waves: &Waves) -> Duration {
+    (waves.hold.get() / 4).clamp(Duration::from_millis(500), Duration::from_secs(15))
+}
+
+/// Two looks that are further apart than this were not looking meanwhile.
+const GAP: Duration = Duration::from_secs(60);
+
+/// The progress of one command in waves, as far as this node has read it.
+#[derive(Debug, Default)]
+pub(super) struct Rollout {
     /// Who failed, in the order in which the server heard it, as far as the stream was read.
     failed: Vec<NodeId>,
     /// Up to where it was read.
     read: u64,
+    /// The witnesses of the wave before that proved a success.
+    ok: BTreeSet<NodeId>,
+    /// The highest wave that an operator signed a go-ahead for.
+    go: u64,
+    /// How long this node has watched the waves before its own.
+    watched: Duration,
+    /// The last look that went well.
+    looked: Option<Instant>,
 }
 
-impl<'a> Rollout<'a> {
-    /// None for a command without waves, which may begin at any time.
-    pub(super) fn of(command: &'a Command) -> Option<Self> {
-        let waves = command.options.waves.as_ref()?;
-        Some(Self { command, waves, failed: Vec::new(), read: 0 })
+impl Rollout {
+    /// Decides whether this node may begin now.
+    pub(super) async fn may_begin(&mut self, command: &Verified<Command>, node: &Node, bus: &Bus) -> Turn {
+        let Some(waves) = &command.options.waves else { return Turn::Begin };
+        match self.look(command, waves, node, bus).await {
+            Err(error) => {
+                self.looked = None;
+                Turn::Unknown(chain(&error))
+            }
+            Ok(Some(why)) => Turn::Over(why),
+            Ok(None) => self.after(command, waves, node, bus).await.unwrap_or_else(|error| {
+                self.looked = None;
+                Turn::Unknown(chain(&error))
+            }),
+        }
     }
 
-    /// Whether this node may begin now. Before its turn nothing is asked of the server.
-    pub(super) async fn may_begin(&mut self, node: &Node, bus: &Bus) -> Turn {
-        let (_, turn) = self.waves.turn(Place::of(self.command.id, &node.settings().node), self.command.issued);
-        if node.now() < turn {
-            return Turn::Wait(turn);
+    /// Decides for a node whose turn had come, and which had to wait for other work since.
+    pub(super) async fn may_still(&mut self, command: &Verified<Command>, node: &Node, bus: &Bus) -> bool {
+        let Some(waves) = &command.options.waves else { return true };
+        self.look(command, waves, node, bus).await.is_ok_and(|over| over.is_none()) && node.words.halted(command.id).is_none()
+    }
+
+    async fn after(
+        &mut self,
+        command: &Verified<Command>,
+        waves: &Waves,
+        node: &Node,
+        bus: &Bus,
+    ) -> Result<Turn, TransportError> {
+        if let Some(word) = node.words.halted(command.id) {
+            self.looked = None;
+            return Ok(Turn::Halted(word));
         }
-        match self.look(node, bus).await {
-            Err(error) => Turn::Unknown(chain(&error)),
-            Ok(Some(why)) => Turn::Over(why),
-            Ok(None) => node.words.halted(self.command.id).map_or(Turn::Begin, Turn::Halted),
+        let wave = waves.wave(Place::of(command.id, &node.settings().node));
+        let Some(before) = waves.before(wave) else { return Ok(Turn::Begin) };
+        self.watched += self.looked.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed().min(GAP));
+        let late = self.watched >= waves.patience(wave, command.options.timeout);
+        self.read_successes(command, before, late, node, bus).await?;
+        let turn = self.judge(waves, wave, before, late);
+        if turn == Turn::Begin && waves.go && !self.is_ahead(command, wave, node, bus).await? {
+            return Ok(Turn::Wait(format!("wave {wave} waits for the go-ahead of an operator")));
         }
+        Ok(turn)
+    }
+
+    /// Reads which witnesses of the wave before succeeded: up to the first that did not yet, or of all of them once they
+    /// are late.
+    async fn read_successes(
+        &mut self,
+        command: &Verified<Command>,
+        before: &Step,
+        late: bool,
+        node: &Node,
+        bus: &Bus,
+    ) -> Result<(), TransportError> {
+        let stream = node.subjects.stream("ROLLOUTS");
+        for witness in &before.witnesses {
+            if self.ok.contains(&witness.node) || self.failed.contains(&witness.node) {
+                continue;
+            }
+            let subject = node.subjects.rollout_ok(command.id, &witness.node);
+            let found = bus.last(&stream, subject.as_str()).await?;
+            let proof = found.as_ref().map(|mark| (mark.header(HEADER), mark.payload.as_slice()));
+            if proof.is_some_and(|(receipt, payload)| {
+                proves_success(witness, command.id, command.digest(), subject.as_str(), receipt, payload)
+            }) {
+                self.ok.insert(witness.node.clone());
+            } else if !late {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the wave before: over as soon as it can't succeed any more, ended when every witness has, or is late.
+    fn judge(&self, waves: &Waves, wave: usize, before: &Step, late: bool) -> Turn {
+        let names = || before.witnesses.iter().map(|witness| &witness.node);
+        let silent: Vec<&str> =
+            names().filter(|name| !self.ok.contains(*name) && !self.failed.contains(name)).map(NodeId::as_str).collect();
+        // Who failed after it had been well has failed.
+        let is_ok = |name: &&NodeId| self.ok.contains(*name) && !self.failed.contains(name);
+        let (ok, number) = (names().filter(is_ok).count() as u64, wave.saturating_sub(1));
+        if !late && !silent.is_empty() {
+            let wanted = before.witnesses.len();
+            return Turn::Wait(format!("wave {wave} waits for wave {number}: {ok} of {wanted} succeeded"));
+        }
+        if ok < before.min_ok {
+            let said = if silent.is_empty() { String::new() } else { format!(", and {} stayed silent", few(&silent)) };
+            return Turn::Over(format!("{ok} of the {} nodes of wave {number} that must succeed did{said}", before.min_ok));
+        }
+        if (self.failed.len() + silent.len()) as u64 > waves.max_failed.max(before.witnesses.len() as u64 - before.min_ok) {
+            return Turn::Over(format!("the error budget of {} is spent: {} stayed silent", waves.max_failed, few(&silent)));
+        }
+        Turn::Begin
+    }
+
+    /// Whether an operator signed a go-ahead for this wave.
+    async fn is_ahead(&mut self, command: &Command, wave: usize, node: &Node, bus: &Bus) -> Result<bool, TransportError> {
+        let wave = wave as u64;
+        if self.go >= wave {
+            return Ok(true);
+        }
+        let subject = node.subjects.rollout_go(command.id);
+        if let Some(message) = bus.last(&node.subjects.stream("ROLLOUTS"), subject.as_str()).await?
+            && let Some(verified) = opened(node, command, subject.as_str(), &message.payload)
+            && let Action::Go(ahead) = &verified.get().action
+        {
+            self.go = self.go.max(ahead.wave);
+        }
+        Ok(self.go >= wave)
     }
 
     /// Reads what is new in the stream: notes what the operators say, and gives the reason when too many nodes failed.
     ///
     /// # Errors
     /// When it can't be read.
-    pub(super) async fn look(&mut self, node: &Node, bus: &Bus) -> Result<Option<String>, TransportError> {
+    async fn look(&mut self, command: &Command, waves: &Waves, node: &Node, bus: &Bus) -> Result<Option<String>, TransportError> {
         let stream = node.subjects.stream("ROLLOUTS");
-        let control = node.subjects.rollout_control(self.command.id);
-        // One message a subject: the first is the last.
-        if let Some(message) = bus.stored_after(&stream, control.as_str(), 0).await? {
-            self.take_word(node, control.as_str(), &message.payload);
+        let control = node.subjects.rollout_control(command.id);
+        if let Some(message) = bus.last(&stream, control.as_str()).await?
+            && let Some(verified) = opened(node, command, control.as_str(), &message.payload)
+        {
+            note(node, &verified);
         }
-        let failures = node.subjects.rollout_failures(self.command.id);
-        while self.failed.len() as u64 <= self.waves.max_failed {
+        let failures = node.subjects.rollout_failures(command.id);
+        while self.failed.len() as u64 <= waves.max_failed {
             let Some(message) = bus.stored_after(&stream, failures.as_str(), self.read).await? else { break };
             self.read = message.seq.unwrap_or_default().max(self.read.saturating_add(1));
             // The server pins the name in the subject to the node that says it.
             let name = message.subject.rsplit('.').next().and_then(|name| name.parse().ok());
-            self.failed.extend(name.filter(|name| self.counts(name)));
+            self.failed.extend(name.filter(|name| self.counts(command, name)));
         }
-        Ok(self.spent())
+        Ok(self.spent(waves))
     }
 
     /// A node that the command does not name has no say in how it goes. Who is in a group only the nodes themselves know.
-    fn counts(&self, name: &NodeId) -> bool {
-        let meant = match self.command.to.target() {
+    fn counts(&self, command: &Command, name: &NodeId) -> bool {
+        let meant = match command.to.target() {
             Some(Target::Nodes(nodes)) => nodes.contains(name),
             _ => true,
         };
         meant && !self.failed.contains(name)
     }
 
-    fn spent(&self) -> Option<String> {
-        let most = self.waves.max_failed;
-        (self.failed.len() as u64 > most).then(|| {
-            let first: Vec<&str> = self.failed.iter().take(NAMED).map(NodeId::as_str).collect();
-            format!("the error budget of {most} is spent: {} failed first", first.join(", "))
-        })
-    }
-
-    /// What does not count is said where refusals are, and is as if it were not there.
-    fn take_word(&self, node: &Node, subject: &str, bytes: &[u8]) {
-        let refusal = match node.verify(|verifier| verifier.open_control(bytes, self.command)) {
-            Ok(verified) => {
-                note(node, &verified);
-                return;
-            }
-            Err(refusal) => refusal,
-        };
-        let mut last = held(&node.words.refused);
-        if *last != refusal.digest {
-            last.clone_from(&refusal.digest);
-            let why = (refusal.code, refusal.message);
-            let done = say::not_done(node, refusal.id, &refusal.digest, DoneOutcome::Refused, why);
-            tracing::warn!(subject, code = done.code.as_deref(), why = done.message.as_deref(), "refused");
-            node.post_refusal(&done, subject, refusal.keyids);
-        }
+    fn spent(&self, waves: &Waves) -> Option<String> {
+        let most = waves.max_failed;
+        let names: Vec<&str> = self.failed.iter().map(NodeId::as_str).collect();
+        (self.failed.len() as u64 > most).then(|| format!("the error budget of {most} is spent: {} failed first", few(&names)))
     }
 }
 
-/// When it is this node's turn to begin with a command; none for a command without waves.
-pub(super) fn due(node: &Node, command: &Command) -> Option<Timestamp> {
+fn few(names: &[&str]) -> String {
+    names.get(..NAMED).unwrap_or(names).join(", ")
+}
+
+/// Opens the word of an operator on a job. A word that does not count is told where refusals are, once, and is as if it
+/// were not there.
+fn opened(node: &Node, about: &Command, subject: &str, bytes: &[u8]) -> Option<Verified<Command>> {
+    let refusal = match node.verify(|verifier| verifier.open_control(bytes, about)) {
+        Ok(verified) => return Some(verified),
+        Err(refusal) => refusal,
+    };
+    let mut last = held(&node.words.refused);
+    if *last != refusal.digest {
+        last.clone_from(&refusal.digest);
+        let why = (refusal.code, refusal.message);
+        let done = say::not_done(node, refusal.id, &refusal.digest, DoneOutcome::Refused, why);
+        tracing::warn!(subject, code = done.code.as_deref(), why = done.message.as_deref(), "refused");
+        node.post_refusal(&done, subject, refusal.keyids);
+    }
+    None
+}
+
+/// The wave of this node, from 1; none for a command without waves.
+pub(super) fn wave(node: &Node, command: &Command) -> Option<u64> {
     let waves = command.options.waves.as_ref()?;
-    Some(waves.turn(Place::of(command.id, &node.settings().node), command.issued).1)
+    u64::try_from(waves.wave(Place::of(command.id, &node.settings().node))).ok()
+}
+
+/// True when the next wave waits for a success of this node.
+pub(super) fn is_witness(node: &Node, command: &Command) -> bool {
+    command.options.waves.as_ref().is_some_and(|waves| waves.is_witness(&node.settings().node))
+}
+
+/// Says that a command in waves went well here, if the next wave waits for that.
+pub(super) fn mark_ok(node: &Node, command: &Verified<Command>, outcome: DoneOutcome) {
+    if !is_witness(node, command) {
+        return;
+    }
+    let subject = node.subjects.rollout_ok(command.id, &node.settings().node);
+    post_mark(node, command.id, command.digest(), OK, &subject, (node.now(), outcome));
+}
+
+/// Posts a mark, once: a command that is not selected is in no ledger, and a server may repeat it any number of times.
+fn post_mark(
+    node: &Node,
+    id: Uuid,
+    digest: &str,
+    protocol: &'static str,
+    subject: &Subject,
+    (at, outcome): (Timestamp, DoneOutcome),
+) {
+    if !node.words.is_first_mark(id, protocol) {
+        return;
+    }
+    let mark = RolloutMark { protocol: protocol.to_owned(), id, node: node.settings().node.clone(), at, outcome };
+    let (payload, msg_id) = (say::json(&mark), format!("{id}.{}.{protocol}", mark.node));
+    let (subject, command) = (subject.as_str().to_owned(), Some(digest.to_owned()));
+    node.post(&Message { subject, msg_id, payload, class: Class::Result, command });
 }
 
 /// Says that this node failed a command in waves, unless the command has none or its end does not count as a failure.
@@ -281,13 +444,9 @@ pub(super) fn mark(node: &Node, command: &Command, done: &Done) {
         DoneOutcome::Refused => refused(Code::BadArtifact) || refused(Code::Storage) || refused(Code::PlanChanged),
         _ => false,
     };
-    if counts && command.options.waves.is_some() && node.words.is_first_mark(command.id) {
-        let name = node.settings().node.clone();
-        let subject = node.subjects.rollout_failed(command.id, &name).as_str().to_owned();
-        let msg_id = format!("{}.{name}.failed", command.id);
-        let mark = FailedMark { protocol: FAILED.to_owned(), id: command.id, node: name, at: done.at, outcome: done.outcome };
-        let command = Some(done.digest.clone());
-        node.post(&Message { subject, msg_id, payload: say::json(&mark), class: Class::Result, command });
+    if counts && command.options.waves.is_some() {
+        let subject = node.subjects.rollout_failed(command.id, &node.settings().node);
+        post_mark(node, command.id, &done.digest, FAILED, &subject, (done.at, done.outcome));
     }
 }
 
@@ -302,7 +461,9 @@ pub(super) fn mark_envelope(node: &Node, envelope: &[u8], done: &Done) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Span;
     use crate::wire::command::Audience;
+    use crate::wire::waves::Witness;
 
     fn word(issued: i64, id: u128, halted: bool) -> Word {
         let issued = Timestamp::from_second(issued).unwrap();
@@ -318,23 +479,80 @@ mod tests {
     }
 
     #[test]
+    fn one_key_does_not_make_the_words_of_others_forgotten() {
+        let mut words: BTreeMap<Uuid, Word> = (10..20).map(|n| (Uuid::from_u128(n), word(100, n, true))).collect();
+        let other = Word { by: vec!["other".into()], ..word(1, 1, true) };
+        words.insert(Uuid::from_u128(1), other);
+        assert_eq!(dispensable(&words), Some(Uuid::from_u128(10)));
+        assert_eq!(dispensable(&BTreeMap::new()), None);
+    }
+
+    fn name(text: &str) -> NodeId {
+        text.parse().unwrap()
+    }
+
+    #[test]
     fn a_budget_is_spent_by_more_nodes_than_it_allows() {
         let mut command: Command = serde_json::from_value(serde_json::json!({
-            "id": Uuid::from_u128(1), "fleet": "f", "to": {"all": true},
-            "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z", "action": {"status": {}},
-            "options": {"waves": {"steps": [{"upto": "ffffffffffffffff", "after": "0s"}], "max_failed": 1}},
+            "id": Uuid::nil(), "fleet": "f", "to": {"all": true}, "issued": "2026-11-20T10:00:00Z",
+            "expires": "2026-11-20T10:05:00Z", "action": {"status": {}},
         }))
         .unwrap();
-        let name = |text: &str| text.parse::<NodeId>().unwrap();
-        let mut rollout = Rollout::of(&command).unwrap();
-        rollout.failed = vec![name("a")];
-        assert_eq!(rollout.spent(), None);
-        assert!(!rollout.counts(&name("a")) && rollout.counts(&name("b")), "each node counts once");
+        let waves = waves(&[], 0, 1);
+        let mut rollout = Rollout { failed: vec![name("a")], ..Rollout::default() };
+        assert_eq!(rollout.spent(&waves), None);
+        assert!(!rollout.counts(&command, &name("a")) && rollout.counts(&command, &name("b")), "each node counts once");
         rollout.failed.push(name("b"));
-        assert_eq!(rollout.spent().unwrap(), "the error budget of 1 is spent: a, b failed first");
+        assert_eq!(rollout.spent(&waves).unwrap(), "the error budget of 1 is spent: a, b failed first");
         command.to = Audience::nodes(vec![name("a")]);
-        assert!(!Rollout::of(&command).unwrap().counts(&name("b")), "it was not asked");
-        command.options.waves = None;
-        assert!(Rollout::of(&command).is_none());
+        assert!(!Rollout::default().counts(&command, &name("b")), "it was not asked");
+    }
+
+    fn waves(witnesses: &[&str], min_ok: u64, max_failed: u64) -> Waves {
+        let witnesses = witnesses.iter().map(|node| Witness { node: name(node), key: String::new() }).collect();
+        let steps = vec![
+            Step { upto: Place::try_from("7fffffffffffffff".to_owned()).unwrap(), witnesses, min_ok },
+            Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 },
+        ];
+        Waves { steps, hold: Span::seconds(60), max_failed, health: false, go: false }
+    }
+
+    #[test]
+    fn a_wave_begins_by_successes_of_the_one_before() {
+        let waits = "wave 2 waits for wave 1: ";
+        for (ok, failed, min_ok, max_failed, late, wanted) in [
+            (&[][..], &[][..], 2, 0, false, "wave 2 waits for wave 1: 0 of 2 succeeded"),
+            (&["a"], &[], 2, 0, false, "wave 2 waits for wave 1: 1 of 2 succeeded"),
+            (&["a", "b"], &[], 2, 0, false, ""),
+            // Silence is a failure, once the wave has had its time.
+            (&[], &[], 2, 0, true, "0 of the 2 nodes of wave 1 that must succeed did, and a, b stayed silent"),
+            (&["a"], &[], 2, 0, true, "1 of the 2 nodes of wave 1 that must succeed did, and b stayed silent"),
+            (&["a"], &[], 1, 1, false, waits),
+            (&["a"], &[], 1, 1, true, ""),
+            (&["a"], &["c"], 1, 1, true, "the error budget of 1 is spent: b stayed silent"),
+            // A failure within the budget is no success.
+            (&["a"], &["b"], 1, 1, false, ""),
+            (&[], &["a", "b"], 1, 2, false, "0 of the 1 nodes of wave 1 that must succeed did"),
+            (&["a"], &["a"], 1, 1, true, "0 of the 1 nodes of wave 1 that must succeed did, and b stayed silent"),
+            // Successes of others prove nothing.
+            (&["c", "d"], &[], 2, 0, true, "0 of the 2 nodes of wave 1 that must succeed did, and a, b stayed silent"),
+        ] {
+            let names = |list: &[&str]| list.iter().map(|node| name(node)).collect::<Vec<_>>();
+            let ok = names(ok).into_iter().collect();
+            let rollout = Rollout { ok, failed: names(failed), ..Rollout::default() };
+            let waves = waves(&["a", "b"], min_ok, max_failed);
+            let said = match rollout.judge(&waves, 2, waves.before(2).unwrap(), late) {
+                Turn::Begin => String::new(),
+                Turn::Wait(why) | Turn::Over(why) => why,
+                other => panic!("{other:?}"),
+            };
+            assert!(if wanted.is_empty() { said.is_empty() } else { said.starts_with(wanted) }, "{said}, wanted {wanted}");
+        }
+    }
+
+    #[test]
+    fn looks_are_as_far_apart_as_the_hold_is_long() {
+        let with = |hold| pause(&Waves { hold: Span::seconds(hold), ..waves(&["a"], 1, 0) }).as_millis();
+        assert_eq!((with(1), with(8), with(3600)), (500, 2000, 15_000));
     }
 }

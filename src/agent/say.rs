@@ -30,7 +30,7 @@ pub(super) fn ack(node: &Node, id: Uuid, digest: &str, status: AckStatus) -> Ack
         at: node.now(),
         status,
         queued: node.board.read(|standing| standing.queued),
-        due: node.room.due(id),
+        wave: node.room.wave(id),
         rule: None,
         signers: Vec::new(),
     }
@@ -129,6 +129,7 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         key: Some(node.disk.notary().public().to_short()),
         chain: waiting.chain,
         open: waiting.open,
+        confinement: node.confinement(),
         troubles: standing.troubles.into_values().collect(),
     }
 }

@@ -135,6 +135,8 @@ pub(super) struct Standing {
     objects: Objects,
     channels: Mutex<BTreeMap<String, Channel>>,
     changed: Notify,
+    /// Something came that is at odds with what stands here.
+    doubt: Notify,
 }
 
 impl Standing {
@@ -146,7 +148,13 @@ impl Standing {
     ) -> Result<Self, StoreError> {
         let (store, found) = StandingStore::open(&settings.state_dir)?;
         let channels = opening::channels(&store, found, disk, &recall)?;
-        Ok(Self { store, objects: Objects::open(&settings.state_dir)?, channels: Mutex::new(channels), changed: Notify::new() })
+        Ok(Self {
+            store,
+            objects: Objects::open(&settings.state_dir)?,
+            channels: Mutex::new(channels),
+            changed: Notify::new(),
+            doubt: Notify::new(),
+        })
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<String, Channel>> {
@@ -208,6 +216,16 @@ impl Standing {
     /// Returns when something was taken since the last time.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Something came for a channel that does not fit what stands here, or may end such a difference.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Returns when there was a doubt since the last time.
+    pub(super) async fn doubted(&self) {
+        self.doubt.notified().await;
     }
 
     /// The channels, in the order in which they are applied: that of the configuration, or by name.

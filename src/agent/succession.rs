@@ -18,7 +18,7 @@ use crate::wire::{self, DoneOutcome, Envelope};
 
 use super::board::Topic;
 use super::intake::Allowance;
-use super::{Node, anchor, jitter, say};
+use super::{Node, anchor, jitter, lost, say};
 
 /// The stream is asked again after this, and up to [`SPREAD`] more.
 const POLL: Duration = Duration::from_secs(300);
@@ -26,6 +26,8 @@ const POLL: Duration = Duration::from_secs(300);
 const SPREAD: Duration = Duration::from_secs(600);
 /// The pause after the stream could not be asked, and as much again at most: a fleet must not storm a sick server.
 const AGAIN: Duration = Duration::from_secs(30);
+/// So many messages of the stream are looked at in one go: more than a fleet has versions.
+const MOST_SEEN: usize = 256;
 /// So many digests are remembered of what was accepted, and of what was refused.
 const REMEMBERED: usize = 64;
 
@@ -36,12 +38,15 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus) {
     let mut link = bus.watch();
     let accepted = Memory::of(node.trust().digest().to_owned());
     let allowance = Allowance::new(20, Duration::from_secs(1));
-    let mut task = Task { node, bus, accepted, refused: Memory::default(), allowance };
+    let looks = Allowance::new(100, Duration::from_millis(50));
+    let mut task = Task { node, bus, accepted, refused: Memory::default(), looks, allowance, beyond: Beyond::default() };
     let (mut connects, mut due) = (0, Instant::now());
     loop {
         let now = *link.borrow_and_update();
         if now.connected && now.connects != connects {
             (connects, due) = (now.connects, Instant::now());
+            // The stream may have been made anew meanwhile.
+            task.beyond = Beyond::default();
         }
         // Cancel-safe: `Inbox::next` loses nothing, a watch keeps its last value, and a sleep that is dropped is made
         // anew from `due`.
@@ -67,19 +72,46 @@ struct Task {
     accepted: Memory,
     /// What was refused, and said to be.
     refused: Memory,
+    /// The bundles that are looked at as the server sends them on: whoever may publish can send any number. What is left
+    /// alone is found in the stream.
+    looks: Allowance,
     /// Whoever may publish can make refusals: they must not fill the disk.
     allowance: Allowance,
+    /// What the stream has beyond the next version.
+    beyond: Beyond,
+}
+
+/// Which versions were seen in the stream of this connection, by their subjects.
+#[derive(Default)]
+struct Beyond {
+    /// The place in the stream up to which they were seen.
+    after: u64,
+    /// The highest of them.
+    highest: u64,
+    /// The server does not let this node look.
+    denied: bool,
 }
 
 impl Task {
     /// A bundle that the server sent on.
     async fn hear(&mut self, message: &Message) {
-        let ahead = self.node.subjects.trust_version(&message.subject).is_some_and(|version| version > self.next());
+        if !self.looks.take() {
+            return;
+        }
+        let version = self.node.subjects.trust_version(&message.subject).unwrap_or(0);
+        let ahead = version > self.next();
         // Some were missed: they come first, and this one is among them.
         if ahead {
+            self.beyond.highest = self.beyond.highest.max(version);
             self.ask().await;
         }
-        self.offer(message);
+        let is_refused = self.offer(message).is_some();
+        let is_troubled = self.node.board.read(|standing| standing.troubles.contains_key(&Topic::Succession));
+        // What is refused in the place of the next one keeps this node where it is, and what is taken may end that: the
+        // stream says.
+        if !ahead && if is_refused { version == self.next() } else { is_troubled } {
+            self.ask().await;
+        }
     }
 
     fn next(&self) -> u64 {
@@ -90,6 +122,9 @@ impl Task {
     async fn ask(&mut self) -> Duration {
         match self.walk().await {
             Ok(stuck) => {
+                // Whatever was in force before is here again, as far as the server says.
+                self.node.noted(self.node.disk.note_trust(self.node.trust().version()));
+                self.node.board.set(Topic::State, lost::alarm(&self.node, self.node.now()));
                 self.node.board.set(Topic::Succession, stuck);
                 POLL + jitter::up_to(SPREAD)
             }
@@ -109,7 +144,7 @@ impl Task {
         loop {
             let version = self.next();
             let subject = self.node.subjects.trust(version);
-            let Some(message) = self.bus.last(&stream, subject.as_str()).await? else { return Ok(None) };
+            let Some(message) = self.bus.last(&stream, subject.as_str()).await? else { return Ok(self.gap().await) };
             if let Some(why) = self.offer(&message) {
                 return Ok(Some(format!("version {version} of the trust bundle is not taken: {why}")));
             }
@@ -118,6 +153,36 @@ impl Task {
                 return Ok(None);
             }
         }
+    }
+
+    /// Why this node can't follow, when the stream has later versions and the next one is missing.
+    async fn gap(&mut self) -> Option<String> {
+        let (stream, filter) = (self.node.subjects.stream("TRUST"), self.node.subjects.trusts());
+        for _ in 0..MOST_SEEN {
+            if self.beyond.denied {
+                break;
+            }
+            match self.bus.stored_after(&stream, filter.as_str(), self.beyond.after).await {
+                Ok(Some(message)) => {
+                    let version = self.node.subjects.trust_version(&message.subject).unwrap_or(0);
+                    self.beyond.after = message.seq.unwrap_or(u64::MAX);
+                    self.beyond.highest = self.beyond.highest.max(version);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    // Permissions of an earlier version do not have it: then only what is sent on tells of later versions.
+                    tracing::debug!(error = %chain(&error), "later trust bundles could not be looked for");
+                    self.beyond.denied = true;
+                }
+            }
+        }
+        let (own, next, highest) = (self.node.trust().version(), self.next(), self.beyond.highest);
+        (highest > next).then(|| {
+            format!(
+                "this node obeys version {own} of the trust bundle and can't follow: the stream has version {highest}, and \
+                 version {next} is missing; `ensign trust publish` puts it there from its file"
+            )
+        })
     }
 
     /// Takes a bundle when it is the next one; gives why it does not otherwise, but for one that it took before.
@@ -140,17 +205,20 @@ impl Task {
                     self.node.post_refusal(&done, &message.subject, keyids);
                     self.refused.note(digest);
                 }
-                Some(why)
+                Some(format!("{} ({why})", error.code()))
             }
         }
     }
 
     fn take(&mut self, next: TrustedBundle) -> Option<String> {
-        if let Err(error) = anchor::keep(&self.node.settings(), &next) {
+        let kept = self.node.disk.in_place().and_then(|()| anchor::keep(&self.node.settings(), &next));
+        if let Err(error) = kept {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
             return Some(why);
         }
+        // The bundle is kept: that the ledger knows of it too only matters when that is lost.
+        self.node.noted(self.node.disk.note_trust(next.version()));
         self.accepted.note(next.digest().to_owned());
         self.node.obey(next);
         None
@@ -163,6 +231,9 @@ impl Node {
         let version = next.version();
         *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         checkpoint(Checkpoint::TrustObeyed);
+        self.words.stir();
+        // What was refused under the bundle before may be right under this one.
+        self.standing.doubt();
         tracing::info!(version, "now obeys another trust bundle");
         let life = say::trust_life(self, version);
         self.post_life_of(&life);

@@ -2,15 +2,14 @@
 //!
 //! Order: what `intake` wrote down → checked again → started, on disk → run → result, on disk and in the outbox → reply.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::config::MAX_QUEUE;
 use crate::config::file::PublishRegistrations;
 use crate::host::{Cancel, Checkpoint, checkpoint};
 use crate::manifest::Source;
@@ -23,7 +22,9 @@ use crate::wire::{Done, DoneOutcome, Subject};
 
 use super::board::Topic;
 use super::enforcer::Asked;
+use super::fair::{FairQueue, Jobs};
 use super::recover::{self, Left};
+use super::values::NodeDoor;
 use super::waiting::{self, Call};
 use super::work::{self, Ended, Job, Work};
 use super::{Node, ask, health, looks, obtain, rollout, say};
@@ -35,10 +36,9 @@ const CANCELLED: Duration = Duration::from_secs(3);
 
 /// The running supervisor.
 pub(super) struct Handle {
-    /// Takes commands. The bound is the largest that can be configured; intake holds the one that is configured,
-    /// which may change, and answers `busy` to what is over it.
-    pub(super) queue: mpsc::Sender<Box<Job>>,
-    /// Takes runs of what stands, one at a time: commands go first. Boxed, both: a channel has room for 32 from the start.
+    /// Takes commands. Intake holds the bound that is configured, which may change, and answers `busy` to what is over it.
+    pub(super) queue: Arc<FairQueue>,
+    /// Takes runs of what stands, one at a time: commands go first. Boxed: a channel has room for 32 from the start.
     pub(super) runs: mpsc::Sender<Box<Asked>>,
     task: JoinHandle<()>,
 }
@@ -46,10 +46,13 @@ pub(super) struct Handle {
 impl Handle {
     /// Starts it. `left` is what an earlier agent accepted and did not end.
     pub(super) fn spawn(node: Arc<Node>, bus: Bus, left: Left, stop: watch::Receiver<bool>) -> Self {
-        let (queue, jobs) = mpsc::channel(MAX_QUEUE);
+        let (queue, jobs) = FairQueue::open();
+        for job in left.jobs {
+            queue.push(Box::new(job));
+        }
         // The enforcer waits for the end of each before it asks for the next.
         let (runs, asked) = mpsc::channel(1);
-        let task = tokio::spawn(Task { node, bus, left: left.jobs, queue: queue.clone(), jobs, asked, stop }.run(left.ended));
+        let task = tokio::spawn(Task { node, bus, queue: Arc::clone(&queue), jobs, asked, stop }.run(left.ended));
         Self { queue, runs, task }
     }
 
@@ -64,10 +67,9 @@ impl Handle {
 struct Task {
     node: Arc<Node>,
     bus: Bus,
-    left: VecDeque<Job>,
     /// For what has to wait before it comes again.
-    queue: mpsc::Sender<Box<Job>>,
-    jobs: mpsc::Receiver<Box<Job>>,
+    queue: Arc<FairQueue>,
+    jobs: Jobs,
     asked: mpsc::Receiver<Box<Asked>>,
     stop: watch::Receiver<bool>,
 }
@@ -132,9 +134,8 @@ impl Task {
     fn shows(&self, running: Option<uuid::Uuid>) {
         self.node.board.change(|standing| {
             standing.running = running;
-            standing.left = self.left.len() as u64;
             // Counted under the lock of the board: intake counts too.
-            standing.queued = standing.left + self.jobs.len() as u64;
+            standing.queued = self.jobs.len() as u64;
         });
     }
 
@@ -142,14 +143,11 @@ impl Task {
         if *self.stop.borrow() {
             return None;
         }
-        if let Some(job) = self.left.pop_front() {
-            return Some(Next::Command(Box::new(job)));
-        }
-        // Cancel-safe: a watch keeps its last value, and `recv` takes nothing that it does not give.
+        // Cancel-safe: a watch keeps its last value, and neither `next` nor `recv` takes what it does not give.
         tokio::select! {
             biased;
             _ = self.stop.changed() => None,
-            job = self.jobs.recv() => job.map(Next::Command),
+            job = self.jobs.next() => Some(Next::Command(job)),
             Some(asked) = self.asked.recv() => Some(Next::Standing(asked)),
         }
     }
@@ -161,9 +159,10 @@ impl Task {
             return say::not_done(&node, Some(job.id()), job.digest(), DoneOutcome::Expired, (Code::Expired, why));
         }
         // Trust and limits may have changed while it waited: a key that is revoked asks for nothing any more.
-        if let Err(refusal) = node.verify(|verifier| verifier.confirm(&job.command)) {
-            return Ended::refused(refusal.code, refusal.message).into_done(&node, job);
-        }
+        let job = match node.verify(|verifier| verifier.confirm(&job.command)) {
+            Ok(rights) => &Job { rights, ..job.clone() },
+            Err(refusal) => return Ended::refused(refusal.code, refusal.message).into_done(&node, job),
+        };
         if let Err(error) = node.disk.start(job.id()) {
             let why = crate::diag::chain(&error);
             node.board.trouble(Topic::Disk, why.clone());
@@ -176,10 +175,6 @@ impl Task {
 
     /// Looks at the health checks of a job in waves that has ended well, and says that it failed when one is critical.
     async fn look(&mut self, job: &Job) {
-        if matches!(self.node.work, Work::Rehearsal(_)) {
-            // A host that is only played has no health.
-            return;
-        }
         tracing::info!(id = %job.id(), "looking at its health before the next wave begins");
         let ended = self.perform(job).await;
         if ended.health == Some(HealthStatus::Critical) {
@@ -189,6 +184,9 @@ impl Task {
         } else if ended.is_interrupted() {
             // The agent stops. Its next start looks again.
             return;
+        } else {
+            let outcome = self.node.disk.result(job.id()).map_or(DoneOutcome::Stable, |done| done.outcome);
+            rollout::mark_ok(&self.node, &job.command, outcome);
         }
         looks::taken(&self.node, job.id());
     }
@@ -236,13 +234,24 @@ impl Task {
     async fn execute(&mut self, job: &Job, source: Option<Source>, until: Instant) -> Ended {
         let cancel = Cancel::default();
         let (node, owned, flag) = (Arc::clone(&self.node), job.clone(), cancel.clone());
-        let run = match &self.node.work {
+        // The sender goes with a run that breaks, which the receiver hears.
+        let (done, run) = oneshot::channel();
+        match &self.node.work {
             Work::Engine => {
                 let exchange = self.exchange();
-                tokio::task::spawn_blocking(move || work::run(&node, &owned, source.as_ref(), &exchange, flag, until))
+                // Not one of the pool: nothing of a run may be left on a thread that others get.
+                let spawned = thread::Builder::new().name("outside".to_owned()).spawn(move || {
+                    drop(done.send(work::run(&node, &owned, source.as_ref(), &exchange, flag, until)));
+                });
+                if let Err(error) = spawned {
+                    return Ended::failed(format!("could not start a thread: {error}"));
+                }
             }
-            Work::Rehearsal(play) => tokio::spawn(work::rehearse(node, owned, Arc::clone(play), source, until)),
-        };
+            Work::Rehearsal(play) => {
+                let played = work::rehearse(node, owned, Arc::clone(play), source, until);
+                tokio::spawn(async move { drop(done.send(played.await)) });
+            }
+        }
         self.watch(run, &cancel).await
     }
 
@@ -253,13 +262,14 @@ impl Task {
             PublishRegistrations::Nats => How::Announced,
             PublishRegistrations::Jetstream | PublishRegistrations::Off => How::Stored,
         };
-        Arc::new(Registry::over(runtime::Handle::current(), self.bus.clone(), wanted.stream, publish))
+        let door = Arc::new(NodeDoor::open(&self.node));
+        Arc::new(Registry::over(runtime::Handle::current(), self.bus.clone(), wanted.stream, publish, door))
     }
 
     /// Waits for a run; a stop gives it some time, then cancels it.
-    async fn watch(&mut self, mut run: JoinHandle<Ended>, cancel: &Cancel) -> Ended {
+    async fn watch(&mut self, mut run: oneshot::Receiver<Ended>, cancel: &Cancel) -> Ended {
         let broken = |_| Ended::failed("the run broke: the program has an error");
-        // Cancel-safe: the handle is borrowed and asked again below, a watch keeps its last value.
+        // Cancel-safe: the receiver is borrowed and asked again below, a watch keeps its last value.
         tokio::select! {
             ended = &mut run => return ended.unwrap_or_else(broken),
             _ = self.stop.changed() => {}

@@ -71,6 +71,7 @@ pub(super) fn status(node: &Node, bus: &Bus) -> AgentStatus {
             apply: limits.apply,
             fetch_hosts: limits.fetch_hosts,
         },
+        confinement: node.confinement(),
         channels: standing.channels,
         running: standing.running,
         queued: standing.queued,

@@ -9,25 +9,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::transport::Bus;
 use crate::trust::Code;
-use crate::wire::waves::Place;
 use crate::wire::{Done, DoneOutcome};
 
+use super::fair::{FairQueue, Full, Places};
 use super::rollout::{self, Rollout, Turn};
 use super::work::Job;
 use super::{Node, jitter, looks, say};
 
 /// How many commands may wait: more rollouts at a time than anybody can follow, and few enough for memory
-/// (64 envelopes of at most 64 KiB).
-pub(super) const PLACES: usize = 64;
-/// The clock is looked at anew, and a halted job asked for, after this time at the latest.
+/// (64 envelopes of at most 64 KiB). As many more that are halted take no place.
+const PLACES: Places = Places { all: 64, each: 32 };
+/// A halted job is asked for, and the clock looked at anew, after this time at the latest.
 const LOOK: Duration = Duration::from_secs(30);
-/// Nodes that only want to know whether it is over spread over this time: those whose turn it is ask first.
+/// Nodes that come back together spread over this time.
 const SPREAD: Duration = Duration::from_secs(1);
 /// What was asked so short a time ago is not asked again before the job begins.
 const FRESH: Duration = Duration::from_secs(2);
@@ -41,7 +40,9 @@ pub(super) struct Room {
 
 /// A job that waits, or that is on its way from here through the queue.
 struct Waiting {
-    due: Timestamp,
+    wave: u64,
+    /// Who signed it.
+    signers: Vec<String>,
     /// When it was asked, and what came of it: it may begin, or has ended so.
     called: Option<(Instant, Option<Done>)>,
 }
@@ -62,19 +63,25 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Room {
-    /// Whether one more may wait.
-    pub(super) fn has_place(&self) -> bool {
-        held(&self.waiting).len() < PLACES
+    /// Finds a place for one more job of these signers. A job that is halted gives its place to others.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn find_place(&self, signers: &[String], is_halted: impl Fn(Uuid) -> bool) -> Result<(), Full> {
+        let waiting = held(&self.waiting);
+        let (halted, active): (Vec<_>, Vec<_>) = waiting.iter().partition(|(job, _)| is_halted(**job));
+        let counted = active.into_iter().chain(halted.into_iter().skip(PLACES.all));
+        PLACES.find(counted.map(|(_, waiting)| waiting.signers.as_slice()), signers)
     }
 
-    /// When it is the turn of a job that waits.
-    pub(super) fn due(&self, job: Uuid) -> Option<Timestamp> {
-        held(&self.waiting).get(&job).map(|waiting| waiting.due)
+    /// The wave of a job that waits.
+    pub(super) fn wave(&self, job: Uuid) -> Option<u64> {
+        held(&self.waiting).get(&job).map(|waiting| waiting.wave)
     }
 
     /// Whether a job waits.
     pub(super) fn holds(&self, job: Uuid) -> bool {
-        self.due(job).is_some()
+        self.wave(job).is_some()
     }
 
     /// Ends all waiting; what waited is in the ledger.
@@ -96,17 +103,17 @@ impl Room {
 }
 
 /// Lets a job wait for its turn; one without waves has it at once.
-pub(super) fn admit(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Box<Job>>, mut job: Job) {
-    let due = rollout::due(node, &job.command).unwrap_or(job.command.issued);
+pub(super) fn admit(node: &Arc<Node>, bus: &Bus, queue: &Arc<FairQueue>, mut job: Job) {
+    let wave = rollout::wave(node, &job.command).unwrap_or(1);
     // Whoever asked is not kept waiting; what the node may answer is allowed for minutes only. The stream has it all.
     job.reply = None;
-    held(&node.room.waiting).insert(job.id(), Waiting { due, called: None });
-    let (owner, bus, queue) = (Arc::clone(node), bus.clone(), queue.clone());
+    let signers = job.command.signers().to_vec();
+    held(&node.room.waiting).insert(job.id(), Waiting { wave, signers, called: None });
+    let (owner, bus, queue) = (Arc::clone(node), bus.clone(), Arc::clone(queue));
     node.room.spawn(async move {
         let ended = until_called(&owner, &bus, &job).await;
         owner.room.call(job.id(), ended);
-        // Without a receiver the agent stops: the ledger has it.
-        let _sent = queue.send(Box::new(job)).await.is_ok();
+        queue.push(Box::new(job));
     });
 }
 
@@ -114,37 +121,28 @@ pub(super) fn admit(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Box<Job>>,
 async fn until_called(node: &Node, bus: &Bus, job: &Job) -> Option<Done> {
     let command = &job.command;
     let waves = command.options.waves.as_ref()?;
-    let mut rollout = Rollout::of(command)?;
-    let begins = waves.begins(command.issued);
-    let closes = waves.closes(command.issued);
+    let closes = waves.closes(command.issued, command.options.timeout);
+    let mut rollout = Rollout::default();
     let mut news = node.words.watch();
-    let (mut attempt, mut looked) = (0, 1);
+    let mut attempt = 0;
     loop {
         news.mark_unchanged();
-        let turn = rollout.may_begin(node, bus).await;
-        let now = node.now();
+        // A key that was revoked meanwhile keeps no place.
+        if let Err(refusal) = node.verify(|verifier| verifier.confirm(command)) {
+            let why = (refusal.code, refusal.message);
+            return Some(say::not_done(node, Some(job.id()), job.digest(), DoneOutcome::Refused, why));
+        }
+        let turn = rollout.may_begin(command, node, bus).await;
         attempt = if matches!(turn, Turn::Unknown(_)) { attempt + 1 } else { 0 };
         let pause = match turn {
             Turn::Over(why) => return Some(halted(node, job, why)),
-            turn if now > closes => return Some(closed(node, job, closes, turn)),
+            turn if node.now() > closes => return Some(closed(node, job, closes, turn)),
             Turn::Begin => return None,
-            Turn::Wait(turn) => {
-                let begun = begins.iter().filter(|time| **time <= now).count();
-                if begun > looked {
-                    looked = begun;
-                    tokio::time::sleep(jitter::up_to(SPREAD)).await;
-                    // Nothing depends on it yet: what can't be read is asked when it is this node's turn.
-                    if let Ok(Some(why)) = rollout.look(node, bus).await {
-                        return Some(halted(node, job, why));
-                    }
-                }
-                let next = begins.iter().find(|time| **time > now).map_or(turn, |time| turn.min(*time));
-                until(next, node.now()).min(LOOK)
-            }
+            Turn::Wait(_) => rollout::pause(waves) / 2 + jitter::up_to(rollout::pause(waves)),
             Turn::Halted(_) => LOOK,
             Turn::Unknown(why) => {
                 if attempt == 1 {
-                    tracing::warn!(id = %command.id, why, "its turn has come, and it can't be asked whether it may begin");
+                    tracing::warn!(id = %command.id, why, "it can't be asked whether it may begin");
                 }
                 jitter::backoff(attempt)
             }
@@ -180,19 +178,23 @@ fn closed(node: &Node, job: &Job, at: Timestamp, turn: Turn) -> Done {
     let why = match turn {
         Turn::Halted(word) => return halted(node, job, format!("{word}; nobody resumed it by {at}")),
         Turn::Unknown(why) => format!("until {at} it could not be asked whether it may begin: {why}"),
+        Turn::Wait(why) => return halted(node, job, format!("{why}, until {at}")),
         _ => format!("it could begin until {at}"),
     };
     say::not_done(node, Some(job.id()), job.digest(), DoneOutcome::Expired, (Code::Expired, why))
 }
 
 /// What becomes of a job that the queue gives. It may have been behind a long run: then it is asked once more.
-pub(super) async fn call(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Box<Job>>, job: &Job) -> Call {
-    let Some(mut rollout) = Rollout::of(&job.command).filter(|_| !job.health_check_only) else { return Call::Begin };
+pub(super) async fn call(node: &Arc<Node>, bus: &Bus, queue: &Arc<FairQueue>, job: &Job) -> Call {
+    if job.command.options.waves.is_none() || job.health_check_only {
+        return Call::Begin;
+    }
     let known = held(&node.room.waiting).remove(&job.id()).and_then(|waiting| waiting.called);
     let may_begin = match known {
         Some((_, Some(done))) => return Call::Ended(Box::new(done)),
         Some((asked, None)) if asked.elapsed() < FRESH => node.words.halted(job.id()).is_none(),
-        _ => rollout.may_begin(node, bus).await == Turn::Begin,
+        Some((_, None)) => Rollout::default().may_still(&job.command, node, bus).await,
+        None => Rollout::default().may_begin(&job.command, node, bus).await == Turn::Begin,
     };
     if may_begin {
         return Call::Begin;
@@ -201,19 +203,19 @@ pub(super) async fn call(node: &Arc<Node>, bus: &Bus, queue: &mpsc::Sender<Box<J
     Call::Later
 }
 
-/// Lets the health of this node be looked at once more, shortly before the next wave begins, when the waves want that
-/// and the job went well. An agent that dies meanwhile does so after its next start: `looks.rs` has it.
-pub(super) fn look_later(node: &Arc<Node>, queue: &mpsc::Sender<Box<Job>>, job: &Job, done: &Done) {
-    if looks::is_wanted(&job.command, done) {
-        look(node, queue, job);
+/// Lets a success of this node count once its hold is over, when the waves want that and the job went well. An agent that
+/// dies meanwhile does so after its next start: `looks.rs` has it.
+pub(super) fn look_later(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &Done) {
+    if looks::is_wanted(node, &job.command, done) {
+        look(node, queue, job, done);
     }
 }
 
-/// Puts a look at the health of what a job did into the queue when it is time, which may have passed.
-pub(super) fn look(node: &Arc<Node>, queue: &mpsc::Sender<Box<Job>>, job: &Job) {
+/// Says, when the hold is over, that a job went well; or puts a look at its health into the queue, which says that.
+pub(super) fn look(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &Done) {
     let Some(waves) = &job.command.options.waves else { return };
-    let at = waves.looks(Place::of(job.id(), &node.settings().node), job.command.issued);
-    let (owner, queue, job) = (Arc::clone(node), queue.clone(), Job { health_check_only: true, reply: None, ..job.clone() });
+    let (at, outcome) = (waves.counts_at(done.at), done.outcome);
+    let (owner, queue, job) = (Arc::clone(node), Arc::clone(queue), Job { health_check_only: true, reply: None, ..job.clone() });
     node.room.spawn(async move {
         loop {
             let left = until(at, owner.now());
@@ -222,6 +224,11 @@ pub(super) fn look(node: &Arc<Node>, queue: &mpsc::Sender<Box<Job>>, job: &Job) 
             }
             tokio::time::sleep(left.min(LOOK)).await;
         }
-        let _sent = queue.send(Box::new(job)).await.is_ok();
+        if looks::is_gated(&owner, &job.command) {
+            queue.push(Box::new(job));
+        } else {
+            rollout::mark_ok(&owner, &job.command, outcome);
+            looks::taken(&owner, job.id());
+        }
     });
 }

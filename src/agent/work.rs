@@ -1,5 +1,10 @@
-//! The work of one command: plan, run, and say how it ended. `work/rehearse.rs` is its stand-in for simulators.
+//! The work of one command: plan, run, and say how it ended.
+//!
+//! `work/inside.rs` is the part that is confined, `work/heard.rs` keeps the records of the run outside of that;
+//! `work/rehearse.rs` is the stand-in of all of it for simulators.
 
+mod heard;
+mod inside;
 mod rehearse;
 
 use std::collections::BTreeMap;
@@ -9,26 +14,28 @@ use std::time::Instant;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
-use crate::engine::{self, Inputs, Plan};
+use crate::host::confine::{ConfineError, Confined, Worker};
 use crate::host::{Cancel, Checkpoint, Host, News, checkpoint};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
-use crate::model::{ApplyState, Exchange, HealthResult, HealthStatus, ManifestId, Outcome, RunOutcome, TransactionEvent, merge};
-use crate::store::history::{End, Recording, Start};
-use crate::store::{Class, History, MemorySession, Message};
-use crate::trust::{Code, Verified};
+use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, RunOutcome, TransactionEvent};
+use crate::store::history::End;
+use crate::store::{Class, Message};
+use crate::trust::{Code, Rights, Verified};
 use crate::wire::command::{Action, Apply, Command};
 use crate::wire::report::{CheckedHealth, Planned};
 use crate::wire::subject::EventKind;
 use crate::wire::{Done, DoneOutcome};
 
-use super::approve::{self, Changes};
-use super::limits::{self, Permitted};
+use super::approve;
+use super::confinement::{self, ExchangeOutside, Placement};
+use super::limits;
 use super::obtain::Missing;
-use super::{Node, outside, say};
+use super::{Node, say};
 
+use heard::{Heard, Record};
+use inside::{Inside, Ran};
 pub(super) use rehearse::rehearse;
 pub use rehearse::{Played, Rehearse, Work};
 
@@ -50,12 +57,15 @@ pub(super) struct Job {
     pub(super) run: Uuid,
     /// Only the health checks are to be looked at.
     pub(super) health_check_only: bool,
+    /// What the rule that allows it lets it do.
+    pub(super) rights: Rights,
 }
 
 impl Job {
     /// A command that runs once.
     pub(super) fn once(command: Arc<Verified<Command>>, reply: Option<String>) -> Self {
-        Self { run: command.id, command, reply, health_check_only: false }
+        let rights = command.rights().clone();
+        Self { run: command.id, command, reply, health_check_only: false, rights }
     }
 
     /// SHA-256 of its signed bytes.
@@ -212,7 +222,8 @@ fn within_size(mut event: TransactionEvent) -> TransactionEvent {
     event
 }
 
-/// Plans and runs, on the thread that it is called on, until done, `cancel` or `until`.
+/// Plans and runs, until done, `cancel` or `until`: on a confined thread of its own, while the thread that this is called on
+/// keeps the records of the run and does what must stay outside.
 pub(super) fn run(
     node: &Arc<Node>,
     job: &Job,
@@ -225,62 +236,45 @@ pub(super) fn run(
         Ok(approved) => approved,
         Err(why) => return Ended::refused(Code::PlanChanged, why),
     };
-    let bounds = limits::bounds(&node.settings().limits);
-    let mut host = Host::system(node.search_path.as_deref()).bounded(cancel, Some(until)).within(bounds);
+    let settings = node.settings();
+    let mut host = Host::recorded(node.search_path.as_deref(), Arc::clone(&node.leftovers.journal))
+        .bounded(cancel, Some(until))
+        .within(limits::bounds(&settings.limits));
     host = host.heard_by(Arc::new(|news: News<'_>| {
         if let News::Said(what) = news {
             tracing::info!("{what}");
         }
     }));
-    if let Some(directory) = source.and_then(|source| source.directory.as_deref()) {
+    let directory = source.and_then(|source| source.directory.as_deref());
+    if let Some(directory) = directory {
         host = host.in_directory(directory);
     }
-    let plan = match plan(node, job, source, exchange, &host) {
-        Ok(plan) => plan,
-        Err(wrong) => return not_planned(node, job, source, &wrong),
+    let record = Record::new(node, job);
+    let confinement = confinement::of(&settings.limits, directory);
+    let inside = |confined: Result<Confined, ConfineError>, worker: Worker| {
+        let confined =
+            confined.map_err(|error| Box::new(Ended::failed(format!("the run could not be confined: {}", chain(&error)))))?;
+        let exchange = Arc::new(ExchangeOutside { inner: Arc::clone(exchange), worker: worker.clone() });
+        let placement = Arc::new(Placement {
+            worker,
+            write: confined.write,
+            unnamed_types: settings.limits.paths.is_some() && settings.limits.types.is_none(),
+        });
+        inside::run(&Inside { node, job, source, approved, host: &host, exchange, placement, record: &record })
     };
-    if let Err(why) = limits::check_rendered(&node.limits(), &plan.rendered()) {
-        return Ended::refused(Code::LocalLimit, why);
-    }
-    checkpoint(Checkpoint::RunPlanned);
-    let settings = engine::Settings {
-        noop: job.is_dry() && !job.health_check_only,
-        health_check_only: job.health_check_only,
-        // A diff shows content, and content does not leave the node.
-        diff: false,
-        bare: false,
-        run_id: job.run,
-        node: Some(node.settings().node.clone()),
-        permit: Some(Arc::new(Permitted(node.limits()))),
-        registrar: node.settings().registration.is_published().then(|| Arc::clone(exchange)),
-        conceal: Some(conceal(node)),
+    let ran = match confinement::run(&confinement, inside) {
+        Some(Ok(ran)) => ran,
+        Some(Err(ended)) => return *ended,
+        None => return Ended::failed("the run broke: the program has an error"),
     };
-    if let Some(approved) = &approved {
-        let dry = engine::Settings { noop: true, registrar: None, ..settings.clone() };
-        let mut changes = Changes::of(job);
-        let report = engine::run(&plan, &dry, &host, &mut MemorySession::default(), &mut |event| changes.hear(event));
-        if report.outcome == RunOutcome::Interrupted {
-            let (outcome, why) = ending(report.outcome, report.error, &host, job);
-            return Ended::of(outcome, why);
-        }
-        if let Err(why) = approved.still_holds(&changes.planned(job)) {
-            return Ended::refused(Code::PlanChanged, format!("it is not what was approved: {why}"));
-        }
-    }
-    let mut heard = Heard::new(node, job);
-    let mut session = MemorySession::default();
-    let mut recording = recording(node, job, &plan);
-    let report = engine::run(&plan, &settings, &host, &mut session, &mut |event| {
-        recording.event(event);
-        heard.hear(event);
-    });
+    let report = match ran {
+        Ran::Unplanned(wrong) => return not_planned(node, job, source, &wrong),
+        Ran::Planned(report) => report,
+    };
     checkpoint(Checkpoint::RunEnded);
-    let end = End { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() };
-    if let Err(error) = recording.end(&end) {
-        tracing::warn!("the run is not in the history: {}", chain(&error));
-    }
+    let (heard, manifest) = record.end(&End { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() });
     let (outcome, why) = ending(report.outcome, report.error, &host, job);
-    let state = state(node, job, plan.manifest.clone(), report.outcome, why.clone(), report.summary);
+    let state = state(node, job, manifest, report.outcome, why.clone(), report.summary);
     if job.health_check_only {
         publish_health(node, job, &state, heard.health);
     } else {
@@ -304,6 +298,7 @@ pub(super) fn run(
 fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (DoneOutcome, Option<String>) {
     match outcome {
         RunOutcome::Stable => (DoneOutcome::Stable, error),
+        RunOutcome::Changed if job.is_dry() => (DoneOutcome::WouldChange, error),
         RunOutcome::Changed => (DoneOutcome::Changed, error),
         RunOutcome::Failed => (DoneOutcome::Failed, error),
         RunOutcome::Interrupted if host.cancel().is_cancelled() => {
@@ -312,51 +307,6 @@ fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) ->
         RunOutcome::Interrupted => {
             (DoneOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
         }
-    }
-}
-
-/// Digests that only this node can make.
-fn conceal(node: &Arc<Node>) -> engine::Conceal {
-    let node = Arc::clone(node);
-    Arc::new(move |digest| node.disk.notary().conceal(digest))
-}
-
-/// The record of a run in the history of the host; dry runs leave none.
-fn recording(node: &Node, job: &Job, plan: &Plan) -> Recording {
-    let history = History::of(node.settings().state_dir.join("runs"));
-    let what = match job.manifest() {
-        None => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
-        Some(manifest) => manifest.url.clone(),
-    };
-    let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
-    let start = Start { run_id: job.run, started: node.now(), what, digest };
-    Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start)
-}
-
-fn plan(
-    node: &Node,
-    job: &Job,
-    source: Option<&Source>,
-    exchange: &Arc<dyn Exchange>,
-    host: &Host,
-) -> Result<Plan, Vec<Diagnostic>> {
-    let gather = Arc::clone(&node.facts);
-    let mut inputs = Inputs::new(move || gather(), node.environ.clone(), None);
-    inputs.exchange = Some(Arc::clone(exchange));
-    match (&job.command.action, job.manifest(), source) {
-        (Action::Ensure(ensure), ..) => engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host),
-        (_, Some(manifest), Some(source)) => {
-            outside::lay(node, &mut inputs, host).map_err(|wrong| vec![wrong])?;
-            let signed = manifest.data.clone().into_iter().collect();
-            let signed = Some(Value::Object(signed)).filter(|_| !manifest.data.is_empty());
-            // What was signed wins over what the host says.
-            inputs.data = match (inputs.data.take(), signed) {
-                (Some(outside), Some(signed)) => Some(merge::deep_merge(outside, signed)),
-                (outside, signed) => outside.or(signed),
-            };
-            engine::plan_manifest(source, &inputs, host)
-        }
-        _ => Err(vec![Diagnostic::new("there is no manifest")]),
     }
 }
 
@@ -402,54 +352,8 @@ fn publish_health(node: &Node, job: &Job, state: &ApplyState, health: Option<Hea
 fn publish_state(node: &Node, job: &Job, state: &ApplyState) {
     let event = node.event(EventKind::Run, state.event_id, say::json(state), Class::Result);
     node.post(&Message { command: Some(job.digest().to_owned()), ..event });
-    node.board.change(|standing| standing.last_run = Some(state.clone()));
-}
-
-/// Hears the events of a run as they happen.
-struct Heard<'a> {
-    node: &'a Node,
-    job: &'a Job,
-    last: Option<TransactionEvent>,
-    failures: BTreeMap<String, String>,
-    health: Option<HealthStatus>,
-    /// For a dry run: what it would change.
-    changes: Option<Changes>,
-    /// For a look at health checks: what they found.
-    checked: Vec<CheckedHealth>,
-}
-
-impl<'a> Heard<'a> {
-    fn new(node: &'a Node, job: &'a Job) -> Self {
-        let changes = job.command.options.noop.then(|| Changes::of(job));
-        Self { node, job, last: None, failures: BTreeMap::new(), health: None, changes, checked: Vec::new() }
-    }
-
-    fn hear(&mut self, event: &TransactionEvent) {
-        let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
-        if matters || self.node.settings().events == Publish::All {
-            let payload = say::json(&within_size(event.clone()));
-            let event = self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event);
-            self.node.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
-        }
-        if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.failures.len() < FAILURES {
-            let mut error = event.errors.join("; ");
-            if error.is_empty() {
-                error = format!("requirements are not met: {}", event.unmet_requirements.join(", "));
-            }
-            let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
-            error.truncate(end);
-            self.failures.insert(event.label(), error);
-        }
-        let checked = event.health_check.iter().map(|check| check.status);
-        self.health = checked.chain(self.health).max_by_key(|status| status.gravity());
-        if let Some(changes) = &mut self.changes {
-            changes.hear(event);
-        }
-        if self.job.health_check_only {
-            let of =
-                |result: &HealthResult| CheckedHealth { channel: String::new(), resource: event.label(), result: result.clone() };
-            self.checked.extend(event.health_check.iter().map(of));
-        }
-        self.last = Some(event.clone());
+    // What would be is not what is: a dry run leaves the last result in its place.
+    if !state.noop {
+        node.board.change(|standing| standing.last_run = Some(state.clone()));
     }
 }

@@ -1,6 +1,8 @@
 //! `ensign agent`: the daemon of a node, the check of its configuration, and questions to it on its host.
 
 mod accept;
+mod harden;
+mod log;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -9,17 +11,12 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::{Layer, SubscriberExt};
-use tracing_subscriber::reload;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::agent::local::AskError;
-use crate::agent::reload::{Reload, Reread, SetLog};
+use crate::agent::reload::{Reload, Reread};
 use crate::agent::view::View;
-use crate::agent::{self, AgentError, NotaryError, Parts, Work, anchor, connect};
-use crate::config::{self, Level, Log, Nats, Settings, Surroundings};
+use crate::agent::{self, AgentError, NotaryError, Parts, Work, anchor, confinement, connect};
+use crate::config::{self, Nats, Settings, Surroundings};
 use crate::diag::Diagnostic;
 use crate::facts;
 use crate::host::{Host, account, fs, kernel};
@@ -28,7 +25,7 @@ use crate::web::{self, Source};
 
 use super::error::{Exit, Failure};
 use super::nats_context;
-use super::ui::Ui;
+use super::ui::{Ui, text};
 
 /// A configuration is shorter than this.
 const MAX_CONFIG: u64 = 1 << 20;
@@ -40,6 +37,8 @@ pub enum Agent {
     Run(Config),
     /// Check the configuration and the trust of the node; touches nothing.
     Check(Check),
+    /// Print a drop-in for the unit of the agent that takes from it what its limits do not need.
+    Harden(Config),
     /// Print the public key of the node and its fingerprint. The agent makes the key at its first start, and signs
     /// with it what it says.
     Key(Check),
@@ -75,11 +74,11 @@ impl Where {
         }
         let path = &self.config.config;
         let around = surroundings(path)?;
-        match fs::read_text(path, MAX_CONFIG) {
+        match fs::read_named_text(path, MAX_CONFIG) {
             Ok(text) => Ok(config::state_dir(&text, &around)),
             Err(error) => {
                 let assumed = around.state_dir;
-                ui.warn(format_args!("{}; its state is taken to be in {}", crate::diag::chain(&error), assumed.display()));
+                ui.warn(text!("{}; its state is taken to be in {}", crate::diag::chain(&error), assumed.display()));
                 Ok(assumed)
             }
         }
@@ -128,6 +127,10 @@ pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Agent::Run(config) => run(config, ui),
         Agent::Check(check) => self::check(check, ui),
+        Agent::Harden(config) => {
+            harden::drop_in(&settings(&config.config)?).trim_end().lines().for_each(|line| ui.line(line));
+            Ok(Exit::Done)
+        }
         Agent::Key(args) => key(args, ui),
         Agent::Status(args) => status::run(args, ui),
         Agent::Accept(args) => accept::run(args, ui),
@@ -136,7 +139,7 @@ pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
 
 fn run(args: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
     let settings = settings(&args.config)?;
-    let reload = Reload { reread: reread(&args.config), log: log(&settings.log) };
+    let reload = Reload { reread: reread(&args.config), log: log::begin(&settings.log) };
     ui.flush();
     let search_path = std::env::var("PATH").ok();
     let host = Host::system(search_path.as_deref());
@@ -202,6 +205,8 @@ fn failure(error: &AgentError) -> Failure {
     match error {
         AgentError::Notary(error) => no_key(error),
         AgentError::Anchor(error) => untrusted(error),
+        AgentError::Confinement(_) => Failure::from_error(Exit::Usage, error)
+            .hint("`confine = \"auto\"` takes what the kernel has; `ensign agent check` says what that is"),
         AgentError::File(_) | AgentError::Store { .. } | AgentError::Bus(_) | AgentError::System(_) => {
             Failure::from_error(Exit::Failed, error)
         }
@@ -211,14 +216,13 @@ fn failure(error: &AgentError) -> Failure {
 fn untrusted(error: &anchor::AnchorError) -> Failure {
     let failure = Failure::from_error(Exit::Usage, error);
     match error {
-        anchor::AnchorError::None(_) => failure.hint("name the first one in the configuration: [trust] bundle = \"trust.json\""),
         anchor::AnchorError::Key { .. } => failure.hint("write the line that `ensign key show` prints for the root key"),
         _ => failure,
     }
 }
 
 fn settings(path: &Path) -> Result<Settings, Failure> {
-    let text = fs::read_text(path, MAX_CONFIG).map_err(|error| {
+    let text = fs::read_trusted_text(path, MAX_CONFIG).map_err(|error| {
         Failure::from_error(Exit::Usage, &error).hint("agent.toml.example shows every key; --config names another file")
     })?;
     let name = path.display().to_string();
@@ -252,36 +256,6 @@ fn state_dir() -> PathBuf {
     own().map_or_else(|| PathBuf::from("/var/lib/ensign"), |state| state.join("ensign"))
 }
 
-/// To standard error; gives what changes how much while the program runs.
-fn log(wanted: &Log) -> SetLog {
-    let (filter, handle) = reload::Layer::new(targets(wanted));
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
-    // The journal has the time of every line itself.
-    let lines = if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().boxed() } else { lines.boxed() };
-    // It fails when there is one already: then that one is as good.
-    let _there_is_one = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
-    // It fails when the filter is gone, which lives as long as the program.
-    Arc::new(move |wanted| drop(handle.reload(targets(wanted))))
-}
-
-/// Our own lines as asked for, those of libraries from warnings on; modules apart as asked for.
-fn targets(log: &Log) -> Targets {
-    let own = level(log.level);
-    let targets = Targets::new().with_target("ensign", own).with_default(own.min(LevelFilter::WARN));
-    log.modules.iter().fold(targets, |targets, (module, wanted)| targets.with_target(module.clone(), level(*wanted)))
-}
-
-fn level(level: Level) -> LevelFilter {
-    match level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-        Level::Trace => LevelFilter::TRACE,
-    }
-}
-
 fn check(check: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     let settings = settings(&check.config.config)?;
     connect::bus_settings(&settings).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
@@ -291,15 +265,16 @@ fn check(check: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
         let message = format!("the trust bundle expired at {}: the node accepts nothing new", trust.expires());
         return Err(Failure::new(Exit::Usage, Diagnostic::new(message)).hint("publish a new version of the trust bundle"));
     }
+    let kernel = confinement::Report::of(&settings, confinement::kernel());
     match check.output {
-        Output::Text => say(&settings, &trust, ui),
-        Output::Json => ui.json(&summary(&settings, &trust)),
-        Output::Jsonl => ui.jsonl(&summary(&settings, &trust)),
+        Output::Text => say(&settings, &trust, &kernel, ui),
+        Output::Json => ui.json(&summary(&settings, &trust, &kernel)),
+        Output::Jsonl => ui.jsonl(&summary(&settings, &trust, &kernel)),
     }
     Ok(Exit::Done)
 }
 
-fn summary(settings: &Settings, trust: &TrustedBundle) -> serde_json::Value {
+fn summary(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Report) -> serde_json::Value {
     json!({
         "fleet": settings.fleet,
         "node": settings.node,
@@ -309,17 +284,28 @@ fn summary(settings: &Settings, trust: &TrustedBundle) -> serde_json::Value {
         "state_dir": settings.state_dir,
         "servers": settings.nats.servers,
         "trust": {"version": trust.version(), "expires": trust.expires(), "digest": trust.digest()},
+        "confinement": kernel.state(),
     })
 }
 
-fn say(settings: &Settings, trust: &TrustedBundle, ui: &mut Ui) {
+fn say(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Report, ui: &mut Ui) {
     let mapped =
         if settings.node_is_mapped() { format!(" (made from the host name {})", settings.hostname) } else { String::new() };
     let groups = if settings.groups.is_empty() { "none".to_owned() } else { settings.groups.join(", ") };
-    ui.line(format_args!("fleet    {}", settings.fleet));
-    ui.line(format_args!("node     {}{mapped}", settings.node));
-    ui.line(format_args!("groups   {groups}"));
-    ui.line(format_args!("state    {}", settings.state_dir.display()));
-    ui.line(format_args!("servers  {}", settings.nats.servers.join(", ")));
-    ui.line(format_args!("trust    version {}, until {}", trust.version(), trust.expires()));
+    ui.line(text!("fleet    {}", settings.fleet));
+    ui.line(text!("node     {}{}", settings.node, mapped));
+    ui.line(text!("groups   {}", groups));
+    ui.line(text!("state    {}", settings.state_dir.display()));
+    ui.line(text!("servers  {}", settings.nats.servers.join(", ")));
+    if trust.is_before_first() {
+        ui.line(text!(
+            "trust    no bundle yet: version 1 comes from the stream, signed by the {} root keys",
+            trust.roots().len()
+        ));
+    } else {
+        ui.line(text!("trust    version {}, until {}", trust.version(), trust.expires()));
+    }
+    ui.line(text!("kernel   {}", kernel.kernel()));
+    kernel.held().for_each(|what| ui.line(text!("  held      {}", what)));
+    kernel.unrestricted().for_each(|what| ui.line(text!("  not held  {}", what)));
 }

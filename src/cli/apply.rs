@@ -18,7 +18,7 @@ use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
 use super::origin::{self, Obtained, Origin};
 use super::render;
-use super::ui::{Tone, Ui};
+use super::ui::{Tone, Ui, Whole, text};
 
 /// Apply a manifest to this host.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub struct Apply {
     #[arg(long)]
     register: bool,
     /// Record the run in this directory.
-    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE")]
+    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true)]
     session: Option<PathBuf>,
     /// Print no summary.
     #[arg(long)]
@@ -81,6 +81,12 @@ pub struct Check {
     origin: Origin,
     #[command(flatten)]
     given: Given,
+    /// List what every resource reads, writes, runs, mounts and fetches: what rules of keys and limits of nodes decide over.
+    #[arg(long)]
+    effects: bool,
+    /// How to print the effects.
+    #[arg(long, value_enum, default_value_t, requires = "effects")]
+    output: OutputFormat,
 }
 
 impl From<PlanArgs> for Apply {
@@ -118,11 +124,25 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     for warning in &plan.warnings {
         ui.warn(warning);
     }
+    if args.effects && args.output != OutputFormat::Text {
+        let effects = plan.resources.iter().map(|one| json!({"resource": one.reference().to_string(), "effects": one.effects()}));
+        match args.output {
+            OutputFormat::Jsonl => effects.for_each(|one| ui.jsonl(&one)),
+            _ => ui.json(&effects.collect::<Vec<_>>()),
+        }
+    } else if args.effects {
+        for planned in &plan.resources {
+            planned.effects().iter().for_each(|effect| ui.line(text!("{} {}", planned.reference(), effect)));
+        }
+    }
     if !plan.unreadable.is_empty() {
         return Err(Failure { exit: Exit::Usage, diagnostics: plan.unreadable });
     }
+    if args.effects && args.output != OutputFormat::Text {
+        return Ok(Exit::Done);
+    }
     let count = plan.resources.len();
-    ui.line(format_args!("{}: {count} resource{}, no errors", name, if count == 1 { "" } else { "s" }));
+    ui.line(text!("{}: {} resource{}, no errors", name, count, if count == 1 { "" } else { "s" }));
     Ok(Exit::Done)
 }
 
@@ -181,8 +201,11 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     if args.render {
         let mut rendered = plan.rendered();
         plan.secrets().veil_value(&mut rendered);
-        ui.raw(crate::yaml::to_string(&rendered).as_bytes());
+        ui.data(crate::yaml::to_string(&rendered).as_bytes());
         return Ok(Exit::Done);
+    }
+    if !args.noop {
+        local::end_orphans(ui);
     }
     let host = local::watched(host.bounded(cancel.unwrap_or_else(local::cancel_on_signals), None), args.output, ui);
     let mut session = local::session(args.session.as_deref(), ui)?;
@@ -197,21 +220,23 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         permit: None,
         registrar: exchange.filter(|_| args.register),
         conceal: None,
+        outside: None,
     };
     if let (OutputFormat::Text, Some(message), false) = (args.output, &plan.pre_message, args.brief) {
-        ui.line(format_args!("{message}\n"));
+        ui.lines(message);
+        ui.line("");
     }
     let width = render::label_width(plan.resources.iter().map(engine::plan::Planned::width));
     let mut events = Vec::new();
     let mut recording = args.recording(&plan, settings.run_id, &host);
     let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| {
-        recording.event(event);
+        recording.event(&event);
         match args.output {
             OutputFormat::Text if args.brief && event.outcome() == Outcome::Stable => {}
-            OutputFormat::Text => show(ui, event, width),
-            OutputFormat::Json => events.push(event.clone()),
+            OutputFormat::Text => show(ui, &event, width),
+            OutputFormat::Json => events.push(event),
             OutputFormat::Jsonl => {
-                ui.jsonl(event);
+                ui.jsonl(&event);
                 ui.flush();
             }
         }
@@ -219,12 +244,13 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     local::remember(recording, &report, &host, ui);
     let unpublished: usize = plan.resources.iter().map(|planned| planned.common.register_when_stable.len()).sum();
     if unpublished > 0 && !args.register && !args.noop && !args.brief {
-        ui.say(format_args!("{unpublished} registrations were not published; --register does, and so does an agent"));
+        ui.say(text!("{} registrations were not published; --register does, and so does an agent", unpublished));
     }
     match args.output {
         OutputFormat::Text => {
             if let (Some(message), 0, false) = (&plan.post_message, report.summary.total_errors, args.brief) {
-                ui.line(format_args!("\n{message}"));
+                ui.line("");
+                ui.lines(message);
             }
             if !args.no_report {
                 if !args.brief || report.summary.stable_resources < report.summary.total_resources {
@@ -242,7 +268,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     } else if local::exit(&report, false) == Exit::Incomplete {
         ui.error(Diagnostic::new(format!("the run was cancelled; {skipped} resources were not reached")));
     } else if skipped > 0 {
-        ui.say(format_args!("stopped at the first failure (fail_on_error); {skipped} resources were not reached"));
+        ui.say(text!("stopped at the first failure (fail_on_error); {} resources were not reached", skipped));
     }
     // The process ends here: giving its memory back piece by piece would be a twentieth of a converged run.
     std::mem::forget((plan, session));
@@ -259,8 +285,7 @@ fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
                 Some(b'-') => Tone::Bad,
                 _ => Tone::Dim,
             };
-            let painted = ui.paint(tone, line);
-            ui.line(format_args!("      {painted}"));
+            ui.line(text!("      {}", ui.paint(tone, Whole(line))));
         }
     }
     // Failures and changes are seen as they happen; long stretches of stable resources are not worth a write each.

@@ -15,7 +15,7 @@ use super::connection::{Connection, config_file};
 use super::error::{Exit, Failure};
 use super::fleet::audit::read_trust;
 use super::local::OutputFormat;
-use super::ui::{Tone, Ui};
+use super::ui::{Text, Tone, Ui, text};
 
 /// The audit trail.
 #[derive(Debug, Args)]
@@ -35,13 +35,13 @@ struct Verify {
     /// The export.
     file: PathBuf,
     /// The file with the public keys of nodes; known_nodes beside operator.toml when not given.
-    #[arg(long, env = "ENSIGN_KNOWN_NODES", value_name = "FILE")]
+    #[arg(long, env = "ENSIGN_KNOWN_NODES", hide_env_values = true, value_name = "FILE")]
     known_nodes: Option<PathBuf>,
     /// The signed trust bundle, to check who signed the commands.
     #[arg(long, value_name = "FILE")]
     trust: Option<PathBuf>,
     /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
-    #[arg(long, env = "ENSIGN_OPERATOR", value_name = "FILE")]
+    #[arg(long, env = "ENSIGN_OPERATOR", hide_env_values = true, value_name = "FILE")]
     operator: Option<PathBuf>,
     /// How the report is written to standard output.
     #[arg(long, value_enum, default_value_t)]
@@ -97,7 +97,7 @@ fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
 }
 
 fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>, FsError> {
-    let file = BufReader::new(fs::open(path)?);
+    let file = BufReader::new(fs::open_named(path)?);
     let path = path.to_owned();
     Ok(file.lines().map(move |line| line.map_err(|error| FsError::io("read", &path, error).into())))
 }
@@ -105,29 +105,29 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>,
 fn print(report: &Report, ui: &mut Ui) {
     for (findings, mark, tone) in [(&report.findings, "✗", Tone::Bad), (&report.notes, "-", Tone::Dim)] {
         for finding in findings {
-            ui.line(format_args!("{} {:<14} {}", ui.paint(tone, mark), finding.kind.word(), subject(finding)));
+            ui.line(text!("{} {:<14} {}", ui.paint(tone, mark), finding.kind.word(), subject(finding)));
         }
     }
     for (node, of) in &report.nodes {
         let chain = of.chain.map_or_else(|| "no chain".to_owned(), |(first, last)| format!("chain #{first} to #{last}"));
         let unverified = if of.unverified > 0 { format!(", {} unverified", of.unverified) } else { String::new() };
-        ui.line(format_args!("  {:<20} {} verified{unverified}, {chain}", node.as_str(), of.verified));
+        ui.line(text!("  {:<20} {} verified{}, {}", node.as_str(), of.verified, unverified, chain));
     }
     if let Some(horizon) = report.horizon {
-        ui.line(format_args!("  before {horizon:.0} messages may be missing for their age"));
+        ui.line(text!("  before {:.0} messages may be missing for their age", horizon));
     }
     let signed = if report.commands_checked { "" } else { " (who signed them was not checked: --trust FILE)" };
     let verdict = match report.findings.len() {
         0 => ui.paint(Tone::Good, "clean"),
         1 => ui.paint(Tone::Bad, "1 finding"),
-        count => ui.paint(Tone::Bad, &format!("{count} findings")),
+        count => ui.paint(Tone::Bad, text!("{} findings", count)),
     };
-    ui.line(format_args!("{}: {} messages, {} commands{signed}: {verdict}", report.fleet, report.messages, report.commands));
+    ui.line(text!("{}: {} messages, {} commands{}: {}", report.fleet, report.messages, report.commands, signed, verdict));
 }
 
 /// `web1  job 0198...: it never answered`
-fn subject(finding: &Finding) -> String {
-    let node = finding.node.as_ref().map_or_else(String::new, |node| format!("{node}  "));
-    let job = finding.job.map_or_else(String::new, |job| format!("job {job}: "));
-    format!("{node}{job}{}", finding.what)
+fn subject(finding: &Finding) -> Text {
+    let node = finding.node.as_ref().map_or_else(Text::default, |node| text!("{}  ", node));
+    let job = finding.job.map_or_else(Text::default, |job| text!("job {}: ", job));
+    text!("{}{}{}", node, job, finding.what)
 }

@@ -17,7 +17,7 @@ use super::fleet::session::Context;
 use super::fleet::source::{Source, packed};
 use super::local::OutputFormat;
 use super::origin::Origin;
-use super::ui::Ui;
+use super::ui::{Ui, text};
 
 /// Manifests and their files in one archive.
 #[derive(Debug, Subcommand)]
@@ -123,7 +123,7 @@ fn create(args: &Create, ui: &mut Ui) -> Result<Exit, Failure> {
         let why = format!("{} lies in {}: the next bundle would have this one in it", file.display(), directory.display());
         return Err(Failure::usage(why).hint("write it to another directory"));
     }
-    let content = packed(directory)?;
+    let content = packed(directory, true)?;
     let spec = WriteSpec { uid: None, gid: None, mode: 0o644 };
     fs::write_atomic(&place, &mut content.as_slice(), spec).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let pinned = Pinned { source: file.display().to_string(), sha256: fs::sha256(&content), size: content.len() as u64 };
@@ -177,13 +177,13 @@ fn list(directory: &Path, top: &Path, found: &mut Vec<Entry>) -> Result<(), FsEr
 
 impl Shown {
     fn print(&self, ui: &mut Ui) {
-        ui.line(format_args!("{}  sha256 {}", self.source, self.sha256));
+        ui.line(text!("{}  sha256 {}", self.source, self.sha256));
         let width = self.files.iter().map(|file| file.size.to_string().len()).max().unwrap_or_default();
         for file in &self.files {
-            ui.line(format_args!("  {} {:>width$}  {}", file.mode, file.size, file.path));
+            ui.line(text!("  {} {:>width$}  {}", file.mode, file.size, file.path));
         }
         match &self.resources {
-            Some(resources) => resources.iter().for_each(|resource| ui.line(format_args!("  {resource}"))),
+            Some(resources) => resources.iter().for_each(|resource| ui.line(text!("  {}", resource))),
             None => ui.line("  its resources are made by a template"),
         }
     }
@@ -200,7 +200,7 @@ async fn push(args: &Push, ui: &mut Ui) -> Result<Exit, Failure> {
 fn print(pinned: &Pinned, output: OutputFormat, ui: &mut Ui) {
     match output {
         OutputFormat::Text => {
-            ui.line(format_args!("{} --sha256 {} --size {}", pinned.source, pinned.sha256, pinned.size));
+            ui.line(text!("{} --sha256 {} --size {}", pinned.source, pinned.sha256, pinned.size));
         }
         OutputFormat::Json => ui.json(pinned),
         OutputFormat::Jsonl => ui.jsonl(pinned),

@@ -20,13 +20,13 @@ const CONFIG_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, Args)]
 pub struct Connection {
     /// The NATS server; several with commas.
-    #[arg(long, global = true, env = "NATS_URL", value_name = "URL")]
+    #[arg(long, global = true, env = "NATS_URL", hide_env_values = true, value_name = "URL")]
     pub nats: Option<String>,
     /// A context of the NATS CLI, by name or file; '' is the selected one.
-    #[arg(long, global = true, env = "NATS_CONTEXT", value_name = "NAME")]
+    #[arg(long, global = true, env = "NATS_CONTEXT", hide_env_values = true, value_name = "NAME")]
     pub context: Option<String>,
     /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
-    #[arg(long, global = true, env = "ENSIGN_OPERATOR", value_name = "FILE")]
+    #[arg(long, global = true, env = "ENSIGN_OPERATOR", hide_env_values = true, value_name = "FILE")]
     pub operator: Option<PathBuf>,
 }
 
@@ -41,7 +41,7 @@ impl Connection {
             None => default_config().filter(|path| path.is_file()),
         };
         let Some(path) = path else { return Ok(None) };
-        let text = fs::read_text(&path, CONFIG_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        let text = fs::read_trusted_text(&path, CONFIG_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
         Ok(Some((text, path)))
     }
 

@@ -15,7 +15,7 @@ use crate::model::merge::{deep_merge, shallow_merge};
 use super::connection::Connection;
 use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
-use super::ui::Ui;
+use super::ui::{Ui, text};
 
 /// Resolve hierarchical data.
 #[derive(Debug, Subcommand)]
@@ -98,9 +98,9 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
         })?,
     };
     match (&shown, args.output) {
-        _ if args.env => variables(&args.env_prefix, &shown).into_iter().for_each(|line| ui.line(line)),
-        _ if args.yaml => ui.raw(crate::yaml::to_string(&shown).as_bytes()),
-        (Value::String(text), OutputFormat::Text) if args.query.is_some() => ui.line(text),
+        _ if args.env => variables(&args.env_prefix, &shown).into_iter().for_each(|line| ui.data(format!("{line}\n").as_bytes())),
+        _ if args.yaml => ui.data(crate::yaml::to_string(&shown).as_bytes()),
+        (Value::String(text), OutputFormat::Text) if args.query.is_some() => ui.data(format!("{text}\n").as_bytes()),
         (_, OutputFormat::Jsonl) => ui.jsonl(&shown),
         (_, OutputFormat::Text | OutputFormat::Json) => ui.json(&shown),
     }
@@ -155,7 +155,7 @@ fn explain(resolved: &Resolved, ui: &mut Ui) {
         return;
     }
     let merge = if resolved.merge == Merge::First { "first" } else { "deep" };
-    ui.say(format_args!("hierarchy, merge {merge}:"));
+    ui.say(text!("hierarchy, merge {}:", merge));
     let names: Vec<&str> = resolved.order.iter().map(|entry| entry.name.as_deref().unwrap_or(&entry.entry)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     for (entry, name) in resolved.order.iter().zip(names) {
@@ -165,7 +165,7 @@ fn explain(resolved: &Resolved, ui: &mut Ui) {
             Fate::NoMatch => "no match: its expressions have no value here",
             Fate::NotReached => "not reached: the first that matched is taken",
         };
-        ui.say(format_args!("  {name:width$}  {fate}"));
+        ui.say(text!("  {:width$}  {}", name, fate));
     }
 }
 

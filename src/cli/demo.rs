@@ -22,7 +22,7 @@ use super::error::{Exit, Failure};
 use super::fleet::report::deliver;
 use super::fleet::source::Source;
 use super::fleet::status::{print_nodes, print_status};
-use super::ui::{Tone, Ui};
+use super::ui::{Tone, Ui, text};
 use stage::{NODES, OPERATOR, Stage, find_server, write};
 
 /// How long a command may take here.
@@ -55,7 +55,7 @@ const APP_CONF: &str = "listen = 8080\nworkers = 4\n";
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// The nats-server to start, 2.10 or later; the one on PATH when not given.
-    #[arg(long, env = "NATS_SERVER", value_name = "FILE")]
+    #[arg(long, env = "NATS_SERVER", hide_env_values = true, value_name = "FILE")]
     nats_server: Option<PathBuf>,
     /// Keeps the directory with configurations, keys and logs.
     #[arg(long)]
@@ -81,13 +81,13 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
         }
     });
     if args.keep || (told.is_err() && dir.exists()) {
-        ui.say(format_args!("kept {}", dir.display()));
+        ui.say(text!("kept {}", dir.display()));
     } else {
         fs::remove_all(&dir).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     }
     told?;
     by_hand(ui);
-    ui.say(format_args!("\neverything was as it should be, in {:.1?}", began.elapsed()));
+    ui.say(text!("\neverything was as it should be, in {}", super::render::duration(began.elapsed())));
     Ok(Exit::Done)
 }
 
@@ -95,7 +95,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
 async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: &mut Ui) -> Result<(), Failure> {
     title(ui, "A server, three agents, an operator's key, a trust bundle");
     let mut stage = Stage::open(dir, binary, host).await?;
-    ui.line(format_args!("  {} at {}", binary.display(), stage.session.operator.bus.servers.join(" ")));
+    ui.line(text!("  {} at {}", binary.display(), stage.session.operator.bus.servers.join(" ")));
     print_nodes(&stage.session, ui).await?;
 
     title(ui, "A signed manifest for everybody");
@@ -123,13 +123,13 @@ async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: 
     if !stage.close().await {
         return Err(wrong("an agent did not stop in order".to_owned()));
     }
-    ui.line(format_args!("  stopped in {:.1?}", began.elapsed()));
+    ui.line(text!("  stopped in {}", super::render::duration(began.elapsed())));
     Ok(())
 }
 
 fn title(ui: &mut Ui, text: &str) {
     let painted = ui.paint(Tone::Good, text);
-    ui.line(format_args!("\n{painted}"));
+    ui.line(text!("\n{}", painted));
     ui.flush();
 }
 
@@ -174,7 +174,7 @@ async fn apply(stage: &Stage, ui: &mut Ui) -> Result<(Signed, Vec<NodeResult>), 
     let results = deliver_here(stage, &signed, ui).await?;
     for (node, _) in NODES {
         let path = stage.site(node).join("app.conf");
-        if fs::read_text(&path, 1024).is_ok_and(|text| text == APP_CONF) {
+        if fs::read_named_text(&path, 1024).is_ok_and(|text| text == APP_CONF) {
             continue;
         }
         return Err(wrong(format!("{} is not as the manifest says", path.display())));
@@ -235,10 +235,10 @@ async fn beyond_limits(stage: &Stage, ui: &mut Ui) -> Result<(), Failure> {
 async fn drift(stage: &Stage, ui: &mut Ui) -> Result<Signed, Failure> {
     let path = stage.site("web1").join("motd");
     write(&path, "edited by hand\n")?;
-    ui.line(format_args!("  $ echo 'edited by hand' > {}", path.display()));
+    ui.line(text!("  $ echo 'edited by hand' > {}", path.display()));
     let (signed, results) = apply(stage, ui).await?;
     expect(&results, &[(1, "changed"), (2, "stable")])?;
-    if fs::read_text(&path, 1024).is_ok_and(|text| text.starts_with("Managed by Ensign")) {
+    if fs::read_named_text(&path, 1024).is_ok_and(|text| text.starts_with("Managed by Ensign")) {
         return Ok(signed);
     }
     Err(wrong(format!("{} was not put right", path.display())))
@@ -246,7 +246,7 @@ async fn drift(stage: &Stage, ui: &mut Ui) -> Result<Signed, Failure> {
 
 /// How to do the same with real machines.
 fn by_hand(ui: &mut Ui) {
-    ui.line("\nThe same by hand, for a fleet called prod:");
+    ui.line(text!("\nThe same by hand, for a fleet called prod:"));
     for (command, what) in [
         ("ensign key new root.key; ensign key new ops-alice.key", "once: a key that decides who may, one that may"),
         (
@@ -260,7 +260,7 @@ fn by_hand(ui: &mut Ui) {
         ("ensign agent run --config /etc/ensign/agent.toml", "on every node"),
         ("ensign fleet apply site/ --all --fleet prod --key ops-alice.key", "a directory with a manifest.yaml"),
     ] {
-        ui.line(format_args!("  {command}\n      {}", ui.paint(Tone::Dim, what)));
+        ui.line(text!("  {}\n      {}", command, ui.paint(Tone::Dim, what)));
     }
     ui.flush();
 }

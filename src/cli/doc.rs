@@ -8,7 +8,7 @@ use crate::resource::{self, Common, ResourceType};
 
 use super::error::{Exit, Failure};
 use super::shape::Shape;
-use super::ui::Ui;
+use super::ui::{Ui, text};
 use super::{schemas, status};
 
 /// Show the documentation of a resource type, or list the types.
@@ -29,8 +29,8 @@ pub struct Schema {
 /// `ensign doc`.
 pub fn doc(args: &Doc, ui: &mut Ui) -> Result<Exit, Failure> {
     match &args.kind {
-        None => resource::TYPES.iter().for_each(|kind| ui.line(format_args!("{:<10} {}", kind.name(), kind.about()))),
-        Some(name) => ui.raw(page(status::find(name)?).as_bytes()),
+        None => resource::TYPES.iter().for_each(|kind| ui.line(text!("{:<10} {}", kind.name(), kind.about()))),
+        Some(name) => ui.data(page(status::find(name)?).as_bytes()),
     }
     Ok(Exit::Done)
 }

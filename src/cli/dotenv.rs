@@ -22,7 +22,7 @@ const MAX_FILE: u64 = 1 << 20;
 pub(super) fn read(files: &[PathBuf]) -> Result<BTreeMap<String, String>, Failure> {
     let mut found = BTreeMap::new();
     for file in files.iter().filter(|file| file.is_file()) {
-        let text = fs::read_text(file, MAX_FILE).map_err(|error| {
+        let text = fs::read_named_text(file, MAX_FILE).map_err(|error| {
             Failure::from_error(Exit::Usage, &error).hint("variables are read from it; --no-read-env leaves it alone")
         })?;
         let variables = parse(&text, file).map_err(|wrong| Failure::new(Exit::Usage, *wrong))?;

@@ -20,7 +20,7 @@ use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat};
 use super::properties::{Described, Here};
 use super::render;
-use super::ui::Ui;
+use super::ui::{Ui, Whole, text};
 
 /// Bring one resource of this host to its desired state.
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ struct How {
     #[arg(long, global = true)]
     diff: bool,
     /// Record the event in this directory, which `--require` and `--subscribe` look into.
-    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", global = true)]
+    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true, global = true)]
     session: Option<PathBuf>,
     /// Exit with 10 when something changed and nothing failed.
     #[arg(long, global = true)]
@@ -75,6 +75,9 @@ enum Api {
 /// `ensign ensure`.
 pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
     let how = args.how;
+    if !how.noop {
+        local::end_orphans(ui);
+    }
     let host = local::host().in_directory(".").bounded(local::cancel_on_signals(), None);
     match args.what {
         What::Resource(described) => resource(described, &how, &local::watched(host, how.output, ui), ui),
@@ -84,7 +87,7 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
                 EnsureResponse::error(errors.join("\n"))
             });
             if yaml {
-                ui.raw(crate::yaml::to_string(&json!(response)).as_bytes());
+                ui.data(crate::yaml::to_string(&json!(response)).as_bytes());
             } else {
                 ui.json(&response);
             }
@@ -111,6 +114,7 @@ impl How {
             permit: None,
             registrar: None,
             conceal: None,
+            outside: None,
         }
     }
 }
@@ -133,8 +137,8 @@ fn resource(described: Described<Here>, how: &How, host: &Host, ui: &mut Ui) -> 
             OutputFormat::Jsonl => ui.jsonl(event),
             OutputFormat::Text => {
                 let line = render::event_line(ui, event, event.label().chars().count());
-                ui.line(line.trim_start());
-                event.diff.iter().flat_map(|diff| diff.lines()).for_each(|line| ui.line(format_args!("    {line}")));
+                ui.line(line.trim());
+                event.diff.iter().flat_map(|diff| diff.lines()).for_each(|line| ui.line(text!("    {}", Whole(line))));
             }
         }
     }
@@ -157,8 +161,8 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut 
     let start = Start { run_id: settings.run_id, started: host.now(), what, digest: None };
     let mut recording = Recording::begin(history.as_ref(), &start);
     let report = engine::run(plan, &settings, host, session, &mut |event| {
-        recording.event(event);
-        events.push(event.clone());
+        recording.event(&event);
+        events.push(event);
     });
     local::remember(recording, &report, host, ui);
     (report, events)

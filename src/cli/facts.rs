@@ -40,8 +40,8 @@ pub fn facts(args: &Facts, ui: &mut Ui) -> Result<Exit, Failure> {
         })?,
     };
     match (&shown, args.yaml, args.output) {
-        (_, true, _) => ui.raw(crate::yaml::to_string(&shown).as_bytes()),
-        (serde_json::Value::String(text), false, OutputFormat::Text) => ui.line(text),
+        (_, true, _) => ui.data(crate::yaml::to_string(&shown).as_bytes()),
+        (serde_json::Value::String(text), false, OutputFormat::Text) => ui.data(format!("{text}\n").as_bytes()),
         (_, false, OutputFormat::Jsonl) => ui.jsonl(&shown),
         (_, false, OutputFormat::Text | OutputFormat::Json) => ui.json(&shown),
     }

@@ -14,7 +14,7 @@ use crate::trust::{KeyError, PublicKey, SigningKey};
 use super::error::{Exit, Failure};
 use super::signer::{KEY_MAX, ask, from_env, in_file, of_file, stem};
 pub use super::signer::{Signer, borrowed, signer};
-use super::ui::Ui;
+use super::ui::{Ui, text};
 
 /// Keys to sign with, and keys for NATS.
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ fn write_key(key: &SigningKey, new: Written, ui: &mut Ui) -> Result<Exit, Failur
     write_new(&new.file, text.as_bytes(), 0o600)?;
     let public = key.public().to_openssh(&comment);
     write_new(&public_file(&new.file), format!("{public}\n").as_bytes(), 0o644)?;
-    ui.say(format_args!("wrote {} and {}", new.file.display(), public_file(&new.file).display()));
+    ui.say(text!("wrote {} and {}", new.file.display(), public_file(&new.file).display()));
     print_public(&key.public(), &comment, ui);
     Ok(Exit::Done)
 }
@@ -112,7 +112,7 @@ fn write_key(key: &SigningKey, new: Written, ui: &mut Ui) -> Result<Exit, Failur
 fn new_nats(file: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
     let key = UserKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     write_new(file, format!("{}\n", key.seed.reveal()).as_bytes(), 0o600)?;
-    ui.say(format_args!("wrote {}; the public nkey for the server's configuration is", file.display()));
+    ui.say(text!("wrote {}; the public nkey for the server's configuration is", file.display()));
     ui.line(&key.public);
     Ok(Exit::Done)
 }
@@ -181,7 +181,7 @@ pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
         return Ok((signer.key.public(), signer.id));
     }
     let path = Path::new(text_or_file);
-    let text = fs::read_text(path, KEY_MAX).map_err(|error| {
+    let text = fs::read_named_text(path, KEY_MAX).map_err(|error| {
         Failure::from_error(Exit::Usage, &error)
             .hint("give a key file, or a public key as \"ssh-ed25519 AAAA...\" or \"ed25519:...\"")
     })?;
@@ -189,7 +189,7 @@ pub fn public_key(text_or_file: &str) -> Result<(PublicKey, String), Failure> {
         return Ok((key, comment_of(&text)));
     }
     // The public half lies beside it, and needs no passphrase.
-    if let Ok(beside) = fs::read_text(&public_file(path), KEY_MAX)
+    if let Ok(beside) = fs::read_named_text(&public_file(path), KEY_MAX)
         && let Ok(key) = beside.parse::<PublicKey>()
     {
         return Ok((key, comment_of(&beside)));

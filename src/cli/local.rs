@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diag::Diagnostic;
 use crate::engine::{Inputs, Report};
-use crate::host::{Cancel, Host, account, fs};
+use crate::host::{Cancel, Host, Journal, account, fs, orphans};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{Exchange, RunOutcome, merge};
 use crate::registry::Registry;
@@ -48,7 +48,7 @@ pub struct Given {
     pub facts_file: Option<PathBuf>,
     /// Data for templates from a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`), merged over that of the manifest; for a single resource, `.hiera`
     /// in this directory when there is one.
-    #[arg(long = "data", alias = "hiera", value_name = "SOURCE", env = "CCM_HIERA_DATA", global = true)]
+    #[arg(long = "data", alias = "hiera", value_name = "SOURCE", env = "CCM_HIERA_DATA", hide_env_values = true, global = true)]
     pub data: Option<String>,
     /// Add the variables of `.env`, in this directory and beside the manifest, to the environment that templates see
     /// (the default).
@@ -68,7 +68,31 @@ pub struct Given {
 /// The machine, as commands on it see it.
 pub fn host() -> Host {
     let path = std::env::var("PATH").ok();
-    Host::system(path.as_deref()).heard_by(ui::listener(false))
+    let host = match journals() {
+        Some(directory) => Host::recorded(path.as_deref(), Arc::new(Journal::below(directory))),
+        None => Host::system(path.as_deref()),
+    };
+    host.heard_by(ui::listener(false))
+}
+
+/// Where the commands of local runs are noted while they run: gone with the machine, as the commands are.
+fn journals() -> Option<PathBuf> {
+    if let Some(directory) = std::env::var_os("ENSIGN_RUNTIME").filter(|value| !value.is_empty()) {
+        return Some(PathBuf::from(directory)).filter(|directory| directory.as_os_str() != "off");
+    }
+    if account::effective_uid() == 0 {
+        return Some(PathBuf::from("/run/ensign/commands"));
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    runtime.filter(|path| path.is_absolute() && path.is_dir()).map(|path| path.join("ensign/commands"))
+}
+
+/// Ends what local runs left that were killed.
+pub fn end_orphans(ui: &mut Ui) {
+    let left = journals().and_then(|directory| orphans::sweep(&directory).report());
+    if let Some(report) = left {
+        ui.warn(Diagnostic::new(report));
+    }
 }
 
 /// Where the runs of this host (for root), or of this user, are remembered; none where nobody wants it.
@@ -181,7 +205,7 @@ fn dotenv_files(manifest: Option<&Path>) -> Vec<PathBuf> {
 /// # Errors
 /// When it can't be read.
 pub fn document(file: &Path) -> Result<Document, Failure> {
-    let text = fs::read_text(file, MAX_MANIFEST).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let text = fs::read_named_text(file, MAX_MANIFEST).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     Document::parse(&text, &file.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
@@ -192,7 +216,11 @@ pub fn document(file: &Path) -> Result<Document, Failure> {
 pub fn resolve_data(source: &str, inputs: &Inputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
     let from: data::source::Source = source.parse().map_err(Failure::usage)?;
     let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
-    let document = data::source::read(&from, host, inputs.exchange.as_deref()).map_err(wrong)?;
+    let document = match &from {
+        // What a person names may be a pipe.
+        data::source::Source::File(path) => document(path)?,
+        from => data::source::read(from, host, inputs.exchange.as_deref()).map_err(wrong)?.document,
+    };
     inputs.resolve(&document, host).map_err(wrong)
 }
 

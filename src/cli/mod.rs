@@ -16,6 +16,7 @@ pub mod error;
 pub mod facts;
 pub mod fleet;
 pub mod key;
+pub mod kv;
 pub mod local;
 mod nats_context;
 pub mod origin;
@@ -40,8 +41,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::diag::clean;
+
 use error::{Exit, Failure};
-use ui::Ui;
+use ui::{Ui, text};
 
 /// Signed, self-healing configuration for fleets, over NATS.
 #[derive(Debug, Parser)]
@@ -65,6 +68,7 @@ enum Command {
     Session(session::Sessions),
     #[command(alias = "reg")]
     Registration(registration::RegistrationArgs),
+    Kv(kv::KvArgs),
     Doc(doc::Doc),
     Schema(doc::Schema),
     Completions(shell::Completions),
@@ -86,15 +90,18 @@ enum Command {
 
 /// Runs the command that `args` (the program's name first) ask for.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    std::panic::set_hook(Box::new(ui::panicked));
+    let mut ui = Ui::new();
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are data, wrong usage is talk; clap knows which. A closed pipe is no news.
-            let _printed = error.print();
-            return ExitCode::from(if error.use_stderr() { Exit::Usage } else { Exit::Done }.code());
+            // The error repeats words, and a word with line ends would be lines of it: what it says is said of clean words.
+            let words = args.iter().map(|word| clean::line(&word.to_string_lossy()).into_owned());
+            let error = Cli::try_parse_from(words).err().unwrap_or(error);
+            return ExitCode::from(ui.parsed(&error).code());
         }
     };
-    let mut ui = Ui::new();
     let result = dispatch(cli.command, &mut ui);
     let exit = result.unwrap_or_else(|failure| failure.report(&mut ui));
     ui.flush();
@@ -112,12 +119,13 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Data(command) => data::data(&command, ui),
         Command::Session(command) => session::session(&command, ui),
         Command::Registration(args) => registration::run(args, ui),
+        Command::Kv(args) => kv::run(&args, ui),
         Command::Doc(args) => doc::doc(&args, ui),
         Command::Schema(args) => doc::schema(&args, ui),
         Command::Completions(args) => Ok(shell::completions(&args, Cli::command(), ui)),
         Command::Man(args) => shell::man(&args, Cli::command(), ui),
         Command::Version => {
-            ui.line(format_args!("ensign {}", env!("CARGO_PKG_VERSION")));
+            ui.line(text!("ensign {}", env!("CARGO_PKG_VERSION")));
             Ok(Exit::Done)
         }
         Command::Agent(command) => agent::agent(&command, ui),

@@ -18,7 +18,7 @@ const LONGEST: u64 = 1 << 20;
 pub(super) fn load(name: &str) -> Result<Nats, Failure> {
     let name = if name.is_empty() { selected()? } else { name.to_owned() };
     let path = if name.ends_with(".json") && name.contains('/') { PathBuf::from(&name) } else { file(&name)? };
-    let text = fs::read_text(&path, LONGEST).map_err(|error| {
+    let text = fs::read_named_text(&path, LONGEST).map_err(|error| {
         let failure = Failure::from_error(Exit::Usage, &error);
         if error.is_not_found() { failure.hint(known(&path)) } else { failure }
     })?;
@@ -53,7 +53,7 @@ fn file(name: &str) -> Result<PathBuf, Failure> {
 
 fn selected() -> Result<String, Failure> {
     let path = directory()?.join("context.txt");
-    let name = fs::read_text(&path, 4096).map(|text| text.trim().to_owned()).unwrap_or_default();
+    let name = fs::read_named_text(&path, 4096).map(|text| text.trim().to_owned()).unwrap_or_default();
     if name.is_empty() {
         let diagnostic = Diagnostic::new("no NATS context is selected").hint("select one: nats context select NAME");
         return Err(Failure::new(Exit::Usage, diagnostic));

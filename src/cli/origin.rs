@@ -25,7 +25,7 @@ use crate::transport::{Bus, TransportError};
 use super::connection::{self, Connection};
 use super::error::{Exit, Failure};
 use super::local;
-use super::ui::Ui;
+use super::ui::{Ui, text};
 
 /// The largest bundle: as much as an agent takes, unless it is told otherwise.
 pub const BUNDLE_MAX: u64 = 64 << 20;
@@ -108,7 +108,7 @@ impl Origin {
                 _ => failure,
             }
         };
-        let mut file = fs::open(path).map_err(|error| missing(&error))?;
+        let mut file = fs::open_named(path).map_err(|error| missing(&error))?;
         // Read once: what is named may be a pipe.
         let mut bytes = Vec::new();
         let read = Read::by_ref(&mut file).take(MAX_MANIFEST + 1).read_to_end(&mut bytes);
@@ -155,7 +155,7 @@ impl Origin {
             Unread::Bus(error) => connection::failure(&error),
         })?;
         if self.sha256.is_none() {
-            ui.say(format_args!("{}: sha256 {}, {} bytes", shown(url), pin.sha256, pin.size));
+            ui.say(text!("{}: sha256 {}, {} bytes", shown(url), pin.sha256, pin.size));
         }
         self.opened(file, &pin, shown(url), cancel, kept)
     }

@@ -15,7 +15,7 @@ use crate::wire::registration::STREAM;
 use super::connection::{self, Connection};
 use super::error::{Exit, Failure};
 use super::local::OutputFormat;
-use super::ui::{Tone, Ui};
+use super::ui::{Text, Tone, Ui, text};
 
 /// Where services are: what `register_when_stable` publishes.
 #[derive(Debug, Args)]
@@ -147,7 +147,7 @@ pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             Wanted::Init(replicas, max_age) => init(&bus, stream, replicas, max_age, output, ui).await,
             Wanted::Query(filter) => query(&bus, stream, &filter, output, ui).await,
             Wanted::Watch(filter) => watch(&bus, stream, &filter, output, ui).await,
-            Wanted::Create(entry) => registry::publish(&bus, stream, &entry).await,
+            Wanted::Create(entry) => registry::publish(&bus, stream, &entry, &registry::Unverified).await,
             Wanted::Remove(entry) => remove(&bus, stream, &entry, ui).await,
         };
         done.map(|()| Exit::Done).map_err(|error| failure(&error, stream))
@@ -195,12 +195,8 @@ fn confirmed(entry: &Registration) -> Result<bool, Failure> {
     }
     let Registration { cluster, service, protocol, address, port, .. } = entry;
     let port = port.unwrap_or_default();
-    let mut asked = Ui::new();
-    asked.say(format_args!("Remove registration entry {cluster}/{service}/{protocol} at {address}:{port}? [y/N]"));
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|error| Failure::from_error(Exit::Failed, &error))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let question = text!("Remove registration entry {}/{}/{} at {}:{}? [y/N]", cluster, service, protocol, address, port);
+    Ui::new().confirm(question).map_err(|error| Failure::from_error(Exit::Failed, &error))
 }
 
 fn failure(error: &RegistryError, stream: &str) -> Failure {
@@ -227,8 +223,8 @@ async fn init(
         Ensured::Updated(changes) => ("updated", changes),
     };
     match output {
-        OutputFormat::Text if changes.is_empty() => ui.line(format_args!("{word:<10} {stream}")),
-        OutputFormat::Text => ui.line(format_args!("{word:<10} {stream}: {}", changes.join(", "))),
+        OutputFormat::Text if changes.is_empty() => ui.line(text!("{:<10} {}", word, stream)),
+        OutputFormat::Text => ui.line(text!("{:<10} {}: {}", word, stream, changes.join(", "))),
         _ => ui.jsonl(&json!({"name": stream, "result": word, "changes": changes})),
     }
     if !bus.has_message_ttl() {
@@ -251,7 +247,7 @@ async fn query(bus: &Bus, stream: &str, filter: &Filter, output: OutputFormat, u
 }
 
 /// `prod  http  web  10.0.0.1:80  priority 10  a=b`
-fn shown(entry: &Registration) -> String {
+fn shown(entry: &Registration) -> Text {
     let Registration { cluster, protocol, service, address, port, priority, annotations, .. } = entry;
     let place = match port {
         Some(port) if address.contains(':') => format!("[{address}]:{port}"),
@@ -259,8 +255,8 @@ fn shown(entry: &Registration) -> String {
         None => address.clone(),
     };
     let more: Vec<String> = annotations.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let line = format!("{cluster:<12} {protocol:<8} {service:<16} {place:<24} priority {priority:<4} {}", more.join(" "));
-    line.trim_end().to_owned()
+    let more = more.join(" ");
+    text!("{:<12} {:<8} {:<16} {:<24} priority {:<4} {}", cluster, protocol, service, place, priority, more).trim_end()
 }
 
 async fn watch(bus: &Bus, stream: &str, filter: &Filter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
@@ -276,11 +272,11 @@ async fn watch(bus: &Bus, stream: &str, filter: &Filter, output: OutputFormat, u
         match (happened?, output) {
             (Happened::Registered(entry), OutputFormat::Text) => {
                 let sign = ui.paint(Tone::Good, "+");
-                ui.line(format_args!("{sign} {}", shown(&entry)));
+                ui.line(text!("{} {}", sign, shown(&entry)));
             }
             (Happened::Removed([cluster, protocol, service, address]), OutputFormat::Text) => {
                 let sign = ui.paint(Tone::Bad, "-");
-                ui.line(format_args!("{sign} {cluster:<12} {protocol:<8} {service:<16} {address}"));
+                ui.line(text!("{} {:<12} {:<8} {:<16} {}", sign, cluster, protocol, service, address));
             }
             (Happened::Registered(entry), _) => ui.jsonl(&json!({"action": "register", "entry": entry})),
             (Happened::Removed([cluster, protocol, service, address]), _) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::{Outcome, Summary, TransactionEvent};
 
-use super::ui::{Tone, Ui};
+use super::ui::{Text, Tone, Ui, Whole, text};
 
 /// How wide the column is that says how it ended.
 const WORD_WIDTH: usize = 7;
@@ -19,13 +19,16 @@ const WHAT_WIDTH: usize = 40;
 /// The widest label that is padded to; longer ones push their line.
 const MAX_LABEL: usize = 48;
 
+/// The most lines of one error.
+const MOST_LINES: usize = 200;
+
 /// A width for labels that are this wide.
 pub fn label_width(labels: impl Iterator<Item = usize>) -> usize {
     labels.max().unwrap_or(0).min(MAX_LABEL)
 }
 
 /// The line of an event: mark, outcome, resource, what happened, how long it took.
-pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
+pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     let (mark, word, tone) = match event.outcome() {
         Outcome::Stable => ("✓", "stable", Tone::Good),
         Outcome::Changed => ("~", if event.noop { "would" } else { "changed" }, Tone::Notable),
@@ -34,44 +37,31 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> String {
         Outcome::Skipped => ("-", "skipped", Tone::Dim),
         Outcome::Unmet => ("-", "unmet", Tone::Bad),
     };
-    let mut head = String::with_capacity(16);
-    head.extend([mark, " "]);
-    pad(&mut head, word, WORD_WIDTH);
-    let head = ui.paint(tone, &head);
+    let mut head = Text::default();
+    head.push(mark);
+    head.push(" ");
+    head.push_part(word, WORD_WIDTH);
     let took = duration(Duration::from_nanos(event.duration));
     let what = what(event);
     // An error may show the line it is about: that goes below, so that columns stay columns.
     let (first, more) = what.split_once('\n').unwrap_or((&what, ""));
     // Put together by hand: `format!` with widths is three times the work, and this line is written for every resource of
     // every run.
-    let mut text = String::with_capacity(head.len() + width + 64);
-    text.extend(["  ", &head, "  "]);
-    pad(&mut text, &event.label(), width);
-    text.push_str("  ");
-    pad(&mut text, first, WHAT_WIDTH);
-    text.push(' ');
-    blanks(&mut text, TOOK_WIDTH.saturating_sub(took.chars().count()));
-    text.push_str(&took);
-    for line in more.lines() {
-        text.push_str("\n      ");
-        text.push_str(line);
+    let mut text = Text::default();
+    text.push("  ");
+    text.push_part(&ui.paint(tone, head), 0);
+    text.push("  ");
+    text.push_part(&event.label(), width);
+    text.push("  ");
+    text.push_part(first, WHAT_WIDTH);
+    text.push(" ");
+    text.push_blanks(TOOK_WIDTH.saturating_sub(took.chars().count()));
+    text.push_part(&took, 0);
+    for line in more.lines().take(MOST_LINES) {
+        text.push("\n      ");
+        text.push_part(&Whole(line), 0);
     }
     text
-}
-
-/// Adds a text and fills up with blanks.
-fn pad(line: &mut String, text: &str, width: usize) {
-    line.push_str(text);
-    blanks(line, width.saturating_sub(text.chars().count()));
-}
-
-fn blanks(line: &mut String, mut count: usize) {
-    const BLANKS: &str = "                                ";
-    while count > 0 {
-        let some = count.min(BLANKS.len());
-        line.push_str(BLANKS.get(..some).unwrap_or_default());
-        count -= some;
-    }
 }
 
 /// What happened, in a few words.
@@ -105,7 +95,7 @@ pub fn duration(duration: Duration) -> String {
 }
 
 /// The counts of a run on one line; what is zero is left out.
-pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> String {
+pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> Text {
     let changed = if noop { "would change" } else { "changed" };
     let parts = [
         (summary.stable_resources, "stable", Tone::Good),
@@ -115,15 +105,15 @@ pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> String {
         (summary.skipped_resources, "skipped", Tone::Dim),
         (summary.requirements_unmet_count, "requirements unmet", Tone::Bad),
     ];
-    let shown: Vec<String> = parts
+    let shown = parts
         .iter()
         .filter(|(count, _, _)| *count > 0)
-        .map(|(count, word, tone)| ui.paint(*tone, &format!("{count} {word}")))
-        .collect();
-    let shown = if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) };
+        .map(|(count, word, tone)| ui.paint(*tone, text!("{} {}", count, word)).into());
+    let shown = Text::join(shown, ", ");
+    let shown = if shown.is_empty() { shown } else { text!(": {}", shown) };
     let total = summary.total_resources;
     let noun = if total == 1 { "resource" } else { "resources" };
-    format!("{total} {noun}{shown} in {}", duration(Duration::from_nanos(summary.total_duration)))
+    text!("{} {}{} in {}", total, noun, shown, duration(Duration::from_nanos(summary.total_duration)))
 }
 
 #[cfg(test)]

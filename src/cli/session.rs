@@ -12,7 +12,7 @@ use crate::store::{History, StoreError};
 use super::error::{Exit, Failure};
 use super::local::{self, OutputFormat};
 use super::render;
-use super::ui::{Tone, Ui};
+use super::ui::{Text, Tone, Ui, text};
 
 /// Sessions of shell scripts, and the runs on this host.
 #[derive(Debug, Subcommand)]
@@ -57,7 +57,7 @@ pub struct Show {
 #[derive(Debug, Args)]
 pub struct Report {
     /// The directory of the session.
-    #[arg(long, env = "CCM_SESSION_STORE")]
+    #[arg(long, env = "CCM_SESSION_STORE", hide_env_values = true)]
     session: Option<PathBuf>,
     /// Remove it afterwards; only a session in the directory for temporary files.
     #[arg(long)]
@@ -86,7 +86,7 @@ fn new(directory: Option<PathBuf>, ui: &mut Ui) -> Result<Exit, Failure> {
     let mut session = local::session(Some(&directory), ui)?;
     session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let quoted = directory.display().to_string();
-    ui.line(format_args!("export CCM_SESSION_STORE={}", crate::resource::text::quote(&quoted)));
+    ui.line(text!("export CCM_SESSION_STORE={}", crate::resource::text::quote(&quoted)));
     Ok(Exit::Done)
 }
 
@@ -140,7 +140,7 @@ fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 /// `01a1…  2026-11-21T15:20:00Z  changed      3 resources, 1 changed     site.yaml`
-fn run_line(run: &Remembered, ui: &Ui) -> String {
+fn run_line(run: &Remembered, ui: &Ui) -> Text {
     let (word, tone) = outcome(run);
     let counts = run.end.as_ref().map_or_else(String::new, |end| {
         let summary = &end.summary;
@@ -149,9 +149,9 @@ fn run_line(run: &Remembered, ui: &Ui) -> String {
             of.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
         format!("{} resource{}{notable}", summary.total_resources, if summary.total_resources == 1 { "" } else { "s" })
     });
-    let word = ui.paint(tone, &format!("{word:<11}"));
     let started = run.start.started.strftime("%Y-%m-%dT%H:%M:%SZ");
-    format!("{}  {started}  {word}  {counts:<34}  {}", run.start.run_id, run.start.what)
+    let word = ui.paint(tone, word);
+    text!("{}  {}  {:<11}  {:<34}  {}", run.start.run_id, started, word, counts, run.start.what)
 }
 
 fn outcome(run: &Remembered) -> (&'static str, Tone) {

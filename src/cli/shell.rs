@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::host::fs;
 
 use super::error::{Exit, Failure};
-use super::ui::Ui;
+use super::ui::{Ui, text};
 
 /// Print the completions for a shell.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub struct Man {
 pub fn completions(args: &Completions, mut command: Command, ui: &mut Ui) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "ensign", &mut script);
-    ui.raw(&script);
+    ui.data(&script);
     Exit::Done
 }
 
@@ -44,7 +44,7 @@ pub fn man(args: &Man, mut command: Command, ui: &mut Ui) -> Result<Exit, Failur
     command.build();
     if let Some(directory) = &args.directory {
         let pages = write(&command, "ensign", directory)?;
-        ui.line(format_args!("wrote {pages} pages to {}", directory.display()));
+        ui.line(text!("wrote {} pages to {}", pages, directory.display()));
         return Ok(Exit::Done);
     }
     let mut wanted = &command;
@@ -55,7 +55,7 @@ pub fn man(args: &Man, mut command: Command, ui: &mut Ui) -> Result<Exit, Failur
         })?;
         name = format!("{name} {}", wanted.get_name());
     }
-    ui.raw(&page(wanted, &name.replace(' ', "-"))?);
+    ui.data(&page(wanted, &name.replace(' ', "-"))?);
     Ok(Exit::Done)
 }
 

@@ -17,7 +17,7 @@ use crate::wire::{COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, json};
 
 use super::error::{Exit, Failure};
 use super::key;
-use super::ui::Ui;
+use super::ui::{Ui, text};
 use super::verify;
 
 /// Sign a command, by file and without a network; a signed one gets further signatures.
@@ -42,7 +42,7 @@ pub struct Sign {
 /// # Errors
 /// When the command is wrong, or a key can't be used.
 pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
-    let bytes = fs::read(&args.file, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let bytes = fs::read_named(&args.file, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let host = Host::system(None);
     let signers = args.key.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
     let keys = key::borrowed(&signers);
@@ -61,7 +61,7 @@ pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     let command = read(&envelope.payload, args)?;
     if command.expires < host.now() {
-        ui.warn(format_args!("it expired at {}: no node takes it", command.expires));
+        ui.warn(text!("it expired at {}: no node takes it", command.expires));
     }
     let signed = envelope.encode();
     if signed.len() > MAX_ENVELOPE {
@@ -69,7 +69,10 @@ pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
         return Err(Failure::usage(what).hint("an apply names its manifest by URL: use that for large ones"));
     }
     match &args.out {
-        None => ui.line(String::from_utf8_lossy(&signed)),
+        None => {
+            ui.data(&signed);
+            ui.data(b"\n");
+        }
         Some(path) => {
             let spec = WriteSpec { uid: None, gid: None, mode: 0o644 };
             fs::write_atomic(&path_in_directory(path), &mut signed.as_slice(), spec)
@@ -77,7 +80,7 @@ pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
         }
     }
     let (what, whom) = (verify::asked(&command), verify::whose(&command));
-    ui.say(format_args!("signed {}: {what}, of {whom}, until {}", command.id, command.expires));
+    ui.say(text!("signed {}: {}, of {}, until {}", command.id, what, whom, command.expires));
     Ok(Exit::Done)
 }
 

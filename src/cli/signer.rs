@@ -49,7 +49,7 @@ pub fn signer(path: &Path) -> Result<Signer, Failure> {
 /// # Errors
 /// When it can't be read, or the passphrase is wrong.
 pub(super) fn of_file(path: &Path) -> Result<SigningKey, Failure> {
-    let text = fs::read_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let text = fs::read_private_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let key = match SigningKey::from_openssh(&text, None) {
         Err(KeyError::NeedsPassphrase) => {
             let passphrase = from_env(PASSPHRASE).map_or_else(|| ask(&format!("passphrase for {}: ", path.display())), Ok)?;
@@ -89,7 +89,7 @@ fn wanted(name: &str) -> Result<(Wanted, Option<PathBuf>), Failure> {
     if !path.is_file() {
         return Ok((Wanted::Named(name.to_owned()), None));
     }
-    let text = fs::read_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let text = fs::read_named_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let key =
         text.parse::<PublicKey>().map_err(|error| in_file(path, &error).hint("after ssh-agent: stands a public key file"))?;
     Ok((Wanted::Key(key), Some(path.to_owned())))

@@ -45,7 +45,7 @@ pub fn status(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
     match (args.json, args.output) {
         (true, _) | (_, OutputFormat::Json) => ui.json(&shown),
         (_, OutputFormat::Jsonl) => ui.jsonl(&shown),
-        (_, OutputFormat::Text) => ui.raw(crate::yaml::to_string(&Value::Object(shown)).as_bytes()),
+        (_, OutputFormat::Text) => ui.data(crate::yaml::to_string(&Value::Object(shown)).as_bytes()),
     }
     Ok(Exit::Done)
 }

@@ -1,16 +1,31 @@
 //! The only place that prints: stdout is data, stderr is talk. Colour only on a terminal, never
 //! without `NO_COLOR` being honoured, and nothing that matters is said by colour alone.
+//!
+//! The streams take [`Text`], in which every value was cleaned (`text.rs`): what nodes, servers and files say cannot move
+//! the cursor, begin a line or forge a column. Bytes as they are go only where no terminal is ([`Ui::data`]).
 
-use std::fmt::Display;
+mod text;
+
+pub(crate) use text::text;
+pub use text::{Painted, Part, Show, Text, Whole, has_no_names};
+
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{BufWriter, IsTerminal, Stderr, Stdout, Write};
+use std::panic::PanicHookInfo;
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::diag::clean;
 use crate::host::{Audience, News, Progress};
+
+use super::error::Exit;
 
 /// To the beginning of the line, and away with what is on it.
 const AFRESH: &str = "\r\x1b[K";
+
+/// The most lines of a document for people: more than the facts of any host.
+const MOST_LINES: usize = 5000;
 
 /// How something stands, and so its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +47,7 @@ pub struct Ui {
     err: Stderr,
     color_out: bool,
     color_err: bool,
+    terminal_out: bool,
     terminal_err: bool,
     gone: bool,
 }
@@ -48,51 +64,76 @@ impl Ui {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let (out, err) = (std::io::stdout(), std::io::stderr());
-        let (color_out, terminal_err) = (wanted && out.is_terminal(), err.is_terminal());
+        let (terminal_out, terminal_err) = (out.is_terminal(), err.is_terminal());
         Self {
             out: BufWriter::with_capacity(1 << 16, out),
             err,
-            color_out,
+            color_out: wanted && terminal_out,
             color_err: wanted && terminal_err,
+            terminal_out,
             terminal_err,
             gone: false,
         }
     }
 
     /// A line of data.
-    pub fn line(&mut self, text: impl Display) {
+    pub fn line(&mut self, text: impl Into<Text>) {
         // A reader that went away (as `head` does) is no reason to fail.
-        let _gone = writeln!(self.out, "{text}");
+        let _gone = writeln!(self.out, "{}", text.into().as_str());
     }
 
-    /// Data as it is, without a line end of ours.
-    pub fn raw(&mut self, bytes: &[u8]) {
+    /// A text of many lines that somebody else wrote, as a document: each line of it cleaned.
+    pub fn lines(&mut self, text: &str) {
+        self.line(Text::lines("", text));
+    }
+
+    /// Bytes that programs read, as they are, for commands whose output is such (docs/operations.md has a list). On a
+    /// terminal each line is cleaned.
+    pub fn data(&mut self, bytes: &[u8]) {
+        if self.terminal_out {
+            return self.lines(&String::from_utf8_lossy(bytes));
+        }
         let _gone = self.out.write_all(bytes);
     }
 
     /// A document, indented.
     pub fn json(&mut self, value: &impl Serialize) {
-        let _gone = serde_json::to_writer_pretty(&mut self.out, value);
-        self.line("");
+        if let Ok(text) = serde_json::to_string_pretty(value) {
+            let _gone = writeln!(self.out, "{}", clean::json(&text));
+        }
     }
 
     /// A document on one line.
     pub fn jsonl(&mut self, value: &impl Serialize) {
-        let _gone = serde_json::to_writer(&mut self.out, value);
-        self.line("");
+        if let Ok(text) = serde_json::to_string(value) {
+            let _gone = writeln!(self.out, "{}", clean::json(&text));
+        }
+    }
+
+    /// A document for people: as [`Ui::json`], with lines and a number of lines that are bounded.
+    pub fn document(&mut self, value: &impl Serialize) {
+        let text = serde_json::to_string_pretty(value).unwrap_or_default();
+        for line in text.lines().take(MOST_LINES) {
+            self.line(text!("{}", Whole(line)));
+        }
+        let more = text.lines().skip(MOST_LINES).count();
+        if more > 0 {
+            self.line(text!("… ({} more lines; --output json has all)", more));
+        }
     }
 
     /// A line of talk.
-    pub fn say(&mut self, text: impl Display) {
+    pub fn say(&mut self, text: impl Into<Text>) {
         self.flush();
-        let _gone = writeln!(self.err, "{text}");
+        let _gone = writeln!(self.err, "{}", text.into().as_str());
     }
 
     /// A line of talk that the next one replaces; only on a terminal.
-    pub fn progress(&mut self, text: impl Display) {
+    pub fn progress(&mut self, text: impl Into<Text>) {
         if self.terminal_err {
             // A line that is too long for the terminal is cut, not wrapped: what is wrapped could not be replaced.
-            let _gone = write!(self.err, "{AFRESH}\x1b[?7l{text}\x1b[?7h").and_then(|()| self.err.flush());
+            let text = text.into();
+            let _gone = write!(self.err, "{AFRESH}\x1b[?7l{}\x1b[?7h", text.as_str()).and_then(|()| self.err.flush());
         }
     }
 
@@ -103,26 +144,49 @@ impl Ui {
         }
     }
 
+    /// Asks the person at the terminal; anything but `y` or `yes` is no.
+    ///
+    /// # Errors
+    /// When there is no answer to read.
+    pub fn confirm(&mut self, question: impl Into<Text>) -> std::io::Result<bool> {
+        self.say(question);
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
     /// True when a person may be reading the talk.
     pub fn is_watched(&self) -> bool {
         self.terminal_err
     }
 
     /// An error.
-    pub fn error(&mut self, error: impl Display) {
-        let label = paint(self.color_err, Tone::Bad, "error:");
-        self.say(format_args!("{label} {error}"));
+    pub fn error(&mut self, error: impl Into<Text>) {
+        let label = Painted::new(self.color_err.then_some(Tone::Bad), "error:".into());
+        self.say(text!("{} {}", label, error.into()));
     }
 
     /// A warning.
-    pub fn warn(&mut self, warning: impl Display) {
-        let label = paint(self.color_err, Tone::Notable, "warning:");
-        self.say(format_args!("{label} {warning}"));
+    pub fn warn(&mut self, warning: impl Into<Text>) {
+        let label = Painted::new(self.color_err.then_some(Tone::Notable), "warning:".into());
+        self.say(text!("{} {}", label, warning.into()));
     }
 
-    /// A text in the colour of its tone, for standard output.
-    pub fn paint(&self, tone: Tone, text: &str) -> String {
-        paint(self.color_out, tone, text)
+    /// What the parser of the command line says: help and version are data; wrong usage is talk, with words of that line.
+    pub fn parsed(&mut self, error: &clap::Error) -> Exit {
+        if error.use_stderr() {
+            self.say(Text::lines("", error.render().to_string().trim_end()));
+            return Exit::Usage;
+        }
+        // All of it is ours. A closed pipe is no news.
+        let _printed = error.print();
+        Exit::Done
+    }
+
+    /// A value in the colour of its tone, for standard output.
+    #[expect(clippy::needless_pass_by_value, reason = "values are made for the call")]
+    pub fn paint(&self, tone: Tone, value: impl Part) -> Painted {
+        Painted::new(self.color_out.then_some(tone), text!("{}", value))
     }
 
     /// True when the reader of standard output went away, as `head` does when it has enough.
@@ -142,25 +206,23 @@ pub fn listener(watches: bool) -> Audience {
     Arc::new(move |news: News<'_>| {
         let mut err = std::io::stderr().lock();
         let _gone = match news {
-            News::Said(what) => writeln!(err, "{what}"),
-            News::At(progress) if watches => write!(err, "{AFRESH}{}", how_far(&progress)).and_then(|()| err.flush()),
+            News::Said(what) => writeln!(err, "{}", Text::lines("", what).as_str()),
+            News::At(progress) if watches => {
+                let how_far = Text::from(how_far(&progress));
+                write!(err, "{AFRESH}{}", how_far.as_str()).and_then(|()| err.flush())
+            }
             News::Over if watches => write!(err, "{AFRESH}").and_then(|()| err.flush()),
             News::At(_) | News::Over => Ok(()),
         };
     })
 }
 
-fn paint(color: bool, tone: Tone, text: &str) -> String {
-    if !color {
-        return text.to_owned();
-    }
-    let code = match tone {
-        Tone::Good => "32",
-        Tone::Notable => "33",
-        Tone::Bad => "31",
-        Tone::Dim => "2",
-    };
-    format!("\x1b[{code}m{text}\x1b[0m")
+/// A panic, which may have words from anywhere.
+pub fn panicked(panic: &PanicHookInfo<'_>) {
+    let trace = Backtrace::capture();
+    let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
+    let text = format!("{panic}\n{trace}");
+    let _gone = writeln!(std::io::stderr(), "{}", Text::lines("", &text).as_str());
 }
 
 /// "downloading app.tar.gz: 12.0 of 48.0 MiB (25%)".

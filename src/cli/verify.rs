@@ -11,17 +11,18 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::fs;
 use crate::model::NodeId;
-use crate::trust::{Limits, Opened, Pin, PublicKey, Refusal, Seen, TrustedBundle, Verifier, open_bundle};
+use crate::trust::{KnownTrust, Limits, Opened, Pin, PublicKey, Refusal, Seen, TrustedBundle, Verifier, open_bundle};
 use crate::wire::report::ChannelState;
-use crate::wire::{Action, Command, Envelope, MAX_ENVELOPE, Subjects, Target, digest, json};
+use crate::wire::{Action, Audience, Command, Envelope, MAX_ENVELOPE, Subjects, Target, digest, json};
 
 use super::error::{Exit, Failure};
 use super::key;
 use super::local::OutputFormat;
-use super::ui::{Tone, Ui};
+use super::ui::{Tone, Ui, text};
 
 /// Check a signed command against a trust bundle, by file and without a network.
 #[derive(Debug, Args)]
@@ -87,6 +88,14 @@ impl Seen for Fresh {
     fn channel(&self, _: &str) -> Option<ChannelState> {
         None
     }
+
+    fn born(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn trust(&self) -> KnownTrust {
+        KnownTrust::AtLeast(0)
+    }
 }
 
 /// Runs `ensign verify`.
@@ -95,7 +104,7 @@ impl Seen for Fresh {
 /// When a file can't be read, or the bundle is not accepted.
 pub fn run(args: &Verify, ui: &mut Ui) -> Result<Exit, Failure> {
     let trust = bundle(args)?;
-    let bytes = fs::read(&args.file, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let bytes = fs::read_named(&args.file, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let envelope = Envelope::parse(&bytes).ok();
     let command = envelope.as_ref().and_then(|envelope| json::read::<Command>(&envelope.payload).ok());
     let (nodes, groups) = whom(args, command.as_ref());
@@ -117,7 +126,7 @@ pub fn run(args: &Verify, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 fn bundle(args: &Verify) -> Result<TrustedBundle, Failure> {
-    let bytes = fs::read(&args.trust, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let bytes = fs::read_named(&args.trust, 4 * MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let own = open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Refused, &error))?;
     if args.root.is_empty() {
         return Ok(own);
@@ -146,8 +155,9 @@ fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], 
     let limits = Limits { exec: true, ..Limits::default() };
     let subjects = Subjects::new(trust.fleet());
     let condition = |_: &str| Ok(true);
+    let (seen, effects) = (&Fresh, &of_signed);
     let verifier =
-        Verifier { trust, node, groups, limits: &limits, subjects: &subjects, now, seen: &Fresh, condition: &condition };
+        Verifier { trust, node, groups, limits: &limits, subjects: &subjects, now, seen, condition: &condition, effects };
     match verifier.open(bytes, None) {
         Ok(Opened::New(command) | Opened::NotSelected(command)) => {
             Verdict::Taken { signers: command.signers().to_vec(), rule: command.rule() }
@@ -160,7 +170,7 @@ fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], 
 }
 
 fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
-    let mut row = |name: &str, what: String| ui.line(format_args!("{name:<9} {what}"));
+    let mut row = |name: &str, what: String| ui.line(text!("{:<9} {}", name, what));
     row("sha256", found.digest.clone());
     row(
         "keys",
@@ -188,18 +198,25 @@ fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
             Verdict::Taken { signers, rule } => {
                 let limits = ui.paint(Tone::Dim, "; its own limits, and what it has seen, are its to check");
                 let taken = ui.paint(Tone::Good, "would take it");
-                format!("{taken}: signed by {}, allowed by rule {rule}{limits}", signers.join(", "))
+                text!("{}: signed by {}, allowed by rule {}{}", taken, signers.join(", "), rule, limits)
             }
-            Verdict::Refused { code, message } => format!("{} {code}: {message}", ui.paint(Tone::Bad, "would refuse it:")),
+            Verdict::Refused { code, message } => {
+                text!("{} {}: {}", ui.paint(Tone::Bad, "would refuse it:"), code, message)
+            }
         };
-        ui.line(format_args!("{node:<9} {text}"));
+        ui.line(text!("{:<9} {}", node, text));
     }
 }
 
 /// What a command asks for, on one line.
 pub(super) fn asked(command: &Command) -> String {
-    let noop = if command.options.noop { " (dry run)" } else { "" };
-    let what = match &command.action {
+    asked_of(&command.action, command.options.noop)
+}
+
+/// The same of an action.
+pub(super) fn asked_of(action: &Action, noop: bool) -> String {
+    let noop = if noop { " (dry run)" } else { "" };
+    let what = match action {
         Action::Ensure(ensure) => format!("ensure {}#{}", ensure.kind, ensure.name().unwrap_or_default()),
         Action::Apply(apply) => format!("apply {} (sha256 {}, {} bytes)", apply.url, apply.sha256, apply.size),
         other => other.name().to_owned(),
@@ -209,11 +226,17 @@ pub(super) fn asked(command: &Command) -> String {
 
 /// Whom a command is for, on one line.
 pub(super) fn whose(command: &Command) -> String {
-    let to = match command.to.target() {
+    audience(&command.to)
+}
+
+/// The same of an audience.
+pub(super) fn audience(to: &Audience) -> String {
+    let only_where = &to.only_where;
+    let to = match to.target() {
         Some(Target::Nodes(nodes)) => format!("nodes {}", nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(", ")),
         Some(Target::Groups(groups)) => format!("groups {}", groups.join(", ")),
         Some(Target::All) => "all nodes".to_owned(),
         None => "nobody".to_owned(),
     };
-    command.to.only_where.as_ref().map_or_else(|| to.clone(), |only| format!("{to}, where {only}"))
+    only_where.as_ref().map_or_else(|| to.clone(), |only| format!("{to}, where {only}"))
 }

@@ -22,6 +22,11 @@ impl<'a> Document<'a> {
         Self { text, name }
     }
 
+    /// The name of the file.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
     /// The document as a `T`.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::model::{Bounds, Secret, Span};
+use crate::model::{Bounds, MountLimit, Secret, Span};
 
 use super::log::Log;
 
@@ -52,7 +52,7 @@ pub struct AgentFile {
     /// Most messages a second that are sent of what gathered while there was no connection.
     #[serde(default = "outbox_rate")]
     pub outbox_rate: u64,
-    /// Most commands that wait for the running one; more are answered with `busy`.
+    /// Most commands of one signing key that wait for the running one; more are answered with `busy`.
     #[serde(default = "queue")]
     pub queue: u64,
     /// Largest bundle to fetch.
@@ -107,11 +107,14 @@ pub struct Registration {
     pub publish: PublishRegistrations,
     /// The stream that keeps them, for publishing and for `registrations()`.
     pub stream: String,
+    /// A file with the public keys of nodes, as `known_nodes` of operators has them. With it `registrations()` gives only
+    /// what those nodes signed.
+    pub known_nodes: Option<PathBuf>,
 }
 
 impl Default for Registration {
     fn default() -> Self {
-        Self { publish: PublishRegistrations::Off, stream: "REGISTRATION".to_owned() }
+        Self { publish: PublishRegistrations::Off, stream: "REGISTRATION".to_owned(), known_nodes: None }
     }
 }
 
@@ -264,6 +267,30 @@ pub struct Trust {
     pub bundle: Option<PathBuf>,
 }
 
+/// Whether the kernel holds runs to the limits as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Confine {
+    /// As far as the kernel can.
+    #[default]
+    Auto,
+    /// The agent does not start, and nothing runs, where the kernel can't hold all that it could.
+    Required,
+    /// Not at all: only the agent's own checks hold.
+    Off,
+}
+
+/// The use of unsigned values of the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BusData {
+    /// They shape content of files, and nothing else.
+    #[default]
+    Signed,
+    /// They are values like any other: who has the server decides what this node does with them.
+    Any,
+}
+
 /// What nobody can widen from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -277,11 +304,23 @@ pub struct Limits {
     pub read_paths: Option<Vec<String>>,
     /// Whether commands may be run: by `exec`, and as health checks, post commands or `validate` of other types.
     pub exec: bool,
+    /// File systems that may be mounted. When left out: none where `types`, `paths`, `read_paths` or `exec` limit
+    /// something, otherwise all.
+    pub mount: Option<Vec<MountLimit>>,
     /// Whether manifests may be applied.
     pub apply: bool,
     /// Hosts that bundles and archives may come from. When left out: every host but addresses of this machine itself
     /// (loopback, link-local, cloud metadata), which must be named.
     pub fetch_hosts: Option<Vec<String>>,
+    /// What becomes of these limits in the kernel.
+    pub confine: Confine,
+    /// Whether runs that are held to `paths` may connect to sockets of this host, as those of a database, the container
+    /// engine or systemd, which may do outside of `paths` what they are told.
+    pub unix_sockets: bool,
+    /// The use of unsigned values of the bus (`kvGet()`, `registrations()`, `data = "kv://..."`): `signed`: they
+    /// shape only what a type declares as content, never a command, path, URL, condition or account. `any`: they are values
+    /// like any other.
+    pub bus_data: BusData,
     /// Largest archive of an `archive` resource, as it is fetched and as it is unpacked.
     #[serde(deserialize_with = "size")]
     #[schemars(with = "String")]
@@ -299,8 +338,12 @@ impl Default for Limits {
             paths: None,
             read_paths: None,
             exec: false,
+            mount: None,
             apply: true,
             fetch_hosts: None,
+            confine: Confine::Auto,
+            unix_sockets: false,
+            bus_data: BusData::default(),
             archive_size: Bounds::ARCHIVE_SIZE,
             archive_entries: Bounds::ARCHIVE_ENTRIES,
             archive_ratio: Bounds::ARCHIVE_RATIO,

@@ -34,8 +34,12 @@ fn a_minimal_file_has_the_defaults() {
         paths: None,
         read_paths: None,
         exec: false,
+        confine: Confine::Auto,
+        unix_sockets: false,
+        mount: None,
         apply: true,
         fetch_hosts: None,
+        bus_data: BusData::Signed,
         archive_size: 8 << 30,
         archive_entries: 500_000,
         archive_ratio: 1000,
@@ -68,6 +72,7 @@ fn the_example_shows_every_key_and_the_defaults() {
     shown.remove("data");
     shown["nats"].as_table_mut().unwrap().retain(|key, _| key == "servers");
     shown["trust"].as_table_mut().unwrap().remove("bundle");
+    shown["registration"].as_table_mut().unwrap().remove("known_nodes");
     shown["limits"].as_table_mut().unwrap().retain(|key, _| key == "exec" || key == "apply");
     assert_eq!(as_default(read(&shown.to_string()).unwrap()), as_default(read(MINIMAL).unwrap()));
 }

@@ -9,7 +9,7 @@ use url::Url;
 use crate::diag::{Diagnostic, chain};
 use crate::host::{Host, fs};
 use crate::http::{self, Ask, HttpError, Policy, shown};
-use crate::model::Exchange;
+use crate::model::{Exchange, FromBus};
 use crate::yaml::{Document, MAX_BYTES};
 
 /// How long fetching may take.
@@ -55,24 +55,34 @@ impl FromStr for Source {
     }
 }
 
+/// The document of a source.
+#[derive(Debug, Clone)]
+pub struct Given {
+    /// The document.
+    pub document: Document,
+    /// True for a value of the bus that nobody signed.
+    pub unsigned: bool,
+}
+
 /// Reads the document of a source, within the bounds of the host; `exchange` is what buckets are asked over.
 ///
 /// # Errors
 /// When it can't be had, or is no document. Credentials in a URL are not shown.
-pub fn read(source: &Source, host: &Host, exchange: Option<&dyn Exchange>) -> Result<Document, Diagnostic> {
+pub fn read(source: &Source, host: &Host, exchange: Option<&dyn Exchange>) -> Result<Given, Diagnostic> {
+    let by_owner = |document: Document| Given { document, unsigned: false };
     match source {
         Source::Bucket { bucket, key } => {
             let name = format!("kv://{bucket}/{key}");
             let exchange = exchange.ok_or_else(|| Diagnostic::new(format!("{name} can't be read: no NATS server is given")))?;
-            let text = exchange.value(bucket, key).map_err(Diagnostic::new)?;
+            let FromBus { value: text, signed } = exchange.value(bucket, key).map_err(Diagnostic::new)?;
             if text.trim().is_empty() {
                 return Err(Diagnostic::new(format!("{name} is empty")));
             }
-            Document::parse(&text, &name)
+            Ok(Given { document: Document::parse(&text, &name)?, unsigned: !signed })
         }
         Source::File(path) => {
             let text = fs::read_text(path, MAX_BYTES as u64).map_err(|error| Diagnostic::new(chain(&error)))?;
-            Document::parse(&text, &path.display().to_string())
+            Document::parse(&text, &path.display().to_string()).map(by_owner)
         }
         Source::Web(url) => {
             let name = shown(url.as_str());
@@ -80,7 +90,7 @@ pub fn read(source: &Source, host: &Host, exchange: Option<&dyn Exchange>) -> Re
             if text.trim().is_empty() {
                 return Err(Diagnostic::new(format!("what {name} gives is empty")));
             }
-            Document::parse(&text, &name)
+            Document::parse(&text, &name).map(by_owner)
         }
     }
 }
@@ -127,7 +137,7 @@ mod tests {
         let (source, host) = (Source::File(path.clone()), Host::system(None));
         assert!(read(&source, &host, None).unwrap_err().message.contains("could not read"));
         std::fs::write(&path, "data: {a: 1}").unwrap();
-        assert_eq!(read(&source, &host, None).unwrap().value()["data"]["a"], 1);
+        assert_eq!(read(&source, &host, None).unwrap().document.value()["data"]["a"], 1);
     }
 
     #[test]
@@ -153,7 +163,7 @@ mod tests {
         });
         let source: Source = format!("http://u:geheim@127.0.0.1:{port}/d.yaml").parse().unwrap();
         let host = Host::system(None);
-        let document = read(&source, &host, None).unwrap();
+        let document = read(&source, &host, None).unwrap().document;
         assert_eq!((&document.value()["data"]["a"], document.file()), (&1.into(), &*format!("http://127.0.0.1:{port}/d.yaml")));
         for message in ["is empty", "404"] {
             let error = read(&source, &host, None).unwrap_err().to_string();

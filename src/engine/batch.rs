@@ -10,9 +10,10 @@ use crate::host::Host;
 use crate::model::{ResourceRef, TransactionEvent};
 use crate::resource::{Bound, Decoded, Done, Providers};
 
+use super::act::{self, Due, Looked, PANICKED, Place};
 use super::plan::Planned;
 use super::run::Settings;
-use super::treat::{Due, Stop, Treatment, guarded};
+use super::treat::{Stop, Treatment, guarded};
 
 /// How many of these resources, from the first on, can be treated together; 1 when it is on its own.
 pub(super) fn length(resources: &[Planned], settings: &Settings, fail_on_error: bool) -> usize {
@@ -33,16 +34,25 @@ pub(super) fn length(resources: &[Planned], settings: &Settings, fail_on_error: 
 }
 
 /// Tells the types that can act on several resources at once which ones a manifest holds.
-pub(super) fn foretell(resources: &[Planned], providers: &Providers, host: &Host) {
+pub(super) fn foretell(resources: &[Planned], providers: &Arc<Providers>, settings: &Settings, host: &Host) {
     let mut by_kind: BTreeMap<&str, Vec<&Planned>> = BTreeMap::new();
     for planned in resources.iter().filter(|planned| planned.kind.batches()) {
         by_kind.entry(planned.kind.name()).or_default().push(planned);
     }
     for all in by_kind.values() {
-        let decoded: Vec<_> = all.iter().map(|one| (one.decoded.as_ref(), one.common.provider.as_str())).collect();
-        if let Some(first) = all.first() {
-            first.kind.foretell(&decoded, providers, host);
-        }
+        let Some(first) = all.first() else { continue };
+        let outside = settings.outside.as_deref();
+        let place = match outside.filter(|outside| outside.is_needed(first.decoded.as_ref())) {
+            Some(outside) => Place::Outside(outside.worker()),
+            None => Place::Here,
+        };
+        let (kind, providers, host) = (first.kind, Arc::clone(providers), host.clone());
+        let owned: Vec<_> = all.iter().map(|one| (Arc::clone(&one.decoded), one.common.provider.clone())).collect();
+        // What could not be foretold is looked at when its turn comes.
+        let _foretold = place.run(move || {
+            let decoded: Vec<_> = owned.iter().map(|(one, provider)| (one.as_ref(), provider.as_str())).collect();
+            kind.foretell(&decoded, &providers, &host);
+        });
     }
 }
 
@@ -77,10 +87,11 @@ pub(super) fn events(treatments: &[Treatment<'_>]) -> Vec<TransactionEvent> {
     }
     let decoded: Vec<_> = waiting.iter().map(|one| Arc::clone(&one.decoded)).collect();
     let results = treatments.first().filter(|_| !decoded.is_empty()).map_or_else(Vec::new, |first| {
-        let wanted = &first.planned.common.provider;
-        guarded(|| Ok(first.planned.kind.apply_all(&decoded, wanted, first.providers, first.host))).unwrap_or_else(|_| {
-            decoded.iter().map(|_| Err("the resource type panicked; this is a bug in Ensign".to_owned())).collect()
-        })
+        let (planned, place) = (first.planned, first.place(first.planned.decoded.as_ref()));
+        let count = decoded.len();
+        let wanted = &planned.common.provider;
+        guarded(|| act::apply_all(place, planned.kind, decoded, wanted, first.providers, first.host).map_err(Stop::Failed))
+            .unwrap_or_else(|_| (0..count).map(|_| Err(PANICKED.to_owned())).collect())
     });
     for (one, result) in waiting.into_iter().zip(results) {
         let Some(treatment) = treatments.get(one.at) else { continue };
@@ -102,17 +113,14 @@ fn look(treatment: &Treatment<'_>, at: usize) -> Result<Waiting, Box<Transaction
     let mut decoded = Arc::clone(&treatment.planned.decoded);
     let looked = guarded(|| {
         let bound = treatment.prepare(&mut event, &mut decoded)?;
-        let failed = |error| Stop::Failed(crate::diag::chain(&error));
-        bound.freshen(treatment.host).map_err(failed)?;
-        let checked = bound.check(treatment.host, false).map_err(failed)?;
-        let due = treatment.due(checked.as_ref());
-        if due.steps.is_empty() {
-            let reached = treatment.left_alone(checked.as_ref(), due);
-            treatment.settle(&mut event, reached);
-            return Ok(None);
+        let place = treatment.place(decoded.as_ref());
+        match treatment.how().look(place, bound, treatment.host).map_err(Stop::Failed)? {
+            (_, Looked::Well(reached)) => {
+                treatment.settle(&mut event, reached);
+                Ok(None)
+            }
+            (bound, Looked::Needs(due)) => Ok(Some((bound, due))),
         }
-        drop(checked);
-        Ok(Some((bound, due)))
     });
     match looked {
         Ok(Some((bound, due))) => Ok(Waiting { at, event, decoded, bound, due, started }),
@@ -125,7 +133,8 @@ fn finish(treatment: &Treatment<'_>, one: Waiting, result: Done) -> TransactionE
     let Waiting { mut event, decoded, bound, mut due, started, .. } = one;
     let ended = guarded(|| {
         due.steps = result.map_err(Stop::Failed)?;
-        let reached = treatment.verify(bound.as_ref(), due).map_err(Stop::Failed)?;
+        let place = treatment.place(decoded.as_ref());
+        let reached = treatment.how().verify(place, bound, treatment.host, due).map_err(Stop::Failed)?;
         treatment.settle(&mut event, reached);
         Ok(())
     });

@@ -3,22 +3,35 @@
 use serde_json::{Map, Value};
 
 use crate::diag::chain;
-use crate::goss::Rules;
+use crate::goss::{self, Outcome, Rules};
+use crate::host::confine::Worker;
 use crate::host::{Command, Host};
-use crate::model::{HealthResult, HealthStatus, Span};
+use crate::model::{Effect, Effects, HealthResult, HealthStatus, Span};
 use crate::resource::{HealthCheck, text};
 use crate::template::{Scope, TemplateError};
 
+use super::act::PANICKED;
+use super::provenance::{CONCEALED, Unfit};
 use super::run::Permit;
 
 /// What checks are run with.
 pub struct Around<'a> {
     /// Resolves the templates in rules.
     pub scope: &'a Scope,
-    /// What the host lets rules do; everything when none.
+    /// The type of the resource that the checks belong to.
+    pub kind: &'a str,
+    /// What the host lets checks do; everything when none.
     pub permit: Option<&'a dyn Permit>,
     /// The machine.
     pub host: &'a Host,
+    /// The thread outside of the confinement, for rules that ask the system: they start no program of their author.
+    pub outside: Option<&'a Worker>,
+}
+
+impl Around<'_> {
+    fn permit(&self, effects: &Effects) -> Result<(), String> {
+        self.permit.map_or(Ok(()), |permit| permit.permit(self.kind, effects, self.host))
+    }
 }
 
 /// Runs a check until it is OK or its tries are used up.
@@ -28,7 +41,7 @@ pub fn check(check: &HealthCheck, around: &Around<'_>) -> HealthResult {
     let result = |status, tries, output| HealthResult { status, tries, output, name: check.label().to_owned() };
     let attempt: Box<dyn Fn() -> Result<(HealthStatus, String), String> + '_> = match &check.goss_rules {
         Some(rules) => Box::new(move || try_rules(rules, check.timeout, around)),
-        None => match command(check) {
+        None => match around.permit(&Effects::from_iter([Effect::run_always(&check.command)])).and_then(|()| command(check)) {
             Ok(command) => Box::new(move || try_command(&command, around.host)),
             Err(why) => return result(HealthStatus::Unknown, 0, why),
         },
@@ -62,20 +75,38 @@ fn try_command(command: &Command, host: &Host) -> Result<(HealthStatus, String),
 
 /// Rules are resolved at every try: what they look at may have been made meanwhile.
 fn try_rules(rules: &Map<String, Value>, timeout: Option<Span>, around: &Around<'_>) -> Result<(HealthStatus, String), String> {
-    let resolved = resolved(rules, around.scope).map_err(|error| format!("goss_rules: {error}"))?;
-    let rules = Rules::read(&resolved).map_err(|wrong| format!("goss_rules: {wrong}"))?;
+    let before = around.scope.mark();
+    let resolved = resolved(rules, around.scope);
+    let used = around.scope.since(before);
+    if used.bus {
+        return Err(Unfit::Bus("goss_rules".to_owned()).said());
+    }
+    // What the rules look at may be what their templates have read.
+    let told = |text: String| if used.read { CONCEALED.to_owned() } else { text };
+    let resolved = resolved.map_err(|error| told(format!("goss_rules: {error}")))?;
+    let rules = Rules::read(&resolved).map_err(|wrong| told(format!("goss_rules: {wrong}")))?;
+    around.permit(&goss::effects(&resolved)).map_err(told)?;
     let host = match timeout {
         Some(timeout) => around.host.clone().for_at_most(timeout.get()),
         None => around.host.clone(),
     };
-    let command = |line: &str| around.permit.map_or(Ok(()), |permit| permit.permit("exec", line));
-    let outcome = rules.run(&host, &command);
+    let outcome = look(rules, &host, around)?;
     if host.is_over() {
         let limit = timeout.filter(|_| !around.host.is_over());
         return Err(limit.map_or_else(|| "the run was ended".to_owned(), |timeout| format!("it took longer than {timeout}")));
     }
     let status = if outcome.failures.is_empty() { HealthStatus::Ok } else { HealthStatus::Critical };
-    Ok((status, outcome.summary()))
+    Ok((status, told(outcome.summary())))
+}
+
+/// Commands run where the run does; the system is asked from outside, where there is such.
+fn look(rules: Rules, host: &Host, around: &Around<'_>) -> Result<Outcome, String> {
+    let Some(outside) = around.outside else { return Ok(rules.run(host)) };
+    let (commands, others) = rules.split();
+    let own = commands.run(host);
+    let host = host.clone();
+    let asked = outside.run(move || others.run(&host)).map_err(|_| PANICKED.to_owned())?;
+    Ok(own.and(asked))
 }
 
 /// The rules with their templates resolved, those in the names of things too.
@@ -105,7 +136,7 @@ mod tests {
     fn run(check_me: Value, host: &Host, permit: Option<&dyn Permit>) -> HealthResult {
         let facts = || json!({"root": "/proc", "port": "x"});
         let scope = Scope::new(Arc::new(facts), json!({"pid": "self"}), BTreeMap::new());
-        check(&serde_json::from_value(check_me).unwrap(), &Around { scope: &scope, permit, host })
+        check(&serde_json::from_value(check_me).unwrap(), &Around { scope: &scope, kind: "file", permit, host, outside: None })
     }
 
     fn nagios(tries: u32, codes: &[i32]) -> (HealthStatus, u32) {
@@ -171,29 +202,30 @@ mod tests {
     fn the_limits_of_the_host_hold_for_resolved_rules() {
         struct Nothing;
         impl Permit for Nothing {
-            fn permit(&self, kind: &str, name: &str) -> Result<(), String> {
-                Err(format!("no {kind} {name}"))
-            }
-            fn permit_plan(&self, _: &Value) -> Result<(), String> {
-                Ok(())
+            fn permit(&self, kind: &str, effects: &Effects, _: &Host) -> Result<(), String> {
+                let runs = effects.iter().find(|effect| matches!(effect, Effect::Run { .. }));
+                runs.map_or(Ok(()), |run| Err(format!("a {kind} that {run}")))
             }
         }
+        let runner = FakeRunner::exiting(&[0, 0]);
+        for check in
+            [json!({"command": "id self"}), json!({"goss_rules": {"command": {"id {{ Data.pid }}": {"exit-status": 0}}}})]
+        {
+            let result = run(check, &host(runner.clone()), Some(&Nothing));
+            assert_eq!((result.status, result.output.as_str()), (HealthStatus::Unknown, "a file that runs \"id self\""));
+        }
+        assert_eq!(runner.ran(), Vec::<Vec<String>>::new());
         let rules = json!({
-            "command": {"id {{ Data.pid }}": {"exit-status": 0}},
             "http": {"http://{{ Data.pid }}.example:1/": {"status": 200}},
             "addr": {"tcp://169.254.1.1:1": {"reachable": true}},
             "dns": {"a.example": {"resolvable": true}},
         });
-        let runner = FakeRunner::exiting(&[0]);
         let bounds = Bounds { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..Bounds::default() };
         let result = run(json!({"goss_rules": rules}), &host(runner.clone()).within(bounds), Some(&Nothing));
         assert_eq!(result.status, HealthStatus::Critical);
-        for denied in
-            ["no exec id self", "\"self.example\" is not among", "\"169.254.1.1\" is not among", "\"a.example\" is not among"]
-        {
+        for denied in ["\"self.example\" is not among", "\"169.254.1.1\" is not among", "\"a.example\" is not among"] {
             assert!(result.output.contains(denied), "{}", result.output);
         }
-        assert_eq!(runner.ran(), Vec::<Vec<String>>::new());
     }
 
     #[test]

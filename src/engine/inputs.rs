@@ -7,12 +7,13 @@ use serde_json::Value;
 
 use crate::data::{self, Resolved, Rules};
 use crate::diag::{Diagnostic, chain};
-use crate::host::{Host, fs};
+use crate::host::Host;
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{Exchange, Secrets};
-use crate::template::{Reader, Scope};
+use crate::model::{Access, Budget, Exchange, Secrets, Unlimited};
+use crate::template::Scope;
 use crate::yaml::{Document, Step};
 
+use super::files::Files;
 use super::vault;
 
 /// Gives the facts of the host.
@@ -30,7 +31,26 @@ pub struct Inputs {
     pub exchange: Option<Arc<dyn Exchange>>,
     /// What the annotations of that data demand.
     pub rules: Rules,
+    /// Decides about what templates read.
+    pub access: Arc<dyn Access>,
+    /// What values of the bus may do.
+    pub bus: BusData,
+    /// True when the data is made of values that templates have read.
+    pub(super) reads: bool,
     secrets: Arc<Secrets>,
+    budget: Budget,
+}
+
+/// Values of the bus in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BusData {
+    /// They are values like any other.
+    Any,
+    /// Where nobody signed them they shape only what a type declares as content.
+    Signed {
+        /// The part of [`Inputs::data`] that came from the bus and was not signed.
+        unsigned: Value,
+    },
 }
 
 impl Inputs {
@@ -42,7 +62,18 @@ impl Inputs {
     ) -> Self {
         let known = OnceLock::new();
         let facts: Facts = Arc::new(move || known.get_or_init(&gather).clone());
-        Self { facts, environ, data, exchange: None, rules: Rules::default(), secrets: Arc::default() }
+        Self {
+            facts,
+            environ,
+            data,
+            exchange: None,
+            rules: Rules::default(),
+            access: Arc::new(Unlimited),
+            bus: BusData::Any,
+            reads: false,
+            secrets: Arc::default(),
+            budget: Budget::default(),
+        }
     }
 
     /// The secrets that templates have taken so far.
@@ -50,13 +81,21 @@ impl Inputs {
         &self.secrets
     }
 
-    /// The scope in which data is resolved: facts and secrets only.
-    pub fn restricted(&self, host: &Host) -> Scope {
-        Scope::restricted(Arc::clone(&self.facts)).with_secrets(self.vault(host), Arc::clone(&self.secrets))
+    pub(super) fn shared_secrets(&self) -> Arc<Secrets> {
+        Arc::clone(&self.secrets)
     }
 
-    fn vault(&self, host: &Host) -> Reader {
-        vault::open(self.environ.clone(), host)
+    /// The scope in which data is resolved: facts and secrets only.
+    pub fn restricted(&self, host: &Host) -> Scope {
+        self.furnished(Scope::restricted(Arc::clone(&self.facts)), host)
+    }
+
+    /// What every scope of the run has.
+    fn furnished(&self, scope: Scope, host: &Host) -> Scope {
+        let vault = vault::open(self.environ.clone(), host, Arc::clone(&self.access));
+        let over = host.clone();
+        let budget = self.budget.clone().until(Arc::new(move || over.is_over()));
+        scope.with_secrets(vault, Arc::clone(&self.secrets)).with_access(Arc::clone(&self.access)).with_budget(budget)
     }
 
     /// Resolves data from outside as that of a manifest is, with what its annotations demand.
@@ -76,21 +115,18 @@ impl Inputs {
 
     /// The scope of resources with this data.
     pub fn scope(&self, data: Value, host: &Host) -> Scope {
+        let files = Files { host: host.clone(), access: Arc::clone(&self.access) };
         let scope = Scope::new(Arc::clone(&self.facts), data, self.environ.clone())
-            .with_reader(reader(host))
-            .with_secrets(self.vault(host), Arc::clone(&self.secrets));
-        match &self.exchange {
+            .with_reader(Arc::new(move |name| files.read(name, MAX_MANIFEST)));
+        let scope = match &self.exchange {
             Some(exchange) => scope.with_exchange(Arc::clone(exchange)),
             None => scope,
-        }
+        };
+        let scope = match &self.bus {
+            BusData::Any => scope,
+            BusData::Signed { unsigned } => scope.with_bus_checked(unsigned.clone()),
+        };
+        let scope = if self.reads { scope.with_read_data() } else { scope };
+        self.furnished(scope, host)
     }
-}
-
-/// Reads files for templates, relative ones beside the manifest.
-fn reader(host: &Host) -> Reader {
-    let host = host.clone();
-    Arc::new(move |name| {
-        let path = host.readable(name.as_ref())?;
-        fs::read_text(&path, MAX_MANIFEST).map_err(|error| chain(&error))
-    })
 }

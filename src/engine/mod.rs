@@ -1,22 +1,28 @@
 //! The engine: turns a manifest or a single resource into a plan, and runs it.
 //!
 //! `plan.rs` reads everything before anything runs; `run.rs` goes through the resources in order;
-//! `treat.rs` is the whole treatment of one resource: noop, verification, refresh are written
-//! there, once, for every type; `batch.rs` treats several together; `nested.rs` runs manifests within manifests;
-//! `health.rs` runs health checks; `unified.rs` shows what changes in a text; `vault.rs` reads secrets, `veil.rs` keeps them
-//! from what leaves a run.
+//! `treat.rs` is the whole treatment of one resource, once, for every type; `act.rs` is the part of it that touches the
+//! host, which can be done on another thread; `batch.rs` treats several together; `nested.rs` runs manifests within
+//! manifests; `effects.rs` tells what rules and limits decide over, `provenance.rs` what properties were made of;
+//! `health.rs` runs health checks; `unified.rs` shows what changes in a text; `files.rs` reads files for templates,
+//! `vault.rs` secrets, `veil.rs` keeps them from what leaves a run.
 
+mod act;
 mod batch;
+pub mod effects;
+mod files;
 pub mod health;
 pub mod inputs;
 mod nested;
 pub mod plan;
+mod provenance;
 pub mod run;
 mod treat;
 mod unified;
 mod vault;
 mod veil;
 
-pub use inputs::Inputs;
-pub use plan::{Plan, holds_template, plan_manifest, plan_one};
+pub use act::Outside;
+pub use inputs::{BusData, Inputs};
+pub use plan::{Plan, plan_manifest, plan_one, precheck, precheck_one};
 pub use run::{Conceal, Permit, Report, Settings, run};

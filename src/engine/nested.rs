@@ -7,14 +7,18 @@ use serde_json::{Map, json};
 
 use crate::diag::chain;
 use crate::host::Host;
-use crate::manifest::Source;
+use crate::manifest::{MAX_MANIFEST, Source};
 use crate::model::TransactionEvent;
 use crate::model::merge::deep_merge;
 use crate::resource::{Nested, Step};
+use crate::template::Used;
 
+use super::BusData;
+use super::act::Reached;
+use super::files::Files;
 use super::plan::{Plan, Planned, plan_manifest};
 use super::run::{Run, Settings};
-use super::treat::{Reached, Stop, guarded};
+use super::treat::{Stop, guarded};
 
 /// How deep manifests may stand within manifests: a manifest that holds itself must end.
 const MAX_DEPTH: usize = 10;
@@ -40,23 +44,23 @@ impl Run<'_> {
         let treatment = self.treatment(plan, planned, &settings, host);
         let mut event = treatment.blank();
         let prepared = guarded(|| treatment.prepare(&mut event, &mut decoded).map(drop));
-        let ended = prepared.and_then(|()| self.apply(plan, nested, &settings, host).map_err(Stop::Failed));
+        let used = planned.shaped.used.and(treatment.late.borrow().used);
+        let late = treatment.late.take();
+        let ended = prepared.and_then(|()| self.apply(plan, nested, used, &settings, host).map_err(Stop::Failed));
         let treatment = self.treatment(plan, planned, &settings, host);
+        treatment.late.replace(late);
         let ended = ended.map(|reached| treatment.settle(&mut event, reached));
         let event = treatment.end(event, decoded.as_ref(), ended, started);
         self.numbered(event)
     }
 
-    fn apply(&mut self, plan: &Plan, nested: &Nested, settings: &Settings, host: &Host) -> Result<Reached, String> {
+    fn apply(&mut self, plan: &Plan, nested: &Nested, used: Used, settings: &Settings, host: &Host) -> Result<Reached, String> {
         if self.depth + 1 >= MAX_DEPTH {
             return Err(format!("maximum apply depth of {MAX_DEPTH} exceeded"));
         }
-        let (child, host) = read(plan, nested, host)?;
+        let (child, host) = read(plan, nested, used, host)?;
         if !nested.allow_apply && child.resources.iter().any(|planned| planned.decoded.nested().is_some()) {
             return Err("apply resources are denied in this manifest by allow_apply".to_owned());
-        }
-        if let Some(permit) = &settings.permit {
-            permit.permit_plan(&child.rendered())?;
         }
         self.depth += 1;
         let counts = self.go(&child, settings, &host);
@@ -80,8 +84,11 @@ impl Run<'_> {
 }
 
 /// Plans the other manifest, with the data that it is given, and the host as it sees it.
-fn read(plan: &Plan, nested: &Nested, host: &Host) -> Result<(Plan, Host), String> {
-    let source = Source::file(&host.readable(nested.file.as_ref())?).map_err(|error| chain(&error))?;
+fn read(plan: &Plan, nested: &Nested, used: Used, host: &Host) -> Result<(Plan, Host), String> {
+    let files = Files { host: host.clone(), access: Arc::clone(&plan.inputs.access) };
+    let path = files.allowed(&nested.file)?;
+    let text = files.read(&nested.file, MAX_MANIFEST)?.text;
+    let source = Source::of(&path, text.into_bytes()).map_err(|error| chain(&error))?;
     let host = match &source.directory {
         Some(directory) => host.clone().in_directory(directory),
         None => host.clone(),
@@ -96,6 +103,13 @@ fn read(plan: &Plan, nested: &Nested, host: &Host) -> Result<(Plan, Host), Strin
         _ => data,
     };
     let mut inputs = plan.inputs.clone();
+    if let BusData::Signed { unsigned } = &mut inputs.bus {
+        // Its own data is made of values of the bus.
+        if let Some(own) = nested.data.clone().filter(|_| used.bus) {
+            *unsigned = if unsigned.is_null() { own } else { deep_merge(own, unsigned.take()) };
+        }
+    }
+    inputs.reads |= used.read && nested.data.is_some();
     inputs.data = Some(data);
     match plan_manifest(&source, &inputs, &host) {
         Ok(child) => Ok((child, host)),

@@ -10,13 +10,18 @@ use crate::diag::{Diagnostic, Place, did_you_mean};
 use crate::goss;
 use crate::host::Host;
 use crate::manifest::{self, Declaration, Resources, Source};
-use crate::model::{ManifestId, ResourceRef, Secrets, merge};
+use crate::model::{Effects, ManifestId, ResourceRef, Secrets, merge};
 use crate::resource::{self, Common, DecodeError, Decoded, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::wire::shape;
 use crate::yaml::{Document, Step};
 
+use super::provenance::{self, Shaped};
 use super::{Inputs, veil};
+
+mod precheck;
+
+pub use precheck::{precheck, precheck_one};
 
 /// What a run will do, in order. Nothing of it depends on the state of the host but facts and read files.
 pub struct Plan {
@@ -52,6 +57,8 @@ pub struct Planned {
     pub(super) decoded: Arc<dyn Decoded>,
     /// Where properties still hold templates: all of them, to be resolved when the resource runs.
     pub(super) deferred: Option<Map<String, Value>>,
+    /// What its templates were made of.
+    pub(super) shaped: Shaped,
     declaration: Declaration,
 }
 
@@ -59,6 +66,12 @@ impl Planned {
     /// `type#name`.
     pub fn reference(&self) -> ResourceRef {
         ResourceRef::new(self.kind.name(), self.decoded.name())
+    }
+
+    /// The effects of its type's properties and of those that every resource has. What waits for templates is unknown.
+    pub fn effects(&self) -> Effects {
+        let own = self.decoded.effects().into_iter().chain(super::effects::of_common(&self.common));
+        own.collect::<Effects>().unresolved(is_template)
     }
 
     /// How many characters its reference has.
@@ -89,12 +102,16 @@ impl Plan {
         self.inputs.secrets()
     }
 
+    pub(super) fn shared_secrets(&self) -> Arc<Secrets> {
+        self.inputs.shared_secrets()
+    }
+
     /// The resolved data with the resources as planned. With secrets in clear: what is shown goes through
     /// [`Plan::secrets`] first.
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
             let mut properties = match (&planned.deferred, planned.decoded.shown()) {
-                (Some(deferred), _) => deferred.clone(),
+                (Some(deferred), _) => as_written_and_shown(deferred, planned.decoded.as_ref()),
                 (None, Value::Object(shown)) => shown,
                 (None, _) => Map::new(),
             };
@@ -109,6 +126,12 @@ impl Plan {
         })
     }
 
+    /// A reason for people, unless it could repeat what templates have read.
+    pub fn said(&self, why: String) -> String {
+        let conceals = self.resources.iter().any(|planned| planned.shaped.conceals());
+        if conceals { provenance::CONCEALED.to_owned() } else { why }
+    }
+
     /// An error in a template of a resource, with its place.
     pub(super) fn template_error(&self, planned: &Planned, property: &str, error: &TemplateError) -> Diagnostic {
         let diagnostic = planned.declaration.diagnose(&self.document, Some(property), format!("{property}: {error}"));
@@ -116,9 +139,31 @@ impl Plan {
     }
 
     /// Reads properties again after their deferred templates were resolved.
-    pub(super) fn decode_late(&self, planned: &Planned, properties: &Map<String, Value>) -> Result<Arc<dyn Decoded>, Diagnostic> {
-        planned.kind.decode(properties, &self.scope).map_err(|error| refused(&planned.declaration, &self.document, error))
+    pub(super) fn decode_late(
+        &self,
+        planned: &Planned,
+        properties: &Map<String, Value>,
+        shaped: &Shaped,
+    ) -> Result<Arc<dyn Decoded>, Diagnostic> {
+        let scope = self.scope.giving(planned.shaped.used.and(shaped.used));
+        let decoded = planned.kind.decode(properties, &scope);
+        let decoded = decoded.map_err(|error| shaped.conceal(refused(&planned.declaration, &self.document, error)))?;
+        decoded.hidden(&mut |hidden| self.secrets().hide(hidden));
+        Ok(decoded)
     }
+}
+
+/// Properties with their templates, without the values that are not shown. A template is no secret.
+fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn Decoded) -> Map<String, Value> {
+    let secrets = Secrets::default();
+    decoded.hidden(&mut |hidden| {
+        if !is_template(hidden.text()) {
+            secrets.hide(hidden);
+        }
+    });
+    let mut shown = properties.clone();
+    shown.values_mut().for_each(|value| secrets.veil_output_value(value));
+    shown
 }
 
 /// Plans a manifest.
@@ -144,15 +189,23 @@ fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, 
         return Err(wrong);
     }
     let scope = inputs.scope(data.clone(), host);
-    let (document, declarations) = match manifest.resources {
-        Resources::Inline(list) => (manifest.document, list),
-        Resources::JetFile(file) => jet_resources(&file, &scope).map_err(|mut errors| {
-            for error in &mut errors {
-                error.place = error.place.take().or_else(|| key_place(&manifest.document, &["ccm", "resources_jet_file"]));
-            }
-            errors
-        })?,
+    let before = scope.mark();
+    let declared = match manifest.resources {
+        Resources::Inline(list) => Ok((manifest.document, list)),
+        Resources::JetFile(file) => {
+            let at = key_place(&manifest.document, &["ccm", "resources_jet_file"]);
+            jet_resources(&file, &scope).map_err(|errors| errors.into_iter().map(|error| placed(error, &at)).collect::<Vec<_>>())
+        }
     };
+    let used = scope.since(before);
+    if used.bus {
+        let unfit = provenance::Unfit::Bus("resources_jet_file".to_owned());
+        return Err(vec![Diagnostic::new(unfit.to_string()).hint(unfit.hint())]);
+    }
+    let conceal = |error| if used.read { provenance::concealed(error) } else { error };
+    let (document, declarations) = declared.map_err(|errors| errors.into_iter().map(conceal).collect::<Vec<_>>())?;
+    // What was rendered may hold what was read, wherever it comes to.
+    let shaped = if used.read { Shaped::throughout() } else { Shaped::default() };
     let mut plan = Plan {
         fail_on_error: manifest.fail_on_error,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
@@ -162,7 +215,7 @@ fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, 
     let mut errors = Vec::new();
     plan.post_message = message(&plan, "post_message", manifest.post_message, &mut errors);
     plan.pre_message = message(&plan, "pre_message", manifest.pre_message, &mut errors);
-    add_resources(&mut plan, declarations, true, &mut errors);
+    add_resources(&mut plan, declarations, true, &shaped, &mut errors);
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
 }
 
@@ -190,7 +243,7 @@ fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Res
     let scope = inputs.scope(data.clone(), host);
     let mut plan = Plan::empty(1, scope, inputs, document, data);
     let mut errors = Vec::new();
-    add_resources(&mut plan, declarations, false, &mut errors);
+    add_resources(&mut plan, declarations, false, &Shaped::default(), &mut errors);
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
 }
 
@@ -204,10 +257,10 @@ fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &Inputs) -> R
     Ok(plan)
 }
 
-fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool, errors: &mut Vec<Diagnostic>) {
+fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool, shaped: &Shaped, errors: &mut Vec<Diagnostic>) {
     for declaration in declarations {
         let number = declaration.number;
-        match plan_resource(declaration, &plan.document, &plan.scope) {
+        match plan_resource(declaration, shaped.clone(), &plan.document, &plan.scope) {
             Ok(planned) => {
                 let unreadable = unreadable(&planned, &plan.document, &plan.scope);
                 plan.unreadable.extend(unreadable);
@@ -223,7 +276,12 @@ fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool
     }
 }
 
-fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scope) -> Result<Planned, Diagnostic> {
+fn plan_resource(
+    mut declaration: Declaration,
+    mut shaped: Shaped,
+    document: &Document,
+    scope: &Scope,
+) -> Result<Planned, Diagnostic> {
     let Some(kind) = resource::find(&declaration.kind) else {
         let message = format!("unknown resource type {}", declaration.kind);
         let hint = did_you_mean(&declaration.kind, resource::names()).map_or_else(
@@ -243,17 +301,20 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             deferred = true;
             continue;
         }
+        let before = scope.mark();
         let resolved = if key == "health_checks" { resolve_checks(scope, kind, value) } else { resolve(scope, kind, key, value) };
         *value = resolved.map_err(|error| unresolved(&declaration, document, key, &error))?;
+        let noted = shaped.note(kind, key, value, scope.since(before), scope);
+        noted.map_err(|unfit| declaration.diagnose(document, Some(key), unfit.to_string()).hint(unfit.hint()))?;
     }
     let common = take_common(&mut own).map_err(|error| {
         let path = error.path();
         let property = path.split(['.', '[']).next().unwrap_or_default();
-        declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner()))
+        shaped.conceal(declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner())))
     })?;
-    let wrong = |invalid: resource::Invalid| refused(&declaration, document, invalid.into());
+    let wrong = |invalid: resource::Invalid| shaped.conceal(refused(&declaration, document, invalid.into()));
     common.validate_checks().map_err(wrong)?;
-    check_rules(&common, &declaration, document)?;
+    check_rules(&common, &declaration, document).map_err(|wrong| shaped.conceal(wrong))?;
     let requires = common.requires().map_err(wrong)?;
     let subscribes = common.subscribes(kind.plain_subscribe()).map_err(wrong)?;
     if !subscribes.is_empty() && !kind.refreshes() {
@@ -262,8 +323,12 @@ fn plan_resource(mut declaration: Declaration, document: &Document, scope: &Scop
             .diagnose(document, Some("subscribe"), message)
             .hint("use require to order them; exec acts on subscribe"));
     }
-    let decoded = kind.decode(&own, scope).map_err(|error| refused(&declaration, document, error))?;
-    Ok(Planned { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), declaration })
+    let decoded = kind.decode(&own, &scope.giving(shaped.used));
+    let decoded = decoded.map_err(|error| shaped.conceal(refused(&declaration, document, error)))?;
+    if !deferred {
+        decoded.hidden(&mut |hidden| scope.secrets().hide(hidden));
+    }
+    Ok(Planned { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), shaped, declaration })
 }
 
 /// Rules are resolved when they are checked, everything else of a health check now.
@@ -310,9 +375,7 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, shape
         return Ok(Arc::clone(&COMMON));
     }
     let taken = Common::KEYS.iter().filter_map(|key| properties.shift_remove(*key).map(|value| ((*key).to_owned(), value)));
-    // What is nothing counts as left out.
-    let taken = taken.filter(|(_, value)| !value.is_null());
-    shape::read(&Value::Object(taken.collect())).map(Arc::new)
+    Common::read(taken.collect()).map(Arc::new)
 }
 
 /// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.
@@ -361,7 +424,7 @@ fn is_typed(kind: &dyn ResourceType, key: &str) -> bool {
 }
 
 /// True when a text somewhere in the value is a template, or a key.
-pub fn holds_template(value: &Value) -> bool {
+fn holds_template(value: &Value) -> bool {
     match value {
         Value::String(text) => is_template(text),
         Value::Array(list) => list.iter().any(holds_template),
@@ -451,6 +514,12 @@ fn jet_resources(file: &str, scope: &Scope) -> Result<(Document, Vec<Declaration
         return Err(vec![Diagnostic::new("manifest must contain resources: the jet template made none")]);
     }
     Ok((document, declarations))
+}
+
+/// An error with a place, where it has none of its own.
+fn placed(mut error: Diagnostic, place: &Option<Place>) -> Diagnostic {
+    error.place = error.place.take().or_else(|| place.clone());
+    error
 }
 
 fn located(document: &Document, error: &data::DataError) -> Diagnostic {

@@ -1,34 +1,29 @@
 //! A run: the resources of a plan, strictly in order, each ending in an event.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::host::Host;
 use crate::model::summary::Tally;
-use crate::model::{Exchange, NodeId, RunOutcome, Summary, TransactionEvent};
+use crate::model::{Effects, Exchange, NodeId, RunOutcome, Summary, TransactionEvent};
 use crate::resource::Providers;
 use crate::store::Session;
 
+use super::act::Outside;
 use super::batch;
 use super::plan::{Plan, Planned};
 use super::treat::Treatment;
 
 /// What a host lets be done, whoever asks. Consulted for every resource before it is looked at.
 pub trait Permit: Send + Sync {
-    /// Whether a resource of this type and name may be managed.
+    /// Whether a resource of this type may have these effects on `host`, in whose directory relative paths are.
     ///
     /// # Errors
     /// With the reason, for people.
-    fn permit(&self, kind: &str, name: &str) -> Result<(), String>;
-
-    /// Whether a manifest within a manifest may be run, as [`Plan::rendered`] shows it.
-    ///
-    /// # Errors
-    /// With the reason, for people.
-    fn permit_plan(&self, rendered: &Value) -> Result<(), String>;
+    fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String>;
 }
 
 /// How to run.
@@ -52,6 +47,8 @@ pub struct Settings {
     pub registrar: Option<Arc<dyn Exchange>>,
     /// Makes of the SHA-256 of a content a digest that nobody else can make, for events that leave the host.
     pub conceal: Option<Conceal>,
+    /// The thread for what can't be managed under the confinement of the run; the run is not confined when none.
+    pub outside: Option<Arc<dyn Outside>>,
 }
 
 /// See [`Settings::conceal`]: lower-case hex in and out.
@@ -76,13 +73,12 @@ pub fn run(
     settings: &Settings,
     host: &Host,
     session: &mut dyn Session,
-    sink: &mut dyn FnMut(&TransactionEvent),
+    sink: &mut dyn FnMut(TransactionEvent),
 ) -> Report {
     let mut tally = Tally::default();
     tally.start(host.now());
-    let mut run =
-        Run { providers: Providers::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
-    let counts = run.go(plan, settings, host);
+    let mut run = Run { providers: Arc::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
+    let counts = run.go(plan, settings, &host.clone().hiding(plan.shared_secrets()));
     let summary = run.tally.summary();
     let interrupted = run.interrupted || host.is_over();
     let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::of(&summary) };
@@ -91,9 +87,9 @@ pub fn run(
 
 /// A run, with the manifests within its manifest.
 pub(super) struct Run<'a> {
-    providers: Providers,
+    providers: Arc<Providers>,
     session: &'a mut dyn Session,
-    sink: &'a mut dyn FnMut(&TransactionEvent),
+    sink: &'a mut dyn FnMut(TransactionEvent),
     tally: Tally,
     seq: u64,
     /// How many manifests stand around the one that is running.
@@ -115,7 +111,7 @@ impl Run<'_> {
     pub(super) fn go(&mut self, plan: &Plan, settings: &Settings, host: &Host) -> Counts {
         let mut counts = Counts::default();
         if !settings.health_check_only {
-            batch::foretell(&plan.resources, &self.providers, host);
+            batch::foretell(&plan.resources, &self.providers, settings, host);
         }
         let mut left = plan.resources.as_slice();
         while !left.is_empty() && self.error.is_none() {
@@ -128,11 +124,15 @@ impl Run<'_> {
             left = later;
             counts.reached += now.len();
             let mut failed = false;
-            for event in self.treat(plan, now, settings, host) {
+            // What its templates made is gone when a resource is done.
+            let taken = plan.scope.budget().mark();
+            let events = self.treat(plan, now, settings, host);
+            plan.scope.budget().settle(taken, 0);
+            for event in events {
                 counts.changed += u64::from(event.changed);
                 counts.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());
                 failed |= event.failed;
-                self.record(&event);
+                self.record(event);
             }
             if plan.fail_on_error && failed && !settings.health_check_only {
                 break;
@@ -162,7 +162,7 @@ impl Run<'_> {
         settings: &'b Settings,
         host: &'b Host,
     ) -> Treatment<'b> {
-        Treatment { plan, planned, settings, host, providers: &self.providers, session: &*self.session }
+        Treatment { plan, planned, settings, host, providers: &self.providers, session: &*self.session, late: RefCell::default() }
     }
 
     /// Gives an event its place in the run.
@@ -172,9 +172,9 @@ impl Run<'_> {
         event
     }
 
-    fn record(&mut self, event: &TransactionEvent) {
-        self.tally.add(event);
-        if let Err(cause) = self.session.record(event) {
+    fn record(&mut self, event: TransactionEvent) {
+        self.tally.add(&event);
+        if let Err(cause) = self.session.record(&event) {
             self.error = Some(chain(&cause));
         }
         (self.sink)(event);

@@ -1,8 +1,9 @@
 //! The treatment of one resource, the same for every type:
-//! permit, provider, control, require, deferred templates, observe, diff, act, verify, health, event.
+//! control, require, deferred templates, permit, provider, observe, diff, act, verify, health, event.
 //!
 //! Whatever goes wrong, a panic included, becomes a failed event; nothing here ends a run.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,22 +14,26 @@ use serde_json::{Map, Value};
 use crate::diag::chain;
 use crate::host::Host;
 use crate::model::event::{TRANSACTION, state_protocol};
-use crate::model::{HealthStatus, ResourceRef, TransactionEvent};
-use crate::resource::{Bound, Checked, Common, Decoded, Preview, Providers, Step};
+use crate::model::{Effects, HealthStatus, ResourceRef, TransactionEvent};
+use crate::resource::{Bound, Common, Decoded, Providers, Step};
 use crate::store::Session;
+use crate::template::is_template;
 
+use super::act::{self, How, Outside, PANICKED, Place, Reached};
 use super::plan::{Plan, Planned, resolve};
+use super::provenance::{Shaped, Unfit};
 use super::run::Settings;
-use super::unified::unified;
-use super::{health, veil};
+use super::{effects, health, veil};
 
 pub(super) struct Treatment<'a> {
     pub(super) plan: &'a Plan,
     pub(super) planned: &'a Planned,
     pub(super) settings: &'a Settings,
     pub(super) host: &'a Host,
-    pub(super) providers: &'a Providers,
+    pub(super) providers: &'a Arc<Providers>,
     pub(super) session: &'a dyn Session,
+    /// What the templates were made of that were resolved when its turn came.
+    pub(super) late: RefCell<Shaped>,
 }
 
 /// Why a resource was not brought to its state.
@@ -39,30 +44,6 @@ pub(super) enum Stop {
     Unmet(Vec<ResourceRef>),
     /// Something went wrong.
     Failed(String),
-}
-
-/// What an action led to.
-pub(super) struct Reached {
-    ensure: String,
-    status: Option<Map<String, Value>>,
-    steps: Vec<Step>,
-    refreshed: bool,
-    stable: bool,
-    diff: Option<String>,
-}
-
-/// What is to be done to a resource.
-pub(super) struct Due {
-    pub(super) steps: Vec<Step>,
-    refreshed: bool,
-    diff: Option<String>,
-}
-
-impl Reached {
-    /// What a manifest within a manifest came to.
-    pub(super) fn counted(steps: Vec<Step>, status: Map<String, Value>) -> Self {
-        Self { ensure: "present".to_owned(), status: Some(status), steps, refreshed: false, stable: true, diff: None }
-    }
 }
 
 impl Treatment<'_> {
@@ -100,6 +81,9 @@ impl Treatment<'_> {
         }
         let secrets = self.plan.secrets();
         let holds = !secrets.is_empty() && decoded.is(&|properties| secrets.hides_value(properties));
+        let mut shaped = self.planned.shaped.clone();
+        shaped.extend(self.late.take());
+        shaped.veil(&mut event, decoded);
         veil::event(secrets, &mut event);
         veil::digests(holds, self.settings.conceal.as_deref(), &mut event);
         event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -112,19 +96,22 @@ impl Treatment<'_> {
             return Ok(());
         }
         let refresh = self.refresh_due()?;
-        let reached = self.act(bound.as_ref(), refresh).map_err(Stop::Failed)?;
+        let reached = self.how().act(self.place(decoded.as_ref()), bound, self.host, refresh).map_err(Stop::Failed)?;
         self.settle(event, reached);
         Ok(())
     }
 
-    /// Everything before the host is looked at: permit, provider, control, requirements, late templates.
+    /// Everything before the host is looked at: control, requirements, late templates, permit, provider.
     pub(super) fn prepare(&self, event: &mut TransactionEvent, decoded: &mut Arc<dyn Decoded>) -> Result<Box<dyn Bound>, Stop> {
         let planned = self.planned;
-        if let Some(permit) = &self.settings.permit {
-            permit.permit(planned.kind.name(), decoded.name()).map_err(Stop::Failed)?;
-        }
-        let bind = |decoded: &Arc<dyn Decoded>| Arc::clone(decoded).bind(&planned.common.provider, self.providers, self.host);
-        let bound = bind(decoded);
+        let bind = |decoded: &Arc<dyn Decoded>| {
+            if let Some(outside) = &self.settings.outside {
+                outside.permit(planned.kind.name(), decoded.as_ref()).map_err(Stop::Failed)?;
+            }
+            let place = self.place(decoded.as_ref());
+            act::bind(place, decoded, &planned.common.provider, self.providers, self.host).map_err(Stop::Failed)
+        };
+        let bound = bind(decoded)?;
         if let Ok(bound) = &bound {
             event.provider = bound.provider().to_owned();
         }
@@ -132,21 +119,57 @@ impl Treatment<'_> {
         self.require()?;
         let bound = bound.map_err(|error| Stop::Failed(chain(&error)))?;
         if self.settings.health_check_only {
+            self.permit(&self.known_effects(decoded.nested().is_some().then_some(decoded.as_ref())))?;
             return Ok(bound);
         }
-        let Some(properties) = self.resolve_deferred()? else { return Ok(bound) };
-        *decoded = self.plan.decode_late(planned, &properties).map_err(|error| Stop::Failed(error.to_string()))?;
-        bind(decoded).map_err(|error| Stop::Failed(chain(&error)))
+        let Some(properties) = self.resolve_deferred()? else {
+            self.permit(&self.known_effects(Some(decoded.as_ref())))?;
+            return Ok(bound);
+        };
+        let late = self.plan.decode_late(planned, &properties, &self.late.borrow());
+        *decoded = late.map_err(|error| Stop::Failed(error.to_string()))?;
+        self.permit(&self.known_effects(Some(decoded.as_ref())))?;
+        bind(decoded)?.map_err(|error| Stop::Failed(chain(&error)))
+    }
+
+    /// Where the resource is managed, as its name is now.
+    pub(super) fn place(&self, decoded: &dyn Decoded) -> Place<'_> {
+        match &self.settings.outside {
+            Some(outside) if outside.is_needed(decoded) => Place::Outside(outside.worker()),
+            _ => Place::Here,
+        }
+    }
+
+    pub(super) fn how(&self) -> How {
+        let Settings { noop, bare, diff, .. } = *self.settings;
+        How { noop, bare, diff, secrets: self.plan.shared_secrets() }
+    }
+
+    /// The effects that are known before the host is looked at. Rules of health checks may still hold templates; they are
+    /// asked about again when they are resolved.
+    fn known_effects(&self, decoded: Option<&dyn Decoded>) -> Effects {
+        let common = effects::of_common(&self.planned.common).resolved(is_template);
+        decoded.map(Decoded::effects).unwrap_or_default().into_iter().chain(common).collect()
+    }
+
+    fn permit(&self, effects: &Effects) -> Result<(), Stop> {
+        let Some(permit) = &self.settings.permit else { return Ok(()) };
+        permit.permit(self.planned.kind.name(), effects, self.host).map_err(Stop::Failed)
     }
 
     fn control(&self) -> Result<(), Stop> {
         let Some(control) = &self.planned.common.control else { return Ok(()) };
-        let holds = |name: &str, expression: &Option<String>, default: bool| match expression {
-            None => Ok(default),
-            Some(expression) => self.plan.scope.condition(expression).map_err(|error| {
+        let holds = |name: &str, expression: &Option<String>, default: bool| {
+            let Some(expression) = expression else { return Ok(default) };
+            let before = self.plan.scope.mark();
+            let holds = self.plan.scope.condition(expression).map_err(|error| {
                 let diagnostic = self.plan.template_error(self.planned, "control", &error);
                 Stop::Failed(format!("control {name}: {diagnostic}"))
-            }),
+            });
+            if self.plan.scope.since(before).bus {
+                return Err(Stop::Failed(Unfit::Bus(format!("control {name}")).said()));
+            }
+            holds
         };
         if holds("if", &control.only_if, true)? && !holds("unless", &control.unless, false)? {
             Ok(())
@@ -178,62 +201,18 @@ impl Treatment<'_> {
 
     fn resolve_deferred(&self) -> Result<Option<Map<String, Value>>, Stop> {
         let Some(properties) = &self.planned.deferred else { return Ok(None) };
+        let (scope, kind) = (&self.plan.scope, self.planned.kind);
         let mut resolved = properties.clone();
         for (key, value) in &mut resolved {
-            if self.planned.kind.deferred().contains(&key.as_str()) && !Common::LITERAL.contains(&key.as_str()) {
-                *value = resolve(&self.plan.scope, self.planned.kind, key, value)
+            if kind.deferred().contains(&key.as_str()) && !Common::LITERAL.contains(&key.as_str()) {
+                let before = scope.mark();
+                *value = resolve(scope, kind, key, value)
                     .map_err(|error| Stop::Failed(self.plan.template_error(self.planned, key, &error).to_string()))?;
+                let noted = self.late.borrow_mut().note(kind, key, value, scope.since(before), scope);
+                noted.map_err(|unfit| Stop::Failed(unfit.said()))?;
             }
         }
         Ok(Some(resolved))
-    }
-
-    /// Observes, acts (or says what it would do) and looks again.
-    fn act(&self, bound: &dyn Bound, refresh: bool) -> Result<Reached, String> {
-        let text = |error: crate::resource::ResourceError| chain(&error);
-        if !self.settings.noop {
-            bound.freshen(self.host).map_err(text)?;
-        }
-        let mut checked = bound.check(self.host, refresh).map_err(text)?;
-        let due = self.due(checked.as_ref());
-        if self.settings.noop || due.steps.is_empty() {
-            return Ok(self.left_alone(checked.as_ref(), due));
-        }
-        checked.apply(self.host).map_err(text)?;
-        if !bound.converges() {
-            return Ok(Reached { stable: false, ..self.reached(checked.as_ref(), due) });
-        }
-        drop(checked);
-        self.verify(bound, due)
-    }
-
-    pub(super) fn due(&self, checked: &dyn Checked) -> Due {
-        let (steps, refreshed) = (checked.steps(), checked.is_refresh());
-        let diff = (self.settings.diff && !steps.is_empty()).then(|| checked.preview(self.host)).flatten();
-        let diff =
-            diff.map(|Preview { before, after }| veil::diff(self.plan.secrets(), &before, &after, || unified(&before, &after)));
-        Due { steps, refreshed, diff }
-    }
-
-    /// Nothing was done, because nothing needed to be or because the run is a dry one.
-    pub(super) fn left_alone(&self, checked: &dyn Checked, due: Due) -> Reached {
-        Reached { stable: due.steps.is_empty(), ..self.reached(checked, due) }
-    }
-
-    /// Looks again after the steps were taken: nothing may be left to do.
-    pub(super) fn verify(&self, bound: &dyn Bound, due: Due) -> Result<Reached, String> {
-        let after = bound.check(self.host, false).map_err(|error| chain(&error))?;
-        let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
-        if !left.is_empty() {
-            return Err(format!("failed to reach desired state: {}", left.join(", ")));
-        }
-        Ok(self.reached(after.as_ref(), due))
-    }
-
-    fn reached(&self, checked: &dyn Checked, due: Due) -> Reached {
-        let status = (!self.settings.bare).then(|| checked.status());
-        let Due { steps, refreshed, diff } = due;
-        Reached { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
     }
 
     pub(super) fn settle(&self, event: &mut TransactionEvent, reached: Reached) {
@@ -270,7 +249,13 @@ impl Treatment<'_> {
 
     /// All checks run, whatever the earlier ones said; one that is not OK fails the resource.
     fn check_health(&self, event: &mut TransactionEvent) {
-        let around = health::Around { scope: &self.plan.scope, permit: self.settings.permit.as_deref(), host: self.host };
+        let around = health::Around {
+            scope: &self.plan.scope,
+            kind: self.planned.kind.name(),
+            permit: self.settings.permit.as_deref(),
+            host: self.host,
+            outside: self.settings.outside.as_deref().map(Outside::worker),
+        };
         for wanted in &self.planned.common.health_checks {
             let result = health::check(wanted, &around);
             if result.status != HealthStatus::Ok {
@@ -340,8 +325,7 @@ impl Treatment<'_> {
 
 /// A panic in a resource type is the failure of that resource, not the end of the run.
 pub(super) fn guarded<T>(treat: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
-    catch_unwind(AssertUnwindSafe(treat))
-        .unwrap_or_else(|_| Err(Stop::Failed("the resource type panicked; this is a bug in Ensign".to_owned())))
+    catch_unwind(AssertUnwindSafe(treat)).unwrap_or_else(|_| Err(Stop::Failed(PANICKED.to_owned())))
 }
 
 fn unknown(property: &str, reference: &ResourceRef) -> Stop {

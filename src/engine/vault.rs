@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::diag::chain;
 use crate::host::{Host, fs};
-use crate::template::Reader;
+use crate::model::{Access, Read};
+use crate::template::Vault;
+
+use super::files::Files;
 
 /// The largest secret, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
@@ -14,51 +18,55 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Gives the secret of a name: `credential:NAME`, `file:PATH`, `env:NAME`. Without a scheme it is a file when it has a
 /// `/`, else a credential. Relative paths are beside the manifest. A line end at the end belongs to no secret.
-pub(super) fn open(environ: BTreeMap<String, String>, host: &Host) -> Reader {
-    let host = host.clone();
-    std::sync::Arc::new(move |name| {
+pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<dyn Access>) -> Vault {
+    let files = Files { host: host.clone(), access: Arc::clone(&access) };
+    Arc::new(move |name| {
+        let credential = |name: &str| credential_of(&environ, access.as_ref(), name);
         let secret = match name.split_once(':') {
-            Some(("env", variable)) => variable_of(&environ, variable),
-            Some(("file", path)) => file(&host, path.as_ref()),
-            Some(("credential", credential)) => credential_of(&environ, credential),
+            Some(("env", variable)) => variable_of(&environ, access.as_ref(), variable),
+            Some(("file", path)) => file(&files, path),
+            Some(("credential", name)) => credential(name),
             Some((scheme, _)) if !name.contains('/') => {
                 Err(format!("there is no \"{scheme}:\": a secret is credential:NAME, file:PATH or env:NAME"))
             }
-            _ if name.contains('/') => file(&host, name.as_ref()),
-            _ => credential_of(&environ, name),
+            _ if name.contains('/') => file(&files, name),
+            _ => credential(name),
         };
         let secret = secret.map_err(|why| format!("secret \"{name}\": {why}"))?;
         if secret.is_empty() { Err(format!("secret \"{name}\": it is empty")) } else { Ok(secret) }
     })
 }
 
-fn variable_of(environ: &BTreeMap<String, String>, name: &str) -> Result<String, String> {
+fn variable_of(environ: &BTreeMap<String, String>, access: &dyn Access, name: &str) -> Result<String, String> {
+    access.may_read(&Read::Environ(name))?;
     environ.get(name).cloned().ok_or_else(|| format!("the environment variable {name} is not set"))
 }
 
-fn credential_of(environ: &BTreeMap<String, String>, name: &str) -> Result<String, String> {
+fn credential_of(environ: &BTreeMap<String, String>, access: &dyn Access, name: &str) -> Result<String, String> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err("a credential has a plain name".to_owned());
     }
+    access.may_read(&Read::Credential(name))?;
     let directory = environ.get(CREDENTIALS).filter(|directory| directory.starts_with('/')).ok_or_else(|| {
         format!("{CREDENTIALS} is not set: give the unit LoadCredential={name}:PATH, or write secret(\"file:PATH\") or secret(\"env:NAME\")")
     })?;
-    read(&Path::new(directory).join(name))
+    let text = fs::read_text(&Path::new(directory).join(name), MAX_SECRET).map_err(|error| chain(&error))?;
+    Ok(without_line_end(&text))
 }
 
-fn file(host: &Host, path: &Path) -> Result<String, String> {
-    read(&host.readable(path)?)
+fn file(files: &Files, path: &str) -> Result<String, String> {
+    files.read(path, MAX_SECRET).map(|found| without_line_end(&found.text))
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let text = fs::read_text(path, MAX_SECRET).map_err(|error| chain(&error))?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+fn without_line_end(text: &str) -> String {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    line.strip_suffix('\r').unwrap_or(line).to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Unlimited;
 
     #[test]
     fn secrets_come_from_three_places() {
@@ -70,7 +78,7 @@ mod tests {
         let environ = [(CREDENTIALS, dir.path().to_str().unwrap()), ("PW", "from env")];
         let environ = environ.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let host = Host::system(None).in_directory(dir.path());
-        let vault = open(environ.into(), &host);
+        let vault = open(environ.into(), &host, Arc::new(Unlimited));
         for (name, expected) in [
             ("db", Ok("hunter2")),
             ("credential:db", Ok("hunter2")),
@@ -97,7 +105,7 @@ mod tests {
         let bounded = |allowed: &[&Path]| {
             let read_paths = Some(allowed.iter().map(|path| path.display().to_string()).collect());
             let bounds = crate::model::Bounds { read_paths, ..Default::default() };
-            open(BTreeMap::new(), &Host::system(None).within(bounds).in_directory(elsewhere.path()))
+            open(BTreeMap::new(), &Host::system(None).within(bounds).in_directory(elsewhere.path()), Arc::new(Unlimited))
         };
         let db = format!("file:{}", at("db").display());
         for (allowed, name, is_read) in [
@@ -114,6 +122,6 @@ mod tests {
             assert_eq!(found.is_ok(), is_read, "{name} {allowed:?}: {found:?}");
             assert!(is_read || found.is_err_and(|why| why.contains("may not read")), "{name}");
         }
-        assert!(open(BTreeMap::new(), &host)("db").unwrap_err().contains("LoadCredential=db:PATH"));
+        assert!(open(BTreeMap::new(), &host, Arc::new(Unlimited))("db").unwrap_err().contains("LoadCredential=db:PATH"));
     }
 }

@@ -87,6 +87,7 @@ fn map_in(path: &Path, warnings: &mut Vec<String>) -> Option<Value> {
 
 fn parse(path: &Path) -> Result<Value, String> {
     let text = fs::read_regular_text(path, yaml::MAX_BYTES as u64).map_err(|error| chain(&error))?;
+    fs::check_trusted(path).map_err(|error| chain(&error))?;
     // JSON has escapes that YAML has not: pairs of surrogates.
     if is_named(path, "json") && !text.trim().is_empty() {
         return serde_json::from_str(&text).map_err(|error| error.to_string());

@@ -30,7 +30,7 @@ pub fn cluster(results: &[NodeResult]) -> Vec<Cluster> {
         let cause = cause(result);
         let general = match result.outcome {
             // How often something was changed is what happened, not noise.
-            Outcome::Changed => cause::without_name(&cause, &result.node),
+            Outcome::Changed | Outcome::WouldChange => cause::without_name(&cause, &result.node),
             _ => cause::general(&cause, &result.node),
         };
         let new = Cluster { outcome: result.outcome.clone(), cause: cause.clone(), example: None, nodes: Vec::new() };
@@ -62,7 +62,7 @@ pub(super) fn cause(result: &NodeResult) -> String {
         Outcome::Interrupted | Outcome::Busy | Outcome::Expired | Outcome::Halted | Outcome::Stable => {
             message().unwrap_or_default()
         }
-        Outcome::Changed => changes(result),
+        Outcome::Changed | Outcome::WouldChange => changes(result),
         Outcome::Offline(None) => "nobody listens for it".to_owned(),
         Outcome::Unverified => result.doubt.clone().unwrap_or_default(),
         _ => String::new(),

@@ -10,7 +10,14 @@ use crate::transport::{Bus, Feed, From, Inbox, TransportError};
 use crate::trust::{Sign, SignError, seal_by};
 use crate::wire::command::{Channel, MAX_LIFE, MAX_STANDING};
 use crate::wire::report;
-use crate::wire::{Action, Audience, COMMAND_TYPE, Command, NodeState, Options, Subject, Subjects, Target};
+use crate::wire::{
+    Action, Audience, COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, NodeState, Options, Signature, Subject, Subjects, Target,
+};
+
+use super::assign::{self, DispatchError};
+
+/// The bytes of an ed25519 signature.
+const SIGNATURE: usize = 64;
 
 /// What is to be done, where.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,17 +56,28 @@ impl Order {
     }
 }
 
-/// The next place in a channel: one serial after the latest that any node of the fleet has, or that was `published`.
+/// The largest step of a channel in one command, of its epoch and of its serial, that nodes alone can cause.
+const STEP: (u64, u64) = (16, 1 << 20);
+
+/// The next place in a channel: one serial after the latest that is `published` and was checked, or that a node of the
+/// fleet has. A node says what it wants: its word counts only near to what was checked, so that none uses a channel up.
 pub fn next_in_channel(name: &str, states: &BTreeMap<NodeId, NodeState>, published: Option<&Channel>) -> Channel {
+    let (epoch, serial) = published.map_or((1, 0), |channel| (channel.epoch, channel.serial));
+    let is_near = |at: &(u64, u64)| {
+        let base = if at.0 == epoch { serial } else { 0 };
+        at.0 <= epoch.saturating_add(STEP.0) && at.1 <= base.saturating_add(STEP.1)
+    };
     let reached = states.values().filter_map(|state| state.channels.get(name)).map(|at| (at.epoch, at.serial));
-    let latest = reached.chain(published.map(|channel| (channel.epoch, channel.serial))).max();
-    let (epoch, serial) = latest.unwrap_or((1, 0));
-    Channel { name: name.to_owned(), epoch, serial: serial + 1 }
+    let (epoch, serial) = reached.filter(is_near).fold((epoch, serial), Ord::max);
+    Channel { name: name.to_owned(), epoch, serial: serial.saturating_add(1) }
 }
 
 /// A command, signed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signed {
+    /// For what a stream keeps: the sequence number of the message of its channel that it follows, 0 for none. It was read
+    /// when the serial was chosen, and only there is it stored.
+    pub after: u64,
     /// The command.
     pub command: Command,
     /// SHA-256 of the signed bytes.
@@ -68,13 +86,33 @@ pub struct Signed {
     pub envelope: Vec<u8>,
 }
 
+/// A command that was not signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// No signature was made.
+    #[error(transparent)]
+    Sign(#[from] SignError),
+    /// No node would take it.
+    #[error("the command has {0} bytes when signed, and nodes take at most {MAX_ENVELOPE}")]
+    TooLarge(usize),
+}
+
 /// Signs a command with each key; the id beside a key is a hint.
 ///
 /// # Errors
-/// When it can't be written as JSON, or who holds a key does not sign.
-pub fn sign(command: Command, keys: &[(&str, &dyn Sign)]) -> Result<Signed, SignError> {
-    let envelope = seal_by(COMMAND_TYPE, serde_json::to_vec(&command)?, keys)?;
-    Ok(Signed { command, digest: envelope.digest(), envelope: envelope.encode() })
+/// When it can't be written as JSON, is larger than nodes take, or who holds a key does not sign.
+pub fn sign(command: Command, keys: &[(&str, &dyn Sign)]) -> Result<Signed, SealError> {
+    let payload = serde_json::to_vec(&command).map_err(SignError::from)?;
+    // Its size is known before anybody is asked to sign.
+    let placeholder = |(id, _): &(&str, &dyn Sign)| Signature { keyid: (*id).to_owned(), sig: vec![0; SIGNATURE] };
+    let signatures = keys.iter().map(placeholder).collect();
+    let unsigned = Envelope { payload_type: COMMAND_TYPE.to_owned(), payload, signatures };
+    let size = unsigned.encode().len();
+    if size > MAX_ENVELOPE {
+        return Err(SealError::TooLarge(size));
+    }
+    let envelope = seal_by(COMMAND_TYPE, unsigned.payload, keys)?;
+    Ok(Signed { after: 0, command, digest: envelope.digest(), envelope: envelope.encode() })
 }
 
 /// A command that is on its way, with everything that hears what becomes of it.
@@ -90,23 +128,24 @@ pub struct Dispatched {
 
 /// Sends a command.
 ///
+/// What stands is stored in its channel first, and on record after it: who comes second leaves no trace, and the channel
+/// is the truth about what is assigned. Everything else is on record before the first node hears of it.
+///
 /// # Errors
-/// When the stream of jobs is not there or the connection is lost. Before the record of the job is stored nothing was sent.
-pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result<Dispatched, TransportError> {
+/// When the stream of jobs is not there or the connection is lost. Before the record of a one-shot job is stored nothing
+/// was sent. When another command was stored in the channel meanwhile: then nothing was stored.
+pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result<Dispatched, DispatchError> {
     let id = signed.command.id;
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), From::Beginning).await?;
     let (reply, inbox) = bus.request_inbox().await?;
+    let mut asked = Vec::new();
+    if signed.command.action.is_standing() {
+        assign::store(bus, subjects, signed).await?;
+        return Ok(Dispatched { feed, inbox, asked });
+    }
     let message_id = id.to_string();
     let headers = [(crate::transport::MESSAGE_ID, message_id.as_str())];
     bus.publish_stored(subjects.job_command(id).as_str(), &headers, signed.envelope.clone()).await?;
-    let mut asked = Vec::new();
-    if signed.command.action.is_standing() {
-        // Into the stream that keeps it; from there the server passes it on.
-        for subject in subjects.command(&signed.command) {
-            bus.publish_stored(subject.as_str(), &headers, signed.envelope.clone()).await?;
-        }
-        return Ok(Dispatched { feed, inbox, asked });
-    }
     for (number, (subject, node)) in addressed(subjects, &signed.command).into_iter().enumerate() {
         let headers = [(report::ANSWER, report::NOT_TAKEN)];
         bus.publish_with_reply(subject.as_str(), &format!("{reply}.{number}"), &headers, signed.envelope.clone()).await?;
@@ -115,7 +154,7 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result
     match bus.flush_roundtrip().await {
         // A server that passes it on to ten thousand nodes first; whom it did not reach does not answer.
         Ok(()) | Err(TransportError::TimedOut(_)) => Ok(Dispatched { feed, inbox, asked }),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -175,6 +214,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_large_is_not_signed() {
+        let key = SigningKey::from_seed(&[1; 32]);
+        let of = |length: usize| {
+            let mut order = order(Audience::all());
+            order.reason = Some("x".repeat(length));
+            sign(order.command("f", Uuid::nil(), Timestamp::UNIX_EPOCH), &[("a", &key)])
+        };
+        let fits = of(48_000).unwrap();
+        let size = match of(49_000) {
+            Err(SealError::TooLarge(size)) => size,
+            other => panic!("{other:?}"),
+        };
+        assert!(fits.envelope.len() <= MAX_ENVELOPE && size > MAX_ENVELOPE);
+        // The size is that of what would be sent.
+        let more = of(48_300).unwrap();
+        assert_eq!(more.envelope.len(), fits.envelope.len() + 400);
+        assert!(size.abs_diff(fits.envelope.len() + 1000 * 4 / 3) <= 4, "{size}");
+    }
+
+    #[test]
     fn a_channel_goes_on_after_the_latest_of_all_nodes() {
         let at = |node: &str, epoch, serial| {
             let mut state = super::super::select::tests::state(node, &[], "2026-01-01T00:00:00Z", true);
@@ -187,6 +246,13 @@ mod tests {
         assert_eq!(next_in_channel("base", &states, Some(&published)).serial, 8);
         assert_eq!((next("base").epoch, next("base").serial), (2, 4));
         assert_eq!((next("new").epoch, next("new").serial), (1, 1));
+        // A node that makes something up moves it a step at most.
+        for (epoch, serial) in [(u64::MAX, 1), (2, u64::MAX), (2, 8 + (1 << 20)), (18, u64::MAX)] {
+            let states = BTreeMap::from([at("a", epoch, serial)]);
+            let next = next_in_channel("base", &states, Some(&published));
+            assert_eq!((next.epoch, next.serial), (2, 8), "{epoch}.{serial}");
+        }
+        assert_eq!(next_in_channel("base", &BTreeMap::from([at("a", 3, 1)]), Some(&published)).epoch, 3);
     }
 
     #[test]

@@ -271,7 +271,7 @@ impl Gather {
             seen.presence = Presence::Alive;
             seen.hearsay = false;
             seen.outcome = match status {
-                AckStatus::Accepted => ack.due.map_or(Outcome::Accepted, Outcome::Waiting),
+                AckStatus::Accepted => ack.wave.map_or(Outcome::Accepted, Outcome::Waiting),
                 AckStatus::NotSelected => Outcome::NotSelected,
             };
             true

@@ -221,6 +221,7 @@ pub fn what(action: &Action) -> String {
         Action::Facts(facts) => facts.query.clone().unwrap_or_default(),
         Action::Healthcheck(health) => health.channel.clone().unwrap_or_default(),
         Action::Halt(job) | Action::Resume(job) => job.job.to_string(),
+        Action::Go(ahead) => format!("{} wave {}", ahead.job, ahead.wave),
         Action::Withdraw(_) | Action::Status(_) => String::new(),
     }
 }

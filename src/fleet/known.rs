@@ -9,6 +9,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 
 use crate::model::NodeId;
+use crate::trust::known::{KnownLine, KnownLineError};
 use crate::trust::{KeyError, PublicKey};
 
 use super::roster::share_here;
@@ -89,6 +90,11 @@ impl KnownNodes {
         self.nodes.get(fleet).into_iter().flatten()
     }
 
+    /// How many nodes of a fleet there are.
+    pub fn count(&self, fleet: &str) -> usize {
+        self.nodes.get(fleet).map_or(0, BTreeMap::len)
+    }
+
     /// Holds a node to this key from here on; gives what was known before.
     pub fn trust(&mut self, fleet: &str, node: &NodeId, known: Known) -> Option<Known> {
         self.nodes.entry(fleet.to_owned()).or_default().insert(node.clone(), known)
@@ -104,12 +110,10 @@ impl KnownNodes {
 
 /// Reads a line that is no comment: of which fleet and node it is, and what it says.
 fn entry(number: usize, written: &str) -> Result<(&str, NodeId, Known), KnownError> {
-    let wrong = |source| KnownError { line: number, source };
-    let [fleet, node, key, since] = written.split_whitespace().collect::<Vec<_>>().try_into().map_err(|_| wrong(None))?;
-    let key = key.parse::<PublicKey>().map_err(|source| wrong(Some(source)))?;
-    let node = node.parse::<NodeId>().map_err(|_| wrong(None))?;
-    let since = since.parse::<Timestamp>().map_err(|_| wrong(None))?;
-    Ok((fleet, node, Known { key, since }))
+    let wrong = |KnownLineError(source)| KnownError { line: number, source };
+    let line = KnownLine::split(written).map_err(wrong)?.ok_or(KnownError { line: number, source: None })?;
+    let (node, key, since) = line.read().map_err(wrong)?;
+    Ok((line.fleet, node, Known { key, since }))
 }
 
 /// The line of one node, with its end.

@@ -161,12 +161,9 @@ fn bus(
     } else if let Some(nats) = nats {
         bus.servers.clone_from(&nats.servers);
         bus.credentials = credentials(&nats, directory)?;
-        bus.tls = nats.tls.map(|tls| Tls {
-            ca: tls.ca.map(|path| directory.join(path)),
-            cert: tls.cert.map(|path| directory.join(path)),
-            key: tls.key.map(|path| directory.join(path)),
-            required: tls.required,
-        });
+        let at = |path: Option<PathBuf>| path.map(|path| directory.join(path));
+        let tls = nats.tls.map(|tls| Tls { ca: at(tls.ca), cert: at(tls.cert), key: at(tls.key), required: tls.required });
+        bus.tls = tls.map(Tls::checked).transpose().map_err(|error| Diagnostic::new(chain(&error)))?;
     }
     if let Some(server) = server {
         bus.servers = server.split(',').map(|url| url.trim().to_owned()).collect();
@@ -176,7 +173,7 @@ fn bus(
 
 fn credentials(nats: &file::Nats, directory: &Path) -> Result<Option<Credentials>, Diagnostic> {
     let secret = |path: &PathBuf| -> Result<Secret, Diagnostic> {
-        let text = fs::read_text(&directory.join(path), SECRET_MAX).map_err(|error| Diagnostic::new(chain(&error)))?;
+        let text = fs::read_private_text(&directory.join(path), SECRET_MAX).map_err(|error| Diagnostic::new(chain(&error)))?;
         Ok(Secret::new(text.trim()))
     };
     let here_or_file = |here: &Option<Secret>, file: &Option<PathBuf>| match (here, file) {
@@ -185,7 +182,10 @@ fn credentials(nats: &file::Nats, directory: &Path) -> Result<Option<Credentials
         (None, None) => Ok(None),
     };
     if let Some(creds) = &nats.creds {
-        return Ok(Some(Credentials::CredsFile(directory.join(creds))));
+        let path = directory.join(creds);
+        // The library reads it.
+        fs::check_private(&path).map_err(|error| Diagnostic::new(chain(&error)))?;
+        return Ok(Some(Credentials::CredsFile(path)));
     }
     if let Some(nkey) = &nats.nkey {
         return Ok(Some(Credentials::NkeySeed(secret(nkey)?)));
@@ -206,6 +206,7 @@ mod tests {
     fn what_is_given_wins_over_what_is_written() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("seed"), "SUSEED\n").unwrap();
+        std::fs::set_permissions(dir.path().join("seed"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let path = dir.path().join("operator.toml");
         let text = "fleet = \"prod\"\nkeys = [\"a.key\", \"/b.key\"]\n[nats]\nservers = [\"tls://n:4222\"]\nnkey = \"seed\"\n";
         let operator = Operator::new(Given::default(), Some((text, &path))).unwrap();

@@ -59,8 +59,10 @@ fn operator(subjects: &Subjects) -> Permissions {
             subjects.job_commands().to_string(),
             subjects.all_desired().to_string(),
             subjects.rollout_controls().to_string(),
+            subjects.rollout_gos().to_string(),
             subjects.trusts().to_string(),
             format!("$O.{bucket}.>"),
+            "$KV.>".to_owned(),
             DISCOVERY.to_owned(),
             "$JS.API.>".to_owned(),
             "$JS.FC.>".to_owned(),
@@ -87,15 +89,15 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
             subjects.state(node).to_string(),
             subjects.jobs_of(node).to_string(),
             subjects.failures_of(node).to_string(),
+            subjects.successes_of(node).to_string(),
             format!("{bundles}.>"),
             bundles,
-            format!("$JS.API.DIRECT.GET.{}.>", subjects.stream("TRUST")),
             // Its own state as it is stored: the server's clock is on it.
             format!("$JS.API.DIRECT.GET.{}.{}", subjects.stream("STATE"), subjects.state(node)),
             inbox.clone(),
         ]
         .into_iter()
-        .chain(["DESIRED", "ROLLOUTS"].into_iter().flat_map(read))
+        .chain(["TRUST", "DESIRED", "ROLLOUTS"].into_iter().flat_map(read))
         .collect(),
         // Its own state too: what it did not say itself there is another host under its name.
         subscribe: commands
@@ -234,11 +236,13 @@ mod tests {
                 "ensign.v1.prod.state.web1",
                 "ensign.v1.prod.job.*.web1.*",
                 "ensign.v1.prod.rollout.*.failed.web1",
+                "ensign.v1.prod.rollout.*.ok.web1",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles.>",
                 "$JS.API.DIRECT.GET.OBJ_ensign-prod-bundles",
-                "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_STATE.ensign.v1.prod.state.web1",
                 "_INBOX_web1.>",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST.>",
+                "$JS.API.DIRECT.GET.ENSIGN_prod_TRUST",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED.>",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_DESIRED",
                 "$JS.API.DIRECT.GET.ENSIGN_prod_ROLLOUTS.>",

@@ -20,6 +20,7 @@ use crate::wire::report::{Planned, PlannedChange};
 use crate::wire::{Action, Audience, Options, json};
 
 use super::cause;
+use super::checked::CheckedCommand;
 use super::cluster;
 use super::dispatch::Order;
 use super::gather::{Grade, NodeResult, Outcome};
@@ -207,18 +208,26 @@ impl Plan {
         };
         (planned(true), planned(false))
     }
+}
 
-    /// The order that approves it, for the same nodes or for some of them.
-    pub fn order(&self, to: Option<Audience>, timeout: Option<Span>, reason: Option<String>, channel: Option<Channel>) -> Order {
-        let timeout = timeout.unwrap_or(self.timeout);
-        Order {
-            action: self.action.clone(),
-            to: to.unwrap_or_else(|| self.to.clone()),
-            options: Options { timeout, approves: Some(self.id), ..Options::default() },
-            channel,
-            reason: reason.or_else(|| self.reason.clone()),
-            life: timeout.min(MAX_LIFE),
-        }
+/// The order that approves the plan of a dry run, for the same nodes or for some of them. All of it is what was signed then,
+/// or what is given now; nothing is what a server or a file says of it.
+pub fn approval(
+    planned: &CheckedCommand,
+    to: Option<Audience>,
+    timeout: Option<Span>,
+    reason: Option<String>,
+    channel: Option<Channel>,
+) -> Order {
+    let planned = planned.command();
+    let timeout = timeout.unwrap_or(planned.options.timeout);
+    Order {
+        action: planned.action.clone(),
+        to: to.unwrap_or_else(|| planned.to.clone()),
+        options: Options { timeout, approves: Some(planned.id), ..Options::default() },
+        channel,
+        reason: reason.or_else(|| planned.reason.clone()),
+        life: timeout.min(MAX_LIFE),
     }
 }
 
@@ -255,7 +264,7 @@ fn group(result: &NodeResult) -> (Group, String) {
     let plan = planned(result);
     // Where there is a plan, it says what a change is; the cause is for what went wrong.
     let cause = match (&result.outcome, plan) {
-        (Outcome::Changed | Outcome::Stable, Some(_)) => String::new(),
+        (Outcome::WouldChange | Outcome::Stable, Some(_)) => String::new(),
         _ => cause::general(&cluster::cause(result), &result.node),
     };
     let named = |change: &PlannedChange| PlannedChange {
@@ -283,6 +292,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fleet::Checker;
+    use crate::trust::SigningKey;
     use crate::wire::plan::Planning;
     use crate::wire::{Done, DoneOutcome};
 
@@ -294,7 +305,7 @@ mod tests {
             json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z", "outcome": outcome, "plan": plan});
         let done: Done = serde_json::from_value(done).unwrap();
         let outcome = match outcome {
-            DoneOutcome::Changed => Outcome::Changed,
+            DoneOutcome::WouldChange => Outcome::WouldChange,
             DoneOutcome::Stable => Outcome::Stable,
             _ => Outcome::Failed,
         };
@@ -317,9 +328,9 @@ mod tests {
     fn nodes_with_the_same_plan_stand_together() {
         let nginx = [("package#nginx", "installed version 1.24"), ("file#/srv/web1/a", "content")];
         let results = [
-            result("web1", DoneOutcome::Changed, &nginx),
-            result("web2", DoneOutcome::Changed, &[nginx[0], ("file#/srv/web2/a", "content")]),
-            result("web3", DoneOutcome::Changed, &[("package#nginx", "installed version 1.22")]),
+            result("web1", DoneOutcome::WouldChange, &nginx),
+            result("web2", DoneOutcome::WouldChange, &[nginx[0], ("file#/srv/web2/a", "content")]),
+            result("web3", DoneOutcome::WouldChange, &[("package#nginx", "installed version 1.22")]),
             result("db1", DoneOutcome::Stable, &[]),
             result("db2", DoneOutcome::Failed, &[]),
             NodeResult::new("gone".parse().unwrap(), Outcome::Offline(None), None),
@@ -341,8 +352,8 @@ mod tests {
             [
                 ("failed", 0, 1, "db2".to_owned()),
                 ("offline", 0, 0, "gone".to_owned()),
-                ("changed", 2, 2, "web1,web2".to_owned()),
-                ("changed", 1, 1, "web3".to_owned()),
+                ("would_change", 2, 2, "web1,web2".to_owned()),
+                ("would_change", 1, 1, "web3".to_owned()),
                 ("stable", 0, 1, "db1".to_owned()),
             ]
         );
@@ -356,7 +367,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plan.json");
         assert!(matches!(Plan::of(&command(false), "d", &[]), Err(PlanError::NotDry(_))));
-        let plan = Plan::of(&command(true), "d", &[result("web1", DoneOutcome::Changed, &[("file#/a", "content")])]).unwrap();
+        let plan = Plan::of(&command(true), "d", &[result("web1", DoneOutcome::WouldChange, &[("file#/a", "content")])]).unwrap();
         plan.write(&path).unwrap();
         assert_eq!(Plan::read(&path).unwrap(), plan);
         std::fs::write(&path, "{}").unwrap();
@@ -365,7 +376,10 @@ mod tests {
         assert!(plan.check("f", at("2026-11-20T11:05:00Z")).is_ok());
         assert!(matches!(plan.check("f", at("2026-11-20T11:05:01Z")), Err(PlanError::TooOld { .. })));
         assert!(matches!(plan.check("g", at("2026-11-20T10:05:01Z")), Err(PlanError::OtherFleet { .. })));
-        let order = plan.order(None, None, None, None);
+        let key = SigningKey::from_seed(&[1; 32]);
+        let signed = super::super::dispatch::sign(command(true), &[("ops", &key)]).unwrap();
+        let checker = Checker::new("f", None, vec![key.public()]).unwrap();
+        let order = approval(&checker.check(&signed.envelope).unwrap(), None, None, None, None);
         assert_eq!((order.options.approves, order.options.noop, &order.action), (Some(plan.id), false, &plan.action));
         assert_eq!(order.to, plan.to);
     }

@@ -12,16 +12,18 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::model::Span;
+use crate::model::{NodeId, Span};
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
-use crate::wire::command::{Command, JobRef, Waves};
-use crate::wire::waves::{Place, Step};
+use crate::trust::PublicKey;
+use crate::wire::command::{Command, GoAhead, JobRef, Waves};
+use crate::wire::waves::{MAX_BUDGET, MAX_WITNESSES, Place, Step, Witness};
 use crate::wire::{Action, Audience, Envelope, Options, Subjects, json};
 
+use super::checked::{CheckedCommand, Checker};
 use super::dispatch::{Order, Signed};
 use super::select::{Expected, Presence};
 
-pub use view::{RolloutView, WaveView, WordView, read};
+pub use view::{RolloutView, WaveView, WordView, gone, proved, read, said};
 
 /// How long nodes may take up a live `halt` or `resume`. Those that come later find it in the stream.
 const WORD_LIFE: Span = Span::seconds(300);
@@ -58,6 +60,12 @@ pub enum InvalidPlan {
     /// Waves that follow too fast.
     #[error("waves are at least a second apart")]
     Hold,
+    /// A budget of which nodes could not read all failures.
+    #[error("at most {MAX_BUDGET} nodes may fail, not {0}: each node reads who failed before it begins")]
+    Budget(u64),
+    /// Nobody could prove that a wave went well.
+    #[error("no node of wave {0} can prove that it went well: it must be there, and its key be known")]
+    NoWitness(usize),
 }
 
 impl FromStr for Count {
@@ -112,8 +120,13 @@ pub struct Plan {
     counts: Vec<Count>,
     hold: Span,
     budget: Count,
+    min_ok: Option<Count>,
     health: bool,
+    go: bool,
 }
+
+/// The witnesses of all waves together: their names and keys must fit into the command.
+const WITNESSES: usize = 200;
 
 impl Plan {
     /// Waves of these sizes (`1,10%,100%`: each counts those before it too), so far apart.
@@ -136,28 +149,78 @@ impl Plan {
         if let Some([before, count]) = counts.windows(2).find(|pair| shrinks(pair)) {
             return Err(InvalidPlan::Shrinks { before: before.to_string(), count: count.to_string() });
         }
+        if let Count::Nodes(count) = budget
+            && count > MAX_BUDGET
+        {
+            return Err(InvalidPlan::Budget(count));
+        }
         let hold = Span::seconds(hold.get().as_secs());
-        if hold == Span::default() { Err(InvalidPlan::Hold) } else { Ok(Self { counts, hold, budget, health }) }
+        if hold == Span::default() {
+            return Err(InvalidPlan::Hold);
+        }
+        Ok(Self { counts, hold, budget, min_ok: None, health, go: false })
     }
 
-    /// The waves of the command `id` for these nodes. Those that are not there are in some wave too, but count for
-    /// none: a first wave of one node is one that answers. Waves that would add no node are left out.
-    pub fn waves(&self, id: Uuid, nodes: &[Expected]) -> Waves {
+    /// The same, with so many successes of a wave being enough for the next one.
+    #[must_use]
+    pub fn enough(self, min_ok: Option<Count>) -> Self {
+        Self { min_ok, ..self }
+    }
+
+    /// The same, where each wave after the first also needs a signed go-ahead.
+    #[must_use]
+    pub fn with_go(self, go: bool) -> Self {
+        Self { go, ..self }
+    }
+
+    /// The waves of the command `id` for these nodes, with the keys by which the witnesses of a wave prove its success.
+    /// Nodes that are not there are in some wave too, but count for none: a first wave of one node is one that answers.
+    /// Waves that would add no node are left out.
+    ///
+    /// # Errors
+    /// When no node of a wave could prove its success.
+    pub fn waves(&self, id: Uuid, nodes: &[Expected], key: impl Fn(&NodeId) -> Option<PublicKey>) -> Result<Waves, InvalidPlan> {
         let is_there = |node: &&Expected| !matches!(node.presence, Presence::Offline(_));
-        let mut places: Vec<Place> = nodes.iter().filter(is_there).map(|node| Place::of(id, &node.node)).collect();
-        places.sort();
-        let all = places.len() as u64;
-        let mut steps: Vec<Step> = Vec::new();
+        let mut placed: Vec<(Place, &Expected)> =
+            nodes.iter().filter(is_there).map(|node| (Place::of(id, &node.node), node)).collect();
+        placed.sort_by_key(|(place, _)| *place);
+        let all = placed.len() as u64;
+        let mut uptos: Vec<Place> = Vec::new();
         for count in &self.counts {
             let count = count.at_least(all);
-            let last = count.checked_sub(1).and_then(|index| places.get(usize::try_from(index).ok()?));
-            let upto = last.copied().filter(|_| count < all).unwrap_or(Place::LAST);
-            if steps.last().is_none_or(|before| before.upto < upto) {
-                let after = Span::seconds(self.hold.get().as_secs().saturating_mul(steps.len() as u64));
-                steps.push(Step { upto, after });
+            let last = count.checked_sub(1).and_then(|index| placed.get(usize::try_from(index).ok()?));
+            let upto = last.map(|(place, _)| *place).filter(|_| count < all).unwrap_or(Place::LAST);
+            if uptos.last().is_none_or(|before| *before < upto) {
+                uptos.push(upto);
             }
         }
-        Waves { steps, max_failed: self.budget.at_most(nodes.len() as u64), health: self.health }
+        let most = (WITNESSES / uptos.len().saturating_sub(1).max(1)).clamp(1, MAX_WITNESSES);
+        let max_failed = self.budget.at_most(nodes.len() as u64).min(MAX_BUDGET);
+        let mut steps = Vec::new();
+        let mut rest = placed.as_slice();
+        for (number, upto) in (1..).zip(&uptos) {
+            let (wave, after) = rest.split_at(rest.partition_point(|(place, _)| place <= upto));
+            rest = after;
+            let mut step = Step { upto: *upto, witnesses: Vec::new(), min_ok: 0 };
+            if number < uptos.len() {
+                let usable = wave.iter().filter(|(_, node)| node.presence == Presence::Alive && node.doubt.is_none());
+                let witnesses = usable.filter_map(|(_, node)| Some((node.node.clone(), key(&node.node)?))).take(most);
+                step.witnesses = witnesses.map(|(node, key)| Witness { node, key: key.to_short() }).collect();
+                step.min_ok = self.least(step.witnesses.len() as u64, wave.len() as u64, max_failed);
+                if step.witnesses.is_empty() {
+                    return Err(InvalidPlan::NoWitness(number));
+                }
+            }
+            steps.push(step);
+        }
+        Ok(Waves { steps, hold: self.hold, max_failed, health: self.health, go: self.go })
+    }
+
+    /// How many of the witnesses of a wave must succeed: all of them, but for their part of what may fail.
+    fn least(&self, witnesses: u64, wave: u64, max_failed: u64) -> u64 {
+        let may_fail = max_failed.saturating_mul(witnesses) / wave.max(1);
+        let least = self.min_ok.map_or(witnesses.saturating_sub(may_fail), |count| count.at_least(witnesses));
+        least.clamp(1, witnesses.max(1))
     }
 }
 
@@ -165,7 +228,7 @@ impl Plan {
 pub fn sizes(waves: &Waves, id: Uuid, nodes: &[Expected]) -> Vec<usize> {
     let mut sizes = vec![0; waves.steps.len()];
     for node in nodes {
-        let (number, _) = waves.turn(Place::of(id, &node.node), Timestamp::UNIX_EPOCH);
+        let number = waves.wave(Place::of(id, &node.node));
         if let Some(size) = sizes.get_mut(number.saturating_sub(1)) {
             *size += 1;
         }
@@ -173,25 +236,50 @@ pub fn sizes(waves: &Waves, id: Uuid, nodes: &[Expected]) -> Vec<usize> {
     sizes
 }
 
-/// The order to halt a job, or to go on with it: for whom the job itself is. Its `where` is left out, as facts may have
-/// changed since.
-pub fn word(halt: bool, job: &Command, reason: Option<String>) -> Order {
+/// The order to halt a job, or to go on with it: for whom the job itself is, as it was signed. Its `where` is left out, as
+/// facts may have changed since.
+pub fn word(halt: bool, job: &CheckedCommand, reason: Option<String>) -> Order {
+    let job = job.command();
     let about = JobRef { job: job.id };
     let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
     let to = Audience { only_where: None, ..job.to.clone() };
     Order { action, to, options: Options::default(), channel: None, reason, life: WORD_LIFE }
 }
 
-/// When a new word must be signed so that it counts: now, or just after the last one, whose clock may have been ahead.
+/// The order that lets a wave of a job begin, once the wave before went well: for those for whom the job itself is.
+pub fn go_ahead(job: &Command, wave: u64) -> Order {
+    let to = Audience { only_where: None, ..job.to.clone() };
+    let action = Action::Go(GoAhead { job: job.id, wave });
+    Order { action, to, options: Options::default(), channel: None, reason: None, life: WORD_LIFE }
+}
+
+/// Puts a go-ahead where every node finds it.
+///
+/// # Errors
+/// When it can't be stored.
+pub async fn keep_go(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &Signed) -> Result<(), TransportError> {
+    let id = signed.command.id.to_string();
+    bus.publish_stored(subjects.rollout_go(job).as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await?;
+    Ok(())
+}
+
+/// When a new word must be signed so that it counts: now, or just after the last one, whose clock may have been ahead. A
+/// last one that nobody signed does not count: the time in it is signed again.
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn next_word(bus: &Bus, subjects: &Subjects, job: Uuid, now: Timestamp) -> Result<Timestamp, TransportError> {
+pub async fn next_word(
+    bus: &Bus,
+    subjects: &Subjects,
+    checker: &Checker,
+    job: Uuid,
+    now: Timestamp,
+) -> Result<Timestamp, TransportError> {
     let control = subjects.rollout_control(job);
     let messages = bus.last_per_subject(&subjects.stream("ROLLOUTS"), control.as_str()).await?;
-    let last = messages.first().and_then(|message| unverified(&message.payload));
+    let last = messages.first().and_then(|message| checker.check(&message.payload).ok());
     let after = |time: Timestamp| time.saturating_add(SignedDuration::from_millis(1)).unwrap_or(time);
-    Ok(last.map_or(now, |(command, _)| now.max(after(command.issued))))
+    Ok(last.map_or(now, |last| now.max(after(last.command().issued))))
 }
 
 /// Puts a word where every node finds it before its turn.
@@ -225,27 +313,38 @@ mod tests {
         (0..alive + gone).map(expected).collect()
     }
 
-    fn planned(counts: &str, budget: &str, nodes: &[Expected]) -> (Vec<usize>, Vec<u64>, u64) {
+    fn key(_: &NodeId) -> Option<PublicKey> {
+        Some(crate::trust::SigningKey::from_seed(&[1; 32]).public())
+    }
+
+    /// The sizes of the waves, the witnesses and those that must succeed of each, and the budget.
+    fn planned(counts: &str, budget: &str, nodes: &[Expected]) -> (Vec<usize>, Vec<(usize, u64)>, u64) {
         let plan = Plan::new(counts, Span::seconds(60), budget.parse().unwrap(), false).unwrap();
-        let waves = plan.waves(Uuid::from_u128(7), nodes);
-        waves.check().unwrap();
+        let id = Uuid::from_u128(7);
+        let waves = plan.waves(id, nodes, key).unwrap();
+        waves.check(id, Span::seconds(300), crate::wire::waves::MAX_WAIT).unwrap();
         let there: Vec<Expected> = nodes.iter().filter(|node| node.presence == Presence::Alive).cloned().collect();
-        let after = waves.steps.iter().map(|step| step.after.get().as_secs()).collect();
-        (sizes(&waves, Uuid::from_u128(7), &there), after, waves.max_failed)
+        let proofs = waves.steps.iter().map(|step| (step.witnesses.len(), step.min_ok)).collect();
+        (sizes(&waves, id, &there), proofs, waves.max_failed)
     }
 
     #[test]
     fn counts_become_places() {
-        for (counts, budget, alive, gone, sizes, after, max_failed) in [
-            ("1,10%,50%,100%", "2%", 200, 0, vec![1, 19, 80, 100], vec![0, 60, 120, 180], 4),
-            ("1,10%,50%,100%", "0", 3, 0, vec![1, 1, 1], vec![0, 60, 120], 0),
-            ("5,100%", "1", 3, 0, vec![3], vec![0], 1),
-            ("1, 100%", "10%", 4, 6, vec![1, 3], vec![0, 60], 1),
-            ("100%", "0", 0, 5, vec![0], vec![0], 0),
-            ("0.5%,100%", "1.25%", 1000, 0, vec![5, 995], vec![0, 60], 12),
+        for (counts, budget, alive, gone, sizes, proofs, max_failed) in [
+            ("1,10%,50%,100%", "2%", 200, 0, vec![1, 19, 80, 100], vec![(1, 1), (19, 15), (50, 48), (0, 0)], 4),
+            ("1,10%,50%,100%", "0", 3, 0, vec![1, 1, 1], vec![(1, 1), (1, 1), (0, 0)], 0),
+            ("5,100%", "1", 3, 0, vec![3], vec![(0, 0)], 1),
+            ("1, 100%", "10%", 4, 6, vec![1, 3], vec![(1, 1), (0, 0)], 1),
+            ("100%", "0", 0, 5, vec![0], vec![(0, 0)], 0),
+            ("0.5%,100%", "1.25%", 1000, 0, vec![5, 995], vec![(5, 1), (0, 0)], 12),
+            ("50%,100%", "20%", 1000, 0, vec![500, 500], vec![(50, 45), (0, 0)], 50),
         ] {
-            assert_eq!(planned(counts, budget, &nodes(alive, gone)), (sizes, after, max_failed), "{counts} of {alive}");
+            assert_eq!(planned(counts, budget, &nodes(alive, gone)), (sizes, proofs, max_failed), "{counts} of {alive}");
         }
+        let plan = || Plan::new("4,100%", Span::seconds(1), Count::Nodes(0), false).unwrap();
+        let enough = plan().enough(Some("50%".parse().unwrap())).waves(Uuid::nil(), &nodes(9, 0), key).unwrap();
+        assert_eq!(enough.steps.first().map(|step| step.min_ok), Some(2));
+        assert_eq!(plan().waves(Uuid::nil(), &nodes(9, 0), |_| None), Err(InvalidPlan::NoWitness(1)));
     }
 
     #[test]
@@ -257,6 +356,7 @@ mod tests {
             assert!(matches!(plan(wrong), InvalidPlan::Count(_)), "{wrong}");
         }
         assert_eq!(Plan::new("100%", Span::default(), Count::Nodes(0), false), Err(InvalidPlan::Hold));
+        assert_eq!(Plan::new("100%", Span::seconds(1), Count::Nodes(51), false), Err(InvalidPlan::Budget(51)));
         for text in ["7", "10%", "2.50%"] {
             assert_eq!(text.parse::<Count>().unwrap().to_string(), text);
         }

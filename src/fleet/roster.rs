@@ -3,7 +3,9 @@
 //! A key becomes known from the node's own signed state when it is first seen, or because the operator says so. From then
 //! on what is not signed with it is not the node's word: it is shown, and counts for nothing.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -21,6 +23,11 @@ use super::known::{self, Known, KnownError, KnownNodes};
 
 /// More than any list of nodes.
 const MAX_FILE: u64 = 64 << 20;
+/// The most nodes that one command comes to know by themselves. With more at once, none is: whoever may publish can invent
+/// nodes, and the operator says which there are (`ensign fleet node trust`).
+pub const NEW_AT_ONCE: usize = 256;
+/// The most nodes of a fleet that are known; their list takes some ten megabytes.
+const MOST_KNOWN: usize = 100_000;
 /// From so many messages on, several threads share them; one is checked in about a tenth of a millisecond.
 const SHARED: usize = 64;
 
@@ -47,6 +54,9 @@ pub enum Doubt {
     /// Nobody said which key the node has.
     #[error("the key of the node is not known")]
     Unknown,
+    /// It is new, among too many that are.
+    #[error("the node is new, as are many others: see `ensign fleet node trust`")]
+    New,
     /// It is signed with a key that the node did not have before.
     #[error(
         "its key has changed: {known} is known, {said} signs. When the host was rebuilt: `ensign fleet node forget {node}`; \
@@ -77,6 +87,8 @@ pub struct DoubtfulState {
     pub state: Option<NodeState>,
     /// Why it is not believed.
     pub doubt: Doubt,
+    /// True when a key of the node is known: then there is such a node.
+    pub known: bool,
 }
 
 /// The nodes of a fleet whose keys are known. Shared by reference.
@@ -88,6 +100,12 @@ pub struct Roster {
     /// What was learned and is not in the file.
     learned: Mutex<Vec<(NodeId, Known)>>,
     file: Option<PathBuf>,
+    /// Nodes that the operator named: they are learned, however many others are new.
+    named: Mutex<HashSet<NodeId>>,
+    /// How many nodes may still be learned that nobody named.
+    room: AtomicUsize,
+    /// Too many are new at once.
+    crowded: AtomicBool,
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -100,7 +118,7 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 /// # Errors
 /// When it can't be read.
 pub fn read(path: &Path) -> Result<KnownNodes, RosterError> {
-    match fs::read_text(path, MAX_FILE) {
+    match fs::read_trusted_text(path, MAX_FILE) {
         Ok(text) => KnownNodes::parse(&text).map_err(|source| RosterError::Line { path: path.to_owned(), source }),
         Err(error) if error.is_not_found() => Ok(KnownNodes::default()),
         Err(error) => Err(error.into()),
@@ -128,7 +146,56 @@ impl Roster {
     pub fn new(fleet: impl Into<String>, known: KnownNodes, file: Option<PathBuf>) -> Self {
         let fleet = fleet.into();
         let subjects = Subjects::new(&fleet);
-        Self { subjects, fleet, known: Mutex::new(known), learned: Mutex::default(), file }
+        Self {
+            subjects,
+            fleet,
+            known: Mutex::new(known),
+            learned: Mutex::default(),
+            file,
+            named: Mutex::default(),
+            room: AtomicUsize::new(NEW_AT_ONCE),
+            crowded: AtomicBool::new(false),
+        }
+    }
+
+    /// The operator named these nodes: their keys are learned from their states.
+    pub fn expect(&self, nodes: &[NodeId]) {
+        held(&self.named).extend(nodes.iter().cloned());
+    }
+
+    /// Every node whose state is signed is learned from here on, because the operator said so.
+    pub fn expect_all(&self) {
+        self.room.store(MOST_KNOWN, Ordering::Relaxed);
+    }
+
+    /// The key that is known of a node.
+    pub fn key(&self, node: &NodeId) -> Option<PublicKey> {
+        held(&self.known).get(&self.fleet, node).map(|known| known.key)
+    }
+
+    /// How many nodes of the fleet are known.
+    pub fn count(&self) -> usize {
+        held(&self.known).count(&self.fleet)
+    }
+
+    /// Looks whether too many of these states are of new nodes, before any of them is believed.
+    pub fn survey(&self, states: &[Message]) {
+        let known = held(&self.known);
+        let node = |message: &Message| message.subject.rsplit('.').next().and_then(|node| node.parse::<NodeId>().ok());
+        let new = states.iter().filter_map(node).filter(|node| known.get(&self.fleet, node).is_none()).count();
+        self.crowded.store(new > self.room.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Takes the room that a new node needs; false when there is none.
+    fn admits(&self, node: &NodeId) -> bool {
+        if self.count() >= MOST_KNOWN {
+            return false;
+        }
+        if held(&self.named).contains(node) {
+            return true;
+        }
+        let take = |room: usize| room.checked_sub(1);
+        !self.crowded.load(Ordering::Relaxed) && self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     /// Checks that a message is `node`'s.
@@ -151,14 +218,18 @@ impl Roster {
         }
         let state = match json::read::<NodeState>(&message.payload) {
             Ok(state) => state,
-            Err(error) => return Some(Err(DoubtfulState { node, state: None, doubt: Doubt::Unreadable(chain(&error)) })),
+            Err(error) => {
+                let known = held(&self.known).get(&self.fleet, &node).is_some();
+                return Some(Err(DoubtfulState { node, state: None, doubt: Doubt::Unreadable(chain(&error)), known }));
+            }
         };
         let doubt = match self.check_state(&node, &state, message, now) {
             Ok(()) if state.node == node => return Some(Ok(state)),
             Ok(()) => Doubt::Unreadable(format!("it is the state of {}", state.node)),
             Err(doubt) => doubt,
         };
-        Some(Err(DoubtfulState { node, state: Some(state), doubt }))
+        let known = held(&self.known).get(&self.fleet, &node).is_some();
+        Some(Err(DoubtfulState { node, state: Some(state), doubt, known }))
     }
 
     fn check_state(&self, node: &NodeId, state: &NodeState, message: &Message, now: Timestamp) -> Result<(), Doubt> {
@@ -168,7 +239,9 @@ impl Roster {
         let Some(known) = known else {
             let said = said().ok_or(Doubt::Receipt(ReceiptError::Missing))?;
             attested(node, &said, message)?;
-            self.learn(node, Known { key: said, since: now });
+            if state.node == *node && !self.learn(node, Known { key: said, since: now }) {
+                return Err(Doubt::New);
+            }
             return Ok(());
         };
         let Err(error) = attested(node, &known.key, message) else { return Ok(()) };
@@ -180,13 +253,17 @@ impl Roster {
         }
     }
 
-    fn learn(&self, node: &NodeId, new: Known) {
+    fn learn(&self, node: &NodeId, new: Known) -> bool {
+        if !self.admits(node) {
+            return false;
+        }
         let mut known = held(&self.known);
         // Two threads may have met it at once: the first counts.
         if known.get(&self.fleet, node).is_none() {
             known.trust(&self.fleet, node, new);
             held(&self.learned).push((node.clone(), new));
         }
+        true
     }
 
     /// Writes down what was learned since the last time.
@@ -324,6 +401,28 @@ mod tests {
         assert_eq!(read(&path).unwrap().of("f").count(), 2);
         std::fs::write(&path, "x\n").unwrap();
         assert!(matches!(read(&path), Err(RosterError::Line { .. })));
+    }
+
+    #[test]
+    fn a_crowd_of_new_nodes_is_not_learned() {
+        let roster = Roster::new("f", KnownNodes::default(), None);
+        assert_eq!(verdict(&roster, &state("db1", 1, Some(1))), "db1 speaks");
+        let crowd: Vec<Message> = (0..=NEW_AT_ONCE).map(|n| state(&format!("x{n}"), 2, Some(2))).collect();
+        roster.survey(&crowd);
+        assert!(crowd.iter().all(|message| verdict(&roster, message).contains("is new, as are many others")));
+        assert_eq!(roster.count(), 1);
+        // Who was known before speaks as ever, and who is named is learned.
+        assert_eq!(verdict(&roster, &state("db1", 1, Some(1))), "db1 speaks");
+        roster.expect(&["x7".parse().unwrap()]);
+        assert_eq!(verdict(&roster, &crowd[7]), "x7 speaks");
+        // One by one there is no way around it either.
+        let roster = Roster::new("f", KnownNodes::default(), None);
+        crowd.iter().for_each(|message| drop(verdict(&roster, message)));
+        assert_eq!(roster.count(), NEW_AT_ONCE);
+        roster.expect_all();
+        roster.survey(&crowd);
+        crowd.iter().for_each(|message| drop(verdict(&roster, message)));
+        assert_eq!(roster.count(), crowd.len());
     }
 
     #[test]

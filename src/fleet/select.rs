@@ -11,7 +11,7 @@ use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
 use crate::wire::{Audience, NodeState, Subjects, Target};
 
-use super::roster::{DoubtfulState, Roster, share};
+use super::roster::{Doubt, DoubtfulState, Roster, share};
 
 /// A node that must answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +40,14 @@ pub enum Presence {
 pub struct States {
     /// What is believed, by node.
     pub believed: BTreeMap<NodeId, NodeState>,
-    /// What is not; it counts for nothing but to be shown.
+    /// What is not; it counts for nothing but to be shown. Of nodes that nobody knows, the first few.
     pub doubtful: Vec<DoubtfulState>,
+    /// How many states beside these are of nodes that nobody knows, and are not believed.
+    pub strangers: usize,
 }
+
+/// The most states of nodes that nobody knows that are kept to be shown.
+const STRANGERS: usize = 256;
 
 impl Deref for States {
     type Target = BTreeMap<NodeId, NodeState>;
@@ -58,6 +63,7 @@ impl Deref for States {
 /// When the stream of states can't be read.
 pub async fn states(bus: &Bus, subjects: &Subjects, roster: &Arc<Roster>, now: Timestamp) -> Result<States, TransportError> {
     let messages = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
+    roster.survey(&messages);
     let shared = Arc::clone(roster);
     let believe = move |message: &Message| {
         let believed = shared.believe_state(message, now)?;
@@ -65,10 +71,17 @@ pub async fn states(bus: &Bus, subjects: &Subjects, roster: &Arc<Roster>, now: T
     };
     let checked = share(messages, believe).await;
     let mut states = States::default();
+    let mut unknown = 0;
     for state in checked.into_iter().flatten() {
         match state {
             Ok(state) => drop(states.believed.insert(state.node.clone(), state)),
-            Err(doubtful) => states.doubtful.push(doubtful),
+            Err(doubtful) if doubtful.known => states.doubtful.push(doubtful),
+            Err(DoubtfulState { doubt: Doubt::New, .. }) => states.strangers += 1,
+            Err(_) if unknown >= STRANGERS => states.strangers += 1,
+            Err(doubtful) => {
+                unknown += 1;
+                states.doubtful.push(doubtful);
+            }
         }
     }
     if let Err(error) = roster.save() {
@@ -93,8 +106,8 @@ pub fn presence(state: &NodeState, now: Timestamp) -> Presence {
 /// The nodes that a command for `audience` must have an answer from. With a `where`, those that
 /// it does not select say so themselves.
 ///
-/// A node whose state is not believed is expected like one that nobody heard of: whether it is meant is what it says
-/// itself, but to leave it out would be to believe somebody else.
+/// A known node whose state is not believed is expected like one that nobody heard of: whether it is meant is what it says
+/// itself, but to leave it out would be to believe somebody else. What speaks in the name of no known node is nobody.
 pub fn expected(audience: &Audience, states: &States, now: Timestamp) -> Vec<Expected> {
     let doubt = |doubtful: &DoubtfulState| Expected {
         node: doubtful.node.clone(),
@@ -104,7 +117,8 @@ pub fn expected(audience: &Audience, states: &States, now: Timestamp) -> Vec<Exp
     let known = |wanted: &dyn Fn(&NodeState) -> bool| {
         let chosen = states.values().filter(|state| wanted(state));
         let believed = chosen.map(|state| Expected { node: state.node.clone(), presence: presence(state, now), doubt: None });
-        let doubtful = states.doubtful.iter().filter(|doubtful| doubtful.state.as_ref().is_none_or(wanted)).map(doubt);
+        let doubtful = states.doubtful.iter().filter(|doubtful| doubtful.known);
+        let doubtful = doubtful.filter(|doubtful| doubtful.state.as_ref().is_none_or(wanted)).map(doubt);
         believed.chain(doubtful).collect()
     };
     match audience.target() {
@@ -127,7 +141,6 @@ pub fn expected(audience: &Audience, states: &States, now: Timestamp) -> Vec<Exp
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::roster::Doubt;
     use super::*;
     use crate::wire::report::STATE;
 
@@ -155,6 +168,7 @@ pub(super) mod tests {
             key: None,
             chain: 0,
             open: None,
+            confinement: None,
             troubles: vec![],
         }
     }
@@ -181,9 +195,10 @@ pub(super) mod tests {
             state("db1", &["db"], "2026-01-02T10:00:59Z", false),
         ];
         let believed: BTreeMap<_, _> = all.iter().map(|state| (state.node.clone(), state.clone())).collect();
-        let doubtful = |name: &str, state| DoubtfulState { node: name.parse().unwrap(), state, doubt: Doubt::Unknown };
+        let doubtful =
+            |name: &str, state| DoubtfulState { node: name.parse().unwrap(), state, doubt: Doubt::Unknown, known: true };
         let forged = state("web9", &["web"], "2026-01-02T10:00:59Z", true);
-        let mut states = States { believed, doubtful: Vec::new() };
+        let mut states = States { believed, ..States::default() };
         let shown = |audience: &Audience, states: &States| {
             let mut words = Vec::new();
             for Expected { node, presence, doubt } in expected(audience, states, now) {
@@ -210,5 +225,7 @@ pub(super) mod tests {
             format!("web1 alive, {late}, web9 doubtful, typo doubtful")
         );
         assert_eq!(shown(&Audience::groups(vec!["db".into()]), &states), format!("{stopped}, typo doubtful"));
+        states.doubtful.iter_mut().for_each(|doubtful| doubtful.known = false);
+        assert_eq!(shown(&Audience::all(), &states), format!("{stopped}, web1 alive, {late}"), "invented nodes are nobody");
     }
 }

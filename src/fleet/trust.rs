@@ -7,14 +7,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::model::NodeId;
-use crate::transport::{Bus, Message, TransportError};
+use crate::transport::{Bus, EXPECTED_LAST, Message, TransportError};
 use crate::trust::{BundleError, Pin, TrustedBundle, open_bundle};
 use crate::wire::{NodeState, Subjects};
 
 use super::select::{Presence, presence};
-
-/// Header that lets a message in only when the last one of its subject has this place in the stream; 0 for none.
-const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
 /// What the stream has.
 #[derive(Debug, Default)]
@@ -23,8 +20,8 @@ pub struct Published {
     pub chain: Vec<TrustedBundle>,
     /// The first version that nodes do not take, and why.
     pub broken: Option<(u64, BundleError)>,
-    /// The place in the stream of every version that is there, taken or not.
-    places: BTreeMap<u64, u64>,
+    /// Every version that is there, taken or not: its place in the stream, and its bytes.
+    there: BTreeMap<u64, (u64, Vec<u8>)>,
 }
 
 impl Published {
@@ -38,11 +35,21 @@ impl Published {
         self.chain.iter().find(|bundle| bundle.version() == version)
     }
 
+    /// True when the stream has something under this version.
+    pub fn has(&self, version: u64) -> bool {
+        self.there.contains_key(&version)
+    }
+
+    /// True when the stream has nothing.
+    pub fn is_empty(&self) -> bool {
+        self.there.is_empty()
+    }
+
     /// Walks what the stream has, as a node does that obeys the oldest of it.
     fn walk(mut messages: Vec<(u64, Message)>) -> Self {
         messages.sort_by_key(|(version, _)| *version);
-        let places = messages.iter().filter_map(|(version, message)| Some((*version, message.seq?))).collect();
-        let mut found = Self { places, ..Self::default() };
+        let there = messages.iter().filter_map(|(version, message)| Some((*version, (message.seq?, message.payload.clone()))));
+        let mut found = Self { there: there.collect(), ..Self::default() };
         for (version, message) in messages {
             let pin = found.chain.last().map_or(Pin::Kept, Pin::Current);
             match open_bundle(&message.payload, pin) {
@@ -67,34 +74,90 @@ pub async fn published(bus: &Bus, subjects: &Subjects) -> Result<Published, Tran
     Ok(Published::walk(versions.collect()))
 }
 
-/// Where a bundle belongs in what is published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Nothing was published before: only its own roots speak for it here.
-    First,
-    /// It is the next one.
-    Next,
-    /// It is published already.
-    There,
+/// What publishing some bundles comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The bundles, oldest first, each the next after the one before: from the oldest one that is at hand or published, to
+    /// the latest one that is at hand.
+    pub bundles: Vec<TrustedBundle>,
+    /// Those of them that the stream does not have.
+    pub missing: Vec<u64>,
 }
 
-/// Checks a bundle as a node would that obeys the latest of what is published.
+/// Bundles that are not published.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainError {
+    /// Nodes would not take one of them.
+    #[error("version {version} of the trust bundle is not taken by nodes")]
+    Bundle {
+        /// Which.
+        version: u64,
+        /// Why.
+        #[source]
+        source: BundleError,
+    },
+    /// The stream has another bundle under the same version.
+    #[error("another version {0} of the trust bundle is published")]
+    Other(u64),
+    /// Versions between are neither published nor at hand.
+    #[error("version {missing} of the trust bundle is neither published nor at hand, and nodes take {found} only after it")]
+    Gap {
+        /// The first one that is missing.
+        missing: u64,
+        /// The one that can't be taken.
+        found: u64,
+    },
+}
+
+/// Checks bundles together with what is published, as nodes would that take one version after the other. What is published
+/// stays: a version of it that is also at hand must be the same.
 ///
 /// # Errors
-/// When nodes would not take it.
-pub fn place(published: &Published, bytes: &[u8]) -> Result<(TrustedBundle, Place), BundleError> {
-    let Some(latest) = published.latest() else { return Ok((open_bundle(bytes, Pin::Kept)?, Place::First)) };
-    match open_bundle(bytes, Pin::Current(latest)) {
-        Ok(bundle) => Ok((bundle, Place::Next)),
-        Err(error) => match open_bundle(bytes, Pin::Kept) {
-            Ok(bundle) if published.chain.iter().any(|there| there.digest() == bundle.digest()) => Ok((bundle, Place::There)),
-            _ => Err(error),
-        },
+/// When nodes would not take all of them.
+pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<Chain, ChainError> {
+    let bytes = |version: u64| at_hand.get(&version).or_else(|| published.there.get(&version).map(|(_, bytes)| bytes));
+    let Some(latest) = at_hand.keys().next_back().copied() else { return Ok(Chain { bundles: Vec::new(), missing: Vec::new() }) };
+    let mut first = latest;
+    while let Some(before) = first.checked_sub(1).filter(|before| bytes(*before).is_some()) {
+        first = before;
     }
+    let others = at_hand.keys().chain(published.there.keys());
+    if let Some(missing) = others.filter(|version| **version < first).max().map(|version| version + 1) {
+        return Err(ChainError::Gap { missing, found: first });
+    }
+    let mut bundles: Vec<TrustedBundle> = Vec::new();
+    let mut missing = Vec::new();
+    for version in first.. {
+        let is_beyond = version > latest;
+        let Some(bytes) = bytes(version) else {
+            // What is published beyond must follow as well.
+            match published.there.keys().find(|there| **there > version) {
+                Some(found) => return Err(ChainError::Gap { missing: version, found: *found }),
+                None => break,
+            }
+        };
+        let pin = bundles.last().map_or(Pin::Kept, Pin::Current);
+        let bundle = open_bundle(bytes, pin).map_err(|source| ChainError::Bundle { version, source })?;
+        if bundle.version() != version {
+            let source = BundleError::Version { current: version.saturating_sub(1), found: bundle.version() };
+            return Err(ChainError::Bundle { version, source });
+        }
+        match published.there.get(&version).map(|(_, there)| open_bundle(there, Pin::Kept)) {
+            None => missing.push(version),
+            Some(Ok(there)) if there.digest() == bundle.digest() => {}
+            Some(_) => return Err(ChainError::Other(version)),
+        }
+        bundles.push(bundle);
+        if is_beyond && published.there.keys().all(|there| *there <= version) {
+            break;
+        }
+    }
+    bundles.retain(|bundle| bundle.version() <= latest);
+    Ok(Chain { bundles, missing })
 }
 
 /// Stores a bundle under its version, unless somebody else stored one meanwhile. Whether nodes take it is for
-/// [`place`] to say.
+/// [`chain`] to say.
 ///
 /// # Errors
 /// When it is not stored.
@@ -104,9 +167,9 @@ pub async fn publish(
     published: &Published,
     bundle: &TrustedBundle,
 ) -> Result<(), TransportError> {
-    let before = published.places.get(&bundle.version()).copied().unwrap_or(0).to_string();
+    let before = published.there.get(&bundle.version()).map_or(0, |(place, _)| *place).to_string();
     let subject = subjects.trust(bundle.version());
-    bus.publish_stored(subject.as_str(), &[(EXPECTED, &before)], bundle.envelope().to_vec()).await?;
+    bus.publish_stored(subject.as_str(), &[(EXPECTED_LAST, &before)], bundle.envelope().to_vec()).await?;
     Ok(())
 }
 
@@ -204,17 +267,47 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_has_its_place() {
-        let (one, two) = (signed(&bundle(1, 1, &[]), &[1]), signed(&bundle(2, 1, &[]), &[1]));
-        let all = stream(&[(1, one.clone()), (2, two.clone())]);
-        let of = |bytes: &[u8]| place(&all, bytes).map(|(_, place)| place).map_err(|error| error.code().as_str());
-        assert_eq!(of(&signed(&bundle(3, 1, &[]), &[1])), Ok(Place::Next));
-        assert_eq!(of(&one), Ok(Place::There));
-        assert_eq!(of(&two), Ok(Place::There));
-        assert_eq!(of(&signed(&bundle(2, 1, &["ops"]), &[1])), Err("trust_version"));
-        assert_eq!(of(&signed(&bundle(4, 1, &[]), &[1])), Err("trust_version"));
-        assert_eq!(of(&signed(&bundle(3, 9, &[]), &[9])), Err("trust_quorum"));
-        assert_eq!(place(&stream(&[]), &one).unwrap().1, Place::First);
+    fn a_chain_is_put_together_from_the_stream_and_from_files() {
+        let of = |version: u64| (version, signed(&bundle(version, 1, &[]), &[1]));
+        let other = (2, signed(&bundle(2, 1, &["ops"]), &[1]));
+        let all: Vec<(u64, Vec<u8>)> = (1..=5).map(of).collect();
+        let some = |versions: &[u64]| all.iter().filter(|(version, _)| versions.contains(version)).cloned().collect::<Vec<_>>();
+        let chained = |stream_has: &[(u64, Vec<u8>)], files: Vec<(u64, Vec<u8>)>| {
+            let result = chain(&stream(stream_has), &files.into_iter().collect());
+            result.map(|chain| chain.missing).map_err(|error| error.to_string())
+        };
+        for (there, files, wanted) in [
+            (vec![], vec![1], Ok(vec![1])),
+            (vec![1, 2], vec![3], Ok(vec![3])),
+            (vec![1, 2], vec![2], Ok(vec![])),
+            // The stream was lost, in part or as a whole.
+            (vec![], vec![1, 2, 3, 4], Ok(vec![1, 2, 3, 4])),
+            (vec![], vec![3, 4], Ok(vec![3, 4])),
+            (vec![5], vec![1, 2, 3, 4], Ok(vec![1, 2, 3, 4])),
+            (vec![1, 2, 5], vec![1, 3, 4, 5], Ok(vec![3, 4])),
+            (vec![1, 2, 5], vec![3, 4], Ok(vec![3, 4])),
+            // Nothing is put where nodes can't come to.
+            (vec![1, 2], vec![4], Err("version 3 of the trust bundle is neither")),
+            (vec![], vec![1, 3], Err("version 2 of the trust bundle is neither")),
+            (vec![5], vec![3], Err("version 4 of the trust bundle is neither")),
+        ] {
+            let found = chained(&some(&there), some(&files));
+            match wanted {
+                Ok(missing) => assert_eq!(found, Ok(missing), "{there:?} {files:?}"),
+                Err(part) => assert!(found.as_ref().is_err_and(|error| error.contains(part)), "{there:?} {files:?}: {found:?}"),
+            }
+        }
+        assert!(chained(&some(&[1, 2]), vec![other.clone()]).is_err_and(|error| error.contains("another version 2")));
+        let foreign = (3, signed(&bundle(3, 9, &[]), &[9]));
+        assert!(
+            chained(&some(&[1, 2]), vec![foreign]).is_err_and(|error| error.contains("version 3 of the trust bundle is not"))
+        );
+        // A version under the name of another.
+        assert!(chained(&[], vec![(2, of(1).1)]).is_err());
+        // What is published beyond must follow.
+        assert!(chained(&[other, of(3)], vec![of(1)]).is_ok());
+        let others = [(3, signed(&bundle(3, 9, &[]), &[9]))];
+        assert!(chained(&others, some(&[1, 2])).is_err());
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct FleetView {
     pub at: Timestamp,
     /// How many nodes there are.
     pub nodes: usize,
+    /// How many more states are of nodes that nobody knows: invented ones, or more new ones than are learned at once.
+    pub strangers: usize,
     /// How many of them are there.
     pub alive: usize,
     /// The outcomes of the last runs, and how many nodes have each; `none` for those that never ran.
@@ -94,18 +96,29 @@ pub fn rows(states: &States, now: Timestamp) -> Vec<NodeRow> {
     rows
 }
 
+/// The version of the trust bundle that most nodes obey. Not the highest one: a single node could say any.
+fn usual_trust(states: &States) -> Option<u64> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    for state in states.values() {
+        *counts.entry(state.trust).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(version, nodes)| (*nodes, *version)).map(|(version, _)| version)
+}
+
 /// The fleet at one moment.
 pub fn fleet(fleet: &str, states: &States, now: Timestamp) -> FleetView {
     let mut view = FleetView {
         fleet: fleet.to_owned(),
         at: now,
         nodes: states.len() + states.doubtful.len(),
+        strangers: states.strangers,
         alive: 0,
         last_runs: BTreeMap::new(),
         trust: BTreeMap::new(),
         versions: BTreeMap::new(),
         attention: Vec::new(),
     };
+    let usual = usual_trust(states);
     for state in states.values() {
         *view.last_runs.entry(last_run(state)).or_default() += 1;
         *view.trust.entry(state.trust).or_default() += 1;
@@ -128,6 +141,9 @@ pub fn fleet(fleet: &str, states: &States, now: Timestamp) -> FleetView {
             let results = state.dropped_results;
             let of = if results > 0 { format!(", {results} of them results") } else { String::new() };
             attend(format!("{} messages were dropped{of}", state.dropped));
+        }
+        if let Some(usual) = usual.filter(|usual| state.trust < *usual) {
+            attend(format!("obeys version {} of the trust bundle, most nodes obey version {usual}", state.trust));
         }
         for trouble in &state.troubles {
             attend(trouble.clone());
@@ -154,8 +170,8 @@ mod tests {
         let all = [troubled, state("web2", &[], "2026-01-02T09:00:00Z", true), state("web3", &[], "2026-01-02T10:00:59Z", false)];
         let believed: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
         let forged = state("web1", &[], "2026-01-02T10:00:59Z", true);
-        let doubtful = DoubtfulState { node: "web4".parse().unwrap(), state: Some(forged), doubt: Doubt::Unknown };
-        let states = States { believed, doubtful: vec![doubtful] };
+        let doubtful = DoubtfulState { node: "web4".parse().unwrap(), state: Some(forged), doubt: Doubt::Unknown, known: true };
+        let states = States { believed, doubtful: vec![doubtful], strangers: 0 };
         let view = fleet("prod", &states, now);
         assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (4, 1, Some(&3)));
         let attention: Vec<_> = view.attention.iter().map(|a| format!("{} {}", a.node, a.what)).collect();

@@ -13,6 +13,7 @@ use crate::wire::{Ack, AckStatus, Command, Done, Envelope, Subjects, Target, jso
 
 use super::audit::export::next;
 use super::audit::table::{self, Row};
+use super::rollout::{self, WordView};
 use super::roster::Roster;
 use super::select::{Presence, States, presence};
 
@@ -38,6 +39,9 @@ pub struct Why {
     /// What came in the name of the node and is not its word.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
+    /// What an operator said last of the job, for a command in waves: as it stands in the stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub word: Option<WordView>,
     /// How the node stands.
     pub standing: Standing,
 }
@@ -88,8 +92,10 @@ pub async fn why(
     let standing = standing(states, node, command, now);
     let meant = meant(command, &standing, node);
     let digest = row.digest.clone();
-    let mut why =
-        Why { node: node.clone(), command: row, meant, ack: None, done: None, refusals: vec![], doubts: vec![], standing };
+    let in_waves = command.options.waves.is_some();
+    let word = if in_waves { rollout::said(bus, subjects, command.id).await? } else { None };
+    let (refusals, doubts) = (vec![], vec![]);
+    let mut why = Why { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, standing };
     for stage in [Stage::Ack, Stage::Done] {
         let subject = subjects.job(command.id, node, stage);
         for message in bus.last_per_subject(&subjects.stream("JOBS"), subject.as_str()).await? {
@@ -159,6 +165,14 @@ impl Why {
         let since = format!("it has the command since {:.0}", ack.at);
         match self.standing.running {
             Some(running) if running == id => format!("{since}, and works on it"),
+            _ if ack.wave.is_some() => {
+                let wave = ack.wave.unwrap_or_default();
+                let halt = self.word.as_ref().filter(|word| word.what == "halt").map_or_else(String::new, |word| {
+                    let reason = word.reason.as_deref().unwrap_or("no reason given");
+                    format!("; the job is halted by {} since {:.0}: {reason}", word.by.join(", "), word.at)
+                });
+                format!("{since}, and waits in wave {wave}{halt}")
+            }
             Some(running) => format!("{since}, and works on {running}{} before it", sent(running)),
             None => format!("{since}, and has not said how it ended: {}", self.presence()),
         }
@@ -283,6 +297,7 @@ mod tests {
             done: None,
             refusals: vec![],
             doubts: vec![],
+            word: None,
             standing,
         }
     }
@@ -290,7 +305,7 @@ mod tests {
     fn states(change: impl FnOnce(&mut crate::wire::NodeState)) -> States {
         let mut one = state("web1", &["web"], &NOW.to_string(), true);
         change(&mut one);
-        States { believed: BTreeMap::from([(one.node.clone(), one)]), doubtful: vec![] }
+        States { believed: BTreeMap::from([(one.node.clone(), one)]), ..States::default() }
     }
 
     fn said(why: &Why) -> String {
@@ -312,8 +327,8 @@ mod tests {
         assert!(said(&why(&states(|state| state.at = Timestamp::UNIX_EPOCH), &all)).contains("the node is silent"));
         let busy = states(|state| (state.running, state.queued) = (Some(Uuid::from_u128(7)), 2));
         assert!(said(&why(&busy, &all)).ends_with("it works on 00000000-0000-0000-0000-000000000007, and 2 wait behind that"));
-        let doubtful = DoubtfulState { node: "web1".parse().unwrap(), state: None, doubt: Doubt::Unknown };
-        let forged = States { believed: BTreeMap::new(), doubtful: vec![doubtful] };
+        let doubtful = DoubtfulState { node: "web1".parse().unwrap(), state: None, doubt: Doubt::Unknown, known: true };
+        let forged = States { doubtful: vec![doubtful], ..States::default() };
         assert_eq!(said(&why(&forged, &all)), "no_answer: what is said in its name is not signed by it");
     }
 

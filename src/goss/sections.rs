@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use super::effects::{self, Said};
 use super::{Attributes, COMMON, Look, Wrong};
 use super::{accounts, local, network, software, web};
 use crate::diag::did_you_mean;
+use crate::model::Effect;
 
 /// Something that a thing has.
 #[derive(Debug)]
@@ -37,6 +39,7 @@ pub(super) struct Section {
     /// What is not compared but says how to look.
     pub(super) options: &'static [&'static str],
     pub(super) look: fn(&Look<'_>) -> Result<Attributes, String>,
+    pub(super) effects: fn(&Said<'_>) -> Vec<Effect>,
 }
 
 const fn plain(name: &'static str) -> Attribute {
@@ -59,6 +62,8 @@ const NONE: Section = Section {
     gate: false,
     options: &[],
     look: |_| Ok(Attributes::new()),
+    // A section that does not say what it does is for nobody but those who may do everything.
+    effects: |_| vec![Effect::unknown(None, "rules of a section without effects")],
 };
 
 /// All of them.
@@ -83,6 +88,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["path"],
         look: local::file,
+        effects: effects::file,
         ..NONE
     },
     Section {
@@ -92,6 +98,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["name"],
         look: software::package,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -99,6 +106,7 @@ pub(super) static SECTIONS: &[Section] = &[
         attributes: &[plain("enabled"), plain("running")],
         options: &["name"],
         look: software::service,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -107,6 +115,7 @@ pub(super) static SECTIONS: &[Section] = &[
         required: Some("running"),
         options: &["comm"],
         look: software::process,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -116,6 +125,7 @@ pub(super) static SECTIONS: &[Section] = &[
         example: "0",
         options: &["exec", "timeout"],
         look: software::command,
+        effects: effects::command,
         ..NONE
     },
     Section {
@@ -125,6 +135,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["username"],
         look: accounts::user,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -134,6 +145,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["groupname"],
         look: accounts::group,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -143,6 +155,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["port"],
         look: network::port,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -151,6 +164,7 @@ pub(super) static SECTIONS: &[Section] = &[
         required: Some("reachable"),
         options: &["address", "timeout", "local-address"],
         look: network::addr,
+        effects: effects::addr,
         ..NONE
     },
     Section {
@@ -160,6 +174,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["resolve", "timeout"],
         look: network::dns,
+        effects: effects::dns,
         ..NONE
     },
     Section {
@@ -169,6 +184,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["name"],
         look: network::interface,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -189,6 +205,7 @@ pub(super) static SECTIONS: &[Section] = &[
             "request-body",
         ],
         look: web::http,
+        effects: effects::http,
     },
     Section {
         name: "mount",
@@ -197,6 +214,7 @@ pub(super) static SECTIONS: &[Section] = &[
         gate: true,
         options: &["mountpoint", "timeout"],
         look: local::mount,
+        effects: effects::mount,
         ..NONE
     },
     Section {
@@ -206,6 +224,7 @@ pub(super) static SECTIONS: &[Section] = &[
         example: "1",
         options: &["name"],
         look: local::kernel_param,
+        effects: effects::none,
         ..NONE
     },
     Section {
@@ -215,6 +234,7 @@ pub(super) static SECTIONS: &[Section] = &[
         example: "{gt: 0}",
         options: &["content"],
         look: local::matching,
+        effects: effects::none,
         ..NONE
     },
 ];

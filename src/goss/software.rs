@@ -130,7 +130,6 @@ fn is_program(process: &Path, name: &str) -> bool {
 /// A command, given to a shell.
 pub(super) fn command(look: &Look<'_>) -> Result<Attributes, String> {
     let line = look.name("exec");
-    (look.allow)(&line)?;
     let mut command = Command::new("/bin/sh", ["-c", &line]);
     command.timeout = Some(look.timeout(COMMAND_TIMEOUT));
     let output = look.host.run(&command).map_err(|error| chain(&error))?;

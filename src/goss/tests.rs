@@ -9,7 +9,7 @@ use crate::host::{Host, Output};
 use crate::model::Bounds;
 
 fn run_on(rules: &Value, host: &Host) -> Outcome {
-    Rules::read(rules.as_object().unwrap()).unwrap().run(host, &|_| Ok(()))
+    Rules::read(rules.as_object().unwrap()).unwrap().run(host)
 }
 
 #[track_caller]

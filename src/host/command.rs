@@ -1,20 +1,23 @@
 //! Running commands: a clean environment, a process group of their own, a deadline that kills it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::model::Secret;
+use crate::model::{Secret, Secrets};
 
+use super::journal::Journal;
 use super::{CANCEL_POLL, Cancel};
 
 /// `PATH` of every command that is run, and where bare names are looked for when nothing else says.
@@ -65,9 +68,11 @@ pub struct Output {
 
 impl Output {
     /// The last characters, at most `limit`, of what the command said: its standard error, or its output where that is empty.
-    pub fn said(&self, limit: usize) -> String {
+    /// Secrets are taken out of the whole of it: of one that is cut in two, the rest would not be known.
+    pub(super) fn said(&self, limit: usize, secrets: Option<&Secrets>) -> String {
         let said = [&self.stderr, &self.stdout].into_iter().map(|bytes| String::from_utf8_lossy(bytes));
         let said = said.into_iter().find(|text| !text.trim().is_empty()).unwrap_or_default();
+        let said = secrets.map_or(Cow::Borrowed(said.as_ref()), |secrets| secrets.veil_output(&said));
         let said = said.trim();
         let skip = said.chars().count().saturating_sub(limit);
         said.chars().skip(skip).collect()
@@ -145,13 +150,20 @@ pub trait Runner: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct SystemRunner {
     search: Vec<PathBuf>,
+    journal: Option<Arc<Journal>>,
 }
 
 impl SystemRunner {
     /// A runner that looks for bare names in `search_path`, which is written as `PATH` is.
     pub fn new(search_path: Option<&str>) -> Self {
         let path = search_path.filter(|path| !path.is_empty()).unwrap_or(DEFAULT_PATH);
-        Self { search: std::env::split_paths(path).filter(|dir| dir.is_absolute()).collect() }
+        Self { search: std::env::split_paths(path).filter(|dir| dir.is_absolute()).collect(), journal: None }
+    }
+
+    /// The same, with every command in this journal while it runs.
+    #[must_use]
+    pub fn recorded(self, journal: Arc<Journal>) -> Self {
+        Self { journal: Some(journal), ..self }
     }
 
     fn locate(&self, command: &Command) -> Result<PathBuf, CommandError> {
@@ -175,7 +187,7 @@ pub fn is_executable(path: &Path) -> bool {
 }
 
 /// A pipe that holds all of the input, so that nobody has to wait for its reader.
-fn input_pipe(input: &Secret) -> std::io::Result<std::io::PipeReader> {
+fn input_pipe(input: &Secret) -> std::io::Result<PipeReader> {
     let bytes = input.reveal().as_bytes();
     if bytes.len() > INPUT_CAP {
         return Err(std::io::Error::new(ErrorKind::InvalidInput, "its input is too long"));
@@ -191,21 +203,29 @@ impl Runner for SystemRunner {
         let started = Instant::now();
         let start = |source| CommandError::Start { program: command.program.clone(), cwd: command.cwd.clone(), source };
         let input = command.input.as_ref().map(input_pipe).transpose().map_err(start)?;
-        let child = std::process::Command::new(&program)
+        let ((out, to_out), (err, to_err)) = (std::io::pipe().map_err(start)?, std::io::pipe().map_err(start)?);
+        // Before it starts: a process that is killed in between leaves a command that is known by its pipes.
+        let running = self.journal.as_ref().map(|journal| journal.begin(&[&out, &err])).transpose().map_err(start)?;
+        let mut process = std::process::Command::new(&program);
+        process
             .args(&command.args)
             .env_clear()
             .envs([("PATH", DEFAULT_PATH), ("LANG", "C"), ("LC_ALL", "C")])
             .envs(command.env.iter().map(|(key, value)| (key, value)))
             .current_dir(command.cwd.as_deref().unwrap_or(Path::new("/")))
             .stdin(input.map_or_else(Stdio::null, Stdio::from))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(start)?;
+            .stdout(Stdio::from(to_out))
+            .stderr(Stdio::from(to_err))
+            .process_group(0);
+        let child = process.spawn().map_err(start)?;
+        // The ends of the pipes that it writes to are its own now.
+        drop(process);
+        if let Some(running) = &running {
+            running.started(child.id());
+        }
         let own = command.timeout.map(|timeout| started + timeout);
         let until = [own, deadline].into_iter().flatten().min();
-        Wait { child, name: &command.program, started, until, cancel }.finish()
+        Wait { child, name: &command.program, started, until, cancel }.finish(out, err)
     }
 }
 
@@ -219,9 +239,8 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    fn finish(mut self) -> Result<Output, CommandError> {
-        let mut out = Tail::new(self.child.stdout.take());
-        let mut err = Tail::new(self.child.stderr.take());
+    fn finish(mut self, out: PipeReader, err: PipeReader) -> Result<Output, CommandError> {
+        let (mut out, mut err) = (Tail::new(Some(out)), Tail::new(Some(err)));
         let waited = self.poll_until_exit(&mut out, &mut err);
         if waited.is_err() {
             self.kill_group();

@@ -5,6 +5,7 @@
 //! and symbolic links.
 
 mod digest;
+mod guarded;
 mod look;
 mod read;
 mod stage;
@@ -13,14 +14,21 @@ mod write;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+pub use std::fs::File;
+
+pub(super) use digest::hash_open;
 pub use digest::{hex, sha256, sha256_of};
+pub use guarded::{check_private, check_trusted, read_private_text, read_trusted, read_trusted_text};
 pub use look::{Kind, Look, Stamp, is_same, is_symlink, look, real, stamp};
-pub use read::{list, open, open_regular, read, read_open, read_regular, read_regular_text, read_text};
-pub use stage::{Link, Staged, read_link, set_link_owner, write_link};
+pub use read::{
+    list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
+};
+pub(super) use read::{list_open, names_in};
+pub(super) use stage::write_link_at;
+pub use stage::{Link, Staged, path_of};
 pub(super) use write::set_open;
 pub use write::{
     WriteSpec, append_lines, create_directory, create_new, private_directory, remove, remove_all, set_attributes, write_atomic,
-    write_into,
 };
 
 /// An operation on a path that failed.
@@ -54,6 +62,50 @@ pub enum FsError {
     /// A directory, device, socket or pipe where a regular file should be.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
+    /// A link that others than root could have made.
+    #[error(
+        "{} is a symbolic link in a directory that others than root can change (owner {owner}, mode {mode:04o}), and is not \
+         followed{hint}", link.display()
+    )]
+    ForeignLink {
+        /// The link.
+        link: PathBuf,
+        /// The owner of the directory that holds it.
+        owner: u32,
+        /// The permission bits of that directory.
+        mode: u32,
+        /// The way out, where there is one.
+        hint: &'static str,
+    },
+    /// A file with several names, in a directory where others could have made one of them.
+    #[error(
+        "{} has {names} names (hard links) and belongs to user {uid}, in a directory that others can change: it may be a file \
+         of somebody else, and is left alone", path.display()
+    )]
+    Shared {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// How many names it has.
+        names: u64,
+    },
+    /// A path that leads out of the directories that a run is bound to.
+    #[error("{} leads out of the directories that this node allows", .0.display())]
+    NotWithin(PathBuf),
+    /// Something else than what was looked at before.
+    #[error("{} was changed by somebody else meanwhile", .0.display())]
+    Changed(PathBuf),
+    /// A file that decides, and that others can read or change.
+    #[error("{} {what}: run `{remedy}`", path.display())]
+    Loose {
+        /// The file, or a directory on the way to it.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+        /// The command that repairs it.
+        remedy: String,
+    },
     /// A path that leads out of the directory that it is written into.
     #[error("{} is not within the directory that it belongs to", .0.display())]
     Outside(PathBuf),

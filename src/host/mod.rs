@@ -8,15 +8,19 @@ pub mod account;
 pub mod checkpoint;
 pub mod child;
 pub mod command;
+pub mod confine;
 pub mod dpkg;
 #[cfg(test)]
 pub mod fake;
 pub mod fs;
 pub mod inode;
+pub mod journal;
 pub mod kernel;
 pub mod lock;
+pub mod orphans;
 pub mod partial;
 pub mod passwd;
+pub mod paths;
 pub mod progress;
 pub mod rpm;
 mod software;
@@ -33,7 +37,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use uuid::{ContextV7, Uuid};
 
-use crate::model::Bounds;
+use crate::model::{Bounds, Secrets};
 
 use software::Software;
 
@@ -41,6 +45,9 @@ pub use account::{AccountError, Accounts};
 pub use checkpoint::{Checkpoint, checkpoint};
 pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
+pub use journal::Journal;
+pub use orphans::Orphans;
+pub use paths::{Place, Resolver, Seen};
 pub use progress::{Audience, Meter, News, Progress};
 pub use software::DPKG_DIRECTORY;
 pub use systemd::{Systemd, SystemdError, Unit};
@@ -85,6 +92,36 @@ impl Cancel {
     }
 }
 
+/// A file that may be read, opened.
+#[derive(Debug)]
+pub struct Readable {
+    file: std::fs::File,
+    path: PathBuf,
+}
+
+impl Readable {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path that the open file has, whatever links led to it.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn real(&self) -> Result<PathBuf, FsError> {
+        std::fs::read_link(fs::path_of(&self.file)).map_err(|error| FsError::io("find the path of", &self.path, error))
+    }
+
+    /// The whole of it, text of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// When it can't be read, is larger, or is not UTF-8.
+    pub fn text(self, limit: u64) -> Result<String, FsError> {
+        String::from_utf8(fs::read_open(self.file, &self.path, limit)?).map_err(|_| FsError::NotText(self.path))
+    }
+}
+
 /// The machine as providers see it, for the length of one run.
 ///
 /// A run has its own `Host`: what was looked up of accounts and of the software is kept in it, the cancel flag and the
@@ -101,13 +138,23 @@ pub struct Host {
     directory: Option<PathBuf>,
     bounds: Arc<Bounds>,
     audience: Option<Audience>,
+    secrets: Option<Arc<Secrets>>,
     root: PathBuf,
 }
 
 impl Host {
     /// The real machine. `search_path` is where bare command names are looked for, as in `PATH`.
     pub fn system(search_path: Option<&str>) -> Self {
-        let host = Self::new(Arc::new(SystemRunner::new(search_path)), Arc::new(SystemClock));
+        Self::running(SystemRunner::new(search_path))
+    }
+
+    /// The real machine, with every command in this journal while it runs.
+    pub fn recorded(search_path: Option<&str>, journal: Arc<Journal>) -> Self {
+        Self::running(SystemRunner::new(search_path).recorded(journal))
+    }
+
+    fn running(runner: SystemRunner) -> Self {
+        let host = Self::new(Arc::new(runner), Arc::new(SystemClock));
         Self { software: Arc::new(Software::system()), ..host }
     }
 
@@ -124,6 +171,7 @@ impl Host {
             directory: None,
             bounds: Arc::default(),
             audience: None,
+            secrets: None,
             root: PathBuf::from("/"),
         }
     }
@@ -150,6 +198,18 @@ impl Host {
     pub fn heard_by(mut self, audience: Audience) -> Self {
         self.audience = Some(audience);
         self
+    }
+
+    /// The same machine, for work whose programs may print these secrets.
+    #[must_use]
+    pub fn hiding(mut self, secrets: Arc<Secrets>) -> Self {
+        self.secrets = Some(secrets);
+        self
+    }
+
+    /// The last characters, at most `limit`, of what a command said, for people: without the secrets of this run.
+    pub fn said(&self, output: &Output, limit: usize) -> String {
+        output.said(limit, self.secrets.as_deref())
     }
 
     /// Says what a person should know while it lasts, as that something is waited for.
@@ -245,22 +305,39 @@ impl Host {
         }
     }
 
-    /// The file that a template may read at `path`, with links resolved: in the directory of the manifest, or where the
-    /// bounds of the run allow it.
+    /// The rules for opening paths that resources manage. With `follow`, links are followed whoever made them.
+    pub fn managed(&self, follow: bool) -> Resolver<'_> {
+        Resolver::new(follow).within(self.bounds.write_paths.as_ref().map(|paths| paths.iter().map(Path::new).collect()))
+    }
+
+    /// The rules for opening what resources and templates read: in the directory of the manifest, and where the bounds of the
+    /// run allow it. Who owns that directory decides what the run does, and may make links.
+    pub fn sources(&self, follow: bool) -> Resolver<'_> {
+        let within = self
+            .bounds
+            .read_paths
+            .as_ref()
+            .map(|paths| self.directory.as_deref().into_iter().chain(paths.iter().map(Path::new)).collect());
+        Resolver::new(follow).trusting(self.directory.as_deref().and_then(paths::owner_of)).within(within)
+    }
+
+    /// A regular file that a template may read, opened: in the directory of the manifest, or where the bounds of the run
+    /// allow it.
     ///
     /// # Errors
-    /// When it may not, in words.
-    pub fn readable(&self, path: &Path) -> Result<PathBuf, String> {
+    /// When it may not, or can't be opened, in words.
+    pub fn readable(&self, path: &Path) -> Result<Readable, String> {
         let path = self.resolve(path);
-        let Some(allowed) = &self.bounds.read_paths else { return Ok(path) };
-        let real = fs::real(&path);
-        let mut prefixes = self.directory.as_deref().into_iter().chain(allowed.iter().map(Path::new));
-        // A `..` is left only behind what does not exist, where nobody can say what it will mean.
-        let is_plain = !real.components().any(|part| part == std::path::Component::ParentDir);
-        if is_plain && prefixes.any(|prefix| real.starts_with(fs::real(prefix))) {
-            return Ok(real);
+        match self.sources(false).open(&path) {
+            Ok((file, _)) => Ok(Readable { file, path }),
+            Err(FsError::NotWithin(_)) => Err(format!("templates may not read \"{}\" on this node", path.display())),
+            Err(error) => Err(crate::diag::chain(&error)),
         }
-        Err(format!("templates may not read \"{}\" on this node", path.display()))
+    }
+
+    /// True for a path, without links, in the directory of the manifest.
+    pub fn is_own(&self, real: &Path) -> bool {
+        self.directory.as_deref().is_some_and(|directory| is_plain(real) && real.starts_with(fs::real(directory)))
     }
 
     /// The flag that ends this run.
@@ -292,4 +369,9 @@ impl Host {
     pub fn run(&self, command: &Command) -> Result<Output, CommandError> {
         self.runner.run(command, &self.cancel, self.deadline)
     }
+}
+
+/// True for a path without `..`.
+fn is_plain(path: &Path) -> bool {
+    !path.components().any(|part| part == std::path::Component::ParentDir)
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
+use crate::diag::clean;
 use crate::model::Secret;
 
 /// Asks on the terminal itself, whatever standard input and output are, and reads a line that is not shown.
@@ -19,7 +20,7 @@ pub fn ask_secret(prompt: &str) -> io::Result<Secret> {
     let mut silent = before.clone();
     silent.local_modes -= LocalModes::ECHO;
     silent.local_modes |= LocalModes::ECHONL;
-    write!(terminal, "{prompt}")?;
+    write!(terminal, "{}", clean::line(prompt))?;
     terminal.flush()?;
     tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
     let mut line = String::new();
@@ -37,7 +38,7 @@ pub fn ask_secret(prompt: &str) -> io::Result<Secret> {
 /// # Errors
 /// When it can't be started, or ends with an error, as when nothing was entered.
 pub fn ask_program(program: &OsStr, prompt: &str) -> io::Result<Secret> {
-    let mut child = Command::new(program).arg(prompt).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = Command::new(program).arg(&*clean::line(prompt)).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut said = String::new();
     let read = child.stdout.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said));
     let secret = Secret::new(said.trim_end_matches(['\r', '\n']));

@@ -21,6 +21,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat
 use super::checkpoint::{Checkpoint, checkpoint};
 use super::fs::{FsError, WriteSpec, set_open};
 
+pub(super) use below::remove as remove_below;
 pub use below::{Entry, Node};
 
 /// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
@@ -36,7 +37,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A directory that exists; links on the way to it are its owner's business, and followed.
+    /// A directory that exists, wherever links lead to it: for the program's own directories. Those that resources manage come
+    /// from a [`super::paths::Place`].
     ///
     /// # Errors
     /// When it is none, or can't be opened.
@@ -44,6 +46,11 @@ impl Tree {
         let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(path);
         let root = opened.map_err(|error| FsError::io("open the directory", path, error))?;
         Ok(Self { root: root.into(), path: path.to_owned(), near: None })
+    }
+
+    /// A directory that is open already; errors show it as `path`.
+    pub(super) fn at(root: OwnedFd, path: PathBuf) -> Self {
+        Self { root, path, near: None }
     }
 
     /// Makes a directory with the parents it lacks, mode 0755; a file or link in its place makes room.
@@ -263,8 +270,8 @@ fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<Fil
     };
     match open(OFlag::empty()) {
         Ok(left) if !is_ours(&left) => return Err(FsError::Busy(shown.to_owned())),
-        // A file that was left; or a link, which has no lock.
-        Ok(_) | Err(Errno::ELOOP) => clear(above, temporary, shown)?,
+        // A file that was left; or a link, pipe or socket, which has no lock.
+        Ok(_) | Err(Errno::ELOOP | Errno::ENXIO) => clear(above, temporary, shown)?,
         Err(Errno::ENOENT) => {}
         Err(errno) => return Err(failed(errno)),
     }
@@ -366,6 +373,10 @@ mod tests {
         std::os::unix::fs::symlink(&outside, root.join("l")).unwrap();
         std::os::unix::fs::symlink(outside.join("f"), root.join("lf")).unwrap();
         let mut tree = Tree::open(&root).unwrap();
+        // Nor through one at the name under which a file is written first.
+        std::os::unix::fs::symlink(outside.join("f"), root.join(temporary(OsStr::new("new")))).unwrap();
+        put(&mut tree, "new", "fine").unwrap();
+        assert_eq!(std::fs::read_to_string(root.join("new")).unwrap(), "fine");
         for path in ["l/f", "l/d/f", "../f", "/f", "a/../../f", "", "..", "."] {
             assert!(put(&mut tree, path, "evil").is_err(), "{path}");
             assert!(tree.symlink(Path::new(path), OsStr::new("x"), None, None).is_err(), "{path}");
@@ -398,7 +409,7 @@ mod tests {
         }
         assert_eq!(
             (names(&root), names(&outside)),
-            (["d", "l", "lf", "whole"].map(str::to_owned).to_vec(), vec!["f".to_owned()])
+            (["d", "l", "lf", "new", "whole"].map(str::to_owned).to_vec(), vec!["f".to_owned()])
         );
     }
 }

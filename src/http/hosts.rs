@@ -29,7 +29,7 @@ pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
             false => Err(format!("\"{host}\" is not among the `fetch_hosts` of this host")),
         };
     }
-    match host.trim_matches(['[', ']']).parse() {
+    match host.trim_matches(['[', ']']).trim_end_matches('.').parse() {
         Ok(address) if !policy.internal && is_internal(address) => Err(internal(address)),
         _ => Ok(()),
     }
@@ -40,7 +40,8 @@ pub fn may_ask(host: &str, policy: &Policy) -> Result<(), String> {
 /// # Errors
 /// When there is none, in words.
 pub fn vet(host: &str, found: Vec<SocketAddr>, policy: &Policy) -> Result<Vec<SocketAddr>, String> {
-    let listed = policy.internal || policy.hosts.as_ref().is_some_and(|hosts| is_listed(host, hosts));
+    // A pattern has names that its author never saw: what those lead to is not trusted.
+    let listed = policy.internal || policy.hosts.as_ref().is_some_and(|hosts| is_listed_by_name(host, hosts));
     let first = found.first().map(SocketAddr::ip);
     let own = policy.loopback && is_loopback(host);
     let may = |address: IpAddr| listed || if own { address.is_loopback() } else { !is_internal(address) };
@@ -63,9 +64,17 @@ fn internal(address: IpAddr) -> String {
     format!("{address} is internal to this machine; name the host in `fetch_hosts` to allow it")
 }
 
-/// Host names are the same in upper and lower case; `*.example.org` stands for every name below it.
+/// Host names are the same in upper and lower case, with or without the dot at the end.
+fn plain(name: &str) -> String {
+    name.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
+}
+
+fn is_listed_by_name(host: &str, hosts: &[String]) -> bool {
+    hosts.iter().any(|listed| plain(listed) == plain(host))
+}
+
+/// True for a host of the list; `*.example.org` stands for every name below it.
 fn is_listed(host: &str, hosts: &[String]) -> bool {
-    let plain = |name: &str| name.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
     let host = plain(host);
     hosts.iter().map(|listed| plain(listed)).any(|listed| match listed.strip_prefix("*.") {
         Some(domain) => host.strip_suffix(domain).is_some_and(|below| below.len() > 1 && below.ends_with('.')),
@@ -93,33 +102,53 @@ impl Resolve for Vetted {
     }
 }
 
-/// True for addresses that lead to this machine itself, its link, or the metadata service of its cloud.
+/// The metadata services of clouds at addresses that are neither link-local nor otherwise special: Azure's platform
+/// services, Alibaba, Oracle.
+const METADATA_V4: [[u8; 4]; 3] = [[168, 63, 129, 16], [100, 100, 100, 200], [192, 0, 0, 192]];
+/// Their networks in IPv6, which are unique-local: AWS, Google, Oracle.
+const METADATA_V6: [[u16; 2]; 3] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce], [0xfd00, 0x00c1]];
+
+/// True for addresses that lead to this machine itself, its link, or the metadata service of its cloud; in any of the
+/// forms in which IPv6 carries an address of IPv4.
 fn is_internal(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_internal_v4(v4),
-        IpAddr::V6(v6) => embedded_v4(v6).map_or_else(|| is_internal_v6(v6), is_internal_v4),
+        IpAddr::V6(v6) => is_internal_v6(v6) || embedded_v4(v6).into_iter().any(is_internal_v4),
     }
 }
 
 fn is_internal_v4(v4: Ipv4Addr) -> bool {
-    // 100.100.100.200 and 192.0.0.192 are metadata services outside of 169.254.0.0/16.
-    let metadata = matches!(v4.octets(), [100, 100, 100, 200] | [192, 0, 0, 192]);
-    v4.octets().starts_with(&[0]) || v4.is_loopback() || v4.is_link_local() || v4.is_broadcast() || v4.is_multicast() || metadata
+    let octets = v4.octets();
+    // 0.0.0.0/8 is this host; 240.0.0.0/4 is reserved, and has the broadcast address.
+    matches!(octets, [0 | 240.., ..])
+        || v4.is_loopback()
+        || v4.is_link_local()
+        || v4.is_multicast()
+        || METADATA_V4.contains(&octets)
 }
 
 fn is_internal_v6(v6: Ipv6Addr) -> bool {
-    // fd00:ec2::254 is a metadata service that is not link-local.
-    let metadata = v6.segments().starts_with(&[0xfd00, 0x0ec2]);
-    v6.is_loopback() || v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local() || metadata
+    let metadata = METADATA_V6.iter().any(|network| v6.segments().starts_with(network));
+    // fec0::/10 was the link's before unique-local addresses were.
+    let site_local = v6.segments().first().is_some_and(|first| first & 0xffc0 == 0xfec0);
+    v6.is_loopback() || v6.is_unspecified() || v6.is_multicast() || v6.is_unicast_link_local() || site_local || metadata
 }
 
-/// The IPv4 address within one that is mapped (`::ffff:0:0/96`), compatible (`::/96`), or NAT64 (`64:ff9b::/96`).
-fn embedded_v4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+/// The IPv4 addresses that one of IPv6 may lead to: mapped (`::ffff:0:0/96`), translated (`::ffff:0:0:0/96`), compatible
+/// (`::/96`), NAT64 (`64:ff9b::/96`, and anywhere in `64:ff9b:1::/48`), 6to4 (`2002::/16`), Teredo (`2001::/32`, server and
+/// client) and ISATAP.
+fn embedded_v4(v6: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     let [a, b, c, d, e, f, high, low] = v6.segments();
-    let mapped = matches!([a, b, c, d, e, f], [0, 0, 0, 0, 0, 0xffff | 0] | [0x64, 0xff9b, 0, 0, 0, 0]);
-    let [w, x] = high.to_be_bytes();
-    let [y, z] = low.to_be_bytes();
-    mapped.then(|| Ipv4Addr::new(w, x, y, z))
+    match [a, b, c, d, e, f] {
+        [0, 0, 0, 0, 0, 0xffff | 0] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => vec![v4(high, low)],
+        // The prefix says how long it is, and so where the address is, only within its own network.
+        [0x64, 0xff9b, 1, ..] => vec![v4(high, low), v4(d, e), v4(c, d), v4(e, f)],
+        [0x2002, ..] => vec![v4(b, c)],
+        [0x2001, 0, ..] => vec![v4(c, d), v4(!high, !low)],
+        [.., 0 | 0x200, 0x5efe] => vec![v4(high, low)],
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -163,6 +192,49 @@ mod tests {
     }
 
     #[test]
+    fn every_spelling_of_an_address_is_that_address() {
+        let policy = Policy { hosts: None, internal: false, loopback: false };
+        for host in [
+            "169.254.169.254",
+            "2852039166",
+            "0xa9fea9fe",
+            "0251.0376.0251.0376",
+            "169.254.43518",
+            "0xA9.254.0xa9fe",
+            "169.254.169.254.",
+            "168.63.129.16",
+            "0xa83f8110",
+            "127.1",
+            "0",
+            "0x0",
+            "017700000001",
+            "%31%36%39.254.169.254",
+            "１６９.254.169.254",
+            "169。254。169。254",
+            "[::ffff:169.254.169.254]",
+            "[0:0:0:0:0:ffff:a9fe:a9fe]",
+            "[64:ff9b::169.254.169.254]",
+            "[::]",
+        ] {
+            let url = Url::parse(&format!("http://{host}/latest")).unwrap();
+            assert!(allowed(&url, &policy).is_err(), "{host} is {:?}", url.host_str());
+        }
+        for host in ["1.1.1.1", "example.org", "[2606:4700::1]", "10.1.2.3"] {
+            assert!(allowed(&Url::parse(&format!("http://{host}/")).unwrap(), &policy).is_ok(), "{host}");
+        }
+        // Not by a URL: as a check of a host has it. What is no address goes to the resolver, and is vetted then.
+        for host in ["169.254.169.254.", "::ffff:169.254.169.254", "[fe80::1]"] {
+            assert!(may_ask(host, &policy).is_err(), "{host}");
+        }
+        let at = |address: &str| SocketAddr::new(address.parse().unwrap(), 80);
+        let found = vec![at("168.63.129.16"), at("1.1.1.1"), at("::ffff:a9fe:a9fe")];
+        let wild = Policy { hosts: Some(vec!["*.example".to_owned(), "mirror.test".to_owned()]), ..policy.clone() };
+        assert!(vet("rebound.example", vec![at("169.254.169.254")], &wild).is_err());
+        assert!(vet("mirror.test", vec![at("127.0.0.1")], &wild).is_ok());
+        assert_eq!(vet("metadata.google.internal", found, &policy), Ok(vec![at("1.1.1.1")]));
+    }
+
+    #[test]
     fn internal_addresses_are_known() {
         for (address, expected) in [
             ("10.0.0.1", false),
@@ -176,6 +248,33 @@ mod tests {
             ("64:ff9b::7f00:1", true),
             ("::", true),
             ("224.0.0.1", true),
+            ("239.255.255.250", true),
+            ("255.255.255.255", true),
+            ("240.0.0.1", true),
+            ("0.0.0.0", true),
+            ("0.1.2.3", true),
+            ("169.254.169.254", true),
+            ("169.254.170.2", true),
+            ("168.63.129.16", true),
+            ("168.63.129.17", false),
+            ("192.0.0.192", true),
+            ("::ffff:168.63.129.16", true),
+            ("::ffff:0:169.254.169.254", true),
+            ("::169.254.169.254", true),
+            ("64:ff9b::a9fe:a9fe", true),
+            ("64:ff9b::101:101", false),
+            ("64:ff9b:1::a9fe:a9fe", true),
+            ("2002:a9fe:a9fe::1", true),
+            ("2002:101:101::1", false),
+            ("2001:0:a9fe:a9fe::", true),
+            ("2001:0:101:101:0:0:5601:5601", true),
+            ("2001:db8::5efe:a9fe:a9fe", true),
+            ("fd20:ce::254", true),
+            ("fd00:c1::a9fe:a9fe", true),
+            ("fd12::1", false),
+            ("fec0::1", true),
+            ("ff02::1", true),
+            ("::1", true),
         ] {
             assert_eq!(is_internal(address.parse().unwrap()), expected, "{address}");
         }

@@ -11,6 +11,8 @@ pub struct Bounds {
     /// Directories (absolute) below which templates may read files, beside the directory of the manifest itself; `None` is
     /// everywhere.
     pub read_paths: Option<Vec<String>>,
+    /// Directories (absolute) below which resources may make and change files; `None` is everywhere.
+    pub write_paths: Option<Vec<String>>,
     /// The largest archive, fetched and unpacked, in bytes.
     pub archive_size: u64,
     /// The most entries of an archive.
@@ -35,6 +37,7 @@ impl Default for Bounds {
             fetch_hosts: None,
             internal: true,
             read_paths: None,
+            write_paths: None,
             archive_size: Self::ARCHIVE_SIZE,
             archive_entries: Self::ARCHIVE_ENTRIES,
             archive_ratio: Self::ARCHIVE_RATIO,

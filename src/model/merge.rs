@@ -35,6 +35,22 @@ pub fn shallow_merge(base: Value, over: Value) -> Value {
     }
 }
 
+/// Takes out of a value what another one replaces when it is merged over it deeply. Lists are joined, so that they stay.
+pub fn without(value: &mut Value, over: &Value) {
+    let (Value::Object(map), Value::Object(over)) = (value, over) else { return };
+    for (key, over) in over {
+        match (map.get_mut(key), over) {
+            (Some(Value::Object(_)), Value::Object(_)) => {
+                if let Some(inner) = map.get_mut(key) {
+                    without(inner, over);
+                }
+            }
+            (Some(Value::Array(_)), Value::Array(_)) | (None, _) => {}
+            (Some(_), _) => drop(map.shift_remove(key)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

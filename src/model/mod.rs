@@ -3,24 +3,32 @@
 //! No I/O, no clock, no async. Neighbours: everything above uses these types; this module uses only
 //! the standard library, serde and the types of the crates that describe time and ids.
 
+pub mod access;
 pub mod bounds;
+pub mod budget;
 pub mod duration;
+pub mod effects;
 pub mod ensure;
 pub mod event;
 pub mod id;
 pub mod merge;
+pub mod mounting;
 pub mod registration;
 pub mod secret;
 pub mod summary;
 pub mod sysctl;
 
+pub use access::{Access, Read, Unlimited};
 pub use bounds::Bounds;
+pub use budget::{Budget, Spent};
 pub use duration::Span;
+pub use effects::{Effect, Effects};
 pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
 pub use merge::{deep_merge, shallow_merge};
-pub use registration::{Exchange, Registration};
-pub use secret::{Secret, Secrets};
+pub use mounting::{MountLimit, Mounting};
+pub use registration::{Exchange, FromBus, Registration};
+pub use secret::{Hidden, Secret, Secrets};
 pub use summary::{ApplyState, RunOutcome, Summary};
 pub use sysctl::SysctlKey;

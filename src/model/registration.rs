@@ -12,6 +12,15 @@ use serde_json::Value;
 
 use super::Span;
 
+/// An answer of the bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FromBus<T> {
+    /// The value.
+    pub value: T,
+    /// True when a key that this host trusts signed all of it. Everything else is what the server says.
+    pub signed: bool,
+}
+
 /// What a run may ask of the bus, and tell it. Implemented over NATS by `registry`.
 ///
 /// Errors say what was asked for and why there is no answer, for people.
@@ -20,13 +29,13 @@ pub trait Exchange: Send + Sync {
     ///
     /// # Errors
     /// When the bus, the bucket or the key is not there, or the value is no text.
-    fn value(&self, bucket: &str, key: &str) -> Result<String, String>;
+    fn value(&self, bucket: &str, key: &str) -> Result<FromBus<String>, String>;
 
     /// The registrations that a filter lets through, sorted by address and port.
     ///
     /// # Errors
     /// When they can't be read.
-    fn registrations(&self, filter: &Filter) -> Result<Vec<Registration>, String>;
+    fn registrations(&self, filter: &Filter) -> Result<FromBus<Vec<Registration>>, String>;
 
     /// Publishes a registration.
     ///

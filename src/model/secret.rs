@@ -2,11 +2,13 @@
 //!
 //! A property that is always a secret has the type [`Secret`]. Texts that become secret because of where they come
 //! from, as `secret()` in a template, are noted in [`Secrets`], which takes them out of whatever is about to be shown.
+//! Values of properties that are not shown, as variables of commands, are noted there as well: they are taken out of what
+//! programs print and of what is said about the host, not out of names and of the author's own words.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -75,12 +77,44 @@ impl schemars::JsonSchema for Secret {
 const MIN_LINE: usize = 8;
 /// What was made of a secret and is shorter tells nothing, and would blank half of every text.
 const MIN_DERIVED: usize = 4;
+/// The shortest password or header that is hidden by itself, in characters: the same holds for it.
+const MIN_VALUE: usize = MIN_DERIVED;
+/// The shortest value of a variable that is hidden by itself, in characters. Variables are mostly switches, levels, numbers
+/// and languages, and so short a text would be guessed anyway. After its name and `=` a shorter one is hidden too.
+const MIN_VARIABLE: usize = 6;
+
+/// A property that is not shown.
+#[derive(Clone, Copy)]
+pub enum Hidden<'a> {
+    /// A variable, as `NAME=value`.
+    Variable(&'a str),
+    /// A password, a header, a hash.
+    Value(&'a str),
+}
+
+impl<'a> Hidden<'a> {
+    /// The text as it was given.
+    pub fn text(self) -> &'a str {
+        match self {
+            Self::Variable(text) | Self::Value(text) => text,
+        }
+    }
+}
+
+/// A text that is not shown.
+struct Known {
+    text: Secret,
+    /// What stands in its place.
+    shown: String,
+    /// True for a secret in whatever leaves the run, false for one in outputs alone.
+    everywhere: bool,
+}
 
 /// The secrets that a run has come to know. Whatever leaves the run goes through it.
 #[derive(Default)]
 pub struct Secrets {
     /// Longest first, so that a secret within a secret leaves nothing of the outer one.
-    known: Mutex<Vec<Secret>>,
+    known: Mutex<Vec<Known>>,
     uses: AtomicUsize,
 }
 
@@ -88,11 +122,33 @@ impl Secrets {
     /// Notes a secret: the text, its longer lines, and both as they are inside of quotes.
     pub fn add(&self, text: &str) {
         self.uses.fetch_add(1, Ordering::Relaxed);
+        self.note_forms(text, true);
+    }
+
+    /// Notes a property that is not shown, for outputs: see [`Secrets::veil_output`].
+    pub fn hide(&self, property: Hidden<'_>) {
+        let (name, value, shortest) = match property {
+            Hidden::Variable(pair) => match pair.split_once('=') {
+                Some((name, value)) => (Some(name), value, MIN_VARIABLE),
+                None => (None, pair, MIN_VARIABLE),
+            },
+            Hidden::Value(value) => (None, value, MIN_VALUE),
+        };
+        if value.trim().chars().count() >= shortest {
+            self.note_forms(value, false);
+            self.note_forms(value.trim(), false);
+        } else if let Some(name) = name.filter(|_| !value.trim().is_empty()) {
+            self.note_as(&format!("{name}={value}"), &format!("{name}={REDACTED}"), false);
+        }
+    }
+
+    /// Notes a text, its longer lines, and both as they are inside of quotes.
+    fn note_forms(&self, text: &str, everywhere: bool) {
         let lines = text.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE);
         for part in std::iter::once(text).chain(lines) {
-            self.note(part);
+            self.note_as(part, REDACTED, everywhere);
             let quoted = Value::String(part.to_owned()).to_string();
-            self.note(quoted.trim_matches('"'));
+            self.note_as(quoted.trim_matches('"'), REDACTED, everywhere);
         }
     }
 
@@ -108,12 +164,24 @@ impl Secrets {
     }
 
     fn note(&self, text: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if text.is_empty() || known.iter().any(|secret| secret.reveal() == text) {
+        self.note_as(text, REDACTED, true);
+    }
+
+    fn note_as(&self, text: &str, shown: &str, everywhere: bool) {
+        if text.is_empty() {
             return;
         }
-        let place = known.partition_point(|secret| secret.reveal().len() >= text.len());
-        known.insert(place, Secret::new(text));
+        let mut known = self.held();
+        if let Some(known) = known.iter_mut().find(|known| known.text.reveal() == text) {
+            known.everywhere |= everywhere;
+            return;
+        }
+        let place = known.partition_point(|known| known.text.reveal().len() >= text.len());
+        known.insert(place, Known { text: Secret::new(text), shown: shown.to_owned(), everywhere });
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often a secret was taken or looked up: when it has changed over some work, the work has seen one.
@@ -128,14 +196,19 @@ impl Secrets {
         }
     }
 
-    /// True when none is known: then there is nothing to take out.
+    /// True when none is known: then there is nothing to take out, but perhaps of outputs.
     pub fn is_empty(&self) -> bool {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.held().iter().any(|known| known.everywhere)
+    }
+
+    /// True when there is nothing to take out of outputs either.
+    pub fn hides_nothing(&self) -> bool {
+        self.held().is_empty()
     }
 
     /// Whether a text holds a secret.
     pub fn hides(&self, text: &str) -> bool {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|secret| text.contains(secret.reveal()))
+        self.held().iter().any(|known| known.everywhere && text.contains(known.text.reveal()))
     }
 
     /// Whether a text anywhere in a value holds a secret.
@@ -151,18 +224,48 @@ impl Secrets {
 
     /// The text with [`REDACTED`] in the place of secrets.
     pub fn veil<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().fold(Cow::Borrowed(text), |text, secret| match text.contains(secret.reveal()) {
-            true => Cow::Owned(text.replace(secret.reveal(), REDACTED)),
-            false => text,
+        self.veiled(text, false)
+    }
+
+    /// The same for what a program printed, or what is said about the host: also without the values of properties that are
+    /// not shown.
+    pub fn veil_output<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.veiled(text, true)
+    }
+
+    fn veiled<'a>(&self, text: &'a str, output: bool) -> Cow<'a, str> {
+        let known = self.held();
+        known.iter().filter(|known| output || known.everywhere).fold(Cow::Borrowed(text), |text, known| {
+            match text.contains(known.text.reveal()) {
+                true => Cow::Owned(text.replace(known.text.reveal(), &known.shown)),
+                false => text,
+            }
         })
     }
 
     /// The same for a text that is kept.
     pub fn veil_in(&self, text: &mut String) {
-        if let Cow::Owned(veiled) = self.veil(text) {
-            text.zeroize();
-            *text = veiled;
+        put(text, changed(self.veil(text)));
+    }
+
+    /// The same for an output that is kept.
+    pub fn veil_output_in(&self, text: &mut String) {
+        put(text, changed(self.veil_output(text)));
+    }
+
+    /// The same for every text in a value that tells of the host. Keys stay: they are the program's own.
+    pub fn veil_output_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => self.veil_output_in(text),
+            Value::Number(number) => {
+                let text = number.to_string();
+                if self.veil_output(&text) != text {
+                    *value = Value::String(REDACTED.to_owned());
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.veil_output_value(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.veil_output_value(item)),
+            _ => {}
         }
     }
 
@@ -180,6 +283,21 @@ impl Secrets {
             }
             _ => {}
         }
+    }
+}
+
+/// The text where it is another one.
+fn changed(text: Cow<'_, str>) -> Option<String> {
+    match text {
+        Cow::Owned(text) => Some(text),
+        Cow::Borrowed(_) => None,
+    }
+}
+
+fn put(text: &mut String, veiled: Option<String>) {
+    if let Some(veiled) = veiled {
+        text.zeroize();
+        *text = veiled;
     }
 }
 
@@ -235,6 +353,41 @@ mod tests {
         let mut number = json!(4711);
         secrets.veil_value(&mut number);
         assert_eq!(number, json!("***"));
+    }
+
+    #[test]
+    fn values_of_properties_are_taken_out_of_outputs() {
+        let secrets = Secrets::default();
+        for pair in
+            ["TOKEN=hunter2", "LEVEL=1", "FLAG=true", "PIN=1234", "LONG= spaced out ", "EMPTY=", "QUOTED=a\"b\"cd", "none"]
+        {
+            secrets.hide(Hidden::Variable(pair));
+        }
+        for value in ["passw", "abc"] {
+            secrets.hide(Hidden::Value(value));
+        }
+        assert!(secrets.is_empty() && !secrets.hides_nothing());
+        for (text, expected) in [
+            ("the token is hunter2", "the token is ***"),
+            ("TOKEN=hunter2", "TOKEN=***"),
+            ("1 of 1234 is true", "1 of 1234 is true"),
+            ("LEVEL=1 FLAG=true PIN=1234 EMPTY=", "LEVEL=*** FLAG=*** PIN=*** EMPTY="),
+            ("spaced out", "***"),
+            (r#"said "a\"b\"cd""#, r#"said "***""#),
+            ("passw abc none", "*** abc none"),
+        ] {
+            assert_eq!(secrets.veil_output(text), expected);
+            // Names and the author's own words keep it.
+            assert_eq!(secrets.veil(text), text);
+        }
+        let mut status = json!({"output": ["hunter2"], "code": 1});
+        secrets.veil_output_value(&mut status);
+        assert_eq!(status, json!({"output": ["***"], "code": 1}));
+        // A secret that is one of them as well is one everywhere; the longer text goes first.
+        secrets.add("hunter2");
+        secrets.hide(Hidden::Variable("BOTH=prefix-hunter2"));
+        assert_eq!(secrets.veil("hunter2"), "***");
+        assert_eq!(secrets.veil_output("prefix-hunter2 hunter2"), "*** ***");
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Answers for a run, which waits for them on its own thread.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::diag::chain;
 use crate::model::registration::Filter;
-use crate::model::{Exchange, Registration};
+use crate::model::{Exchange, FromBus, Registration};
 use crate::transport::{Bus, BusSettings};
+
+use super::door::{Door, Unverified};
 
 /// How registrations are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,7 @@ pub struct Registry {
     way: Way,
     stream: String,
     publish: Publish,
+    door: Arc<dyn Door>,
 }
 
 /// How to reach the bus; asked for once, when something first needs it.
@@ -39,14 +42,14 @@ enum Way {
 
 impl Registry {
     /// Over a connection that `handle` drives. Must not be asked on a thread of that runtime that drives others.
-    pub fn over(handle: Handle, bus: Bus, stream: impl Into<String>, publish: Publish) -> Self {
-        Self { way: Way::Shared(handle, bus), stream: stream.into(), publish }
+    pub fn over(handle: Handle, bus: Bus, stream: impl Into<String>, publish: Publish, door: Arc<dyn Door>) -> Self {
+        Self { way: Way::Shared(handle, bus), stream: stream.into(), publish, door }
     }
 
-    /// Over a connection of its own.
+    /// Over a connection of its own, for who knows no keys.
     pub fn to(settings: impl Fn() -> Result<BusSettings, String> + Send + Sync + 'static, stream: impl Into<String>) -> Self {
         let way = Way::Own { settings: Box::new(settings), opened: OnceLock::new() };
-        Self { way, stream: stream.into(), publish: Publish::Stored }
+        Self { way, stream: stream.into(), publish: Publish::Stored, door: Arc::new(Unverified) }
     }
 
     fn ask<T, E: std::error::Error + 'static>(&self, question: impl AsyncFnOnce(&Bus) -> Result<T, E>) -> Result<T, String> {
@@ -71,19 +74,24 @@ fn open(settings: &Settings) -> Result<(Runtime, Bus), String> {
 }
 
 impl Exchange for Registry {
-    fn value(&self, bucket: &str, key: &str) -> Result<String, String> {
+    fn value(&self, bucket: &str, key: &str) -> Result<FromBus<String>, String> {
         let bytes = self.ask(async |bus: &Bus| bus.value(bucket, key).await)?;
-        String::from_utf8(bytes).map_err(|_| format!("kv://{bucket}/{key} is no text"))
+        let (value, signed) = self.door.value(bucket, key, bytes)?;
+        let value = String::from_utf8(value).map_err(|_| format!("kv://{bucket}/{key} is no text"))?;
+        Ok(FromBus { value, signed })
     }
 
-    fn registrations(&self, filter: &Filter) -> Result<Vec<Registration>, String> {
-        self.ask(async |bus: &Bus| super::query(bus, &self.stream, filter).await)
+    fn registrations(&self, filter: &Filter) -> Result<FromBus<Vec<Registration>>, String> {
+        let found = self.ask(async |bus: &Bus| super::messages(bus, &self.stream, filter).await)?;
+        let (found, signed) = self.door.registrations(found)?;
+        let value = super::entries(found).map_err(|error| chain(&error))?;
+        Ok(FromBus { value, signed })
     }
 
     fn register(&self, entry: &Registration) -> Result<(), String> {
         self.ask(async |bus: &Bus| match self.publish {
-            Publish::Stored => super::publish(bus, &self.stream, entry).await,
-            Publish::Announced => super::announce(bus, entry).await,
+            Publish::Stored => super::publish(bus, &self.stream, entry, self.door.as_ref()).await,
+            Publish::Announced => super::announce(bus, entry, self.door.as_ref()).await,
         })
     }
 }

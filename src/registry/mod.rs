@@ -1,10 +1,11 @@
 //! What hosts tell each other over the bus: service registrations, and values of key-value buckets; and the objects of its
 //! object store (`objects.rs`).
 //!
-//! Nothing here is signed: whoever may publish on the subjects can say anything. A registration is a hint where a service
-//! is, never a command. `exchange.rs` answers a run, which waits, from the bus, which does not. Neighbours:
+//! Whoever may publish on the subjects can say anything: the [`Door`] of a reader decides what of it is signed by somebody it
+//! knows. A registration is a hint where a service is, never a command. `exchange.rs` answers a run, which waits, from the bus, which does not. Neighbours:
 //! `wire::registration` has the subjects, `model::registration` the form, `transport` the bus.
 
+mod door;
 mod exchange;
 mod objects;
 
@@ -13,8 +14,9 @@ use std::time::Duration;
 use crate::model::Registration;
 use crate::model::registration::Filter;
 use crate::transport::{Bus, Ensured, Feed, From, MESSAGE_TTL, Message, StreamSpec, TransportError};
-use crate::wire::registration;
+use crate::wire::{receipt, registration};
 
+pub use door::{Door, Unverified};
 pub use exchange::{Publish, Registry};
 pub use objects::Objects;
 
@@ -69,11 +71,14 @@ pub async fn init(bus: &Bus, stream: &str, replicas: usize, max_age: Duration) -
 ///
 /// # Errors
 /// When it is not stored.
-pub async fn publish(bus: &Bus, stream: &str, entry: &Registration) -> Result<(), RegistryError> {
+pub async fn publish(bus: &Bus, stream: &str, entry: &Registration, door: &dyn Door) -> Result<(), RegistryError> {
     let ttl = entry.ttl.filter(|_| bus.has_message_ttl()).map(crate::model::registration::Ttl::header);
     let mut headers = vec![(ROLLUP, "sub"), (EXPECTED, stream)];
     headers.extend(ttl.as_deref().map(|ttl| (MESSAGE_TTL, ttl)));
-    bus.publish_stored(registration::subject(entry).as_str(), &headers, json(entry)?).await?;
+    let (subject, payload) = (registration::subject(entry), json(entry)?);
+    let receipt = door.receipt(subject.as_str(), &payload);
+    headers.extend(receipt.as_deref().map(|receipt| (receipt::HEADER, receipt)));
+    bus.publish_stored(subject.as_str(), &headers, payload).await?;
     Ok(())
 }
 
@@ -81,8 +86,11 @@ pub async fn publish(bus: &Bus, stream: &str, entry: &Registration) -> Result<()
 ///
 /// # Errors
 /// When there is no connection.
-pub async fn announce(bus: &Bus, entry: &Registration) -> Result<(), RegistryError> {
-    bus.publish(registration::subject(entry).as_str(), &[], json(entry)?).await?;
+pub async fn announce(bus: &Bus, entry: &Registration, door: &dyn Door) -> Result<(), RegistryError> {
+    let (subject, payload) = (registration::subject(entry), json(entry)?);
+    let receipt = door.receipt(subject.as_str(), &payload);
+    let headers: Vec<(&str, &str)> = receipt.as_deref().map(|receipt| (receipt::HEADER, receipt)).into_iter().collect();
+    bus.publish(subject.as_str(), &headers, payload).await?;
     Ok(bus.flush_roundtrip().await?)
 }
 
@@ -95,9 +103,18 @@ fn json(entry: &Registration) -> Result<Vec<u8>, RegistryError> {
 /// # Errors
 /// When the stream is not there, or holds something else.
 pub async fn query(bus: &Bus, stream: &str, filter: &Filter) -> Result<Vec<Registration>, RegistryError> {
+    entries(messages(bus, stream, filter).await?)
+}
+
+/// The messages of the registrations that a filter lets through.
+async fn messages(bus: &Bus, stream: &str, filter: &Filter) -> Result<Vec<Message>, RegistryError> {
     let messages = bus.last_per_subject(stream, registration::matching(filter).as_str()).await?;
-    let alive = messages.into_iter().filter(|message| message.header(MARKER).is_none());
-    let mut entries = alive.map(entry).collect::<Result<Vec<_>, _>>()?;
+    Ok(messages.into_iter().filter(|message| message.header(MARKER).is_none()).collect())
+}
+
+/// The registrations in messages, by address and port.
+fn entries(messages: Vec<Message>) -> Result<Vec<Registration>, RegistryError> {
+    let mut entries = messages.into_iter().map(entry).collect::<Result<Vec<_>, _>>()?;
     entries.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
     Ok(entries)
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
+use crate::model::{Effect, Effects};
 
 use super::{Change, Invalid, Nested, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -78,6 +79,14 @@ impl Change for ApplyChange {}
 impl Resource for Apply {
     const TYPE: &'static str = "apply";
     const ABOUT: &'static str = "Manifests within manifests.";
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "always present"),
+        ("noop", "only narrows"),
+        ("health_check_only", "only narrows"),
+        ("allow_apply", "resources of the other manifest are asked about on their own"),
+        ("data", "what the other manifest sees"),
+    ];
+    const CONTENT: &'static [&'static str] = &["data"];
     const PROVIDERS: &'static [ProviderEntry<()>] =
         &[ProviderEntry { name: "ccmmanifest", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 
@@ -102,6 +111,11 @@ impl Resource for Apply {
 
     fn ensure(_: &Properties) -> &str {
         "present"
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let files = [Effect::read(&p.name), Effect::Nested(p.name.clone())];
+        files.into_iter().collect()
     }
 
     fn observe(_: &Properties, (): &(), _: &Host) -> Result<ApplyState, ResourceError> {

@@ -8,7 +8,7 @@ mod extract;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -17,9 +17,9 @@ use url::Url;
 
 use crate::host::fs::{self, Look};
 use crate::host::partial::{Partial, beside};
-use crate::host::{Host, WriteSpec};
+use crate::host::{FsError, Host, Place, Seen, WriteSpec};
 use crate::http::shown;
-use crate::model::Secret;
+use crate::model::{Effect, Effects, Hidden, Secret, effects};
 use crate::unpack::Format;
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
@@ -91,6 +91,9 @@ pub struct Properties {
     /// Remove the archive once it is unpacked. Needs `extract_parent` and `creates`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cleanup: bool,
+    /// Follow links on the way to the paths that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
     /// The owner of the archive itself, by name or number.
     #[serde(default, deserialize_with = "text::or_empty")]
     pub owner: String,
@@ -120,8 +123,8 @@ impl Properties {
     }
 
     /// Lies there while an extraction is on.
-    fn mark(&self) -> PathBuf {
-        beside(self.path(), "unpacking")
+    fn mark(&self, place: &Place) -> Result<Place, FsError> {
+        place.sibling(beside(self.path().file_name().unwrap_or_default(), "unpacking"))
     }
 
     fn extracts(&self) -> bool {
@@ -147,9 +150,12 @@ pub struct ArchiveState {
     /// An extraction was begun and not ended.
     #[serde(skip)]
     interrupted: bool,
-    /// There is a part of a download, or a mark.
+    /// There is a part of a download, a mark, or what is not looked at because it may belong to others.
     #[serde(skip)]
     remains: bool,
+    /// The digest of what this run downloaded.
+    #[serde(skip)]
+    downloaded: Option<String>,
     /// The numbers of owner and group; none while there is no such account.
     #[serde(skip)]
     wanted: (Option<u32>, Option<u32>),
@@ -227,28 +233,28 @@ impl Change for ArchiveChange {
 
 /// What an archive provider can do.
 pub trait Archives: Send + Sync {
-    /// Puts the archive in its place, with its digest checked and its owner set.
+    /// Puts the archive in its place, with its digest checked and its owner set, and gives the digest.
     ///
     /// # Errors
     /// When it can't be had; what was in its place is untouched.
-    fn download(&self, p: &Properties, host: &Host) -> Result<(), ResourceError>;
-    /// Unpacks the archive that is in its place.
+    fn download(&self, p: &Properties, host: &Host) -> Result<String, ResourceError>;
+    /// Unpacks the archive that is in its place, which must have the digest of what was downloaded.
     ///
     /// # Errors
     /// When it can't be unpacked. What is wrong with the archive itself is found before anything is written.
-    fn extract(&self, p: &Properties, host: &Host) -> Result<(), ResourceError>;
+    fn extract(&self, p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError>;
 }
 
 /// The provider of every host: HTTP by a library, and formats by libraries.
 struct Http;
 
 impl Archives for Http {
-    fn download(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
+    fn download(&self, p: &Properties, host: &Host) -> Result<String, ResourceError> {
         download::download(p, host)
     }
 
-    fn extract(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
-        extract::extract(p, host)
+    fn extract(&self, p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError> {
+        extract::extract(p, downloaded, host)
     }
 }
 
@@ -256,6 +262,16 @@ impl Resource for Archive {
     const TYPE: &'static str = "archive";
     const ABOUT: &'static str = "Archives from HTTP servers, kept or unpacked.";
     const SENTENCES: bool = true;
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("headers", "sent to the host of the URL alone"),
+        ("username", "sent to the host of the URL alone"),
+        ("password", "sent to the host of the URL alone"),
+        ("checksum", "which content is taken"),
+        ("cleanup", "removes the archive, which is written anyway"),
+        ("owner", "of what is written"),
+        ("group", "of what is written"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<dyn Archives>] =
         &[ProviderEntry { name: "http", explicit: false, suits: |_| true, open: |_| Box::new(Http) }];
 
@@ -297,6 +313,23 @@ impl Resource for Archive {
         }
     }
 
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        // A part of a download and a mark lie beside the archive for a while.
+        effects.push(Effect::write(&p.name));
+        if p.ensure == Ensure::Absent {
+            return effects;
+        }
+        effects.push(Effect::Fetch(effects::Url::new(&p.url)));
+        if p.extracts() {
+            effects.push(Effect::write_below(&p.extract_parent));
+        }
+        if !p.creates.is_empty() {
+            effects.push(Effect::Look(effects::Place::at(&p.creates)));
+        }
+        effects
+    }
+
     fn observe(p: &Properties, _: &dyn Archives, host: &Host) -> Result<ArchiveState, ResourceError> {
         // Known when the manifest is read; but there, other types have other providers, and the rest of it goes on.
         if let Some((scheme, _)) = p.url.split_once("://").filter(|(scheme, _)| !is_http(scheme)) {
@@ -304,12 +337,19 @@ impl Resource for Archive {
                 format!("no suitable provider found for archive: http fetches from http:// and https://, not {scheme}://");
             return Err(ResourceError::State(message));
         }
-        let found = fs::look(p.path(), true)?;
+        let rules = host.managed(p.follow);
+        let (found, foreign) = match rules.look(p.path(), true)? {
+            Seen::Nothing | Seen::Dangling => (None, false),
+            Seen::Something { look, .. } => (Some(look), false),
+            // What it leads to or holds is not looked at: it is replaced or removed.
+            Seen::Link | Seen::Shared => (None, true),
+        };
         if found.as_ref().is_some_and(|look| look.kind != fs::Kind::File) {
             return Err(ResourceError::State(format!("{} is not a regular file; cannot manage it as an archive", p.name)));
         }
-        let creates_exists = !p.creates.is_empty() && fs::look(Path::new(&p.creates), false)?.is_some();
-        let marked = fs::look(&p.mark(), false)?.is_some();
+        let creates_exists = !p.creates.is_empty() && rules.exists(Path::new(&p.creates))?;
+        let place = rules.place(p.path())?;
+        let marked = place.as_ref().map_or(Ok(false), |place| p.mark(place)?.is_free().map(|free| !free))?;
         let accounts = host.accounts();
         let wanted = (accounts.uid(&p.owner).ok(), accounts.gid(&p.group).ok());
         let mut metadata = Metadata { name: p.name.clone(), provider: "http", creates_exists, ..Metadata::default() };
@@ -321,8 +361,8 @@ impl Resource for Archive {
             metadata.mtime = Some(look.mtime);
             metadata.size = look.size;
         }
-        let remains = marked || Partial::is_there(p.path());
-        Ok(ArchiveState { found, interrupted: marked && p.extracts(), remains, wanted, metadata })
+        let remains = marked || foreign || place.as_ref().map_or(Ok(false), Partial::is_there)?;
+        Ok(ArchiveState { found, interrupted: marked && p.extracts(), remains, downloaded: None, wanted, metadata })
     }
 
     fn diff(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, ResourceError> {
@@ -340,26 +380,29 @@ impl Resource for Archive {
         provider: &dyn Archives,
         host: &Host,
     ) -> Result<(), ResourceError> {
+        let place = || host.managed(p.follow).known_place(p.path());
         match change {
-            ArchiveChange::Download { .. } => provider.download(p, host)?,
+            ArchiveChange::Download { .. } => state.downloaded = Some(provider.download(p, host)?),
             ArchiveChange::Extract { .. } => {
-                provider.extract(p, host)?;
+                provider.extract(p, state.downloaded.as_deref(), host)?;
                 if !p.cleanup {
-                    fs::remove(&p.mark())?;
+                    p.mark(&place()?)?.remove()?;
                 }
             }
             ArchiveChange::CleanUp => {
-                fs::remove(p.path())?;
-                fs::remove(&p.mark())?;
+                let place = place()?;
+                place.remove()?;
+                p.mark(&place)?.remove()?;
             }
             ArchiveChange::SetOwner { .. } => {
                 let mode = state.found.as_ref().map_or(MODE, |look| look.mode);
-                fs::set_attributes(p.path(), p.write_spec(host, mode)?)?;
+                place()?.set(p.write_spec(host, mode)?)?;
             }
             ArchiveChange::Remove => {
-                fs::remove(p.path())?;
-                Partial::remove(p.path())?;
-                fs::remove(&p.mark())?;
+                let place = place()?;
+                place.remove()?;
+                Partial::remove(&place)?;
+                p.mark(&place)?.remove()?;
             }
         }
         Ok(())
@@ -370,6 +413,20 @@ impl Resource for Archive {
         let p = Properties { url: shown(&p.url), ..p.clone() };
         serde_json::to_value(p).unwrap_or_default()
     }
+
+    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
+        p.headers.values().chain([&p.password]).for_each(|secret| note(Hidden::Value(secret.reveal())));
+        // The parts of the URL that are not shown.
+        if let Ok(url) = Url::parse(&p.url) {
+            url.password().into_iter().chain(url.query()).for_each(|part| note(Hidden::Value(part)));
+        }
+    }
+}
+
+/// Leaves the mark of an extraction beside the archive.
+fn mark(p: &Properties, place: &Place) -> Result<(), FsError> {
+    let mark = p.mark(place)?;
+    if mark.is_free()? { mark.create_new(MODE).map(drop) } else { Ok(()) }
 }
 
 fn is_http(scheme: &str) -> bool {

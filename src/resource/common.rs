@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{Registration, ResourceRef, Span};
 use crate::template::Scope;
+use crate::wire::shape;
 
 use super::Invalid;
 use super::text;
@@ -163,6 +164,14 @@ impl Common {
 
     /// Those of the keys whose text is no template: references and expressions.
     pub const LITERAL: &'static [&'static str] = &["require", "control"];
+
+    /// Reads these properties. What is nothing (`null`) counts as left out.
+    ///
+    /// # Errors
+    /// With the property that is of another form.
+    pub fn read(properties: Map<String, Value>) -> Result<Self, shape::Mismatch> {
+        shape::read(&Value::Object(properties.into_iter().filter(|(_, value)| !value.is_null()).collect()))
+    }
 
     /// Whether the health checks can be run.
     ///

@@ -10,8 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::host::{Host, fs};
+use crate::host::{Host, Resolver};
+use crate::model::effects::Aspect;
 use crate::model::secret::REDACTED;
+use crate::model::{Effect, Effects, Hidden};
 
 use super::presence::Presence;
 use super::snippet::{self, Snippet};
@@ -25,6 +27,9 @@ const HEADER: &str = "# Managed by Ensign: changes are lost.\n";
 const COMMAND_MAX: usize = 998;
 /// What stands for five fields.
 const MACROS: &[&str] = &["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+
+/// Variables that do not decide what a command is: where mail goes, and whose clock counts.
+const HARMLESS_VARIABLES: &[&str] = &["MAILTO", "MAILFROM", "CRON_TZ"];
 
 /// Cron entries.
 pub struct Cron;
@@ -342,6 +347,15 @@ impl Change for CronChange {
 impl Resource for Cron {
     const TYPE: &'static str = "cron";
     const ABOUT: &'static str = "Cron entries, each in a file of its own in /etc/cron.d.";
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same entry"),
+        ("schedule", "when it runs"),
+        ("minute", "when it runs"),
+        ("hour", "when it runs"),
+        ("day", "when it runs"),
+        ("month", "when it runs"),
+        ("weekday", "when it runs"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<()>] =
         &[ProviderEntry { name: "cron.d", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 
@@ -370,6 +384,25 @@ impl Resource for Cron {
 
     fn ensure(p: &Properties) -> &str {
         p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::Schedule(p.name.clone()));
+        effects.push(match p.name.contains('/') {
+            // No name of an entry: it must not be taken for a path.
+            true => Effect::unknown(Some(Aspect::Write), &p.name),
+            false => Effect::implied(format!("{DIRECTORY}/{}", p.name)),
+        });
+        if !p.command.is_empty() {
+            effects.push(Effect::run(&p.command));
+        }
+        if p.user() != "root" {
+            effects.push(Effect::user(p.user()));
+        }
+        let decides = |pair: &&String| !HARMLESS_VARIABLES.contains(&pair.split('=').next().unwrap_or_default());
+        effects.extend(p.environment.iter().filter(decides).map(|pair| Effect::variable_pair(pair)));
+        effects
     }
 
     fn query(name: &str) -> Option<Properties> {
@@ -402,11 +435,11 @@ impl Resource for Cron {
 
     fn apply(change: &CronChange, p: &Properties, _: &mut CronState, (): &(), host: &Host) -> Result<(), ResourceError> {
         if *change == CronChange::Remove {
-            return Ok(fs::remove(&path(p, host))?);
+            return snippet::remove(&path(p, host));
         }
         // cron refuses a whole file for one of these, and says so only in its log.
         host.accounts().uid(p.user())?;
-        if fs::look(&host.system_path(DIRECTORY), false)?.is_none() {
+        if !Resolver::system().exists(&host.system_path(DIRECTORY))? {
             return Err(ResourceError::State(format!("there is no {DIRECTORY}: install cron first")));
         }
         snippet::write(&path(p, host), &p.known_text()?)
@@ -426,6 +459,10 @@ impl Resource for Cron {
             }
         }
         shown
+    }
+
+    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
+        p.environment.iter().for_each(|pair| note(Hidden::Variable(pair)));
     }
 }
 

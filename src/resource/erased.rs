@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::diag::{chain, did_you_mean};
 use crate::host::Host;
+use crate::model::{Effect, Effects, Hidden};
 use crate::template::Scope;
 use crate::wire::shape;
 
@@ -93,6 +94,10 @@ pub trait ResourceType: Sync {
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
     /// See [`Resource::DEFERRED`].
     fn deferred(&self) -> &'static [&'static str];
+    /// See [`Resource::HARMLESS`].
+    fn harmless(&self) -> &'static [(&'static str, &'static str)];
+    /// See [`Resource::CONTENT`].
+    fn content(&self) -> &'static [&'static str];
     /// See [`Resource::TEMPLATED_KEYS`].
     fn templated_keys(&self) -> &'static [&'static str];
     /// See [`Resource::REFRESHES`].
@@ -115,6 +120,8 @@ pub trait ResourceType: Sync {
     /// # Errors
     /// When the name is not valid.
     fn query(&self, name: &str) -> Option<Result<Arc<dyn Decoded>, DecodeError>>;
+    /// The effects of properties as they are written, which may still hold templates. See [`Resource::effects`].
+    fn effects(&self, properties: &Map<String, Value>) -> Effects;
     /// Reads and validates properties; `scope` is what the templates of the type may use.
     ///
     /// # Errors
@@ -130,8 +137,12 @@ pub trait Decoded: Send + Sync {
     fn ensure(&self) -> &str;
     /// The properties as events show them.
     fn shown(&self) -> Value;
+    /// See [`Resource::hidden`].
+    fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>));
     /// Whether something is so of the properties as they are.
     fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool;
+    /// See [`Resource::effects`].
+    fn effects(&self) -> Effects;
     /// See [`Resource::nested`].
     fn nested(&self) -> Option<Nested>;
     /// The properties themselves, for the type that made them.
@@ -226,6 +237,14 @@ impl<R: Resource> ResourceType for Kind<R> {
         R::DEFERRED
     }
 
+    fn harmless(&self) -> &'static [(&'static str, &'static str)] {
+        R::HARMLESS
+    }
+
+    fn content(&self) -> &'static [&'static str] {
+        R::CONTENT
+    }
+
     fn templated_keys(&self) -> &'static [&'static str] {
         R::TEMPLATED_KEYS
     }
@@ -296,6 +315,33 @@ impl<R: Resource> ResourceType for Kind<R> {
         })
     }
 
+    fn effects(&self, properties: &Map<String, Value>) -> Effects {
+        let mut given = properties.clone();
+        let mut unknown = Effects::default();
+        // Each turn takes away or adds one property.
+        for _ in 0..=given.len() + PLACEHOLDERS.len() {
+            let wrong = match decode_again::<R::Properties>(&given) {
+                Ok(properties) => return R::effects(&properties).into_iter().chain(unknown).collect(),
+                Err(wrong) => explain(&wrong),
+            };
+            match wrong.property.filter(|key| given.shift_remove(key).is_some()) {
+                Some(key) if R::HARMLESS.iter().any(|(harmless, _)| *harmless == key) => {}
+                Some(key) => unknown.push(Effect::unknown(None, format!("{key}: {}", wrong.message))),
+                None => {
+                    let missing = wrong.message.strip_suffix(" is required").filter(|key| !given.contains_key(*key));
+                    let Some(key) = missing.map(str::to_owned) else { break };
+                    let value = PLACEHOLDERS.iter().find(|value| {
+                        let with = given.clone().into_iter().chain([(key.clone(), Value::from(**value))]).collect();
+                        let wrong = decode_again::<R::Properties>(&with).err().map(|wrong| explain(&wrong).property);
+                        wrong.flatten().as_deref() != Some(&key)
+                    });
+                    given.insert(key, Value::from(value.copied().unwrap_or_default()));
+                }
+            }
+        }
+        Effects::unknown("its properties can't be read")
+    }
+
     fn decode(&self, properties: &Map<String, Value>, scope: &Scope) -> Result<Arc<dyn Decoded>, DecodeError> {
         if !properties.contains_key("name") {
             return Err(Invalid::new("name", "name is required").into());
@@ -309,6 +355,9 @@ impl<R: Resource> ResourceType for Kind<R> {
         Ok(Arc::new(Typed::<R>(properties)))
     }
 }
+
+/// What takes the place of a property that is required and missing, to tell the effects of the others. It can't run like that.
+const PLACEHOLDERS: &[&str] = &["present", "mounted", "running"];
 
 /// Reads properties in which something was not as wanted. What is nothing (`null`) counts as left out.
 fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, shape::Mismatch> {
@@ -368,8 +417,16 @@ impl<R: Resource> Decoded for Typed<R> {
         R::shown(&self.0)
     }
 
+    fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>)) {
+        R::hidden(&self.0, note);
+    }
+
     fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool {
         serde_json::to_value(&self.0).is_ok_and(|properties| so(&properties))
+    }
+
+    fn effects(&self) -> Effects {
+        R::effects(&self.0)
     }
 
     fn nested(&self) -> Option<Nested> {

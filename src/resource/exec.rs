@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use crate::host::command::is_executable;
 use crate::host::{Command, Host, fs};
-use crate::model::Span;
+use crate::model::effects::Place;
+use crate::model::secret::REDACTED;
+use crate::model::{Effect, Effects, Hidden, Span};
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -186,6 +188,13 @@ impl Resource for Exec {
     const CONVERGES: bool = false;
     const REFRESHES: bool = true;
     const PLAIN_SUBSCRIBE: bool = true;
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "always present"),
+        ("returns", "which exit codes are fine"),
+        ("timeout", "how long is waited"),
+        ("refreshonly", "when it runs"),
+        ("logoutput", "what the event shows"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<dyn Interpreter>] = &[
         ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) },
         ProviderEntry { name: "shell", explicit: true, suits: |_| is_executable(Path::new(SHELL)), open: |_| Box::new(Shell) },
@@ -213,6 +222,20 @@ impl Resource for Exec {
 
     fn ensure(_: &Properties) -> &str {
         "present"
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        // A label too is compared as a command: rules name what may be run.
+        effects.push(Effect::run(&p.name));
+        let given = |text: &&String| !text.is_empty();
+        effects.extend([&p.command].into_iter().filter(given).map(Effect::run));
+        effects.extend([&p.onlyif, &p.unless].into_iter().filter(given).map(Effect::run_always));
+        effects.extend(p.environment.iter().map(|pair| Effect::variable_pair(pair)));
+        let named = [("PATH", &p.path), ("PWD", &p.cwd)];
+        effects.extend(named.into_iter().filter(|(_, value)| given(value)).map(|(name, value)| Effect::variable(name, value)));
+        effects.extend([&p.creates].into_iter().filter(given).map(|path| Effect::Look(Place::at(path))));
+        effects
     }
 
     fn observe(p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<ExecState, ResourceError> {
@@ -245,7 +268,7 @@ impl Resource for Exec {
         state.exitcode = Some(output.code);
         state.creates_satisfied = exists(&p.creates)?;
         if p.logoutput {
-            state.output = output.said(LOGGED);
+            state.output = host.said(&output, LOGGED);
         }
         if state.creates_satisfied || p.returns.contains(&output.code) {
             return Ok(());
@@ -253,7 +276,7 @@ impl Resource for Exec {
         let code = output.code;
         let mut message =
             format!("failed to reach desired state: exit code {code}: exit code {code} not in allowed returns {:?}", p.returns);
-        let said = output.said(TAIL);
+        let said = host.said(&output, TAIL);
         if !said.is_empty() {
             message = format!("{message}: {said:?}");
         }
@@ -270,10 +293,14 @@ impl Resource for Exec {
             // Values are where secrets are given to commands.
             for variable in variables {
                 let name = variable.as_str().and_then(|pair| pair.split_once('=')).map_or("", |(name, _)| name);
-                *variable = Value::String(format!("{name}={}", crate::model::secret::REDACTED));
+                *variable = Value::String(format!("{name}={REDACTED}"));
             }
         }
         shown
+    }
+
+    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
+        p.environment.iter().for_each(|pair| note(Hidden::Variable(pair)));
     }
 }
 
@@ -286,7 +313,12 @@ fn guard(line: &str, p: &Properties, provider: &dyn Interpreter, host: &Host) ->
 }
 
 fn check_variable(pair: &str) -> Result<(), Invalid> {
-    let invalid = |why: &str| Err(Invalid::new("environment", format!("invalid environment variable \"{pair}\": {why}")));
+    // The value may be a secret, also where the name is wrong.
+    let shown = match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() => format!("{name}={REDACTED}"),
+        _ => pair.to_owned(),
+    };
+    let invalid = |why: &str| Err(Invalid::new("environment", format!("invalid environment variable \"{shown}\": {why}")));
     match pair.split_once('=') {
         None => invalid("missing '='"),
         Some(("", _)) => invalid("empty key"),

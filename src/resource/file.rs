@@ -14,7 +14,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::host::fs::{self, Staged};
-use crate::host::{Host, WriteSpec};
+use crate::host::{Host, Place, Seen, WriteSpec};
+
+use crate::model::Effects;
 
 use super::{Invalid, Preview, ProviderEntry, Resource, ResourceError};
 
@@ -38,34 +40,34 @@ pub trait Files: Send + Sync {
     ///
     /// # Errors
     /// When a step fails.
-    fn stage(&self, path: &Path, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError>;
+    fn stage(&self, at: &Place, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError>;
     /// Sets owner, group and mode.
     ///
     /// # Errors
     /// When the system refuses.
-    fn set_attributes(&self, path: &Path, spec: WriteSpec) -> Result<(), fs::FsError>;
-    /// Makes a directory with the parents it lacks, and sets its attributes.
+    fn set_attributes(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError>;
+    /// Makes a directory, and sets its attributes.
     ///
     /// # Errors
     /// When the system refuses.
-    fn create_directory(&self, path: &Path, spec: WriteSpec) -> Result<(), fs::FsError>;
+    fn create_directory(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError>;
 }
 
 /// The provider of every Unix.
 struct Posix;
 
 impl Files for Posix {
-    fn stage(&self, path: &Path, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError> {
-        Staged::new(path, content, spec)
+    fn stage(&self, at: &Place, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError> {
+        at.stage(content, spec)
     }
 
-    fn set_attributes(&self, path: &Path, spec: WriteSpec) -> Result<(), fs::FsError> {
-        fs::set_attributes(path, spec)
+    fn set_attributes(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError> {
+        at.set(spec)
     }
 
-    fn create_directory(&self, path: &Path, spec: WriteSpec) -> Result<(), fs::FsError> {
-        fs::create_directory(path, spec.mode)?;
-        fs::set_attributes(path, spec)
+    fn create_directory(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError> {
+        at.make_directory(spec.mode)?;
+        at.set(spec)
     }
 }
 
@@ -73,6 +75,15 @@ impl Resource for File {
     const TYPE: &'static str = "file";
     const ABOUT: &'static str = "Regular files and directories: existence, content, owner, group and mode.";
     const DEFERRED: &'static [&'static str] = &["content", "source"];
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("content", "what is written, not where"),
+        ("owner", "of what is written"),
+        ("group", "of what is written"),
+        ("mode", "of what is written"),
+        ("purge", "removes below a directory that is written anyway"),
+        ("backup_keep", "how many copies stay where they are written"),
+    ];
+    const CONTENT: &'static [&'static str] = &["content"];
     const PROVIDERS: &'static [ProviderEntry<dyn Files>] =
         &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
 
@@ -93,26 +104,34 @@ impl Resource for File {
         p.ensure.as_str()
     }
 
+    fn effects(p: &Properties) -> Effects {
+        p.effects()
+    }
+
     fn query(name: &str) -> Option<Properties> {
         Some(Properties::of(name))
     }
 
     fn observe(p: &Properties, _: &dyn Files, host: &Host) -> Result<FileState, ResourceError> {
         let path = p.path();
-        let Some(look) = fs::look(path, p.ensure == Ensure::Present)? else {
-            let found = if fs::is_symlink(path) { Found::DanglingLink } else { Found::Nothing };
+        let nothing = |found| {
             let below = if p.recurse { p.below(false, host) } else { Ok(vec![]) };
-            return Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default(), below });
+            Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default(), below })
+        };
+        let (look, link) = match host.managed(p.follow).look(path, p.ensure == Ensure::Present)? {
+            Seen::Nothing => return nothing(Found::Nothing),
+            Seen::Dangling => return nothing(Found::DanglingLink),
+            Seen::Link => return nothing(Found::ForeignLink),
+            Seen::Shared => return nothing(Found::Shared),
+            Seen::Something { look, link } => (look, link),
         };
         let sha256 = match (&p.content, p.source.is_empty()) {
             _ if look.kind != fs::Kind::File || p.ensure != Ensure::Present => None,
             (Some(content), _) => Some(fs::sha256(content.as_bytes())),
-            (None, false) => Some(source_sha256(&host.resolve(Path::new(&p.source)))?),
+            (None, false) => Some(source_sha256(p, host)?),
             (None, true) => None,
         };
         let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
-        // Whether it is a link matters only to a step, and costs a call.
-        let link = !wanted.is_met(p, &look) && fs::is_symlink(path);
         let there = look.kind == fs::Kind::Directory;
         // A link to something else gives way to a directory, which is empty then.
         let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
@@ -130,61 +149,66 @@ impl Resource for File {
         provider: &dyn Files,
         host: &Host,
     ) -> Result<(), ResourceError> {
-        let path = p.path();
-        match change {
-            FileChange::Store { .. } => {
-                let spec = p.write_spec(host)?;
-                let staged = if p.source.is_empty() {
-                    provider.stage(path, &mut p.content.as_deref().unwrap_or_default().as_bytes(), spec)?
-                } else {
-                    let source = host.resolve(Path::new(&p.source));
-                    if source.is_dir() {
-                        return Err(not_a_file(&source));
-                    }
-                    provider.stage(path, &mut fs::open(&source)?, spec)?
-                };
-                p.care().replace(path, staged, host)?;
+        let rules = host.managed(p.follow);
+        if let FileChange::Below(tasks) = change {
+            return tree::apply(tasks, p, host);
+        }
+        if let FileChange::CreateDirectory { .. } = change {
+            let spec = p.write_spec(host)?;
+            if p.recurse {
+                tree::check_source(p, host)?;
             }
-            FileChange::SetAttributes { .. } => {
-                if fs::is_symlink(path) {
+            let at = rules.place_made(p.path(), spec.mode)?;
+            if at.is_link()? {
+                at.remove()?;
+            }
+            return Ok(provider.create_directory(&at, spec)?);
+        }
+        let spec = if p.ensure == Ensure::Absent { None } else { Some(p.write_spec(host)?) };
+        let at = rules.known_place(p.path())?;
+        match (change, spec) {
+            (FileChange::Store { .. }, Some(spec)) => {
+                let staged = if p.source.is_empty() {
+                    provider.stage(&at, &mut p.content.as_deref().unwrap_or_default().as_bytes(), spec)?
+                } else {
+                    provider.stage(&at, &mut source(p, host)?, spec)?
+                };
+                p.care().replace(&at, staged, host)?;
+            }
+            (FileChange::SetAttributes { .. }, Some(spec)) => {
+                if at.is_link()? {
                     let message = format!("{} is a symlink; refusing to set attributes through it", p.name);
                     return Err(ResourceError::State(message));
                 }
-                provider.set_attributes(path, p.write_spec(host)?)?;
+                provider.set_attributes(&at, spec)?;
             }
-            FileChange::CreateDirectory { .. } => {
-                let spec = p.write_spec(host)?;
-                if p.recurse {
-                    tree::check_source(p, host)?;
-                }
-                if fs::is_symlink(path) {
-                    fs::remove(path)?;
-                }
-                provider.create_directory(path, spec)?;
+            (FileChange::RemoveFile, _) => {
+                p.care().keep_old(&at, host)?;
+                at.remove()?;
             }
-            FileChange::Below(tasks) => tree::apply(tasks, p, host)?,
-            FileChange::RemoveFile => {
-                p.care().keep_old(path, host)?;
-                fs::remove(path)?;
-            }
-            FileChange::RemoveDirectory => remove_empty(path)?,
-            FileChange::RemoveTree => fs::remove_all(path)?,
+            (FileChange::RemoveDirectory, _) => remove_empty(&at)?,
+            (FileChange::RemoveTree, _) => at.remove_all()?,
+            _ => {}
         }
         Ok(())
     }
 
     fn preview(p: &Properties, state: &FileState, host: &Host) -> Option<Preview> {
         let before = match &state.found {
-            Found::Something { look, .. } if look.kind == fs::Kind::File => fs::read_text(p.path(), PREVIEW_LIMIT).ok()?,
+            Found::Something { look, .. } if look.kind == fs::Kind::File => {
+                host.managed(p.follow).read_text(p.path(), PREVIEW_LIMIT).ok()?
+            }
             Found::Something { .. } => return None,
-            Found::Nothing | Found::DanglingLink => String::new(),
+            Found::Nothing | Found::DanglingLink | Found::ForeignLink | Found::Shared => String::new(),
         };
         let after = match (p.ensure, &p.content) {
             (Ensure::Absent, _) => String::new(),
             (Ensure::Directory, _) => return None,
             (Ensure::Present, Some(content)) => content.clone(),
             (Ensure::Present, None) if p.source.is_empty() => return None,
-            (Ensure::Present, None) => fs::read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?,
+            (Ensure::Present, None) => {
+                host.sources(p.follow).read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?
+            }
         };
         Some(Preview { before, after })
     }
@@ -203,19 +227,26 @@ pub(super) fn digest(content: &[u8]) -> String {
     format!("sha256:{} ({} bytes)", fs::sha256(content), content.len())
 }
 
-fn source_sha256(source: &Path) -> Result<String, ResourceError> {
-    let look = fs::look(source, true)?;
-    look.and_then(|look| look.sha256).ok_or_else(|| not_a_file(source))
+/// The file that content is copied from, opened.
+fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
+    let path = host.resolve(Path::new(&p.source));
+    match host.sources(p.follow).open(&path) {
+        Ok((file, _)) => Ok(file),
+        Err(error) if error.is_not_found() || matches!(error, fs::FsError::NotAFile(_)) => {
+            Err(ResourceError::State(format!("source {} is not a file", path.display())))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-fn not_a_file(source: &Path) -> ResourceError {
-    ResourceError::State(format!("source {} is not a file", source.display()))
+fn source_sha256(p: &Properties, host: &Host) -> Result<String, ResourceError> {
+    Ok(fs::sha256_of(&mut source(p, host)?).map_err(|error| fs::FsError::io("read", Path::new(&p.source), error))?)
 }
 
-fn remove_empty(path: &Path) -> Result<(), ResourceError> {
-    fs::remove(path).map_err(|error| match &error {
+fn remove_empty(at: &Place) -> Result<(), ResourceError> {
+    at.remove().map_err(|error| match &error {
         fs::FsError::Io { source, .. } if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
-            let path = path.display();
+            let path = at.path().display();
             let message =
                 format!("cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty directories");
             ResourceError::State(message)

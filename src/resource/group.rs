@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Command, Host};
+use crate::model::{Effect, Effects};
 
 use super::presence::Presence;
 use super::shadow::{self, Tools};
@@ -111,6 +112,12 @@ impl Change for GroupChange {
 impl Resource for Group {
     const TYPE: &'static str = "group";
     const ABOUT: &'static str = "Groups of this host: number and members.";
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same group"),
+        ("gid", "the tools take no number that another group has"),
+        ("system", "which number a new group gets"),
+        ("append", "adds the members that are named anyway"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<Tools>] =
         &[ProviderEntry { name: "shadow", explicit: false, suits: Tools::suit, open: Tools::open }];
 
@@ -135,6 +142,14 @@ impl Resource for Group {
 
     fn ensure(p: &Properties) -> &str {
         p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::group(&p.name));
+        effects.extend(p.members.iter().flatten().map(Effect::user));
+        effects.extend(shadow::GROUP_FILES.iter().copied().map(Effect::implied));
+        effects
     }
 
     fn query(name: &str) -> Option<Properties> {

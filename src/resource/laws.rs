@@ -2,6 +2,7 @@
 //! after `apply`, `diff` is empty; observing twice says the same; a dry run changes nothing;
 //! properties survive being written and read; validation never looks at the host.
 
+mod effects;
 mod secrets;
 mod system;
 

@@ -13,9 +13,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::host::Place;
 use crate::host::account::{effective_gid, effective_uid};
-use crate::host::fs::{self, Look, Staged};
+use crate::host::fs::{self, Look};
 use crate::host::{Host, WriteSpec};
+use crate::model::{Effect, Effects};
 
 use super::file::{self, Mode};
 use super::replace::{self, Care};
@@ -83,6 +85,9 @@ pub struct Properties {
     /// runs. Not run in a dry run.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub validate: String,
+    /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
     /// Keep the old file before it is changed: `true` beside it, as `NAME.TIME.bak`; an ending that begins with a dot, in
     /// place of `.bak`; or the absolute path of a directory.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
@@ -120,7 +125,7 @@ impl Properties {
     }
 
     fn care(&self) -> Care<'_> {
-        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep }
+        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
     /// What becomes of this content.
@@ -178,6 +183,8 @@ enum Found {
         /// The path itself is a symbolic link.
         link: bool,
     },
+    /// A symbolic link that is not followed, because others than root could have made it.
+    ForeignLink,
     /// A directory, device, socket or pipe.
     Other,
 }
@@ -245,6 +252,22 @@ fn list(numbers: &[usize]) -> String {
 impl Resource for Line {
     const TYPE: &'static str = "line";
     const ABOUT: &'static str = "Single lines in text files.";
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes from the same file"),
+        ("line", "what is written, not where"),
+        ("match", "which line of the same file"),
+        ("all", "which lines of the same file"),
+        ("after", "where in the same file"),
+        ("before", "where in the same file"),
+        ("at", "where in the same file"),
+        ("create", "makes the same file"),
+        ("owner", "of what is written"),
+        ("group", "of what is written"),
+        ("mode", "of what is written"),
+        ("backup_keep", "how many copies stay where they are written"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
+    const CONTENT: &'static [&'static str] = &["line"];
     const PROVIDERS: &'static [ProviderEntry<()>] =
         &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 
@@ -287,8 +310,16 @@ impl Resource for Line {
         }
     }
 
-    fn observe(p: &Properties, (): &(), _: &Host) -> Result<LineState, ResourceError> {
-        let found = read(p.path())?;
+    fn effects(p: &Properties) -> Effects {
+        let path = if p.path.is_empty() { &p.name } else { &p.path };
+        // Whether a pattern matches tells what is in the file.
+        let mut effects: Effects = [Effect::write(path), Effect::read(path)].into_iter().collect();
+        effects.extend(p.care().effects(path));
+        effects
+    }
+
+    fn observe(p: &Properties, (): &(), host: &Host) -> Result<LineState, ResourceError> {
+        let (_, found) = read(p, host)?;
         let pattern = expression("match", &p.pattern).map_err(|invalid| ResourceError::State(invalid.message))?;
         let (mut lines, mut there) = (0, false);
         for line in found.content().split_inclusive(|byte| *byte == b'\n') {
@@ -305,12 +336,12 @@ impl Resource for Line {
             Found::Nothing if p.ensure == Ensure::Present => return Ok(vec![LineChange::Create]),
             Found::Nothing => return Ok(vec![]),
             Found::File { content, link, .. } => (content, *link),
+            Found::ForeignLink => return Err(through_a_link(p)),
             Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
         };
         let edit = p.edit(content)?;
         if link && !edit.is_none() {
-            let path = p.path().display();
-            return Err(ResourceError::State(format!("{path} is a symlink; refusing to edit through it: name what it leads to")));
+            return Err(through_a_link(p));
         }
         let replaced = (!edit.replaced.is_empty()).then_some(LineChange::Replace(edit.replaced));
         let removed = (!edit.removed.is_empty()).then_some(LineChange::Remove(edit.removed));
@@ -319,7 +350,9 @@ impl Resource for Line {
 
     fn apply(_: &LineChange, p: &Properties, _: &mut LineState, (): &(), host: &Host) -> Result<(), ResourceError> {
         // As it is now: what others wrote since it was looked at stays.
-        let (content, spec) = match read(p.path())? {
+        let (place, found) = read(p, host)?;
+        let (content, spec) = match found {
+            Found::ForeignLink | Found::File { link: true, .. } => return Err(through_a_link(p)),
             Found::File { content, look, .. } => {
                 (p.edit(&content)?.content, WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode })
             }
@@ -330,8 +363,9 @@ impl Resource for Line {
                 return Err(ResourceError::State(format!("{path} does not exist; set create: true to have it created")));
             }
         };
-        let staged = Staged::new(p.path(), &mut content.as_slice(), spec)?;
-        p.care().replace(p.path(), staged, host)
+        let place = place.map_or_else(|| host.managed(p.follow).known_place(p.path()), Ok)?;
+        let staged = place.stage(&mut content.as_slice(), spec)?;
+        p.care().replace(&place, staged, host)
     }
 
     fn preview(p: &Properties, state: &LineState, _: &Host) -> Option<Preview> {
@@ -372,12 +406,35 @@ fn check_line(p: &Properties) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Found, ResourceError> {
-    Ok(match fs::look(path, false)? {
+/// What is at the path, from one descriptor, and the place where it is.
+fn read(p: &Properties, host: &Host) -> Result<(Option<Place>, Found), ResourceError> {
+    let rules = host.managed(p.follow);
+    let Some(place) = rules.place(p.path())? else { return Ok((None, Found::Nothing)) };
+    let link = place.is_link()?;
+    let followed = if link {
+        match rules.target(p.path()) {
+            Err(fs::FsError::ForeignLink { .. } | fs::FsError::NotWithin(_)) => return Ok((Some(place), Found::ForeignLink)),
+            followed => followed?,
+        }
+    } else {
+        None
+    };
+    let at = if link { followed.as_ref() } else { Some(&place) };
+    let found = match at.map(Place::open_regular) {
         None => Found::Nothing,
-        Some(look) if look.kind != fs::Kind::File => Found::Other,
-        Some(look) => Found::File { content: fs::read(path, LIMIT)?, look, link: fs::is_symlink(path) },
-    })
+        Some(Err(error)) if error.is_not_found() => Found::Nothing,
+        Some(Err(fs::FsError::NotAFile(_))) => Found::Other,
+        Some(opened) => {
+            let (file, look) = opened?;
+            Found::File { content: fs::read_open(file, p.path(), LIMIT)?, look, link }
+        }
+    };
+    Ok((Some(place), found))
+}
+
+fn through_a_link(p: &Properties) -> ResourceError {
+    let path = p.path().display();
+    ResourceError::State(format!("{path} is a symlink; refusing to edit through it: name what it leads to"))
 }
 
 fn created(p: &Properties, host: &Host) -> Result<WriteSpec, ResourceError> {

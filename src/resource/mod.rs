@@ -38,6 +38,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
+use crate::model::{Effects, Hidden};
 use crate::template::Scope;
 
 pub use common::{Common, Control, HealthCheck};
@@ -191,6 +192,9 @@ pub trait Resource: Send + Sync + 'static {
     /// Properties whose templates are resolved when the resource runs, not when the manifest is read:
     /// they may use what earlier resources made.
     const DEFERRED: &'static [&'static str] = &[];
+    /// Properties that are nothing but content: values that nobody signed may shape them. A path, a command, an account,
+    /// a URL or a condition never is content.
+    const CONTENT: &'static [&'static str] = &[];
     /// Free-form properties whose keys are templates too.
     const TEMPLATED_KEYS: &'static [&'static str] = &[];
     /// False where the host can't tell afterwards whether it worked, so that `apply` itself must.
@@ -203,6 +207,8 @@ pub trait Resource: Send + Sync + 'static {
     const PLAIN_SUBSCRIBE: bool = false;
     /// True where a dry run says each step in a sentence of its own.
     const SENTENCES: bool = false;
+    /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others decide about effects.
+    const HARMLESS: &'static [(&'static str, &'static str)];
     /// The ways to do it, best first.
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 
@@ -226,6 +232,10 @@ pub trait Resource: Send + Sync + 'static {
 
     /// The `ensure` that is asked for.
     fn ensure(properties: &Self::Properties) -> &str;
+
+    /// Everything that a resource with these properties may do, told from the properties alone. Properties that
+    /// [`Resource::validate`] refuses have effects too: rules and limits are asked first.
+    fn effects(properties: &Self::Properties) -> Effects;
 
     /// Gives the properties what templates may use, where the type renders files.
     fn surround(_: &mut Self::Properties, _: &Scope) {}
@@ -300,4 +310,7 @@ pub trait Resource: Send + Sync + 'static {
     fn shown(properties: &Self::Properties) -> Value {
         serde_json::to_value(properties).unwrap_or_default()
     }
+
+    /// Names every value that [`Resource::shown`] replaces by `***`: a program that prints one must not make it known.
+    fn hidden(_: &Self::Properties, _: &mut dyn FnMut(Hidden<'_>)) {}
 }

@@ -3,6 +3,7 @@
 //! `mount/fstab.rs` edits the table, `mount/mountinfo.rs` reads what is mounted, `mount/linux.rs` is the provider. Swap has
 //! no mount point and is not managed here.
 
+mod effects;
 mod fstab;
 mod linux;
 mod mountinfo;
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::Host;
+use crate::model::Effects;
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -243,6 +245,8 @@ impl Resource for Mount {
     const TYPE: &'static str = "mount";
     const ABOUT: &'static str = "File systems: in fstab, and mounted.";
     const REFRESHES: bool = true;
+    const HARMLESS: &'static [(&'static str, &'static str)] =
+        &[("dump", "which program of backups saves it"), ("pass", "when it is checked at boot")];
     const PROVIDERS: &'static [ProviderEntry<dyn Mounts>] =
         &[ProviderEntry { name: "linux", explicit: false, suits: |_| linux::suits(), open: |_| Box::new(linux::Linux) }];
 
@@ -263,6 +267,10 @@ impl Resource for Mount {
             return Err(Invalid::new("device", "device is required"));
         }
         check_field("fstype", &p.fstype)?;
+        // mount(8) makes the path of a helper program of it.
+        if p.fstype.contains('/') {
+            return Err(Invalid::new("fstype", format!("fstype can't hold a slash: \"{}\"", p.fstype)));
+        }
         check_field("options", &p.options)?;
         if p.device.is_empty() { Ok(()) } else { check_field("device", &p.device) }
     }
@@ -273,6 +281,10 @@ impl Resource for Mount {
 
     fn ensure(p: &Properties) -> &str {
         p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        effects::effects(p)
     }
 
     fn query(name: &str) -> Option<Properties> {

@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::host::Host;
-use crate::model::Span;
+use crate::model::{Effect, Effects, Span};
 
 use super::{Change, Invalid, Pending, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -430,6 +430,11 @@ impl Resource for Package {
     const TYPE: &'static str = "package";
     const ABOUT: &'static str = "Software from the package manager: present, absent, the latest or one version.";
     const BATCHES: bool = true;
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "another version of the same package"),
+        ("cache_valid", "when the index of the node is read again"),
+        ("lock_timeout", "how long is waited"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<dyn Manager>] = &[
         ProviderEntry {
             name: "apt",
@@ -459,6 +464,10 @@ impl Resource for Package {
 
     fn ensure(p: &Properties) -> &str {
         &p.ensure
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        std::iter::once(Effect::Package(p.name.clone())).collect()
     }
 
     fn query(name: &str) -> Option<Properties> {

@@ -1,12 +1,13 @@
 //! Replacing the content of a file with care: a command accepts the new content before it is in place, and the old content
 //! is kept. What `file` and `line` share.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::host::fs::{self, Staged};
-use crate::host::{Command, Host, WriteSpec};
+use crate::host::{Command, Host, Place, WriteSpec};
+use crate::model::{Effect, Effects};
 
 use super::{Invalid, ResourceError, text};
 
@@ -47,11 +48,14 @@ pub(super) struct Care<'a> {
     pub(super) backup: &'a str,
     /// How many old contents are kept.
     pub(super) keep: u32,
+    /// Whether links on the way to the directory of old contents are followed, whoever made them.
+    pub(super) follow: bool,
 }
 
 /// Where old contents of a file are, and what their names are like: `stem`, a time, `suffix`.
-struct Place {
-    directory: PathBuf,
+struct Kept {
+    /// Beside the file when none.
+    directory: Option<PathBuf>,
     stem: OsString,
     suffix: String,
 }
@@ -82,13 +86,25 @@ impl Care<'_> {
         Ok(())
     }
 
+    /// What replacing the file at `path` does beside writing it.
+    pub(super) fn effects(&self, path: &str) -> Effects {
+        let validate = (!self.validate.is_empty()).then(|| Effect::run(self.validate));
+        let backup = match self.backup {
+            "" | "false" => None,
+            "true" => Some(Effect::implied(format!("{path}.*{SUFFIX}"))),
+            suffix if suffix.starts_with('.') => Some(Effect::implied(format!("{path}.*{suffix}"))),
+            directory => Some(Effect::write_below(directory)),
+        };
+        validate.into_iter().chain(backup).collect()
+    }
+
     /// Puts new content in the place of the old, when it is accepted; the old content is kept where that is asked for.
     ///
     /// # Errors
     /// When the new content is not accepted, or the system refuses; then the old file is untouched.
-    pub(super) fn replace(&self, path: &Path, new: Staged, host: &Host) -> Result<(), ResourceError> {
-        self.accept(path, new.path(), host)?;
-        self.keep_old(path, host)?;
+    pub(super) fn replace(&self, at: &Place, new: Staged, host: &Host) -> Result<(), ResourceError> {
+        self.accept(at.path(), &new.path(), host)?;
+        self.keep_old(at, host)?;
         Ok(new.put()?)
     }
 
@@ -107,7 +123,7 @@ impl Care<'_> {
         if output.code == 0 {
             return Ok(());
         }
-        let said = output.said(SAID);
+        let said = host.said(&output, SAID);
         let said = if said.is_empty() { String::new() } else { format!(": {said}") };
         Err(wrong(format!("its new content was refused by \"{}\", which exited with {}{said}", self.validate, output.code)))
     }
@@ -117,55 +133,64 @@ impl Care<'_> {
     ///
     /// # Errors
     /// When it can't be copied.
-    pub(super) fn keep_old(&self, path: &Path, host: &Host) -> Result<(), ResourceError> {
-        let Some(place) = self.place(path) else { return Ok(()) };
-        let Some((mut old, look)) = fs::open_regular(path)? else { return Ok(()) };
-        fs::create_directory(&place.directory, PRIVATE)?;
-        let mut name = place.stem.clone();
+    pub(super) fn keep_old(&self, at: &Place, host: &Host) -> Result<(), ResourceError> {
+        let Some(kept) = self.kept(at.path()) else { return Ok(()) };
+        if !at.is_file()? {
+            return Ok(());
+        }
+        let (mut old, look) = at.open_regular()?;
+        let mut name = kept.stem.clone();
         name.push(host.now().strftime(STAMP).to_string());
-        name.push(&place.suffix);
+        name.push(&kept.suffix);
+        let place = match &kept.directory {
+            Some(directory) => host.managed(self.follow).directory_made(directory, PRIVATE)?.child(name)?,
+            None => at.sibling(name)?,
+        };
         // Without setuid and setgid: nobody shall run an old program with other rights.
         let spec = WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode & 0o777 };
-        Staged::new(&place.directory.join(name), &mut old, spec)?.put_new()?;
-        Ok(self.forget(&place)?)
+        place.stage(&mut old, spec)?.put_new()?;
+        Ok(self.forget(&kept, &place)?)
     }
 
-    fn place(&self, path: &Path) -> Option<Place> {
+    fn kept(&self, path: &Path) -> Option<Kept> {
         let mut stem = path.file_name()?.to_owned();
         stem.push(".");
         let parent = path.parent()?;
-        let beside = |suffix: &str| Place { directory: parent.to_owned(), stem: stem.clone(), suffix: suffix.to_owned() };
+        let beside = |suffix: &str| Kept { directory: None, stem: stem.clone(), suffix: suffix.to_owned() };
         match self.backup {
             "" | "false" => None,
             "true" => Some(beside(SUFFIX)),
             directory if directory.starts_with('/') => {
                 let below = parent.strip_prefix("/").unwrap_or(parent);
-                Some(Place { directory: Path::new(directory).join(below), ..beside(SUFFIX) })
+                Some(Kept { directory: Some(Path::new(directory).join(below)), ..beside(SUFFIX) })
             }
             suffix => Some(beside(suffix)),
         }
     }
 
     /// Removes the oldest contents, when there are more than are to be kept.
-    fn forget(&self, place: &Place) -> Result<(), fs::FsError> {
-        let kept: Vec<PathBuf> = fs::list(&place.directory)?.into_iter().filter(|path| place.has(path)).collect();
-        let surplus = kept.len().saturating_sub(usize::try_from(self.keep).unwrap_or(usize::MAX));
-        // Sorted by name, which is by time.
-        kept.iter().take(surplus).try_for_each(|path| fs::remove(path))
+    fn forget(&self, kept: &Kept, place: &Place) -> Result<(), fs::FsError> {
+        let mut old = Vec::new();
+        for name in place.names()?.into_iter().filter(|name| kept.has(name)) {
+            let place = place.sibling(&name)?;
+            if place.is_file()? {
+                old.push((name, place));
+            }
+        }
+        // By name, which is by time.
+        old.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let surplus = old.len().saturating_sub(usize::try_from(self.keep).unwrap_or(usize::MAX));
+        old.iter().take(surplus).try_for_each(|(_, place)| place.remove())
     }
 }
 
-impl Place {
-    /// True for what [`Care::keep_old`] made here of the same file.
-    fn has(&self, path: &Path) -> bool {
-        let (Some(name), Some(stem)) = (path.file_name().and_then(|name| name.to_str()), self.stem.to_str()) else {
-            return false;
-        };
+impl Kept {
+    /// True for the name of what [`Care::keep_old`] made here of the same file.
+    fn has(&self, name: &OsStr) -> bool {
+        let (Some(name), Some(stem)) = (name.to_str(), self.stem.to_str()) else { return false };
         let stamp = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(&self.suffix));
         let fits = |(is, shape): (char, char)| if shape == '0' { is.is_ascii_digit() } else { is == shape };
         stamp.is_some_and(|stamp| stamp.len() == STAMP_SHAPE.len() && stamp.chars().zip(STAMP_SHAPE.chars()).all(fits))
-            && path.is_file()
-            && !fs::is_symlink(path)
     }
 }
 
@@ -190,6 +215,10 @@ mod tests {
     use super::*;
     use crate::host::fake::{FakeClock, FakeRunner};
     use crate::host::{Runner, SystemRunner};
+
+    fn at(path: &Path) -> Place {
+        crate::host::Resolver::new(false).known_place(path).unwrap()
+    }
 
     fn host(runner: Arc<dyn Runner>, time: &str) -> Host {
         Host::new(runner, Arc::new(FakeClock(time.parse().unwrap())))
@@ -224,7 +253,7 @@ mod tests {
             ("", "/var/../backups", 1, Some("must be canonical")),
             ("", "true", 0, Some("at least 1")),
         ] {
-            let checked = Care { validate, backup, keep }.check().map_err(|invalid| invalid.message);
+            let checked = Care { validate, backup, keep, follow: false }.check().map_err(|invalid| invalid.message);
             match wrong {
                 None => assert_eq!(checked, Ok(()), "{validate} {backup}"),
                 Some(text) => assert!(checked.unwrap_err().contains(text), "{validate} {backup}"),
@@ -237,21 +266,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("conf");
         std::fs::write(&path, "old").unwrap();
-        let care = |validate| Care { validate, backup: "true", keep: 1 };
+        let care = |validate| Care { validate, backup: "true", keep: 1, follow: false };
         let host = system("2026-11-20T10:00:00Z");
         for (validate, wrong) in [
             ("sh -c 'echo no such key >&2; exit 3' - %s", "exited with 3: no such key"),
             ("/no/such/program %s", "validate: could not start"),
             ("sh -c 'kill -9 $$' - %s", "was ended by signal 9"),
         ] {
-            let error = care(validate).replace(&path, stage(&path, "new"), &host).unwrap_err().to_string();
+            let error = care(validate).replace(&at(&path), stage(&path, "new"), &host).unwrap_err().to_string();
             assert!(error.contains("is left as it was") && error.contains(wrong), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
             assert_eq!(names(dir.path()), ["conf"]);
         }
         // What is judged is the new file, whole, with its mode.
         let judge = "sh -c 'test \"$(cat $1)$(stat -c %%a $1)\" = new640' - %s".replace("%%", "%");
-        care(&judge).replace(&path, stage(&path, "new"), &host).unwrap();
+        care(&judge).replace(&at(&path), stage(&path, "new"), &host).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(names(dir.path()), ["conf", "conf.20261120T100000.000000Z.bak"]);
     }
@@ -261,10 +290,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a b; c");
         let runner = FakeRunner::exiting(&[0]);
-        let care = Care { validate: "check --file=%s x", backup: "", keep: 1 };
+        let care = Care { validate: "check --file=%s x", backup: "", keep: 1, follow: false };
         let new = stage(&path, "new");
+        let place = at(&path);
         let at = new.path().display().to_string();
-        care.replace(&path, new, &host(runner.clone(), "2026-11-20T10:00:00Z")).unwrap();
+        care.replace(&place, new, &host(runner.clone(), "2026-11-20T10:00:00Z")).unwrap();
         assert_eq!(runner.ran(), [["check", &format!("--file={at}"), "x"]]);
     }
 
@@ -272,7 +302,7 @@ mod tests {
     fn old_content_is_kept_as_often_as_asked() {
         let dir = tempfile::tempdir().unwrap();
         let (path, kept) = (dir.path().join("conf"), dir.path().join("kept"));
-        let care = Care { validate: "", backup: kept.to_str().unwrap(), keep: 2 };
+        let care = Care { validate: "", backup: kept.to_str().unwrap(), keep: 2, follow: false };
         // What looks alike, but is somebody else's, is not removed.
         let place = kept.join(dir.path().strip_prefix("/").unwrap());
         fs::create_directory(&place, 0o755).unwrap();
@@ -281,7 +311,7 @@ mod tests {
         std::os::unix::fs::symlink("conf.old.bak", place.join("conf.20190101T000000.000000Z.bak")).unwrap();
         for (number, minute) in (1..).zip(["00", "01", "02", "03"]) {
             let host = system(&format!("2026-11-20T10:{minute}:00Z"));
-            care.replace(&path, stage(&path, &format!("content {number}")), &host).unwrap();
+            care.replace(&at(&path), stage(&path, &format!("content {number}")), &host).unwrap();
         }
         let mut found = names(&place);
         found.retain(|name| !others.contains(&name.as_str()) && !name.contains("2019"));
@@ -295,11 +325,11 @@ mod tests {
     fn kept_content_is_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("conf");
-        let care = Care { validate: "", backup: ".old", keep: 5 };
+        let care = Care { validate: "", backup: ".old", keep: 5, follow: false };
         let host = system("2026-11-20T10:00:00Z");
-        care.replace(&path, stage(&path, "one"), &host).unwrap();
-        care.replace(&path, stage(&path, "two"), &host).unwrap();
-        assert!(care.replace(&path, stage(&path, "three"), &host).is_err());
+        care.replace(&at(&path), stage(&path, "one"), &host).unwrap();
+        care.replace(&at(&path), stage(&path, "two"), &host).unwrap();
+        assert!(care.replace(&at(&path), stage(&path, "three"), &host).is_err());
         assert_eq!(std::fs::read_to_string(dir.path().join("conf.20261120T100000.000000Z.old")).unwrap(), "one");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
     }

@@ -19,6 +19,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
+use crate::model::effects::Place;
+use crate::model::{Effect, Effects};
 use crate::template::{self, Scope};
 
 use super::common::Surroundings;
@@ -125,6 +127,9 @@ pub struct Properties {
     /// Remove files from the target that the templates do not make. Directories stay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purge: bool,
+    /// Follow links on the way to the paths that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
     /// What templates see as data, instead of the data of the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Map<String, Value>>,
@@ -320,6 +325,17 @@ impl Resource for Scaffold {
     const TYPE: &'static str = "scaffold";
     const ABOUT: &'static str = "Directories of templates, rendered into a target directory.";
     const TEMPLATED_KEYS: &'static [&'static str] = &["data"];
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes in the same place"),
+        ("engine", "how templates are read"),
+        ("left_delimiter", "how templates are read"),
+        ("right_delimiter", "how templates are read"),
+        ("skip_empty", "which files are written below the target"),
+        ("purge", "removes below the target, which is written anyway"),
+        ("data", "what templates see"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
+    const CONTENT: &'static [&'static str] = &["data"];
     const PROVIDERS: &'static [ProviderEntry<dyn Renderer>] =
         &[ProviderEntry { name: PROVIDER, explicit: false, suits: |_| true, open: |_| Box::new(Choria::default()) }];
 
@@ -344,20 +360,29 @@ impl Resource for Scaffold {
         p.ensure.as_str()
     }
 
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::write_below(&p.name));
+        effects.push(Effect::Read(Place::below(&p.source)));
+        // Templates are rendered, and commands run on copies, to tell what differs.
+        effects.extend(p.post.iter().flat_map(BTreeMap::values).map(Effect::run_always));
+        effects
+    }
+
     fn surround(p: &mut Properties, scope: &Scope) {
         p.surroundings = Surroundings::of(scope);
     }
 
     fn observe(p: &Properties, provider: &dyn Renderer, host: &Host) -> Result<ScaffoldState, ResourceError> {
-        let target_exists = target::exists(p.target())?;
+        let target_exists = target::exists(p, host)?;
         source::check_apart(p, host)?;
         if p.ensure == Ensure::Absent {
             if !target_exists {
-                source::check_directory(&p.source(host))?;
+                source::check_directory(p, host)?;
                 return Ok(ScaffoldState::new(p, false, None, Differences::default()));
             }
             let rendered = provider.render(p, host)?;
-            let differences = target::remaining(p.target(), &rendered)?;
+            let differences = target::remaining(p, &rendered, host)?;
             return Ok(ScaffoldState::new(p, true, Some(rendered), differences));
         }
         let rendered = provider.render(p, host)?;
@@ -388,25 +413,25 @@ impl Resource for Scaffold {
         p: &Properties,
         state: &mut ScaffoldState,
         provider: &dyn Renderer,
-        _: &Host,
+        host: &Host,
     ) -> Result<(), ResourceError> {
         match (change, &state.rendered) {
             (ScaffoldChange::Write { .. }, Some(rendered)) => {
-                target::write(p, rendered, &state.differences)?;
+                target::write(p, rendered, &state.differences, host)?;
                 provider.keep(p, Arc::clone(rendered));
                 Ok(())
             }
-            (ScaffoldChange::Remove { .. }, Some(_)) => target::remove(p.target(), &state.differences),
+            (ScaffoldChange::Remove { .. }, Some(_)) => target::remove(p, &state.differences, host),
             (ScaffoldChange::Nothing, _) => {
-                target::create(p.target())?;
+                target::create(p, host)?;
                 Err(nothing())
             }
             (_, None) => Ok(()),
         }
     }
 
-    fn preview(p: &Properties, state: &ScaffoldState, _: &Host) -> Option<Preview> {
-        target::preview(p, state.rendered.as_ref()?, &state.differences)
+    fn preview(p: &Properties, state: &ScaffoldState, host: &Host) -> Option<Preview> {
+        target::preview(p, state.rendered.as_ref()?, &state.differences, host)
     }
 }
 

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::{Host, Unit, systemd};
-use crate::model::Span;
+use crate::model::{Effect, Effects, Span};
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -237,6 +237,12 @@ impl Resource for Service {
     const TYPE: &'static str = "service";
     const ABOUT: &'static str = "Units of systemd: whether they run, and whether they start at boot.";
     const REFRESHES: bool = true;
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "the same unit is started or stopped"),
+        ("enable", "the same unit"),
+        ("refresh", "the same unit"),
+        ("timeout", "how long is waited"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<Services>] = &[
         ProviderEntry {
             name: "systemd",
@@ -270,6 +276,10 @@ impl Resource for Service {
             Ensure::Running => "running",
             Ensure::Stopped => "stopped",
         }
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        std::iter::once(Effect::Unit(p.name.clone())).collect()
     }
 
     fn query(name: &str) -> Option<Properties> {

@@ -11,6 +11,11 @@ use super::{Invalid, ResourceError};
 /// Where the tools are. Not the search path of the run: that of an ordinary user lacks them.
 const DIRECTORIES: &[&str] = &["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
+/// The files that have users.
+pub(super) const USER_FILES: &[&str] = &["/etc/passwd", "/etc/shadow"];
+/// The files that have groups and their members.
+pub(super) const GROUP_FILES: &[&str] = &["/etc/group", "/etc/gshadow"];
+
 /// The longest name that the tools take.
 const NAME_MAX: usize = 32;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::host::WriteSpec;
 use crate::host::fs::{self, FsError, Kind};
+use crate::host::{Resolver, Seen, WriteSpec};
 
 use super::ResourceError;
 
@@ -27,18 +27,32 @@ pub(super) struct Snippet {
 /// When it can't be read, or is a directory.
 pub(super) fn look(path: &Path) -> Result<Option<Snippet>, ResourceError> {
     let unsound = || Ok(Some(Snippet { text: String::new(), sound: false }));
-    if fs::is_symlink(path) {
-        return unsound();
+    let Some(place) = Resolver::system().place(path)? else { return Ok(None) };
+    match place.look(false)? {
+        Seen::Nothing => return Ok(None),
+        Seen::Something { look, .. } if look.kind == Kind::Directory => {
+            return Err(ResourceError::State(format!("{} is a directory; remove it first", path.display())));
+        }
+        _ => {}
     }
-    let Some(look) = fs::look(path, false)? else { return Ok(None) };
-    if look.kind == Kind::Directory {
-        return Err(ResourceError::State(format!("{} is a directory; remove it first", path.display())));
-    }
-    match fs::read_regular_text(path, LIMIT) {
-        Ok(text) => Ok(Some(Snippet { text, sound: (look.uid, look.gid, look.mode) == (0, 0, MODE) })),
-        Err(FsError::NotAFile(_) | FsError::NotText(_) | FsError::TooLarge { .. }) => unsound(),
+    let read = place.open_regular().and_then(|(file, look)| Ok((fs::read_open(file, path, LIMIT)?, look)));
+    match read {
+        Ok((bytes, look)) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(Snippet { text, sound: (look.uid, look.gid, look.mode) == (0, 0, MODE) })),
+            Err(_) => unsound(),
+        },
+        Err(FsError::NotAFile(_) | FsError::Shared { .. } | FsError::TooLarge { .. }) => unsound(),
+        Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Removes one; nothing there is fine.
+///
+/// # Errors
+/// When the system refuses.
+pub(super) fn remove(path: &Path) -> Result<(), ResourceError> {
+    Ok(Resolver::system().place(path)?.map_or(Ok(()), |place| place.remove())?)
 }
 
 /// Puts one in place in one step; its directory must be there.
@@ -46,7 +60,8 @@ pub(super) fn look(path: &Path) -> Result<Option<Snippet>, ResourceError> {
 /// # Errors
 /// When the system refuses.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), ResourceError> {
-    Ok(fs::write_atomic(path, &mut text.as_bytes(), WriteSpec { uid: Some(0), gid: Some(0), mode: MODE })?)
+    let place = Resolver::system().known_place(path)?;
+    Ok(place.stage(&mut text.as_bytes(), WriteSpec { uid: Some(0), gid: Some(0), mode: MODE })?.put()?)
 }
 
 #[cfg(test)]

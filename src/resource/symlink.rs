@@ -9,8 +9,10 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host::Host;
 use crate::host::fs::{self, Link};
+use crate::host::{Host, Seen};
+use crate::model::effects::Place;
+use crate::model::{Effect, Effects};
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -40,6 +42,9 @@ pub struct Properties {
     /// Replace, or with absent remove, a file or an empty directory that is in the place of the link.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
+    /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
 }
 
 /// Whether a link shall be there.
@@ -146,6 +151,13 @@ impl Change for SymlinkChange {
 impl Resource for Symlink {
     const TYPE: &'static str = "symlink";
     const ABOUT: &'static str = "Symbolic links: where they lead, and whose they are.";
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same path"),
+        ("owner", "of the link itself"),
+        ("group", "of the link itself"),
+        ("force", "replaces what is at the same path"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<()>] =
         &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 
@@ -182,14 +194,23 @@ impl Resource for Symlink {
         }
     }
 
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::write(&p.name));
+        if !p.target.is_empty() {
+            effects.push(Effect::Expose(Place::at(text::beside(&p.name, &p.target))));
+        }
+        effects
+    }
+
     fn query(name: &str) -> Option<Properties> {
         let (target, owner, group) = ("/".to_owned(), String::new(), String::new());
-        Some(Properties { name: name.to_owned(), ensure: Ensure::Present, target, owner, group, force: false })
+        Some(Properties { name: name.to_owned(), ensure: Ensure::Present, target, owner, group, force: false, follow: false })
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<SymlinkState, ResourceError> {
         let accounts = host.accounts();
-        let found = find(p.path(), p.force)?;
+        let found = find(p, host)?;
         let wanted = (accounts.uid(&p.owner).ok(), accounts.gid(&p.group).ok());
         let link = if let Found::Link(link) = &found { Some(link) } else { None };
         let (target, owner, group) = link.map_or_else(Default::default, |link| {
@@ -220,34 +241,37 @@ impl Resource for Symlink {
     }
 
     fn apply(change: &SymlinkChange, p: &Properties, _: &mut SymlinkState, (): &(), host: &Host) -> Result<(), ResourceError> {
-        let path = p.path();
+        let place = host.managed(p.follow).known_place(p.path())?;
         match change {
-            SymlinkChange::Remove | SymlinkChange::RemoveFile | SymlinkChange::RemoveDirectory => fs::remove(path)?,
+            SymlinkChange::Remove | SymlinkChange::RemoveFile | SymlinkChange::RemoveDirectory => place.remove()?,
             SymlinkChange::SetOwner(_) => {
                 let (uid, gid) = owner(p, host)?;
-                fs::set_link_owner(path, uid, gid)?;
+                place.set_link_owner(uid, gid)?;
             }
             SymlinkChange::Create | SymlinkChange::Lead(_) | SymlinkChange::ReplaceFile | SymlinkChange::ReplaceDirectory => {
                 let (uid, gid) = owner(p, host)?;
                 if *change == SymlinkChange::ReplaceDirectory {
                     // Nothing can be renamed over a directory but another one.
-                    fs::remove(path)?;
+                    place.remove()?;
                 }
-                fs::write_link(path, Path::new(&p.target), uid, gid)?;
+                place.write_link(Path::new(&p.target), uid, gid)?;
             }
         }
         Ok(())
     }
 }
 
-fn find(path: &Path, look_inside: bool) -> Result<Found, ResourceError> {
-    if let Some(link) = fs::read_link(path)? {
+fn find(p: &Properties, host: &Host) -> Result<Found, ResourceError> {
+    let Some(place) = host.managed(p.follow).place(p.path())? else { return Ok(Found::Nothing) };
+    if let Some(link) = place.read_link()? {
         return Ok(Found::Link(link));
     }
-    Ok(match fs::look(path, false)? {
-        None => Found::Nothing,
-        Some(look) if look.kind == fs::Kind::Directory => Found::Directory { empty: look_inside && fs::list(path)?.is_empty() },
-        Some(_) => Found::File,
+    Ok(match place.look(false)? {
+        Seen::Nothing => Found::Nothing,
+        Seen::Something { look, .. } if look.kind == fs::Kind::Directory => {
+            Found::Directory { empty: p.force && place.is_empty()? }
+        }
+        _ => Found::File,
     })
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host::Host;
-use crate::host::fs::{self, FsError};
-use crate::model::SysctlKey;
+use crate::host::{FsError, Host, Resolver};
+use crate::model::effects::Aspect;
+use crate::model::{Effect, Effects, SysctlKey};
 
 use super::presence::Presence;
 use super::snippet::{self, Snippet};
@@ -24,6 +24,10 @@ const DIRECTORY: &str = "/etc/sysctl.d";
 const KERNEL: &str = "/proc/sys";
 /// The largest value that is read.
 const LIMIT: u64 = 1 << 16;
+
+/// Settings whose values are programs that the kernel runs, or bring such.
+const PROGRAM_KEYS: &[&str] =
+    &["kernel/core_pattern", "kernel/modprobe", "kernel/hotplug", "kernel/poweroff_cmd", "fs/binfmt_misc/"];
 
 /// Settings of the kernel.
 pub struct Sysctl;
@@ -136,6 +140,11 @@ impl Change for SysctlChange {
 impl Resource for Sysctl {
     const TYPE: &'static str = "sysctl";
     const ABOUT: &'static str = "Settings of the kernel, in the running one and after the next boot.";
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same file"),
+        ("persist", "whether the same file is written"),
+        ("runtime", "whether the same key is set"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<()>] =
         &[ProviderEntry { name: "linux", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 
@@ -166,6 +175,24 @@ impl Resource for Sysctl {
 
     fn ensure(p: &Properties) -> &str {
         p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        let Ok(key) = p.key() else {
+            // What is no key yet may become any.
+            effects.push(Effect::unknown(Some(Aspect::Kernel), &p.name));
+            effects.push(Effect::unknown(Some(Aspect::Write), &p.name));
+            effects.push(Effect::run(&p.value));
+            return effects;
+        };
+        effects.push(Effect::Kernel(key.to_string()));
+        effects.push(Effect::implied(format!("{KERNEL}/{}", key.path())));
+        effects.push(Effect::implied(persisted_path(&key)));
+        if !p.value.is_empty() && PROGRAM_KEYS.iter().any(|of| key.path().starts_with(of)) {
+            effects.push(Effect::run(&p.value));
+        }
+        effects
     }
 
     fn query(name: &str) -> Option<Properties> {
@@ -219,10 +246,10 @@ impl Resource for Sysctl {
         match change {
             SysctlChange::Set { to, .. } => set(&kernel_path(&key, host), to),
             SysctlChange::Persist { .. } => {
-                fs::create_directory(&host.system_path(DIRECTORY), 0o755)?;
+                Resolver::system().directory_made(&host.system_path(DIRECTORY), 0o755)?;
                 snippet::write(&file(&key, host), &p.file_text()?)
             }
-            SysctlChange::Remove => Ok(fs::remove(&file(&key, host))?),
+            SysctlChange::Remove => snippet::remove(&file(&key, host)),
         }
     }
 }
@@ -233,7 +260,11 @@ fn kernel_path(key: &SysctlKey, host: &Host) -> PathBuf {
 
 /// The file of a setting; its name comes after others, and what comes last counts.
 fn file(key: &SysctlKey, host: &Host) -> PathBuf {
-    host.system_path(DIRECTORY).join(format!("99-zz-ensign-{}.conf", key.file_name()))
+    host.system_path(persisted_path(key))
+}
+
+fn persisted_path(key: &SysctlKey) -> String {
+    format!("{DIRECTORY}/99-zz-ensign-{}.conf", key.file_name())
 }
 
 /// The value that a file of one setting gives.
@@ -244,7 +275,7 @@ fn persisted(text: &str) -> Option<String> {
 
 /// The value in the running kernel; none where it has no such key.
 fn read(path: &Path) -> Result<Option<String>, ResourceError> {
-    match fs::read_text(path, LIMIT) {
+    match Resolver::system().read_text(path, LIMIT) {
         Ok(value) => Ok(Some(normal(&value))),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(explain(error)),
@@ -252,14 +283,20 @@ fn read(path: &Path) -> Result<Option<String>, ResourceError> {
 }
 
 fn set(path: &Path, value: &str) -> Result<(), ResourceError> {
-    fs::write_into(path, &format!("{value}\n")).map_err(explain)
+    let place = Resolver::system().known_place(path).map_err(explain)?;
+    place.write_into(&format!("{value}\n")).map_err(explain)
 }
 
 /// What the kernel says, with what to do about it.
 fn explain(error: FsError) -> ResourceError {
-    let FsError::Io { path, source, .. } = &error else { return error.into() };
+    let (path, kind) = match &error {
+        FsError::Io { path, source, .. } => (path, source.kind()),
+        FsError::NotAFile(path) => (path, ErrorKind::IsADirectory),
+        FsError::NoParent(path) => (path, ErrorKind::NotFound),
+        _ => return error.into(),
+    };
     let shown = path.display();
-    let message = match source.kind() {
+    let message = match kind {
         ErrorKind::NotFound => {
             format!("the kernel has no {shown}: check the key, or load the module that brings it; 'runtime: false' only persists")
         }

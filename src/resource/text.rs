@@ -118,6 +118,14 @@ pub fn quote(word: &str) -> String {
     shell_words::quote(word).into_owned()
 }
 
+/// The path to which a link at `link` with this target leads: a relative target begins in the directory of the link.
+pub fn beside(link: &str, target: &str) -> String {
+    match link.rsplit_once('/') {
+        Some((directory, _)) if !target.starts_with('/') => format!("{directory}/{target}"),
+        _ => target.to_owned(),
+    }
+}
+
 /// Checks a path that is given: absolute, without `.`, `..` or doubled slashes. Errors call it `what`.
 ///
 /// # Errors

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
 
 use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::passwd::{Shadow, User as Account};
-use crate::host::{Command, Host, WriteSpec, fs};
-use crate::model::Secret;
+use crate::host::{Command, Host, Resolver, WriteSpec};
+use crate::model::effects::{Aspect, Place};
+use crate::model::{Effect, Effects, Hidden, Secret};
 
 use super::presence::Presence;
 use super::shadow::{self, Tools};
@@ -109,6 +109,15 @@ impl Properties {
                 }
             }
         }
+    }
+
+    /// True when the account has a home at another path, whose content is taken along.
+    fn takes_home_from(&self, seen: &Seen) -> bool {
+        self.manage_home
+            && self.ensure == Presence::Present
+            && !self.home.is_empty()
+            && self.home != seen.home
+            && seen.home_is_there
     }
 
     /// The further groups that are wanted, each once.
@@ -239,6 +248,16 @@ impl Change for UserChange {
 impl Resource for User {
     const TYPE: &'static str = "user";
     const ABOUT: &'static str = "Users of this host: number, groups, home, shell, password.";
+    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same account"),
+        ("append", "adds to the groups that are named anyway"),
+        ("shell", "runs with the rights of the account itself"),
+        ("comment", "a text about the account"),
+        ("system", "which number a new account gets"),
+        ("password_hash", "of the same account"),
+        ("locked", "of the same account"),
+        ("expires", "of the same account"),
+    ];
     const PROVIDERS: &'static [ProviderEntry<Tools>] =
         &[ProviderEntry { name: "shadow", explicit: false, suits: Tools::suit, open: Tools::open }];
 
@@ -284,6 +303,33 @@ impl Resource for User {
         p.ensure.as_str()
     }
 
+    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
+        p.password_hash.iter().for_each(|hash| note(Hidden::Value(hash.reveal())));
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::user(&p.name));
+        if p.uid == Some(0) {
+            effects.push(Effect::user("root"));
+        }
+        let primary = Some(&p.group).filter(|group| !group.is_empty());
+        effects.extend(primary.into_iter().chain(p.groups.iter().flatten()).map(Effect::group));
+        effects.extend(shadow::USER_FILES.iter().chain(shadow::GROUP_FILES).copied().map(Effect::implied));
+        if p.manage_home {
+            effects.push(Effect::write_below(&p.home));
+            effects.push(Effect::implied(format!("/var/mail/{}", p.name)));
+        } else if p.uid.is_some() {
+            // usermod(8) gives the files of the home to the new number.
+            let home = "the home of an account whose number changes, which is not given";
+            effects.push(match p.home.as_str() {
+                "" => Effect::unknown(Some(Aspect::Write), home),
+                home => Effect::Write { place: Place::below(home), implied: true },
+            });
+        }
+        effects
+    }
+
     fn query(name: &str) -> Option<Properties> {
         serde_json::from_value(serde_json::json!({ "name": name })).ok()
     }
@@ -296,9 +342,7 @@ impl Resource for User {
             "" => None,
             group => local(group).or_else(|| host.accounts().gid(group).ok()),
         };
-        let there = |home: &str| {
-            fs::look(&host.system_path(home), false).map(|look| look.is_some_and(|look| look.kind == fs::Kind::Directory))
-        };
+        let there = |home: &str| Resolver::system().is_directory(&host.system_path(home));
         let account = match users.iter().find(|user| user.name == p.name) {
             None => None,
             Some(user) => {
@@ -310,6 +354,10 @@ impl Resource for User {
             }
         };
         let wanted_home = p.manage_home && there(&p.home)?;
+        if let Some(seen) = account.as_ref().filter(|seen| p.takes_home_from(seen) && !wanted_home) {
+            // What would be moved is not named by the properties, so the bounds of the run are asked here.
+            host.managed(false).place(&host.system_path(&seen.home))?;
+        }
         Ok(UserState { account, wanted_gid, own_group: local(&p.name).is_some(), wanted_home })
     }
 
@@ -509,7 +557,7 @@ fn modification(p: &Properties, state: &UserState, seen: &Seen) -> Result<Option
     }
     if !p.home.is_empty() && p.home != seen.home {
         differs("home", "home", &seen.home, &p.home, &p.home);
-        if p.manage_home && seen.home_is_there && !state.wanted_home {
+        if p.takes_home_from(seen) && !state.wanted_home {
             args.push(MOVE_HOME.to_owned());
         }
     }
@@ -564,11 +612,9 @@ fn make_home(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let users = host.accounts().files().users()?;
     let user = users.iter().find(|user| user.name == p.name);
     let user = user.ok_or_else(|| ResourceError::State(format!("{} is not in /etc/passwd any more", p.name)))?;
-    if let Some(parent) = home.parent().filter(|parent| *parent != Path::new("")) {
-        fs::create_directory(parent, 0o755)?;
-    }
-    fs::create_directory(&home, HOME_MODE)?;
-    Ok(fs::set_attributes(&home, WriteSpec { uid: Some(user.uid), gid: Some(user.gid), mode: HOME_MODE })?)
+    let place = Resolver::system().place_made(&home, 0o755)?;
+    place.make_directory(HOME_MODE)?;
+    Ok(place.set(WriteSpec { uid: Some(user.uid), gid: Some(user.gid), mode: HOME_MODE })?)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::host::{Checkpoint, FsError, checkpoint, fs};
@@ -61,6 +61,18 @@ impl AppendFile {
         self.len = len;
         // If this fails too, the next append or the next start does it.
         self.frayed = self.file.set_len(len).is_err();
+    }
+
+    /// Verifies that the open file is the one that its path leads to: what is written to another one is lost.
+    pub(super) fn in_place(&self) -> Result<(), StoreError> {
+        let open = self.file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        match std::fs::metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (open.dev(), open.ino()) => Ok(()),
+            Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
+                Err(FsError::io("look at", &self.path, error).into())
+            }
+            _ => Err(StoreError::Displaced(self.path.clone())),
+        }
     }
 
     /// Returns when everything that was appended is on disk.

@@ -24,6 +24,8 @@ const FILE: &str = "ledger.jsonl";
 const COMPACT_AT: usize = 1000;
 /// How long after its end a command is remembered: many times the skew that clocks are allowed.
 pub const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+/// No command that runs once lives longer than that. What does is standing: its channel keeps out what is older.
+const LONGEST_LIFE: SignedDuration = SignedDuration::from_hours(1);
 /// What the floor is above the end of a forgotten command: more than the skew that clocks are allowed.
 const MARGIN: SignedDuration = SignedDuration::from_mins(1);
 /// More than any ledger that is rewritten in time; a larger file is none of ours.
@@ -46,6 +48,27 @@ pub struct Acceptance<'a> {
     pub envelope: &'a [u8],
     /// The channel that it moves, and to where.
     pub channel: Option<(&'a str, ChannelState)>,
+    /// The keys that signed it.
+    pub signers: &'a [String],
+}
+
+/// What the state of a node had lost when its ledger was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Loss {
+    /// An earlier ledger.
+    pub ledger: bool,
+    /// The trust bundle that was in force.
+    pub trust: bool,
+}
+
+/// When the ledger was made, and what was lost then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Birth {
+    /// When: what was signed before may have run without being in here.
+    pub at: Timestamp,
+    /// What was lost, which nothing is on a new node.
+    #[serde(default)]
+    pub lost: Loss,
 }
 
 /// A command that was accepted, and whose end is not written down.
@@ -67,10 +90,26 @@ pub struct Unfinished {
 #[serde(rename_all = "snake_case")]
 enum Record {
     Accepted(Accepted),
-    Started { id: Uuid },
-    Done { id: Uuid, done: Box<Done> },
-    Channel { name: String, state: ChannelState },
-    Floor { at: Timestamp },
+    Started {
+        id: Uuid,
+    },
+    Done {
+        id: Uuid,
+        done: Box<Done>,
+    },
+    Channel {
+        name: String,
+        state: ChannelState,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        signers: Vec<String>,
+    },
+    Floor {
+        at: Timestamp,
+    },
+    Born(Birth),
+    Trust {
+        version: u64,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -85,6 +124,11 @@ struct Accepted {
     envelope: Vec<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channel: Option<(String, ChannelState)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    signers: Vec<String>,
+    /// True when it was signed later than what is believed to have passed: it does not raise the floor.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ahead: bool,
 }
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
@@ -110,7 +154,13 @@ pub struct Ledger {
     log: AppendFile,
     entries: HashMap<Uuid, Entry>,
     channels: BTreeMap<String, ChannelState>,
+    /// Who moved each channel last.
+    movers: BTreeMap<String, Vec<String>>,
     floor: Option<Timestamp>,
+    /// The latest time that the floor may be raised to; any, when none.
+    believed: Option<Timestamp>,
+    born: Option<Birth>,
+    trust: Option<u64>,
     next: u64,
     records: usize,
     compact_at: usize,
@@ -133,7 +183,11 @@ impl Ledger {
             log: AppendFile::open(&dir.join(FILE))?,
             entries: HashMap::new(),
             channels: BTreeMap::new(),
+            movers: BTreeMap::new(),
             floor: None,
+            believed: None,
+            born: None,
+            trust: None,
             next: 0,
             records: 0,
             compact_at: COMPACT_AT,
@@ -172,9 +226,12 @@ impl Ledger {
         match record {
             Record::Accepted(accepted) => {
                 if let Some((name, state)) = accepted.channel.clone() {
+                    self.movers.insert(name.clone(), accepted.signers.clone());
                     self.channels.insert(name, state);
                 }
-                self.raise_floor(accepted.issued);
+                if !accepted.ahead {
+                    self.raise_floor(accepted.issued);
+                }
                 let entry = Entry { order: self.next, started: false, done: None, accepted };
                 self.next += 1;
                 self.entries.insert(entry.accepted.id, entry);
@@ -191,18 +248,67 @@ impl Ledger {
                     entry.accepted.envelope = Vec::new();
                 }
             }
-            Record::Channel { name, state } => {
+            Record::Channel { name, state, signers } => {
+                self.movers.insert(name.clone(), signers);
                 self.channels.insert(name, state);
             }
             Record::Floor { at } => self.raise_floor(at),
+            Record::Born(birth) => self.born = Some(birth),
+            Record::Trust { version } => self.trust = self.trust.max(Some(version)),
         }
+    }
+
+    /// True when nothing was ever written down in it.
+    pub fn is_new(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Writes down when the ledger was made, or made anew as far as anybody can tell, and what was lost then.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub fn bear(&mut self, birth: Birth) -> Result<(), StoreError> {
+        self.write(Record::Born(birth))
+    }
+
+    /// When the ledger was made; none for one of which that is not known.
+    pub fn born(&self) -> Option<Birth> {
+        self.born
+    }
+
+    /// Writes down the version of a trust bundle that came into force.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub fn note_trust(&mut self, version: u64) -> Result<(), StoreError> {
+        if self.trust >= Some(version) { Ok(()) } else { self.write(Record::Trust { version }) }
+    }
+
+    /// The latest version of the trust bundle that was ever in force.
+    pub fn trust(&self) -> Option<u64> {
+        self.trust
+    }
+
+    /// The latest time that is believed to have passed: a clock that jumped further ahead raises no floor, and makes
+    /// nothing forgotten.
+    pub fn believe(&mut self, until: Timestamp) {
+        self.believed = Some(until);
     }
 
     fn raise_floor(&mut self, at: Timestamp) {
         self.floor = self.floor.max(Some(at));
     }
 
+    /// Verifies that the ledger is still the file that the next start opens.
+    ///
+    /// # Errors
+    /// With [`StoreError::Displaced`] when the file, or a directory above it, was removed or replaced.
+    pub fn in_place(&self) -> Result<(), StoreError> {
+        self.log.in_place()
+    }
+
     fn write(&mut self, record: Record) -> Result<(), StoreError> {
+        self.in_place()?;
         self.log.append_durably(&line(&record)?)?;
         self.apply(record);
         Ok(())
@@ -224,6 +330,8 @@ impl Ledger {
             subject: command.subject.map(str::to_owned),
             envelope: command.envelope.to_vec(),
             channel: command.channel.clone().map(|(name, state)| (name.to_owned(), state)),
+            signers: command.signers.to_vec(),
+            ahead: self.believed.is_some_and(|until| command.issued > until),
         }))
     }
 
@@ -259,17 +367,26 @@ impl Ledger {
     /// # Errors
     /// When it can't be written; then the old one stays.
     pub fn compact(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let now = self.believed.map_or(now, |until| until.min(now));
         let over = |entry: &Entry| entry.done.is_some() && now.duration_since(entry.accepted.expires) > MEMORY;
         // What is forgotten could come again under a clock that was set back; the floor keeps it out.
-        if let Some(latest) = self.entries.values().filter(|entry| over(entry)).map(|entry| entry.accepted.expires).max() {
+        let short = |entry: &&Entry| entry.accepted.expires.duration_since(entry.accepted.issued) <= LONGEST_LIFE;
+        let forgotten = self.entries.values().filter(|entry| over(entry)).filter(short);
+        if let Some(latest) = forgotten.map(|entry| entry.accepted.expires).max() {
             self.raise_floor(latest.saturating_add(MARGIN).unwrap_or(latest));
         }
         let mut kept: Vec<&Entry> = self.entries.values().filter(|entry| !over(entry)).collect();
         kept.sort_by_key(|entry| entry.order);
-        let mut records: Vec<Record> = self.floor.iter().map(|at| Record::Floor { at: *at }).collect();
+        let mut records: Vec<Record> = self.born.map(Record::Born).into_iter().collect();
+        records.extend(self.trust.map(|version| Record::Trust { version }));
+        records.extend(self.floor.map(|at| Record::Floor { at }));
         records.extend(kept.into_iter().flat_map(Entry::records));
         // After the commands, whose own channel states are older or the same.
-        records.extend(self.channels.iter().map(|(name, state)| Record::Channel { name: name.clone(), state: state.clone() }));
+        records.extend(self.channels.iter().map(|(name, state)| Record::Channel {
+            name: name.clone(),
+            state: state.clone(),
+            signers: self.movers.get(name).cloned().unwrap_or_default(),
+        }));
         let mut bytes = Vec::new();
         for record in &records {
             bytes.extend(line(record)?);
@@ -296,9 +413,19 @@ impl Ledger {
         &self.channels
     }
 
+    /// Who moved each of the channels last.
+    pub fn movers(&self) -> impl Iterator<Item = &[String]> {
+        self.movers.values().map(Vec::as_slice)
+    }
+
     /// A time that has surely passed, whatever the clock says: no command is to be judged by an earlier one.
     pub fn floor(&self) -> Option<Timestamp> {
         self.floor
+    }
+
+    /// The signers of each command that is remembered.
+    pub fn signers(&self) -> impl Iterator<Item = &[String]> {
+        self.entries.values().map(|entry| entry.accepted.signers.as_slice())
     }
 
     /// How a command ended.
@@ -349,186 +476,4 @@ fn line(record: &Record) -> Result<Vec<u8>, StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::wire::DoneOutcome;
-    use crate::wire::report::DONE;
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-    }
-
-    fn id(n: u8) -> Uuid {
-        Uuid::from_bytes([n; 16])
-    }
-
-    fn accept(ledger: &mut Ledger, n: u8, channel: Option<(&str, ChannelState)>) {
-        let (issued, expires) = (at(i64::from(n)), at(i64::from(n) + 300));
-        let command =
-            Acceptance { id: id(n), digest: &format!("d{n}"), issued, expires, subject: Some("s"), envelope: b"{}", channel };
-        ledger.accept(&command).unwrap();
-    }
-
-    fn done(n: u8, when: i64) -> Done {
-        Done {
-            protocol: DONE.into(),
-            id: Some(id(n)),
-            digest: format!("d{n}"),
-            node: "web1".parse().unwrap(),
-            at: at(when),
-            outcome: DoneOutcome::Stable,
-            code: None,
-            message: Some("x".into()),
-            event: None,
-            apply: None,
-            failures: BTreeMap::default(),
-            plan: None,
-            answer: None,
-            rule: None,
-            signers: vec![],
-        }
-    }
-
-    fn state(serial: u64) -> ChannelState {
-        ChannelState { epoch: 1, serial, digest: "a".into() }
-    }
-
-    #[test]
-    fn everything_is_there_after_a_restart() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut ledger = Ledger::open(dir.path()).unwrap();
-        accept(&mut ledger, 1, Some(("base", state(1))));
-        accept(&mut ledger, 2, Some(("base", state(2))));
-        accept(&mut ledger, 3, None);
-        ledger.start(id(1)).unwrap();
-        ledger.done(id(1), &done(1, 10)).unwrap();
-        ledger.start(id(2)).unwrap();
-        assert!(matches!(ledger.done(id(9), &done(9, 10)), Err(StoreError::Unknown(_))));
-        drop(ledger);
-        let ledger = Ledger::open(dir.path()).unwrap();
-        assert_eq!((ledger.seen(id(1)), ledger.seen(id(9))), (Some("d1"), None));
-        assert_eq!(ledger.channel("base"), Some(&state(2)));
-        assert_eq!(ledger.result(id(1)), Some(&done(1, 10)));
-        assert_eq!(ledger.floor(), Some(at(3)));
-        let open: Vec<_> = ledger.unfinished().into_iter().map(|open| (open.id, open.started, open.envelope)).collect();
-        assert_eq!(open, [(id(2), true, b"{}".to_vec()), (id(3), false, b"{}".to_vec())]);
-    }
-
-    #[test]
-    fn the_directory_is_one_agents() {
-        let dir = tempfile::tempdir().unwrap();
-        let _held = Ledger::open(dir.path()).unwrap();
-        assert!(matches!(Ledger::open(dir.path()), Err(StoreError::InUse { .. })));
-    }
-
-    #[test]
-    fn an_id_is_accepted_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut ledger = Ledger::open(dir.path()).unwrap();
-        accept(&mut ledger, 1, None);
-        let again = Acceptance {
-            id: id(1),
-            digest: "other",
-            issued: at(0),
-            expires: at(1),
-            subject: None,
-            envelope: b"",
-            channel: Some(("base", state(9))),
-        };
-        assert!(matches!(ledger.accept(&again), Err(StoreError::Known(_))));
-        assert_eq!((ledger.seen(id(1)), ledger.channel("base")), (Some("d1"), None));
-    }
-
-    #[test]
-    fn a_torn_end_is_cut_off_and_a_damaged_middle_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        let mut ledger = Ledger::open(dir.path()).unwrap();
-        accept(&mut ledger, 1, None);
-        drop(ledger);
-        let good = std::fs::read(&path).unwrap();
-        for tail in [&b"{\"started\":{\"id\""[..], b"\0\0\0\0", b"{\"sta\0\0\0\n", &good[..good.len() - 1]] {
-            std::fs::write(&path, [&good, tail].concat()).unwrap();
-            let mut ledger = Ledger::open(dir.path()).unwrap();
-            assert!(ledger.was_torn());
-            accept(&mut ledger, 2, None);
-            drop(ledger);
-            let ledger = Ledger::open(dir.path()).unwrap();
-            assert!(!ledger.was_torn());
-            assert_eq!((ledger.seen(id(1)), ledger.seen(id(2))), (Some("d1"), Some("d2")));
-        }
-        for damage in [&b"garbage\n"[..], b"\0\0\n"] {
-            std::fs::write(&path, [&good, damage, &good].concat()).unwrap();
-            let message = Ledger::open(dir.path()).unwrap_err().to_string();
-            assert_eq!(message, format!("{}, line 2, is damaged", path.display()));
-        }
-    }
-
-    #[test]
-    fn what_is_long_over_is_forgotten_and_still_kept_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut ledger = Ledger::open(dir.path()).unwrap();
-        for n in 1..=3 {
-            accept(&mut ledger, n, Some(("base", state(u64::from(n)))));
-        }
-        ledger.done(id(1), &done(1, 10)).unwrap();
-        ledger.done(id(2), &done(2, 10)).unwrap();
-        ledger.start(id(3)).unwrap();
-        // Just before the hour nothing is forgotten.
-        ledger.compact(at(301 + 3600)).unwrap();
-        assert!(ledger.seen(id(1)).is_some());
-        ledger.compact(at(302 + 3600)).unwrap();
-        drop(ledger);
-        let ledger = Ledger::open(dir.path()).unwrap();
-        assert_eq!((ledger.seen(id(1)), ledger.seen(id(2))), (None, Some("d2")));
-        assert_eq!(ledger.channel("base"), Some(&state(3)));
-        assert_eq!(ledger.floor(), Some(at(301 + 60)));
-        assert_eq!(ledger.unfinished().len(), 1);
-        assert!(ledger.unfinished()[0].started);
-        assert_eq!(ledger.result(id(2)), Some(&done(2, 10)));
-    }
-
-    #[test]
-    fn the_file_does_not_grow_for_ever() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut ledger = Ledger::open(dir.path()).unwrap();
-        ledger.compact_at = 20;
-        for n in 0..30 {
-            accept(&mut ledger, n, None);
-            ledger.done(id(n), &done(n, i64::from(n) * 1000)).unwrap();
-            ledger.compact_at = ledger.compact_at.min(20);
-        }
-        drop(ledger);
-        let ledger = Ledger::open(dir.path()).unwrap();
-        assert!(ledger.records < 25, "{}", ledger.records);
-        assert_eq!(ledger.seen(id(29)), Some("d29"));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-
-        /// A process that dies at any byte of its writing leaves the records before that byte.
-        #[test]
-        fn any_cut_leaves_the_records_before_it(cut in any::<prop::sample::Index>()) {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join(FILE);
-            let mut ledger = Ledger::open(dir.path()).unwrap();
-            let mut ends = vec![];
-            for n in 0..5 {
-                accept(&mut ledger, n, None);
-                ends.push(ledger.log.len());
-            }
-            drop(ledger);
-            let bytes = std::fs::read(&path).unwrap();
-            let cut = cut.index(bytes.len() + 1);
-            std::fs::File::create(&path).unwrap().write_all(&bytes[..cut]).unwrap();
-            let whole = ends.iter().filter(|end| **end <= cut as u64).count();
-            let ledger = Ledger::open(dir.path()).unwrap();
-            prop_assert_eq!(ledger.unfinished().len(), whole);
-        }
-    }
-}
+mod tests;

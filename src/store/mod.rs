@@ -14,6 +14,7 @@ pub mod outbox;
 pub mod rollouts;
 pub mod session;
 pub mod standing;
+pub mod values;
 
 use std::path::PathBuf;
 
@@ -22,12 +23,13 @@ use uuid::Uuid;
 use crate::host::FsError;
 
 pub use history::History;
-pub use ledger::{Acceptance, Ledger, Unfinished};
+pub use ledger::{Acceptance, Birth, Ledger, Loss, Unfinished};
 pub use objects::Objects;
 pub use outbox::{Class, Head, Lane, Message, Outbox, Queued, Seal};
 pub use rollouts::{LookStore, Word, WordStore};
 pub use session::{DirectorySession, Entry, MemorySession, Session};
 pub use standing::{Kept, StandingStore};
+pub use values::ValueStore;
 
 /// State that could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +45,12 @@ pub enum StoreError {
         /// The process, when it said so.
         pid: Option<String>,
     },
+    /// A file that is open has another one, or none, in its place.
+    #[error(
+        "{} was removed or replaced while the agent ran: nothing is accepted or run until the agent is restarted",
+        .0.display()
+    )]
+    Displaced(PathBuf),
     /// A line in the middle of a file is not what was written.
     #[error("{}, line {line}, is damaged", path.display())]
     Damaged {

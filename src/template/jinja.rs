@@ -4,15 +4,19 @@
 //! own `include`, `import` and `extends` find them. A file that is read in vain says so only when it is
 //! used.
 
+mod filters;
+mod metered;
+
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Enumerator, Object, Rest, Serde, Value as Item, ValueKind, merge_maps};
 use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, context};
-use serde_json::Value;
 
+use super::Inner;
 use super::expr::Root;
 use super::expr::Sight;
 use super::jet;
@@ -38,6 +42,7 @@ pub(super) fn render(session: &Arc<Session>) -> Result<(), FileError> {
     let roots = roots(session);
     add_render(&mut environment, session, &roots, unreadable.iter().map(|(file, error)| (*file, error.to_string())));
     for file in session.rendered() {
+        let taken = session.begin().map_err(|message| FileError::of(file, message))?;
         session.check().map_err(|message| FileError::of(file, message))?;
         if let Some(error) = unreadable.remove(file) {
             return Err(error);
@@ -46,6 +51,7 @@ pub(super) fn render(session: &Arc<Session>) -> Result<(), FileError> {
         let rendered = template
             .render(variables(&roots, None, Item::UNDEFINED))
             .map_err(|error| located(session, &prepared, file, &error))?;
+        session.ended(taken, rendered.len());
         session.keep(file, rendered)?;
     }
     Ok(())
@@ -55,8 +61,7 @@ pub(super) fn render(session: &Arc<Session>) -> Result<(), FileError> {
 fn prepare(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
     let files = session.files().iter().map(|(file, source)| (file.as_str(), source.as_str()));
     if session.engine == Engine::Jinja {
-        let plain = |source: &str| jet::Linked { code: source.to_owned(), ..jet::Linked::default() };
-        return (files.map(|(file, source)| (file, plain(source))).collect(), HashMap::new());
+        return prepare_jinja(session);
     }
     let is_function = |name: &str| jet::is_function(name) || matches!(name, "render" | "write");
     let translated = files.map(|(file, source)| {
@@ -73,6 +78,29 @@ fn prepare(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
             Err(wrong) => {
                 let source = session.source(file).unwrap_or_default();
                 unreadable.insert(*file, FileError::at(file, source, wrong.at, wrong.message));
+            }
+        }
+    }
+    (prepared, unreadable)
+}
+
+/// Jinja files with everything paid for; and what is wrong with those that can't be read.
+fn prepare_jinja(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
+    let (mut prepared, mut unreadable) = (Prepared::new(), HashMap::new());
+    for (file, source) in session.files() {
+        let (left, right) = session.delimiters();
+        let syntax =
+            SyntaxConfig::builder().keep_trailing_newline(true).variable_delimiters(left.to_owned(), right.to_owned()).build();
+        match syntax.and_then(|syntax| metered::metered(file, source, syntax)) {
+            Ok(linked) => drop(prepared.insert(file.as_str(), linked)),
+            Err(error) => {
+                let before = || error.line().and_then(|line| line.checked_sub(1)).unwrap_or(0);
+                let lines = || source.split_inclusive('\n').take(before()).map(str::len).sum();
+                let offset = error.range().map_or_else(lines, |range| range.start);
+                let why = jet::why(&error);
+                let kind = error.kind().to_string();
+                let message = if why == kind { kind } else { format!("{kind}: {why}") };
+                unreadable.insert(file.as_str(), FileError::at(file, source, offset, message));
             }
         }
     }
@@ -117,11 +145,12 @@ fn environment<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
 fn of_jinja<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    let (left, right) = session.delimiters();
-    let syntax =
-        SyntaxConfig::builder().keep_trailing_newline(true).variable_delimiters(left.to_owned(), right.to_owned()).build();
+    // As templates are written anew, whatever their own delimiters.
+    let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
     environment.set_syntax(syntax.map_err(|error| jet::why(&error))?);
     environment.set_fuel(Some(jet::FUEL));
+    jet::pay_for_output(&mut environment, &session.scope);
+    filters::add(&mut environment, &session.scope);
     jet::add_scoped(&mut environment, &session.scope, SCOPED, 0);
     Ok(environment)
 }
@@ -185,8 +214,14 @@ fn roots(session: &Session) -> Item {
     let scope = &session.scope;
     // Facts cost much to gather; most templates use none.
     let facts = if session.mentions("acts") { Item::from(Serde(scope.root(Root::Facts))) } else { Item::UNDEFINED };
+    if session.mentions("ata") {
+        scope.uses_root(Root::Data);
+    }
+    if session.mentions("nviron") {
+        scope.uses_root(Root::Environ);
+    }
     let data = Item::from(Serde(scope.root(Root::Data)));
-    let environ = Item::from_object(Environ(scope.root(Root::Environ).clone()));
+    let environ = Item::from_object(Environ(Arc::clone(scope)));
     context! {
         facts => facts.clone(), Facts => facts, data => data.clone(), Data => data, environ => environ.clone(), Environ => environ,
     }
@@ -200,16 +235,22 @@ fn variables(roots: &Item, dot: Option<Item>, given: Item) -> Item {
 }
 
 /// The environment, in which what is not there is the empty text.
-#[derive(Debug)]
-struct Environ(Value);
+struct Environ(Arc<Inner>);
+
+impl fmt::Debug for Environ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Environ")
+    }
+}
 
 impl Object for Environ {
     fn get_value(self: &Arc<Self>, key: &Item) -> Option<Item> {
-        Some(Item::from(self.0.get(key.as_str()?).and_then(Value::as_str).unwrap_or_default()))
+        let found = self.0.variable(key.as_str()?);
+        Some(found.map_or_else(|why| Item::from(jet::failure(why)), Item::from))
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        let names = self.0.as_object().into_iter().flatten().map(|(name, _)| Item::from(name.as_str()));
+        let names = self.0.root(Root::Environ).as_object().into_iter().flatten().map(|(name, _)| Item::from(name.as_str()));
         Enumerator::Values(names.collect())
     }
 }
@@ -238,10 +279,9 @@ fn located(session: &Session, prepared: &Prepared<'_>, file: &str, error: &Error
         let line = cause.line()?.checked_sub(1)?;
         Some(ready.code.split_inclusive('\n').take(line).map(str::len).sum())
     });
-    match (offset, session.engine) {
-        (None, _) => FileError::of(file, message),
-        (Some(offset), Engine::Jinja) => FileError::at(file, source, offset, message),
-        (Some(offset), _) => {
+    match offset {
+        None => FileError::of(file, message),
+        Some(offset) => {
             let place = ready.written(offset);
             // What a file takes from another was written there.
             let file = place.map_or(file, |place| place.file.as_ref());
@@ -257,7 +297,9 @@ mod tests {
 
     #[test]
     fn the_environment_has_every_name() {
-        let environ = Item::from_object(Environ(serde_json::json!({"A": "1"})));
+        let known = [("A".to_owned(), "1".to_owned())].into();
+        let scope = super::super::Scope::new(Arc::new(|| serde_json::Value::Null), serde_json::Value::Null, known);
+        let environ = Item::from_object(Environ(scope.inner));
         assert_eq!(environ.get_attr("A").unwrap().to_string(), "1");
         assert_eq!(environ.get_attr("NOPE").unwrap().to_string(), "");
         assert!(!DOT.is_empty());

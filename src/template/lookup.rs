@@ -3,7 +3,13 @@
 //! Paths are those of GJSON. Plain ones are walked on the values; the others need the values as
 //! JSON text, which is written once.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
+
+use crate::model::Budget;
+
+use super::weight;
 
 /// What a plain path leads to below `root`; nothing when a step finds none.
 pub(super) fn plain<'a>(root: &'a Value, steps: &[&str]) -> Option<&'a Value> {
@@ -40,12 +46,33 @@ const MODIFIERS: &[(&str, Modifier)] = &[
     ("@fromstr", |value| serde_json::from_str(value.as_str()?).ok()),
 ];
 
+/// The most wildcards in a path: the time that matching takes grows with each.
+const MAX_WILDCARDS: usize = 4;
+/// The longest path, in bytes.
+const MAX_PATH: usize = 4 << 10;
+
 /// What any path leads to in a JSON text.
-pub(super) fn by_gjson(json: &str, path: &str) -> Option<Value> {
-    let Some((before, modifier, after)) = modified(path) else { return by_crate(json, path) };
-    let value = if before.is_empty() { serde_json::from_str(json).ok()? } else { by_crate(json, before)? };
-    let made = modifier(value)?;
-    if after.is_empty() { Some(made) } else { by_gjson(&made.to_string(), after) }
+pub(super) fn by_gjson(json: &str, path: &str, budget: &Budget) -> Result<Option<Value>, String> {
+    if path.len() > MAX_PATH || path.matches('*').count() > MAX_WILDCARDS {
+        return Err(format!("a path has at most {MAX_PATH} bytes and {MAX_WILDCARDS} wildcards"));
+    }
+    let (mut json, mut path) = (Cow::Borrowed(json), path);
+    loop {
+        let Some((before, modifier, after)) = modified(path) else { return by_crate(&json, path, budget) };
+        let value = if before.is_empty() { whole(&json, budget)? } else { by_crate(&json, before, budget)? };
+        let Some(made) = value.and_then(modifier) else { return Ok(None) };
+        if after.is_empty() {
+            return Ok(Some(made));
+        }
+        // A text in quotes is up to twice as long.
+        weight::charge(&made, budget).and_then(|()| weight::charge(&made, budget)).map_err(|spent| spent.to_string())?;
+        (json, path) = (Cow::Owned(made.to_string()), after);
+    }
+}
+
+fn whole(json: &str, budget: &Budget) -> Result<Option<Value>, String> {
+    budget.charge(json.len()).map_err(|spent| spent.to_string())?;
+    Ok(serde_json::from_str(json).ok())
 }
 
 type Parts<'p> = (&'p str, Modifier, &'p str);
@@ -77,9 +104,13 @@ fn modified(path: &str) -> Option<Parts<'_>> {
     None
 }
 
-fn by_crate(json: &str, path: &str) -> Option<Value> {
+fn by_crate(json: &str, path: &str, budget: &Budget) -> Result<Option<Value>, String> {
+    // Each part of `[a,b]` may be all there is, and `@pretty` puts a text of the path before each line.
+    let copies = if path.contains("@pretty") { path.len() } else { path.matches(',').count() };
+    let most = json.len().saturating_mul(1 + copies);
+    budget.charge(most).map_err(|spent| spent.to_string())?;
     let found = gjson::get(json, path);
-    found.exists().then(|| serde_json::from_str(found.json()).unwrap_or_else(|_| Value::String(found.str().to_owned())))
+    Ok(found.exists().then(|| serde_json::from_str(found.json()).unwrap_or_else(|_| Value::String(found.str().to_owned()))))
 }
 
 #[cfg(test)]
@@ -123,7 +154,7 @@ mod tests {
             ("data.nope.@keys", None),
         ];
         for (path, expected) in cases {
-            assert_eq!(by_gjson(&text, path), expected, "{path}");
+            assert_eq!(by_gjson(&text, path, &Budget::default()), Ok(expected.clone()), "{path}");
             if let Some(steps) = steps(path) {
                 assert_eq!(plain(&root, &steps).cloned(), expected, "{path}");
             }
@@ -134,7 +165,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_path_is_answered(path in "[a-c.#@|(){}\\[\\]\"'\\\\*?=!~:,0-9]{0,16}") {
-            drop(by_gjson(r#"{"a":{"b":[1,{"c":"d"}]},"c":"e"}"#, &path));
+            drop(by_gjson(r#"{"a":{"b":[1,{"c":"d"}]},"c":"e"}"#, &path, &Budget::default()));
         }
     }
 }

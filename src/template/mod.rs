@@ -14,11 +14,16 @@ mod jet;
 mod jinja;
 mod lex;
 mod lookup;
+mod paid;
+mod reads;
+mod regexes;
 mod remote;
 mod scan;
 mod text;
+mod trace;
 mod tree;
 mod validate;
+mod weight;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -27,17 +32,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::{Map, Value};
 
-use crate::model::{Exchange, Secrets};
+use crate::model::{Access, Budget, Exchange, Read, Secrets, Unlimited};
 
-use self::expr::{Compiled, Function, Names, Outcome, Root};
+use self::expr::{Compiled, Function, Member, Names, Outcome, Path, Root};
+pub use self::reads::{Found, Reader, Vault};
 use self::scan::Segment;
 pub use self::text::to_text;
+use self::trace::Trace;
+pub use self::trace::{Mark, Used};
 pub use self::tree::{Engine, FileError, Files, Made, Options, PARTIALS, render_tree};
 pub use self::validate::{validate, wanted};
-
-/// Reads the file that `readFile`, `template` and `jet` name: resolves the path, gives the text.
-/// The error says why it can't.
-pub type Reader = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
 /// Gathers the facts; called at most once in a scope.
 pub type Gather = Arc<dyn Fn() -> Value + Send + Sync>;
@@ -50,6 +54,10 @@ const FUNCTIONS: &[&str] =
     &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations", "secret", remote::PROMETHEUS];
 /// Functions of a restricted scope.
 const RESTRICTED_FUNCTIONS: &[&str] = &["lookup", "secret"];
+
+/// What an error says when it could repeat a value that was read.
+const CONCEALED: &str = "it failed after it had read something on this node or from the bus; the reason could show what was \
+                         read, and is left out";
 
 /// What nothing is below.
 static NOTHING: Value = Value::Null;
@@ -113,7 +121,7 @@ impl Failure {
 pub fn query(value: &Value, path: &str) -> Option<Value> {
     match lookup::steps(path) {
         Some(steps) => lookup::plain(value, &steps).cloned(),
-        None => lookup::by_gjson(&value.to_string(), path),
+        None => lookup::by_gjson(&value.to_string(), path, &Budget::default()).ok().flatten(),
     }
 }
 
@@ -148,9 +156,42 @@ struct Parts {
     reader: Option<Reader>,
     exchange: Option<Arc<dyn Exchange>>,
     /// Reads secrets.
-    vault: Option<Reader>,
+    vault: Option<Vault>,
     secrets: Arc<Secrets>,
     restricted: bool,
+    access: Arc<dyn Access>,
+    trace: Arc<Trace>,
+    budget: Budget,
+    /// The part of the data that came from the bus unsigned.
+    overlay: Arc<Value>,
+    /// True where unsigned values of the bus shape nothing but content.
+    checks_bus: bool,
+    /// True where data that replaces the present data is made of unsigned values of the bus.
+    gives_bus: bool,
+    /// True where the data is made of values that were read.
+    reads_data: bool,
+}
+
+impl Parts {
+    fn of(facts: Gather, data: Value, environ: Value, restricted: bool) -> Self {
+        Self {
+            facts: Arc::new(Facts { gather: facts, value: OnceLock::new() }),
+            data: Arc::new(data),
+            environ: Arc::new(environ),
+            reader: None,
+            exchange: None,
+            vault: None,
+            secrets: Arc::default(),
+            restricted,
+            access: Arc::new(Unlimited),
+            trace: Arc::default(),
+            budget: Budget::default(),
+            overlay: Arc::new(Value::Null),
+            checks_bus: false,
+            gives_bus: false,
+            reads_data: false,
+        }
+    }
 }
 
 struct Inner {
@@ -166,31 +207,13 @@ impl Scope {
     /// A scope with everything: `facts` are gathered on first use, then kept.
     pub fn new(facts: Gather, data: Value, environ: BTreeMap<String, String>) -> Self {
         let environ = environ.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
-        Self::of(Parts {
-            facts: Arc::new(Facts { gather: facts, value: OnceLock::new() }),
-            data: Arc::new(data),
-            environ: Arc::new(Value::Object(environ)),
-            reader: None,
-            exchange: None,
-            vault: None,
-            secrets: Arc::default(),
-            restricted: false,
-        })
+        Self::of(Parts::of(facts, data, Value::Object(environ), false))
     }
 
     /// A scope for the values of data itself: only `Facts` and `lookup`, which gives an empty text
     /// for what is not there.
     pub fn restricted(facts: Gather) -> Self {
-        Self::of(Parts {
-            facts: Arc::new(Facts { gather: facts, value: OnceLock::new() }),
-            data: Arc::new(Value::Null),
-            environ: Arc::new(Value::Null),
-            reader: None,
-            exchange: None,
-            vault: None,
-            secrets: Arc::default(),
-            restricted: true,
-        })
+        Self::of(Parts::of(facts, Value::Null, Value::Null, true))
     }
 
     /// The same scope, with files.
@@ -208,14 +231,84 @@ impl Scope {
     /// The same scope, with secrets: `vault` gives the one of a name, `secrets` is told each that was given and what
     /// was made of it.
     #[must_use]
-    pub fn with_secrets(self, vault: Reader, secrets: Arc<Secrets>) -> Self {
+    pub fn with_secrets(self, vault: Vault, secrets: Arc<Secrets>) -> Self {
         Self::of(Parts { vault: Some(vault), secrets, ..self.inner.parts.clone() })
+    }
+
+    /// The same scope, with the reads that `access` allows. Variables of the environment that it does not allow are
+    /// not there.
+    #[must_use]
+    pub fn with_access(self, access: Arc<dyn Access>) -> Self {
+        let parts = self.inner.parts.clone();
+        let allowed = |name: &String| access.may_read(&Read::Environ(name)).is_ok();
+        let environ = match parts.environ.as_ref() {
+            Value::Object(map) if !map.keys().all(allowed) => {
+                let kept = map.iter().filter(|(name, _)| allowed(name)).map(|(name, value)| (name.clone(), value.clone()));
+                Arc::new(Value::Object(kept.collect()))
+            }
+            _ => Arc::clone(&parts.environ),
+        };
+        Self::of(Parts { access, environ, ..parts })
+    }
+
+    /// The same scope, with the budget of a run.
+    #[must_use]
+    pub fn with_budget(self, budget: Budget) -> Self {
+        Self::of(Parts { budget, ..self.inner.parts.clone() })
+    }
+
+    /// The same scope, which notes uses of unsigned values of the bus: of what `kvGet` and `registrations` give, and of
+    /// the part of the data that is in `overlay`.
+    #[must_use]
+    pub fn with_bus_checked(self, overlay: Value) -> Self {
+        Self::of(Parts { overlay: Arc::new(overlay), checks_bus: true, ..self.inner.parts.clone() })
     }
 
     /// The same scope, with other data.
     #[must_use]
     pub fn with_data(&self, data: Value) -> Self {
-        Self::of(Parts { data: Arc::new(data), ..self.inner.parts.clone() })
+        let overlay = Arc::new(if self.inner.parts.gives_bus { data.clone() } else { Value::Null });
+        Self::of(Parts { data: Arc::new(data), overlay, ..self.inner.parts.clone() })
+    }
+
+    /// The same scope, whose data is made of values that were read.
+    #[must_use]
+    pub fn with_read_data(self) -> Self {
+        Self::of(Parts { reads_data: true, ..self.inner.parts.clone() })
+    }
+
+    /// The same scope, for a resource whose own data was made of these.
+    #[must_use]
+    pub fn giving(&self, used: Used) -> Self {
+        if used.bus == self.inner.parts.gives_bus {
+            return self.clone();
+        }
+        Self::of(Parts { gives_bus: used.bus, ..self.inner.parts.clone() })
+    }
+
+    /// The present counts of uses; see [`Scope::since`].
+    pub fn mark(&self) -> Mark {
+        self.inner.parts.trace.mark(self.inner.parts.secrets.uses())
+    }
+
+    /// What was used since a mark.
+    pub fn since(&self, before: Mark) -> Used {
+        self.inner.parts.trace.since(before, self.inner.parts.secrets.uses())
+    }
+
+    /// The budget that its evaluations are charged to.
+    pub fn budget(&self) -> &Budget {
+        &self.inner.parts.budget
+    }
+
+    /// The secrets that its templates have taken.
+    pub fn secrets(&self) -> &Secrets {
+        &self.inner.parts.secrets
+    }
+
+    /// True where errors and events may not show what templates read.
+    pub fn is_discreet(&self) -> bool {
+        self.inner.parts.access.is_discreet()
     }
 
     fn of(parts: Parts) -> Self {
@@ -340,10 +433,16 @@ impl Scope {
     /// When it can't be evaluated, or is neither true nor false.
     pub fn condition(&self, expression: &str) -> Result<bool, TemplateError> {
         let failed = |failure: Failure| failure.at(expression, expression, 0);
+        let before = self.mark();
         let outcome = self.inner.evaluate(expression, 0).map_err(failed)?;
         outcome.truth().ok_or_else(|| {
             let shown = outcome.text(&self.inner.environment).unwrap_or_else(|| "<nil>".to_owned());
-            let detail = format!("a condition must be true or false, this is '{shown}'");
+            let read = self.since(before).read;
+            let detail = if read {
+                "a condition must be true or false".to_owned()
+            } else {
+                format!("a condition must be true or false, this is '{shown}'")
+            };
             failed(Failure { detail, compile: false, offset: 0 })
         })
     }
@@ -357,6 +456,24 @@ impl expr::Sight for Inner {
             Root::Environ => &self.parts.environ,
             Root::Value => &NOTHING,
         }
+    }
+
+    fn looks_up(&self, path: &Path) -> Result<(), String> {
+        let keys = path.steps.iter().map(|step| match &step.to {
+            Member::Key(key) => Some(key.as_str()),
+            Member::Index(_) => None,
+        });
+        match (path.root, path.steps.first().map(|step| &step.to)) {
+            (Root::Data, _) => self.uses_data(keys),
+            (Root::Environ, Some(Member::Key(name))) => self.may_environ(name)?,
+            (root, _) => self.uses_root(root),
+        }
+        Ok(())
+    }
+
+    fn looks_at_all(&self) {
+        self.uses_root(Root::Data);
+        self.uses_root(Root::Environ);
     }
 }
 
@@ -378,18 +495,38 @@ impl Inner {
 
     fn evaluate(&self, source: &str, depth: usize) -> Result<Outcome, Failure> {
         let compiled = self.compile(source)?;
-        let secrets = &self.parts.secrets;
-        let uses = secrets.uses();
-        let outcome = expr::run(&compiled, &self.environment, self, depth);
+        let (secrets, trace, budget) = (&self.parts.secrets, &self.parts.trace, &self.parts.budget);
+        let wrong = |detail: String| Failure { detail, compile: false, offset: 0 };
+        if depth == 0 {
+            trace.begin();
+            budget.begin().map_err(|spent| wrong(spent.to_string()))?;
+        }
+        let (before, taken) = (trace.mark(secrets.uses()), budget.mark());
+        let outcome = expr::run(&compiled, &self.environment, self, budget, depth);
+        budget.settle(taken, outcome.as_ref().map_or(0, Outcome::weight));
+        let used = trace.since(before, secrets.uses());
         if !secrets.is_empty() {
             let sees = || compiled.sees(self, &|value| secrets.hides_value(value));
             if let Ok(outcome) = &outcome
-                && (secrets.uses() != uses || sees())
+                && (used.secret || sees())
             {
                 secrets.add_derived(&outcome.clone().value(&self.environment));
             }
         }
-        outcome.map_err(|detail| Failure { detail: secrets.veil(&detail).into_owned(), compile: false, offset: 0 })
+        outcome.map_err(|detail| match used.read {
+            true => wrong(CONCEALED.to_owned()),
+            false => wrong(secrets.veil(&detail).into_owned()),
+        })
+    }
+
+    /// Takes memory for something that is about to be made.
+    fn charge(&self, bytes: usize) -> Result<(), String> {
+        self.parts.budget.charge(bytes).map_err(|spent| spent.to_string())
+    }
+
+    /// Takes memory for a copy of a value.
+    fn made(&self, value: &Value) -> Result<(), String> {
+        weight::charge(value, &self.parts.budget).map_err(|spent| spent.to_string())
     }
 
     fn text<'a>(&self, text: &'a str, depth: usize) -> Result<Cow<'a, str>, TemplateError> {
@@ -426,72 +563,6 @@ impl Inner {
             return Ok(outcome.value(&self.environment));
         }
         self.text(text, depth).map(|text| Value::String(text.into_owned()))
-    }
-
-    /// What a path leads to below facts, data and environ (or env).
-    fn find(&self, path: &str) -> Option<Value> {
-        if let Some(steps) = lookup::steps(path) {
-            let (root, steps) = steps.split_first()?;
-            let root = match *root {
-                "facts" => Root::Facts,
-                "data" => Root::Data,
-                "environ" | "env" => Root::Environ,
-                _ => return None,
-            };
-            return lookup::plain(expr::Sight::root(self, root), steps).cloned();
-        }
-        lookup::by_gjson(self.json.get_or_init(|| self.to_json()), path)
-    }
-
-    fn to_json(&self) -> String {
-        let root = |root| expr::Sight::root(self, root).to_string();
-        let (facts, data, environ) = (root(Root::Facts), root(Root::Data), root(Root::Environ));
-        format!(r#"{{"facts":{facts},"data":{data},"environ":{environ},"env":{environ}}}"#)
-    }
-
-    fn lookup(&self, args: &[Value]) -> Result<Value, String> {
-        let (key, default) = match args {
-            [key] => (key, None),
-            [key, default] => (key, Some(default)),
-            _ => return Err("lookup requires 1 or 2 arguments".to_owned()),
-        };
-        let key = key.as_str().ok_or("lookup requires a string argument")?;
-        match (self.find(key), default) {
-            (Some(found), _) => {
-                self.parts.secrets.seen(&found);
-                Ok(found)
-            }
-            (None, Some(default)) if !default.is_null() => Ok(default.clone()),
-            (None, _) if self.parts.restricted => Ok(Value::String(String::new())),
-            (None, _) => Err(format!("missing key '{key}' in environment")),
-        }
-    }
-
-    fn read(&self, path: &str) -> Result<String, String> {
-        let reader = self.parts.reader.as_ref().ok_or_else(|| format!("failed to read file \"{path}\": no files here"))?;
-        reader(path).map_err(|why| format!("failed to read file \"{path}\": {why}"))
-    }
-
-    /// What the bus says: `kvGet` and `registrations`.
-    fn asked(&self, function: &str, args: &[Value]) -> Result<Value, String> {
-        let missing = || format!("{function} function not available: no NATS server is given");
-        let exchange = self.parts.exchange.as_deref().ok_or_else(missing)?;
-        if function == "kvGet" { remote::value(exchange, args) } else { remote::registrations(exchange, args) }
-    }
-
-    fn read_file(&self, args: &[Value]) -> Result<Value, String> {
-        let [Value::String(path)] = args else { return Err("readFile requires a string argument".to_owned()) };
-        self.read(path).map(Value::String)
-    }
-
-    fn secret(&self, args: &[Value]) -> Result<Value, String> {
-        let [Value::String(name)] = args else {
-            return Err("secret requires a string argument: the name of a secret".to_owned());
-        };
-        let vault = self.parts.vault.as_ref().ok_or("there are no secrets here")?;
-        let secret = vault(name)?;
-        self.parts.secrets.add(&secret);
-        Ok(Value::String(secret))
     }
 
     /// Notes what a function made of arguments that hold a secret.

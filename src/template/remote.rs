@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::model::Exchange;
 use crate::model::registration::{Filter, Registration, prometheus_file_sd};
+use crate::model::{Access, Exchange, FromBus, Read};
 
 /// The method of a list of registrations that gives Prometheus' service discovery.
 pub(super) const PROMETHEUS: &str = "PrometheusFileSD";
@@ -20,20 +20,22 @@ fn texts<'a, const N: usize>(function: &str, names: &str, args: &'a [Value]) -> 
 }
 
 /// `kvGet(bucket, key)`.
-pub(super) fn value(exchange: &dyn Exchange, args: &[Value]) -> Result<Value, String> {
+pub(super) fn value(exchange: &dyn Exchange, access: &dyn Access, args: &[Value]) -> Result<FromBus<Value>, String> {
     let [bucket, key] = texts("kvGet", "bucket, key", args)?;
-    exchange
-        .value(bucket, key)
-        .map(Value::String)
-        .map_err(|why| format!("could not get key \"{key}\" from bucket \"{bucket}\": {why}"))
+    let answer = access.may_read(&Read::Value { bucket, key }).and_then(|()| exchange.value(bucket, key));
+    let FromBus { value, signed } =
+        answer.map_err(|why| format!("could not get key \"{key}\" from bucket \"{bucket}\": {why}"))?;
+    Ok(FromBus { value: Value::String(value), signed })
 }
 
 /// `registrations(cluster, protocol, service, address)`.
-pub(super) fn registrations(exchange: &dyn Exchange, args: &[Value]) -> Result<Value, String> {
+pub(super) fn registrations(exchange: &dyn Exchange, access: &dyn Access, args: &[Value]) -> Result<FromBus<Value>, String> {
     let [cluster, protocol, service, address] = texts("registrations", "cluster, protocol, service, ip", args)?;
-    let found = Filter::of(cluster, protocol, service, address).and_then(|filter| exchange.registrations(&filter));
-    let found = found.map_err(|why| format!("could not query registrations: {why}"))?;
-    Ok(found.iter().map(shown).collect())
+    let allowed = || access.may_read(&Read::Registrations);
+    let found = Filter::of(cluster, protocol, service, address)
+        .and_then(|filter| allowed().and_then(|()| exchange.registrations(&filter)));
+    let FromBus { value, signed } = found.map_err(|why| format!("could not query registrations: {why}"))?;
+    Ok(FromBus { value: value.iter().map(shown).collect(), signed })
 }
 
 /// A registration with the names of its JSON, and with those that templates of the Go system use.
@@ -73,11 +75,13 @@ mod tests {
     struct Known;
 
     impl Exchange for Known {
-        fn value(&self, bucket: &str, key: &str) -> Result<String, String> {
-            if (bucket, key) == ("conf", "motd") { Ok("hello {{ Data.x }}".into()) } else { Err("kv://x does not exist".into()) }
+        fn value(&self, bucket: &str, key: &str) -> Result<FromBus<String>, String> {
+            let known = (bucket, key) == ("conf", "motd");
+            let value = known.then(|| "hello {{ Data.x }}".to_owned()).ok_or("kv://x does not exist")?;
+            Ok(FromBus { value, signed: false })
         }
 
-        fn registrations(&self, filter: &Filter) -> Result<Vec<Registration>, String> {
+        fn registrations(&self, filter: &Filter) -> Result<FromBus<Vec<Registration>>, String> {
             let entry = |service: &str, port: u16| {
                 let value = json!({
                     "cluster": "prod", "service": service, "protocol": "prometheus", "address": "10.0.0.1", "port": port, "priority": 1
@@ -85,7 +89,8 @@ mod tests {
                 serde_json::from_value::<Registration>(value).unwrap()
             };
             let all = [entry("web", 80), entry("db", 5432)];
-            Ok(all.into_iter().filter(|entry| filter.service.as_ref().is_none_or(|service| *service == entry.service)).collect())
+            let fits = |entry: &Registration| filter.service.as_ref().is_none_or(|service| *service == entry.service);
+            Ok(FromBus { value: all.into_iter().filter(fits).collect(), signed: false })
         }
 
         fn register(&self, _: &Registration) -> Result<(), String> {
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn templates_see_the_bus() {
-        let sd = prometheus_file_sd(&Known.registrations(&Filter::default()).unwrap());
+        let sd = prometheus_file_sd(&Known.registrations(&Filter::default()).unwrap().value);
         for (text, expected) in [
             // What a value brings in is not evaluated.
             ("{{ kvGet('conf', 'motd') }}", "hello {{ Data.x }}"),

@@ -23,12 +23,15 @@ fn facts() -> Value {
 
 pub(super) fn scope() -> Scope {
     let environ = BTreeMap::from([("ZONE".to_owned(), "dmz".to_owned())]);
-    let reader: Reader = Arc::new(|path| match path {
-        "x.txt" => Ok("plain {{ Data.no }}\n".to_owned()),
-        "t.templ" => Ok("T {{ Data.name }} ${ Data.port }\n".to_owned()),
-        "self.templ" => Ok("{{ template('self.templ') }}".to_owned()),
-        "j.jet" => Ok("J [[ data.name ]] [[ Data.port ]] [[ if data.on ]]on[[ end ]]\n".to_owned()),
-        _ => Err("no such file".to_owned()),
+    let reader: Reader = Arc::new(|path| {
+        let text = match path {
+            "x.txt" => "plain {{ Data.no }}\n",
+            "t.templ" => "T {{ Data.name }} ${ Data.port }\n",
+            "self.templ" => "{{ template('self.templ') }}",
+            "j.jet" => "J [[ data.name ]] [[ Data.port ]] [[ if data.on ]]on[[ end ]]\n",
+            _ => return Err("no such file".to_owned()),
+        };
+        Ok(Found { text: text.to_owned(), own: path != "x.txt" })
     });
     Scope::new(Arc::new(facts), data(), environ).with_reader(reader)
 }
@@ -262,7 +265,7 @@ fn a_restricted_scope_sees_facts_only() {
 #[test]
 fn secrets_are_given_and_noted() {
     let secrets = Arc::new(Secrets::default());
-    let vault: Reader = Arc::new(|name| match name {
+    let vault: Vault = Arc::new(|name| match name {
         "pw" => Ok("hunter2".to_owned()),
         _ => Err(format!("there is no secret \"{name}\"")),
     });
@@ -309,7 +312,7 @@ fn facts_are_gathered_once_and_only_when_wanted() {
     scope.text("{{ Data.name }} {{ lookup('data.port') }}").unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     scope.text("{{ Facts.role }} {{ lookup('facts.n') }}").unwrap();
-    scope.with_reader(Arc::new(|_| Ok(String::new()))).text("{{ Facts.role }}").unwrap();
+    scope.with_reader(Arc::new(|_| Err(String::new()))).text("{{ Facts.role }}").unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 

@@ -139,6 +139,7 @@ pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTre
         renders: AtomicUsize::new(0),
         size: AtomicUsize::new(0),
     });
+    session.scope.parts.trace.begin();
     match engine {
         Engine::Go => go::render(&session)?,
         Engine::Jinja | Engine::Jet => jinja::render(&session)?,
@@ -187,6 +188,17 @@ impl Session {
     /// True when a file holds this text.
     pub(super) fn mentions(&self, part: &str) -> bool {
         self.files.values().any(|text| text.contains(part))
+    }
+
+    /// Begins a file: what it makes is paid for from here on.
+    pub(super) fn begin(&self) -> Result<usize, String> {
+        self.scope.parts.budget.begin().map_err(|spent| spent.to_string())?;
+        Ok(self.scope.parts.budget.mark())
+    }
+
+    /// Of what a file has made, only its text is kept.
+    pub(super) fn ended(&self, taken: usize, kept: usize) {
+        self.scope.parts.budget.settle(taken, kept);
     }
 
     /// Whether there is still time.
@@ -242,6 +254,7 @@ impl Session {
 
     /// `write`: one more file.
     pub(super) fn write(&self, path: &str, content: &str) -> Result<(), String> {
+        self.scope.may_choose(&format!("file \"{path}\""))?;
         let path = inside(path).ok_or_else(|| format!("{path} is not in the target directory"))?;
         self.put(path, Made { text: content.to_owned(), template: None })
     }

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::expr::{self, Function, Sight};
 use super::expr::{Names, Root};
+use super::regexes::Pattern;
 use super::{Failure, TemplateError, to_text};
-use crate::model::Span;
+use crate::model::{Budget, Span};
 
 /// The longest label of a host name, and the longest host name (RFC 1123, section 2.1).
 const MAX_LABEL: usize = 63;
@@ -59,8 +60,8 @@ fn matches_regex(args: &[String]) -> Result<bool, String> {
     let [text, pattern] = args else {
         return Err("isRegex takes a value and a regular expression, as isRegex(value, \"^a+$\")".to_owned());
     };
-    let regex = regex::Regex::new(pattern).map_err(|error| format!("the regular expression can't be read: {error}"))?;
-    Ok(regex.is_match(text))
+    let budget = Budget::default();
+    Ok(Pattern::made(pattern, &budget)?.on(text, &budget)?.is_match(text))
 }
 
 fn is_hostname(text: &str) -> bool {
@@ -111,7 +112,7 @@ pub fn validate(expression: &str, value: &Value) -> Result<bool, TemplateError> 
         expr::compile(expression, &names).map_err(|(offset, detail)| failed(Failure { detail, compile: true, offset }))?;
     let subject = Subject(Value::String(to_text(value)));
     let wrong = |detail| failed(Failure { detail, compile: false, offset: 0 });
-    let outcome = expr::run(&compiled, &ENVIRONMENT, &subject, 0).map_err(wrong)?;
+    let outcome = expr::run(&compiled, &ENVIRONMENT, &subject, &Budget::default(), 0).map_err(wrong)?;
     outcome.truth().ok_or_else(|| wrong("it must be true or false".to_owned()))
 }
 

@@ -48,16 +48,20 @@ impl BusSettings {
     /// The connection of these settings, for somebody called `name`.
     ///
     /// # Errors
-    /// When a file with a secret can't be read.
+    /// When a file with a secret can't be read, or others can read it.
     pub fn of(nats: &config::Nats, name: impl Into<String>) -> Result<Self, FsError> {
         Ok(Self {
             servers: nats.servers.clone(),
             name: name.into(),
             credentials: nats.login.as_ref().map(credentials).transpose()?,
-            tls: nats.tls.clone().map(|tls| {
-                let (cert, key) = tls.identity.unzip();
-                Tls { ca: tls.ca, cert, key, required: tls.required }
-            }),
+            tls: nats
+                .tls
+                .clone()
+                .map(|tls| {
+                    let (cert, key) = tls.identity.unzip();
+                    Tls { ca: tls.ca, cert, key, required: tls.required }.checked()
+                })
+                .transpose()?,
             tls_first: nats.tls_first,
             ping: nats.ping_interval,
             inbox_prefix: nats.inbox_prefix.clone(),
@@ -66,9 +70,25 @@ impl BusSettings {
     }
 }
 
+impl Tls {
+    /// These, when nobody else can read the private key.
+    ///
+    /// # Errors
+    /// When others can, or the file can't be looked at.
+    pub fn checked(self) -> Result<Self, FsError> {
+        // The library reads it.
+        self.key.as_deref().map_or(Ok(()), fs::check_private)?;
+        Ok(self)
+    }
+}
+
 fn credentials(login: &Login) -> Result<Credentials, FsError> {
     Ok(match login {
-        Login::Creds(path) => Credentials::CredsFile(path.clone()),
+        Login::Creds(path) => {
+            // The library reads it.
+            fs::check_private(path)?;
+            Credentials::CredsFile(path.clone())
+        }
         Login::Nkey(path) => Credentials::NkeySeed(secret_file(path)?),
         Login::User { user, password } => Credentials::UserPassword { user: user.clone(), password: secret(password)? },
         Login::Jwt { jwt, seed } => Credentials::Jwt { jwt: jwt.clone(), seed: seed.clone() },
@@ -84,7 +104,7 @@ fn secret(from: &SecretFrom) -> Result<Secret, FsError> {
 }
 
 fn secret_file(path: &Path) -> Result<Secret, FsError> {
-    let text = Secret::new(fs::read_text(path, LONGEST_SECRET)?);
+    let text = Secret::new(fs::read_private_text(path, LONGEST_SECRET)?);
     Ok(Secret::new(text.reveal().trim_end_matches(['\r', '\n'])))
 }
 
@@ -97,6 +117,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("password");
         std::fs::write(&path, " hunter2 \r\n").unwrap();
+        assert!(matches!(secret_file(&path), Err(FsError::Loose { .. })));
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let login = Login::User { user: "u".into(), password: SecretFrom::File(path.clone()) };
         let Credentials::UserPassword { password, .. } = credentials(&login).unwrap() else { panic!() };
         assert_eq!(password.reveal(), " hunter2 ");

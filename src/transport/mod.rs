@@ -139,6 +139,8 @@ impl Message {
 
 /// Header that makes a stored publish idempotent within the stream's window.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+/// Header that lets a message in only when the last one of its subject has this place in the stream; 0 for none.
+pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
 /// Header that says how long the server keeps a message (NATS ADR-43).
 pub const MESSAGE_TTL: &str = "Nats-TTL";
 
@@ -256,6 +258,9 @@ pub enum TransportError {
     /// No stream has this name, or takes this subject.
     #[error("there is no stream for {0}")]
     NoStream(String),
+    /// The last message of a subject is not the one that [`EXPECTED_LAST`] named; nothing was stored.
+    #[error("another message was stored on {0} meanwhile")]
+    Conflict(String),
     /// An object or message that is not there.
     #[error("{0} does not exist")]
     NotFound(String),

@@ -9,6 +9,7 @@ mod room;
 mod streams;
 mod values;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
@@ -88,6 +89,11 @@ impl Bus {
     /// The state of the connection as it changes.
     pub fn watch(&self) -> watch::Receiver<Link> {
         self.watcher.link()
+    }
+
+    /// The subjects that the server did not let us subscribe to, on this connection.
+    pub fn unheard(&self) -> BTreeSet<String> {
+        self.watcher.unheard()
     }
 
     /// What went wrong so far.

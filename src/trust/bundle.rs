@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-use crate::wire::bundle::{OperatorKey, Rule};
+use crate::wire::bundle::{OperatorKey, Roots, Rule};
 use crate::wire::command::is_token;
 use crate::wire::json::{self, JsonError};
 use crate::wire::{Envelope, EnvelopeError, TRUST_TYPE, TrustBundle};
@@ -130,6 +130,27 @@ pub struct TrustedBundle {
 }
 
 impl TrustedBundle {
+    /// What comes before version 1 where only root keys are known: no operator, no rule. Version 1 succeeds it as any
+    /// version succeeds the one before, so the chain of a fleet is rooted in these keys.
+    pub fn before_first(fleet: &str, keys: Vec<PublicKey>, threshold: u32) -> Self {
+        let root = Roots { threshold, keys: keys.iter().map(PublicKey::to_short).collect() };
+        let bundle = TrustBundle {
+            fleet: fleet.to_owned(),
+            version: 0,
+            expires: Timestamp::MAX,
+            root,
+            keys: Vec::new(),
+            revoked: Vec::new(),
+            rules: Vec::new(),
+        };
+        Self { bundle, roots: keys, keys: Vec::new(), digest: String::new(), envelope: Vec::new() }
+    }
+
+    /// True before version 1: no key counts.
+    pub fn is_before_first(&self) -> bool {
+        self.bundle.version == 0
+    }
+
     /// The fleet.
     pub fn fleet(&self) -> &str {
         &self.bundle.fleet
@@ -308,8 +329,11 @@ fn check_key(key: &OperatorKey, revoked: &[String]) -> Result<TrustedKey, Bundle
     })
 }
 
+/// How entries of `reads` begin.
+const READS: [&str; 5] = ["/", "env:", "credential:", "secret:", "kv:"];
+
 fn check_rule(rule: &Rule) -> Result<(), &'static str> {
-    let lists = [&rule.actions, &rule.types, &rule.names, &rule.nodes, &rule.groups, &rule.channels];
+    let lists = [&rule.actions, &rule.types, &rule.names, &rule.reads, &rule.nodes, &rule.groups, &rule.channels];
     if rule.keys.is_empty() {
         return Err("names no keys");
     }
@@ -319,6 +343,10 @@ fn check_rule(rule: &Rule) -> Result<(), &'static str> {
     }
     if rule.quorum == 0 {
         return Err("has the quorum 0");
+    }
+    let is_read = |read: &String| read == "registrations" || READS.iter().any(|kind| read.starts_with(kind));
+    if !rule.reads.iter().flatten().all(is_read) {
+        return Err("has a read that is no path and none of env:NAME, credential:NAME, kv:BUCKET/KEY and registrations");
     }
     if rule.max_nodes == Some(0) {
         return Err("allows no nodes");
@@ -451,6 +479,8 @@ mod tests {
             ("/keys/0/x", json!(1), "malformed"),
             ("/rules/0/keys", json!([]), "bad_trust"),
             ("/rules/0/types", json!([]), "bad_trust"),
+            ("/rules/0/reads", json!([]), "bad_trust"),
+            ("/rules/0/reads", json!(["**"]), "bad_trust"),
             ("/rules/0/quorum", json!(0), "bad_trust"),
             ("/rules/0/max_nodes", json!(0), "bad_trust"),
             ("/rules/0/x", json!(1), "malformed"),

@@ -6,13 +6,16 @@
 
 pub mod bundle;
 mod conceal;
+pub mod data;
 mod glob;
 pub mod keys;
+pub mod known;
 pub mod limits;
+mod mounts;
 pub mod policy;
-mod reach;
 pub mod receipt;
 pub mod refusal;
+pub mod rights;
 pub mod sign;
 mod signers;
 pub mod ssh_agent;
@@ -20,9 +23,9 @@ pub mod verify;
 
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
 pub use keys::{KeyError, PublicKey, SigningKey};
-pub use limits::{Limits, PATH_TYPES};
-pub use reach::{VALIDATE, further_paths, own_commands, path, system_paths};
-pub use receipt::{Attested, ReceiptError, attest, issue};
+pub use limits::Limits;
+pub use receipt::{Attested, ReceiptError, attest, issue, proves_success};
 pub use refusal::{Code, Refusal};
+pub use rights::Rights;
 pub use sign::{Sign, SignError, countersign, seal, seal_by};
-pub use verify::{Opened, Seen, Verified, Verifier};
+pub use verify::{Effort, KnownTrust, Opened, Seen, Verified, Verifier};

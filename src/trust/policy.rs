@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use crate::model::Effects;
 use crate::wire::bundle::Rule;
-use crate::wire::command::{Action, Command, Ensure, Target};
+use crate::wire::command::{Action, Command, Target};
 
 use super::glob;
-use super::reach::reaches;
+use super::rights::Rights;
 
 /// The rule that allows a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Allowed {
     pub keys: Vec<String>,
     /// True when it would allow the same to every node.
     pub for_all: bool,
+    /// What it lets the run do.
+    pub rights: Rights,
 }
 
 /// No rule allows a command: what the rule that came nearest lacks.
@@ -34,21 +37,22 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Finds the first rule that allows `command` to these distinct signers (ids of keys).
+/// Finds the first rule that allows `command` to these distinct signers (ids of keys). `effects` are those of an `ensure`.
 ///
 /// # Errors
 /// When none does.
-pub fn decide(rules: &[Rule], command: &Command, signers: &[String]) -> Result<Allowed, Denied> {
+pub fn decide(rules: &[Rule], command: &Command, effects: &Effects, signers: &[String]) -> Result<Allowed, Denied> {
     let mut nearest: Option<(usize, usize, String)> = None;
     for (number, rule) in (1..).zip(rules) {
         let keys: Vec<String> = signers.iter().filter(|id| names(rule, id)).cloned().collect();
         if keys.is_empty() {
             continue;
         }
-        let passed = CHECKS.iter().map(|check| check(rule, command, &keys)).take_while(Option::is_none).count();
-        let Some(why) = CHECKS.get(passed).and_then(|check| check(rule, command, &keys)) else {
+        let asked = Asked { command, effects, keys: &keys };
+        let passed = CHECKS.iter().map(|check| check(rule, &asked)).take_while(Option::is_none).count();
+        let Some(why) = CHECKS.get(passed).and_then(|check| check(rule, &asked)) else {
             let for_all = rule.nodes.is_none() && rule.groups.is_none() && rule.max_nodes.is_none();
-            return Ok(Allowed { rule: number, keys, for_all });
+            return Ok(Allowed { rule: number, keys, for_all, rights: Rights::of(rule) });
         };
         if nearest.as_ref().is_none_or(|(most, _, _)| passed > *most) {
             nearest = Some((passed, number, why));
@@ -57,23 +61,38 @@ pub fn decide(rules: &[Rule], command: &Command, signers: &[String]) -> Result<A
     Err(Denied { nearest: nearest.map(|(_, number, why)| (number, why)) })
 }
 
+/// The rights of standing state that was accepted before: what every rule allows that would allow it to these signers now,
+/// so that a wider rule that came later widens nothing. Without such a rule, the least.
+pub fn kept_rights(rules: &[Rule], command: &Command, signers: &[String]) -> Rights {
+    let nothing = Effects::default();
+    let fitting = rules.iter().filter(|rule| decide(std::slice::from_ref(rule), command, &nothing, signers).is_ok());
+    fitting.map(Rights::of).reduce(|all, other| all.meet(&other)).unwrap_or_else(Rights::least)
+}
+
 /// True when a rule is about the key of this id.
 pub fn names(rule: &Rule, id: &str) -> bool {
     glob::any(&rule.keys, id)
 }
 
+/// What a rule is asked about.
+struct Asked<'a> {
+    command: &'a Command,
+    effects: &'a Effects,
+    keys: &'a [String],
+}
+
 /// What is checked of a rule, the coarse before the fine; each says what does not fit.
-type Check = fn(&Rule, &Command, &[String]) -> Option<String>;
+type Check = fn(&Rule, &Asked<'_>) -> Option<String>;
 const CHECKS: &[Check] = &[action, what, audience, count, channel, noop, quorum];
 
-fn action(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
+fn action(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
     let name = command.action.name();
     (!allows(rule.actions.as_deref(), name)).then(|| format!("it does not allow the action {name}"))
 }
 
-fn what(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
+fn what(rule: &Rule, Asked { command, effects, .. }: &Asked<'_>) -> Option<String> {
     match &command.action {
-        Action::Ensure(ensure) => resource(rule, ensure),
+        Action::Ensure(ensure) => Rights::of(rule).permit(&ensure.kind, effects).err(),
         // What a manifest holds is not known when it is verified.
         Action::Apply(_) | Action::Assign(_) if rule.types.is_some() || rule.names.is_some() => {
             Some("it allows single resources of some types or names, not a manifest".to_owned())
@@ -85,22 +104,7 @@ fn what(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
     }
 }
 
-fn resource(rule: &Rule, ensure: &Ensure) -> Option<String> {
-    reaches(ensure).into_iter().find_map(|reach| {
-        if !allows(rule.types.as_deref(), reach.kind) {
-            let own = reach.kind == ensure.kind;
-            let brings = if own { String::new() } else { format!(", which the {} brings along", ensure.kind) };
-            return Some(format!("it does not allow the type {}{brings}", reach.kind));
-        }
-        let names = rule.names.as_deref()?;
-        if glob::is_template(&reach.name) {
-            return Some(format!("it allows some names only, and \"{}\" is made on the node", reach.shown()));
-        }
-        (!glob::any(names, &reach.compared())).then(|| format!("it does not allow {} \"{}\"", reach.kind, reach.shown()))
-    })
-}
-
-fn audience(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
+fn audience(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
     if rule.nodes.is_none() && rule.groups.is_none() {
         return None;
     }
@@ -119,7 +123,7 @@ fn audience(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
     }
 }
 
-fn count(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
+fn count(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
     let most = rule.max_nodes?;
     match command.to.target() {
         Some(Target::Nodes(nodes)) if nodes.len() as u64 <= most => None,
@@ -128,7 +132,7 @@ fn count(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
     }
 }
 
-fn channel(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
+fn channel(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
     let channels = rule.channels.as_deref()?;
     match &command.channel {
         Some(channel) if glob::any(channels, &channel.name) => None,
@@ -137,16 +141,18 @@ fn channel(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
     }
 }
 
-fn noop(rule: &Rule, command: &Command, _: &[String]) -> Option<String> {
+fn noop(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
     let changes_nothing = match &command.action {
-        Action::Healthcheck(_) | Action::Facts(_) | Action::Status(_) => true,
+        Action::Facts(_) | Action::Status(_) => true,
+        Action::Ensure(_) | Action::Apply(_) => command.options.noop,
         Action::Assign(assign) => !assign.enforce,
-        _ => command.options.noop,
+        // Health checks run programs.
+        Action::Healthcheck(_) | Action::Withdraw(_) | Action::Halt(_) | Action::Resume(_) | Action::Go(_) => false,
     };
     (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }
 
-fn quorum(rule: &Rule, _: &Command, keys: &[String]) -> Option<String> {
+fn quorum(rule: &Rule, Asked { keys, .. }: &Asked<'_>) -> Option<String> {
     let (wanted, found) = (rule.quorum as usize, keys.len());
     (found < wanted).then(|| format!("it wants {wanted} signatures by keys of its own, and has {found}"))
 }
@@ -154,158 +160,4 @@ fn quorum(rule: &Rule, _: &Command, keys: &[String]) -> Option<String> {
 /// A list that is left out allows everything.
 fn allows(list: Option<&[String]>, name: &str) -> bool {
     list.is_none_or(|list| glob::any(list, name))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn command(changes: &Value) -> Command {
-        let mut value = json!({
-            "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "fleet": "f", "to": {"nodes": ["web1"]},
-            "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
-            "action": {"ensure": {"type": "file", "properties": {"name": "/srv/a"}}},
-        });
-        for (key, change) in changes.as_object().unwrap() {
-            value[key] = change.clone();
-        }
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn verdict(rules: &[Value], changes: &Value, signers: &[&str]) -> Result<usize, String> {
-        let rules: Vec<Rule> = rules.iter().map(|rule| serde_json::from_value(rule.clone()).unwrap()).collect();
-        let signers: Vec<String> = signers.iter().map(|id| (*id).to_owned()).collect();
-        decide(&rules, &command(changes), &signers).map(|allowed| allowed.rule).map_err(|denied| denied.to_string())
-    }
-
-    fn ensure(kind: &str, properties: &Value) -> Value {
-        json!({"action": {"ensure": {"type": kind, "properties": properties}}})
-    }
-
-    fn apply() -> Value {
-        json!({"action": {"apply": {"url": "u", "sha256": "", "size": 1}}})
-    }
-
-    #[test]
-    fn what_no_rule_allows_is_denied() {
-        assert_eq!(verdict(&[], &json!({}), &["a"]).unwrap_err(), "no rule names the keys that signed it");
-        let rules = [json!({"keys": ["ops-*"]}), json!({"keys": ["ci"], "noop_only": true})];
-        assert_eq!(verdict(&rules, &json!({}), &["ops-alice"]), Ok(1));
-        assert_eq!(
-            verdict(&rules, &json!({}), &["ci"]).unwrap_err(),
-            "no rule allows it; rule 2 comes nearest, but it allows dry runs only"
-        );
-        assert_eq!(verdict(&rules, &json!({"options": {"noop": true}}), &["ci"]), Ok(2));
-        assert!(verdict(&rules, &json!({}), &["other"]).is_err());
-    }
-
-    #[test]
-    fn each_condition_counts() {
-        let channel = |name: &str| json!({"action": apply()["action"], "channel": {"name": name, "epoch": 1, "serial": 1}});
-        for (rule, changes, wanted) in [
-            (json!({"actions": ["apply"]}), json!({}), Some("the action ensure")),
-            (json!({"actions": ["ensure"]}), json!({}), None),
-            (json!({"types": ["service", "pack*"]}), json!({}), Some("the type file")),
-            (json!({"types": ["file"]}), json!({}), None),
-            (json!({"types": ["file"]}), apply(), Some("not a manifest")),
-            (json!({"names": ["**"]}), apply(), Some("not a manifest")),
-            (json!({}), apply(), None),
-            (json!({"names": ["/srv/**"]}), json!({}), None),
-            (json!({"names": ["/srv/**"]}), ensure("file", &json!({"name": "/srv/../etc/passwd"})), Some("file \"/etc/passwd\"")),
-            (json!({"names": ["/srv/**"]}), ensure("file", &json!({"name": "/srv/{{ x }}"})), Some("made on the node")),
-            (json!({"names": ["/srv/**"]}), ensure("file", &json!({"name": "/srv/${ x }"})), Some("made on the node")),
-            (
-                json!({"names": ["/srv/**"]}),
-                ensure("file", &json!({"name": "/srv/a", "source": "/etc/shadow"})),
-                Some("/etc/shadow"),
-            ),
-            (json!({"names": ["uptime"]}), ensure("exec", &json!({"name": "uptime", "command": "rm -r /"})), Some("\"rm -r /\"")),
-            // A command is no path: not all of it is one name.
-            (
-                json!({"names": ["/bin/ls"]}),
-                ensure("exec", &json!({"name": "/bin/rm -r x/../../bin/ls"})),
-                Some("exec \"/bin/rm -r x/../../bin/ls\""),
-            ),
-            (
-                json!({"names": ["uptime"]}),
-                ensure("exec", &json!({"name": "uptime", "environment": ["LD_PRELOAD=/x"]})),
-                Some("exec \"LD_PRELOAD=...\""),
-            ),
-            (json!({"names": ["uptime"]}), ensure("exec", &json!({"name": "uptime", "path": "/x"})), Some("exec \"PATH=...\"")),
-            (json!({"names": ["make"]}), ensure("exec", &json!({"name": "make", "cwd": "/x"})), Some("exec \"PWD=...\"")),
-            (
-                json!({"names": ["make", "PWD=/srv/*", "LANG=C"]}),
-                ensure("exec", &json!({"name": "make", "cwd": "/srv/x", "environment": ["LANG=C"]})),
-                None,
-            ),
-            (
-                json!({"names": ["uptime"]}),
-                ensure("cron", &json!({"name": "uptime", "environment": ["TOKEN=hunter2"]})),
-                Some("exec \"TOKEN=...\""),
-            ),
-            (
-                json!({"names": ["/srv/*"]}),
-                ensure("archive", &json!({"name": "/srv/a.tgz", "extract_parent": "/etc"})),
-                Some("/etc"),
-            ),
-            (
-                json!({"types": ["file"]}),
-                ensure("file", &json!({"name": "/srv/a", "health_checks": [{"command": "rm"}]})),
-                Some("the type exec, which the file brings along"),
-            ),
-            (json!({}), ensure("file", &json!({"name": "/srv/a", "health_checks": [{"command": "rm"}]})), None),
-            (json!({"types": ["package"], "names": ["demo-*"]}), ensure("package", &json!({"name": "demo-plain"})), None),
-            (json!({"names": ["demo-*"]}), ensure("package", &json!({"name": "bash"})), Some("package \"bash\"")),
-            (json!({"names": ["demo-*"]}), ensure("package", &json!({"name": "not-demo-plain"})), Some("not-demo-plain")),
-            (json!({"names": ["bash"]}), ensure("package", &json!({"name": "bash:i386"})), Some("bash:i386")),
-            (json!({"names": ["g++"]}), ensure("package", &json!({"name": "g++"})), None),
-            (json!({"names": ["demo-*"]}), ensure("package", &json!({"name": "demo-{{ x }}"})), Some("made on the node")),
-            (json!({"names": ["demo-*"]}), ensure("package", &json!({"name": ["demo-x"]})), Some("does not allow package")),
-            (json!({"types": ["service"]}), ensure("package", &json!({"name": "demo-plain"})), Some("the type package")),
-            (json!({"nodes": ["web*"]}), json!({}), None),
-            (json!({"nodes": ["web*"]}), json!({"to": {"nodes": ["web1", "db1"]}}), Some("the node db1")),
-            (json!({"nodes": ["web*"]}), json!({"to": {"groups": ["web"]}}), Some("the group web")),
-            (json!({"nodes": ["*"]}), json!({"to": {"all": true}}), Some("all nodes")),
-            (json!({"groups": ["web"]}), json!({"to": {"groups": ["web"]}}), None),
-            (json!({"groups": ["web"]}), json!({"to": {"groups": ["web", "db"]}}), Some("the group db")),
-            (json!({"groups": ["web"]}), json!({}), Some("the node web1")),
-            (json!({"max_nodes": 2}), json!({"to": {"nodes": ["a", "b"]}}), None),
-            (json!({"max_nodes": 2}), json!({"to": {"nodes": ["a", "b", "c"]}}), Some("at most 2 nodes, not 3")),
-            (json!({"max_nodes": 2}), json!({"to": {"groups": ["a"]}}), Some("each of them named")),
-            (json!({"max_nodes": 2}), json!({"to": {"all": true}}), Some("each of them named")),
-            (json!({"channels": ["base"]}), channel("base"), None),
-            (json!({"channels": ["base"]}), channel("other"), Some("the channel other")),
-            (json!({"channels": ["base"]}), apply(), Some("only what is in a channel")),
-            (json!({"channels": ["base"]}), json!({}), Some("only what is in a channel")),
-        ] {
-            let mut rule = rule;
-            rule["keys"] = json!(["a"]);
-            match (verdict(std::slice::from_ref(&rule), &changes, &["a"]), wanted) {
-                (Ok(_), None) => {}
-                (Err(message), Some(wanted)) if message.contains(wanted) => {}
-                (verdict, wanted) => panic!("{rule} {changes}: {verdict:?}, wanted {wanted:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_quorum_counts_the_rules_own_keys() {
-        let rules = [json!({"keys": ["ops-*"], "quorum": 2})];
-        assert!(
-            verdict(&rules, &json!({}), &["ops-a"]).unwrap_err().ends_with("it wants 2 signatures by keys of its own, and has 1")
-        );
-        assert!(verdict(&rules, &json!({}), &["ops-a", "ci"]).is_err());
-        assert_eq!(verdict(&rules, &json!({}), &["ops-a", "ops-b"]), Ok(1));
-    }
-
-    #[test]
-    fn the_rule_that_comes_nearest_is_named() {
-        let rules = [json!({"keys": ["a"], "actions": ["apply"]}), json!({"keys": ["a"], "types": ["service"]})];
-        assert_eq!(
-            verdict(&rules, &json!({}), &["a"]).unwrap_err(),
-            "no rule allows it; rule 2 comes nearest, but it does not allow the type file"
-        );
-    }
 }

@@ -3,9 +3,13 @@
 //! The signature says that the holder of the node's key sent exactly these bytes on exactly this subject. That the key
 //! is the node's is for the caller to know; that nothing is missing is what the chain of statements tells.
 
+use uuid::Uuid;
+
 use crate::model::NodeId;
-use crate::wire::digest;
 use crate::wire::receipt::{MalformedReceipt, RECEIPT_TYPE, Receipt, Statement};
+use crate::wire::report::{OK, RolloutMark};
+use crate::wire::waves::Witness;
+use crate::wire::{digest, json};
 
 use super::keys::{PublicKey, SigningKey};
 
@@ -85,6 +89,14 @@ pub fn attest(
     Ok(Attested { digest: receipt.digest(), statement })
 }
 
+/// True when a message is the mark of a witness that the command `id`, whose signed bytes have this digest, went well on it.
+pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
+    let Ok(key) = witness.key.parse::<PublicKey>() else { return false };
+    let attested = attest(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.answering(command));
+    let mark = json::read::<RolloutMark>(payload);
+    attested.is_ok() && mark.is_ok_and(|mark| mark.protocol == OK && mark.id == id && mark.node == witness.node)
+}
+
 impl Attested {
     /// Holds it to be an answer to the command of this digest.
     ///
@@ -98,7 +110,6 @@ impl Attested {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use uuid::Uuid;
 
     use super::*;
 
@@ -116,6 +127,34 @@ mod tests {
             sha256: digest(b"payload"),
             at: Timestamp::UNIX_EPOCH,
             command: Some("c".into()),
+        }
+    }
+
+    #[test]
+    fn a_success_is_proved_by_its_witness_for_one_command() {
+        let (key, other, id) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]), Uuid::from_u128(7));
+        let witness = |key: &SigningKey| Witness { node: node("web1"), key: key.public().to_short() };
+        let mark = |id| {
+            let at = Timestamp::UNIX_EPOCH;
+            let outcome = crate::wire::DoneOutcome::Changed;
+            serde_json::to_vec(&RolloutMark { protocol: OK.to_owned(), id, node: node("web1"), at, outcome }).unwrap()
+        };
+        let payload = mark(id);
+        let receipt = |key: &SigningKey, payload: &[u8]| issue(key, &Statement { sha256: digest(payload), ..statement() });
+        let good = receipt(&key, &payload);
+        assert!(proves_success(&witness(&key), id, "c", "s", Some(&good), &payload));
+        for (witness, id, command, subject, receipt, payload) in [
+            (witness(&other), id, "c", "s", Some(good.clone()), payload.clone()),
+            (witness(&key), Uuid::from_u128(8), "c", "s", Some(good.clone()), payload.clone()),
+            (witness(&key), id, "another command", "s", Some(good.clone()), payload.clone()),
+            (witness(&key), id, "c", "another subject", Some(good.clone()), payload.clone()),
+            (witness(&key), id, "c", "s", None, payload.clone()),
+            (witness(&key), id, "c", "s", Some(receipt(&other, &payload)), payload.clone()),
+            (witness(&key), id, "c", "s", Some(receipt(&key, &mark(Uuid::from_u128(8)))), mark(Uuid::from_u128(8))),
+            (witness(&key), id, "c", "s", Some(good), b"{}".to_vec()),
+            (Witness { node: node("web1"), key: "no key".into() }, id, "c", "s", None, payload.clone()),
+        ] {
+            assert!(!proves_success(&witness, id, command, subject, receipt.as_deref(), &payload));
         }
     }
 

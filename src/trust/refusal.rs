@@ -59,6 +59,8 @@ codes! {
     SerialConflict = "serial_conflict",
     /// So far ahead that no room would be left.
     SerialJump = "serial_jump",
+    /// The trust bundle that was in force was lost, and the one that is there is older.
+    TrustLost = "trust_lost",
     /// The trust bundle of this node is out of date.
     TrustExpired = "trust_expired",
     /// No rule of the trust bundle allows it to these keys.
@@ -67,6 +69,8 @@ codes! {
     LocalLimit = "local_limit",
     /// It came on a subject that it was not signed for.
     SubjectMismatch = "subject_mismatch",
+    /// It was signed before the ledger of this node was made: it may have run here.
+    BeforeLedger = "before_ledger",
     /// Its `where` can't be evaluated.
     BadWhere = "bad_where",
     /// What it would do is no longer what was approved.

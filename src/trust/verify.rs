@@ -4,23 +4,27 @@
 //! acts: size, envelope, signatures by known keys, type, form, fleet, audience, time, seen before,
 //! channel, trust, policy, local limits, subject, and `where`, the only one that looks at the host.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::diag::chain;
-use crate::model::NodeId;
-use crate::wire::command::{Command, Target};
+use crate::model::{Effects, NodeId};
+use crate::wire::command::{Action, Command, Target};
 use crate::wire::report::ChannelState;
 use crate::wire::subject::Route;
-use crate::wire::{COMMAND_TYPE, Envelope, EnvelopeError, Subjects, digest, json, pae};
+use crate::wire::{COMMAND_TYPE, Envelope, EnvelopeError, Subjects, digest, json};
 
 use super::bundle::{TrustedBundle, TrustedKey};
 use super::limits::Limits;
 use super::policy::{self, Allowed};
 use super::refusal::{Code, Refusal};
+use super::rights::Rights;
+use super::signers::Found;
+
+pub use super::signers::Effort;
 
 /// How far the clocks of operator and node may differ.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(30);
@@ -33,6 +37,19 @@ pub trait Seen {
     fn seen(&self, id: Uuid) -> Option<String>;
     /// The latest accepted state of a channel.
     fn channel(&self, name: &str) -> Option<ChannelState>;
+    /// Since when accepted commands are remembered; none when that is not known.
+    fn born(&self) -> Option<Timestamp>;
+    /// What is known of the trust bundles that were in force.
+    fn trust(&self) -> KnownTrust;
+}
+
+/// What a node knows of the trust bundles that it obeyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownTrust {
+    /// None was later than this version.
+    AtLeast(u64),
+    /// That was lost, and nobody could be asked since.
+    Unknown,
 }
 
 /// Something whose signatures were checked and that policy and limits allow. Only [`Verifier`] makes one. Derefs to what
@@ -85,6 +102,11 @@ impl<T> Verified<T> {
         self.allowed.rule
     }
 
+    /// What the allowing rule lets its run do.
+    pub fn rights(&self) -> &Rights {
+        &self.allowed.rights
+    }
+
     /// The envelope as it came.
     pub fn envelope(&self) -> &[u8] {
         &self.envelope
@@ -128,6 +150,8 @@ pub struct Verifier<'a> {
     pub seen: &'a dyn Seen,
     /// Evaluates a `where` over the facts of this node.
     pub condition: &'a dyn Fn(&str) -> Result<bool, String>,
+    /// Tells the effects of an `ensure` from its type and properties: `engine::effects::of_signed`.
+    pub effects: &'a dyn Fn(&str, &Map<String, Value>) -> Effects,
 }
 
 /// A refusal before it is known of what.
@@ -159,7 +183,15 @@ impl Verifier<'_> {
     /// # Errors
     /// The first reason for which it must not run.
     pub fn open(&self, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
-        let (mut known, signed) = self.signed(bytes)?;
+        self.open_within(bytes, subject, &mut Effort::default())
+    }
+
+    /// As [`Self::open`], with a bound on the signatures that are computed. Afterwards `effort` tells how many were.
+    ///
+    /// # Errors
+    /// The first reason for which it must not run.
+    pub fn open_within(&self, bytes: &[u8], subject: Option<&str>, effort: &mut Effort) -> Result<Opened, Refusal> {
+        let (mut known, signed) = self.signed(bytes, effort)?;
         known.id = Some(signed.command.id);
         match self.judge(&signed, &known.digest, subject) {
             Ok(Verdict::Seen) => Ok(Opened::Seen { id: signed.command.id, digest: known.digest }),
@@ -178,7 +210,7 @@ impl Verifier<'_> {
     /// # Errors
     /// The first reason for which it must not run any more.
     pub fn reopen(&self, bytes: &[u8]) -> Result<Verified<Command>, Refusal> {
-        let (mut known, signed) = self.signed(bytes)?;
+        let (mut known, signed) = self.signed(bytes, &mut Effort::default())?;
         known.id = Some(signed.command.id);
         match self.addressed(&signed.command).and_then(|()| self.allowed(&signed.command, &signed.signers)) {
             Ok(allowed) => Ok(verified(signed, known, allowed, bytes)),
@@ -192,21 +224,25 @@ impl Verifier<'_> {
     /// Everything that may have changed meanwhile is decided anew: which keys are revoked or over their time, audience,
     /// the time of the bundle, rules, limits. Only the signatures are not computed once more while the bundle is the very
     /// same. Whatever speaks against the command is not believed here either: then all is verified from the bytes.
+    /// Gives the rights that the command has now.
     ///
     /// # Errors
     /// The first reason for which it must not run any more.
-    pub fn confirm(&self, verified: &Verified<Command>) -> Result<(), Refusal> {
-        if self.still_allowed(verified).is_ok() { Ok(()) } else { self.reopen(&verified.envelope).map(drop) }
+    pub fn confirm(&self, verified: &Verified<Command>) -> Result<Rights, Refusal> {
+        match self.still_allowed(verified) {
+            Ok(allowed) => Ok(allowed.rights),
+            Err(_) => self.reopen(&verified.envelope).map(|verified| verified.allowed.rights),
+        }
     }
 
-    fn still_allowed(&self, verified: &Verified<Command>) -> Result<(), Reason> {
+    fn still_allowed(&self, verified: &Verified<Command>) -> Result<Allowed, Reason> {
         let proof = &verified.proof;
         if proof.bundle != self.trust.digest() {
             return Err((Code::UnknownKey, "it was verified under another trust bundle".to_owned()));
         }
         let signers = self.valid(proof, false)?;
         self.addressed(&verified.value)?;
-        self.allowed(&verified.value, &signers).map(drop)
+        self.allowed(&verified.value, &signers)
     }
 
     /// Recalls standing desired state that this node accepted, from its own disk.
@@ -219,28 +255,29 @@ impl Verifier<'_> {
     /// When nobody that this node knows signed it, or the host does not allow it any more.
     pub fn recall(&self, bytes: &[u8]) -> Result<Verified<Command>, Refusal> {
         let (mut known, envelope) = enveloped(bytes)?;
-        let proof = self.found(&envelope).0;
+        let proof = self.proof(self.trust.find_signers(&envelope, &mut Effort::default()).keys);
         let signers: Vec<String> = self.keys_of(&proof).map(|key| key.id.clone()).collect();
         let recalled = command(&envelope).and_then(|command| {
             known.id = Some(command.id);
             if signers.is_empty() {
                 return Err((Code::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()));
             }
-            self.limits.check(&command).map_err(|why| (Code::LocalLimit, why))?;
+            self.limits.check(&command, &self.effects_of(&command)).map_err(|why| (Code::LocalLimit, why))?;
             Ok(command)
         });
         match recalled {
             Ok(command) => {
-                let allowed = Allowed { rule: 0, keys: signers.clone(), for_all: false };
+                let rights = policy::kept_rights(self.trust.rules(), &command, &signers);
+                let allowed = Allowed { rule: 0, keys: signers.clone(), for_all: false, rights };
                 Ok(verified(Signed { command, signers, proof }, known, allowed, bytes))
             }
             Err(reason) => Err(known.refuse(reason)),
         }
     }
 
-    fn signed(&self, bytes: &[u8]) -> Result<(Known, Signed), Refusal> {
+    fn signed(&self, bytes: &[u8], effort: &mut Effort) -> Result<(Known, Signed), Refusal> {
         let (known, envelope) = enveloped(bytes)?;
-        let result = self.signers(&envelope).and_then(|(signers, proof)| {
+        let result = self.signers(&envelope, effort).and_then(|(signers, proof)| {
             let command = command(&envelope)?;
             Ok(Signed { command, signers, proof })
         });
@@ -250,22 +287,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// The distinct keys of the bundle whose signatures verify, and whether a known one is named at all.
-    fn found(&self, envelope: &Envelope) -> (Proof, bool) {
-        let keys = self.trust.keys();
-        let encoded = pae(&envelope.payload_type, &envelope.payload);
-        let mut found = BTreeSet::new();
-        let mut hinted = false;
-        for signature in &envelope.signatures {
-            let hint = keys.iter().position(|key| key.id == signature.keyid);
-            hinted |= hint.is_some();
-            // The hint saves time and decides nothing: without a match under it, the others are tried.
-            let others = (0..keys.len()).filter(|index| Some(*index) != hint && !found.contains(index));
-            let made_by = |index: &usize| keys.get(*index).is_some_and(|key| key.key.verify_encoded(&encoded, &signature.sig));
-            let signer = hint.into_iter().chain(others).find(made_by);
-            found.extend(signer);
-        }
-        (Proof { bundle: self.trust.digest().to_owned(), keys: found.into_iter().collect() }, hinted)
+    fn proof(&self, keys: Vec<usize>) -> Proof {
+        Proof { bundle: self.trust.digest().to_owned(), keys }
     }
 
     /// The keys of a proof, which is of the bundle in force.
@@ -274,9 +297,14 @@ impl Verifier<'_> {
     }
 
     /// The ids of the distinct keys that are valid now and whose signatures verify.
-    fn signers(&self, envelope: &Envelope) -> Result<(Vec<String>, Proof), Reason> {
-        let (proof, hinted) = self.found(envelope);
-        Ok((self.valid(&proof, hinted)?, proof))
+    fn signers(&self, envelope: &Envelope, effort: &mut Effort) -> Result<(Vec<String>, Proof), Reason> {
+        let Found { keys, named, cut_short } = self.trust.find_signers(envelope, effort);
+        if keys.is_empty() && cut_short {
+            let why = "too many forged messages come at present: only signatures whose keyid names their key are verified";
+            return Err((Code::Busy, why.to_owned()));
+        }
+        let proof = self.proof(keys);
+        Ok((self.valid(&proof, named)?, proof))
     }
 
     /// The ids of those keys that are valid now. `hinted`: a known one is named at all.
@@ -319,6 +347,7 @@ impl Verifier<'_> {
         if let Some(subject) = subject {
             self.came_right(command, subject)?;
         }
+        self.is_remembered(command)?;
         if left_out {
             // Who may speak to some nodes only has no say in what the others keep to.
             return match addressed {
@@ -336,6 +365,28 @@ impl Verifier<'_> {
                 Err(why) => Err((Code::BadWhere, format!("its \"where\" can't be evaluated: {why}"))),
             },
         }
+    }
+
+    /// What was signed before this node began to remember commands may have run here. What stands is ordered by its channel.
+    fn is_remembered(&self, command: &Command) -> Result<(), Reason> {
+        match self.seen.born() {
+            Some(born) if command.issued <= born && !command.action.is_standing() => {
+                let why = format!("it was signed at {}; this node remembers commands from {born} on", command.issued);
+                Err((Code::BeforeLedger, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A bundle that is older than one that was obeyed has keys that were revoked since.
+    fn trust_is_whole(&self) -> Result<(), Reason> {
+        let version = self.trust.version();
+        let lost = match self.seen.trust() {
+            KnownTrust::AtLeast(known) if known <= version => return Ok(()),
+            KnownTrust::AtLeast(known) => format!("version {known} of the trust bundle was in force here, and is lost"),
+            KnownTrust::Unknown => "the trust bundle that was in force here is lost".to_owned(),
+        };
+        Err((Code::TrustLost, format!("{lost}; this node has version {version}")))
     }
 
     fn addressed(&self, command: &Command) -> Result<(), Reason> {
@@ -384,13 +435,23 @@ impl Verifier<'_> {
     }
 
     fn allowed(&self, command: &Command, signers: &[String]) -> Result<Allowed, Reason> {
+        self.trust_is_whole()?;
         if self.trust.is_expired(self.now) {
             return Err((Code::TrustExpired, format!("the trust bundle of this node expired at {}", self.trust.expires())));
         }
-        let allowed =
-            policy::decide(self.trust.rules(), command, signers).map_err(|denied| (Code::NotAllowed, denied.to_string()))?;
-        self.limits.check(command).map_err(|why| (Code::LocalLimit, why))?;
+        let effects = self.effects_of(command);
+        let allowed = policy::decide(self.trust.rules(), command, &effects, signers)
+            .map_err(|denied| (Code::NotAllowed, denied.to_string()))?;
+        self.limits.check(command, &effects).map_err(|why| (Code::LocalLimit, why))?;
         Ok(allowed)
+    }
+
+    /// The effects of an `ensure`; other actions have none of their own.
+    fn effects_of(&self, command: &Command) -> Effects {
+        match &command.action {
+            Action::Ensure(ensure) => (self.effects)(&ensure.kind, &ensure.properties),
+            _ => Effects::default(),
+        }
     }
 
     /// The subject routes and decides nothing; but what travels elsewhere than it was signed for is somebody's trick.

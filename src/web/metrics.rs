@@ -2,7 +2,13 @@
 
 use std::fmt::{Display, Write};
 
+use crate::diag::clean;
 use crate::wire::AgentStatus;
+
+/// The most figures of a family: labels have names of channels and alarms, and a scraper keeps a series for each.
+const MOST_FIGURES: usize = 256;
+/// The longest value of a label, in characters.
+const LONGEST_LABEL: usize = 128;
 
 /// How a figure moves.
 #[derive(Clone, Copy)]
@@ -25,7 +31,7 @@ impl Page {
         };
         // Writing to a String does not fail.
         let _written = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").is_ok();
-        Family { page: &mut self.0, name }
+        Family { page: &mut self.0, name, figures: 0 }
     }
 
     /// A family of one figure without labels.
@@ -37,19 +43,25 @@ impl Page {
 struct Family<'a> {
     page: &'a mut String,
     name: &'static str,
+    figures: usize,
 }
 
 impl Family<'_> {
+    /// Adds a figure; those beyond the bound of a family are left out.
     fn figure(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.figures += 1;
+        if self.figures > MOST_FIGURES {
+            return;
+        }
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let _written = writeln!(self.page, "{}{labels} {value}", self.name).is_ok();
     }
 }
 
-/// The value of a label: backslash, quote and line feed are escaped.
+/// The value of a label, cleaned; backslash and quote are escaped, and no line feed is left to be.
 fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+    clean::cell_of(value, LONGEST_LABEL).replace('\\', r"\\").replace('"', "\\\"")
 }
 
 /// Every figure.
@@ -186,6 +198,7 @@ mod tests {
             at: jiff::Timestamp::UNIX_EPOCH,
             connection: ConnectionStatus::default(),
             trust: TrustStatus { version: 3, expires: jiff::Timestamp::UNIX_EPOCH },
+            confinement: None,
             limits: LimitsStatus::default(),
             channels: BTreeMap::new(),
             running: None,
@@ -201,6 +214,19 @@ mod tests {
     }
 
     #[test]
+    fn labels_are_clean_and_few() {
+        let mut status = status();
+        let hostile = "x\"} 1\nforged{a=\"\x1b[2J\u{202e}";
+        status.troubles = (0..5000).map(|n| (format!("{n:05}{hostile}{}", "y".repeat(5000)), String::new())).collect();
+        let text = text(&status);
+        let found: Vec<&str> = text.lines().filter(|line| line.starts_with("ensign_trouble{")).collect();
+        assert_eq!(found.len(), MOST_FIGURES);
+        assert!(found.iter().all(|line| line.len() < 300 && line.ends_with("\"} 1")), "{}", found[0]);
+        assert!(found[0].starts_with(r#"ensign_trouble{topic="00000x\"} 1\\nforged{a=\"\\x1b[2J\\u{202e}yyy"#), "{}", found[0]);
+        assert!(text.lines().all(|line| !line.starts_with("forged")));
+    }
+
+    #[test]
     fn figures_stand_once_below_their_family() {
         let mut status = status();
         status.counts.refused = BTreeMap::from([("expired".to_owned(), 2), ("not_allowed".to_owned(), 1)]);
@@ -213,7 +239,7 @@ mod tests {
             "ensign_nats_connected 0",
             "ensign_commands_total{result=\"refused\"} 3",
             "ensign_commands_refused_total{code=\"expired\"} 2",
-            r#"ensign_trouble{topic="a\"b\\c\nd"} 1"#,
+            r#"ensign_trouble{topic="a\"b\\c\\nd"} 1"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

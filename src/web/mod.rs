@@ -2,19 +2,24 @@
 //!
 //! `metrics.rs` writes the figures, `request.rs` reads what is asked. What is shown is an
 //! [`crate::wire::AgentStatus`] that the caller gives; nothing can be changed from here. One request a
-//! connection, bounded in size, time and number.
+//! connection, bounded in size, time and number. Connections that do nothing keep nobody waiting: the oldest one of the
+//! peer that has most gives way to a new one.
 
 mod metrics;
 mod request;
 
-use std::net::SocketAddr;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
+
+use crate::diag::clean;
 
 use crate::config::Settings;
 use crate::wire::AgentStatus;
@@ -23,10 +28,14 @@ use request::{Asked, Page};
 
 /// The longest request. There is nothing to send but a path and a few headers.
 const LONGEST: usize = 8 * 1024;
-/// How long a request may take to come, and an answer to go.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections at a time; more wait to be let in. Scrapers are few.
-const AT_ONCE: usize = 16;
+/// How long a request may take to come. It is one packet, as long as nobody is slow on purpose.
+const REQUEST: Duration = Duration::from_secs(2);
+/// How long an answer may take to go.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long the other side may take to close once it has its answer.
+const CLOSE: Duration = Duration::from_secs(1);
+/// Connections at a time. Scrapers are few; more are files that the agent needs for its work.
+const AT_ONCE: usize = 64;
 /// The pause before a busy port is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -76,36 +85,56 @@ async fn serve_on(address: SocketAddr, source: &Source) {
     };
     (source.trouble)(None);
     tracing::info!("monitoring on http://{address}/metrics and /healthz");
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut open = Open::default();
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             // Too many open files: it passes.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let source = source.clone();
-        tokio::spawn(async move {
+        let attended = tokio::spawn(async move {
             if let Err(error) = attend(stream, address, &source).await {
                 tracing::debug!(%error, "a request was not answered");
             }
-            drop(place);
         });
+        open.add(peer.ip(), attended.abort_handle());
+    }
+}
+
+/// Connections that are open, the oldest first, and their peers.
+#[derive(Default)]
+struct Open(VecDeque<(IpAddr, AbortHandle)>);
+
+impl Open {
+    /// Adds a connection. Where there are too many, the oldest one of the peer that has most is closed.
+    fn add(&mut self, peer: IpAddr, connection: AbortHandle) {
+        self.0.retain(|(_, open)| !open.is_finished());
+        if self.0.len() >= AT_ONCE {
+            let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+            self.0.iter().for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
+            let greedy = counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer);
+            let oldest = self.0.iter().position(|(peer, _)| Some(*peer) == greedy);
+            // Safe to cancel: it reads a request or writes an answer, and nothing else knows of it.
+            if let Some((_, oldest)) = oldest.and_then(|at| self.0.remove(at)) {
+                oldest.abort();
+            }
+        }
+        self.0.push_back((peer, connection));
     }
 }
 
 async fn attend(mut stream: TcpStream, address: SocketAddr, source: &Source) -> std::io::Result<()> {
-    let head = timeout(PATIENCE, read(&mut stream)).await??;
+    let head = timeout(REQUEST, read(&mut stream)).await??;
     let answer = answer(&request::read(&head, address.ip().is_loopback()), source);
-    timeout(PATIENCE, async {
+    timeout(ANSWER, async {
         stream.write_all(&answer).await?;
-        stream.shutdown().await?;
-        // Until the other side has closed as well: what it sent beyond its request would make the system reset the
-        // connection, and take the answer with it.
-        tokio::io::copy(&mut (&mut stream).take(LONGEST as u64), &mut tokio::io::sink()).await
+        stream.shutdown().await
     })
     .await??;
+    // Until the other side has closed as well: what it sent beyond its request would make the system reset the
+    // connection, and take the answer with it.
+    timeout(CLOSE, tokio::io::copy(&mut (&mut stream).take(LONGEST as u64), &mut tokio::io::sink())).await??;
     Ok(())
 }
 
@@ -137,7 +166,7 @@ fn answer(asked: &Asked, source: &Source) -> Vec<u8> {
 const TEXT: &str = "text/plain; charset=utf-8";
 
 fn lines(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    lines.iter().map(|line| format!("{}\n", clean::cell(line))).collect()
 }
 
 fn reply(status: &str, kind: &str, body: &str) -> Vec<u8> {

@@ -38,6 +38,8 @@ pub enum Action {
     Halt(JobRef),
     /// Go on with a job that was halted.
     Resume(JobRef),
+    /// Let a wave of a job begin, for waves that ask for it.
+    Go(GoAhead),
 }
 
 /// An action whose form is wrong.
@@ -82,6 +84,7 @@ impl Action {
             Self::Status(_) => "status",
             Self::Halt(_) => "halt",
             Self::Resume(_) => "resume",
+            Self::Go(_) => "go",
         }
     }
 
@@ -232,6 +235,16 @@ pub struct Facts {
     /// What is at this place among them, as `os.name`; all of them when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
+}
+
+/// A go-ahead: this wave of a job, and those before it, may begin once the wave before went well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GoAhead {
+    /// The job.
+    pub job: Uuid,
+    /// The wave, from 2.
+    pub wave: u64,
 }
 
 /// A command that was sent.

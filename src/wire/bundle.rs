@@ -62,7 +62,7 @@ pub struct OperatorKey {
 pub struct Rule {
     /// Ids of operator keys, as `ops-*`.
     pub keys: Vec<String>,
-    /// `ensure`, `apply`, `assign`, `withdraw`, `healthcheck`, `facts`, `status`, `halt`, `resume`.
+    /// `ensure`, `apply`, `assign`, `withdraw`, `healthcheck`, `facts`, `status`, `halt`, `resume`; `data` for values of key-value buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actions: Option<Vec<String>>,
     /// Resource types, for `ensure`. A rule with types or names allows no other action: what a manifest holds is not
@@ -71,9 +71,14 @@ pub struct Rule {
     pub types: Option<Vec<String>>,
     /// Resource names, for `ensure`; paths are compared after `.` and `..` are resolved, and `*` does not cross a `/`, `**` does.
     /// What else a resource acts on is compared as a name too: the command of an `exec`, where an archive is unpacked,
-    /// which file is copied. A name with a template in it is no name that a list can allow.
+    /// which file is copied. In a rule whose actions name `data`, also `bucket/key`. A name with a template in it is no name that a list can allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
+    /// What templates may read on the node, beside the files of a signed bundle itself: files (`/etc/app/**`), `env:NAME`,
+    /// `credential:NAME`, `kv:BUCKET/KEY` and `registrations`. `source` of a resource follows it too, or `names`. When left
+    /// out, a rule with types, names or `noop_only` reads nothing, and any other reads what the node allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Vec<String>>,
     /// Nodes that may be named. A rule that lists nodes and no groups allows no groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,

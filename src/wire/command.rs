@@ -12,15 +12,17 @@ use crate::model::{NodeId, Span};
 
 use super::action::MalformedAction;
 use super::report::ChannelState;
-use super::waves::MalformedWaves;
+use super::waves::{MAX_ROLLOUT, MAX_WAIT, MalformedWaves};
 
-pub use super::action::{Action, Apply, Assign, Ensure, Facts, Healthcheck, JobRef, Nothing};
+pub use super::action::{Action, Apply, Assign, Ensure, Facts, GoAhead, Healthcheck, JobRef, Nothing};
 pub use super::waves::Waves;
 
 /// The longest life of a one-shot command: `expires` − `issued`.
 pub const MAX_LIFE: Span = Span::seconds(15 * 60);
 /// The longest life of standing desired state: what nobody has signed again for so long is not taken up anew.
 pub const MAX_STANDING: Span = Span::seconds(90 * 86_400);
+/// How long a run may take at most: a day is longer than any upgrade, and a run that hangs frees the node the next day.
+pub const MAX_TIMEOUT: Span = Span::seconds(86_400);
 
 /// A command. Unknown and duplicate keys are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -93,6 +95,9 @@ pub enum MalformedCommand {
     /// When nodes may begin.
     #[error(transparent)]
     Waves(#[from] MalformedWaves),
+    /// A run may not take that long.
+    #[error("\"timeout\" is more than {MAX_TIMEOUT}")]
+    Timeout,
     /// An option that this action has no use for.
     #[error("\"{option}\" has no meaning for {action}")]
     Option {
@@ -139,14 +144,19 @@ impl Command {
         for (option, given, allowed) in [
             ("waves", self.options.waves.is_some(), runs),
             ("approves", self.options.approves.is_some(), one_shot),
-            // A channel that shall only be looked at says so itself, with `enforce`.
-            ("noop", self.options.noop, !self.action.is_standing()),
+            // A channel that shall only be looked at says so itself, with `enforce`; nothing else has a dry run.
+            ("noop", self.options.noop, one_shot),
         ] {
             if given && !allowed {
                 return Err(MalformedCommand::Option { option, action });
             }
         }
-        self.options.waves.as_ref().map_or(Ok(()), |waves| waves.check().map_err(MalformedCommand::Waves))
+        if self.options.timeout > MAX_TIMEOUT {
+            return Err(MalformedCommand::Timeout);
+        }
+        let longest = if self.action.is_standing() { MAX_ROLLOUT } else { MAX_WAIT };
+        let Some(waves) = &self.options.waves else { return Ok(()) };
+        waves.check(self.id, self.options.timeout, longest).map_err(MalformedCommand::Waves)
     }
 
     /// How long a command of this kind may live.
@@ -156,7 +166,8 @@ impl Command {
 
     /// The latest time at which a node that accepted it may begin: with waves, a node does not begin when it accepts.
     pub fn begins_by(&self) -> Timestamp {
-        self.options.waves.as_ref().map_or(self.expires, |waves| waves.closes(self.issued).max(self.expires))
+        let closes = |waves: &Waves| waves.closes(self.issued, self.options.timeout).max(self.expires);
+        self.options.waves.as_ref().map_or(self.expires, closes)
     }
 
     fn check_times(&self) -> Result<(), MalformedCommand> {
@@ -365,6 +376,7 @@ mod tests {
             read(&with(ensure(), &[("/to", good)])).unwrap();
         }
         read(&with(ensure(), &[("/expires", json!("2026-11-20T10:15:00Z"))])).unwrap();
+        read(&with(ensure(), &[("/options", json!({"timeout": "24h"}))])).unwrap();
         let command = read(&assign()).unwrap();
         assert_eq!(command.channel_state().unwrap().1.serial, 42);
         let command = read(&with(assign(), &[("/action", json!({"withdraw": {}}))])).unwrap();
@@ -430,6 +442,7 @@ mod tests {
             (assign(), "/action/assign/manifest/sha256", json!(""), "lower-case hex"),
             (assign(), "/action/assign/interval", json!("29s"), "\"interval\" must be"),
             (ensure(), "/action", json!({"halt": {"job": "x"}}), "at action.halt.job"),
+            (ensure(), "/options", json!({"timeout": "24h0m1s"}), "more than 1d"),
             (apply(), "/channel/name", json!(""), "the channel \"\" is not"),
             (apply(), "/channel/serial", json!(-1), "at channel.serial"),
         ] {

@@ -8,6 +8,8 @@
 pub mod action;
 pub mod bundle;
 pub mod command;
+pub mod confinement;
+pub mod data;
 pub mod envelope;
 pub mod json;
 pub mod micro;
@@ -22,6 +24,7 @@ pub mod waves;
 
 pub use bundle::TrustBundle;
 pub use command::{Action, Audience, Command, MalformedCommand, Options, Target};
+pub use confinement::ConfinementState;
 pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE, Signature, digest, pae};
 pub use report::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
 pub use status::AgentStatus;

@@ -10,14 +10,18 @@ use uuid::Uuid;
 
 use crate::model::{ApplyState, HealthResult, NodeId, RunOutcome, TransactionEvent};
 
+use super::ConfinementState;
+
 /// Protocol of an [`Ack`].
 pub const ACK: &str = "io.ensign.v1.job.ack";
 /// Protocol of a [`Done`].
 pub const DONE: &str = "io.ensign.v1.job.done";
 /// Protocol of a [`Refused`].
 pub const REFUSED: &str = "io.ensign.v1.event.refused";
-/// Protocol of a [`FailedMark`].
+/// Protocol of a [`RolloutMark`] that says that a node failed.
 pub const FAILED: &str = "io.ensign.v1.rollout.failed";
+/// Protocol of a [`RolloutMark`] that says that it went well.
+pub const OK: &str = "io.ensign.v1.rollout.ok";
 /// Protocol of a [`Life`].
 pub const LIFE: &str = "io.ensign.v1.event.life";
 /// Protocol of a [`NodeState`].
@@ -47,10 +51,9 @@ pub struct Ack {
     /// How many commands run before it.
     #[serde(default)]
     pub queued: u64,
-    /// When it is this node's turn, for a command in waves.
+    /// The wave that this node is in, from 1, while it waits for its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub due: Option<Timestamp>,
+    pub wave: Option<u64>,
     /// The rule of the trust bundle that allows it, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u64>,
@@ -147,8 +150,10 @@ pub struct PlannedChange {
 pub enum DoneOutcome {
     /// Everything was as wanted.
     Stable,
-    /// Something was changed (or would be), nothing failed.
+    /// Something was changed, nothing failed.
     Changed,
+    /// A dry run: something would be changed, nothing was.
+    WouldChange,
     /// Something failed.
     Failed,
     /// The node would not do it: see `code`.
@@ -171,6 +176,7 @@ impl DoneOutcome {
         match self {
             Self::Stable => "stable",
             Self::Changed => "changed",
+            Self::WouldChange => "would_change",
             Self::Failed => "failed",
             Self::Refused => "refused",
             Self::Busy => "busy",
@@ -210,19 +216,20 @@ pub struct Refused {
     pub keyids: Vec<String>,
 }
 
-/// A node that failed a command in waves: what the nodes of later waves count.
+/// The word of a node on a command in waves: its run went well to the end of the hold, which the next wave waits for; or it
+/// failed, which the nodes of later waves count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FailedMark {
-    /// Always `io.ensign.v1.rollout.failed`.
+pub struct RolloutMark {
+    /// `io.ensign.v1.rollout.ok` or `io.ensign.v1.rollout.failed`.
     pub protocol: String,
     /// The command.
     pub id: Uuid,
-    /// Who failed.
+    /// The node.
     pub node: NodeId,
-    /// When.
+    /// The time from which it counts.
     #[schemars(with = "String")]
     pub at: Timestamp,
-    /// How.
+    /// The end of the run: of a success `changed`, `would_change`, `stable` or `not_selected`.
     pub outcome: DoneOutcome,
 }
 
@@ -348,6 +355,9 @@ pub struct NodeState {
     /// What of that chain the streams can't have yet; absent when they have all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<Open>,
+    /// What of the owner's limits the kernel holds; absent when the agent does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<ConfinementState>,
     /// What is wrong with the agent itself, in words; empty when nothing is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::model::{ApplyState, NodeId};
 
+use super::confinement::ConfinementState;
 use super::report::ChannelState;
 
 /// Protocol of an [`AgentStatus`].
@@ -45,6 +46,9 @@ pub struct AgentStatus {
     pub trust: TrustStatus,
     /// What nobody can widen from outside.
     pub limits: LimitsStatus,
+    /// What of them the kernel holds; absent when the agent does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<ConfinementState>,
     /// The latest serial of each channel.
     #[serde(default)]
     pub channels: BTreeMap<String, ChannelState>,

@@ -176,6 +176,36 @@ impl Subjects {
         self.subject(format_args!("rollout.*.failed.{node}"))
     }
 
+    /// That a command in waves went well on a node.
+    pub fn rollout_ok(&self, id: Uuid, node: &NodeId) -> Subject {
+        self.subject(format_args!("rollout.{id}.ok.{node}"))
+    }
+
+    /// Every node on which a command in waves went well.
+    pub fn rollout_successes(&self, id: Uuid) -> Subject {
+        self.subject(format_args!("rollout.{id}.ok.*"))
+    }
+
+    /// Every node on which some command in waves went well.
+    pub fn all_successes(&self) -> Subject {
+        self.subject(format_args!("rollout.*.ok.*"))
+    }
+
+    /// Where one node says that a command in waves went well, whichever command.
+    pub fn successes_of(&self, node: &NodeId) -> Subject {
+        self.subject(format_args!("rollout.*.ok.{node}"))
+    }
+
+    /// The latest signed go-ahead of a job.
+    pub fn rollout_go(&self, id: Uuid) -> Subject {
+        self.subject(format_args!("rollout.{id}.go"))
+    }
+
+    /// Those of every job.
+    pub fn rollout_gos(&self) -> Subject {
+        self.subject(format_args!("rollout.*.go"))
+    }
+
     /// The latest signed `halt` or `resume` of a job.
     pub fn rollout_control(&self, id: Uuid) -> Subject {
         self.subject(format_args!("rollout.{id}.control"))

@@ -1,7 +1,12 @@
-//! Waves: which nodes begin when, and how many may fail before nobody begins any more.
+//! Waves: the order in which the nodes begin a command, and the failures that end it.
 //!
-//! They stand in the signed command, and every node keeps to them by itself: who sent the command may be gone. A node's
-//! place is a number made from the id of the command and its own, so that each command has an order of its own.
+//! They stand in the signed command, and every node keeps to them by itself: the sender may be gone. A node's place is a
+//! number made from the id of the command and its own, so that each command has an order of its own. A wave begins after
+//! the one before it, and only with signed successes of that one: its *witnesses* are named in the command with their
+//! keys, so that no broker can invent a success. Time alone begins nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
@@ -11,13 +16,18 @@ use uuid::Uuid;
 
 use crate::model::{NodeId, Span};
 
-/// The last wave begins at most this long after the command was signed.
-const MAX_ROLLOUT: Span = Span::seconds(7 * 86_400);
-/// How long after the last wave has begun nodes may still begin: those that could not ask before, and those of a job that
-/// was halted and then resumed.
+/// The longest that the waves of an assignment may take, when every one of them takes all of its time.
+pub const MAX_ROLLOUT: Span = Span::seconds(7 * 86_400);
+/// The same for a command that runs once: it takes a place on each node that waits, which others then have not.
+pub const MAX_WAIT: Span = Span::seconds(86_400);
+/// How long after all waves have had their time nodes may still begin: those of a job that was halted and then resumed.
 pub const GRACE: Span = Span::seconds(3600);
-/// A node looks at its health this long before the next wave begins, or a quarter of the time that there is.
-const BEFORE_NEXT: SignedDuration = SignedDuration::from_secs(10);
+/// What a wave is given beside its run and its hold: for the queue of a busy node, and the way of its mark.
+pub const MARGIN: Span = Span::seconds(30);
+/// The most witnesses of a wave: a node reads the marks of one wave.
+pub const MAX_WITNESSES: usize = 50;
+/// The most nodes that may fail: a node reads the marks of all that failed.
+pub const MAX_BUDGET: u64 = 50;
 /// More steps are nobody's plan.
 const MAX_STEPS: usize = 64;
 
@@ -27,11 +37,16 @@ const MAX_STEPS: usize = 64;
 pub struct Waves {
     /// The steps: each has more nodes than the one before, the last has all.
     pub steps: Vec<Step>,
-    /// How many nodes may fail: when more have, no further node begins.
+    /// How long a node must be well after its run before its success counts.
+    pub hold: Span,
+    /// How many nodes may fail: when more have, no further node begins. A witness that stays silent has failed.
     pub max_failed: u64,
-    /// True: a node whose health checks are critical after its run, when the next wave is about to begin, counts as failed.
+    /// True: a node whose health checks are critical at the end of the hold has failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub health: bool,
+    /// True: each wave after the first also needs a signed go-ahead.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub go: bool,
 }
 
 /// A wave.
@@ -40,8 +55,27 @@ pub struct Waves {
 pub struct Step {
     /// The highest place that is in it: 16 digits of lower-case hex.
     pub upto: Place,
-    /// When it begins, after the command was signed.
-    pub after: Span,
+    /// The nodes of it whose signed successes the next wave waits for; none in the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub witnesses: Vec<Witness>,
+    /// How many of them must succeed before the next wave begins.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub min_ok: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A node whose success counts for the next wave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Witness {
+    /// The node.
+    pub node: NodeId,
+    /// Its public key, as `ed25519:...`.
+    pub key: String,
 }
 
 /// Where a node is in the order of a command. The first eight bytes of the SHA-256 of `<id>/<node>`, the id in its usual
@@ -92,27 +126,37 @@ pub enum MalformedWaves {
     /// No steps, or too many.
     #[error("\"waves\" must have between 1 and {MAX_STEPS} steps")]
     Count,
-    /// A step that comes before, or has no more nodes than, the one before it.
-    #[error("step {0} of \"waves\" must come later and reach further than the one before it")]
+    /// A step that has no more nodes than the one before it.
+    #[error("step {0} of \"waves\" must reach further than the one before it")]
     Order(usize),
     /// Some nodes are in none.
     #[error("the last step of \"waves\" must reach ffffffffffffffff: every node is in one")]
     Rest,
+    /// The next wave would wait for nobody, for too many, or for a node that is in another wave.
+    #[error(
+        "step {0} of \"waves\" must name 1 to {MAX_WITNESSES} witnesses that are in it, each once, and the last step none; \
+         \"min_ok\" is at least 1 and at most their number"
+    )]
+    Witnesses(usize),
+    /// A budget of which a node could not read all failures.
+    #[error("\"max_failed\" of \"waves\" is at most {MAX_BUDGET}")]
+    Budget,
     /// It takes too long.
-    #[error("the last step of \"waves\" begins more than {MAX_ROLLOUT} after the command")]
-    TooLong,
+    #[error("\"waves\" may take more than {0}: waves, times the timeout, the hold and {MARGIN}")]
+    TooLong(Span),
 }
 
 impl Waves {
-    /// Whether they can be kept to.
+    /// Checks that nodes can keep to them, for the command `id` whose run may take `timeout`; all of them may take
+    /// `longest`.
     ///
     /// # Errors
-    /// What is wrong.
-    pub fn check(&self) -> Result<(), MalformedWaves> {
+    /// The first thing that is wrong.
+    pub fn check(&self, id: Uuid, timeout: Span, longest: Span) -> Result<(), MalformedWaves> {
         let last = self.steps.last().filter(|_| self.steps.len() <= MAX_STEPS).ok_or(MalformedWaves::Count)?;
         for (number, pair) in (2..).zip(self.steps.windows(2)) {
             if let [before, step] = pair
-                && (step.upto <= before.upto || step.after < before.after)
+                && step.upto <= before.upto
             {
                 return Err(MalformedWaves::Order(number));
             }
@@ -120,43 +164,62 @@ impl Waves {
         if last.upto != Place::LAST {
             return Err(MalformedWaves::Rest);
         }
-        if last.after > MAX_ROLLOUT { Err(MalformedWaves::TooLong) } else { Ok(()) }
+        if self.max_failed > MAX_BUDGET {
+            return Err(MalformedWaves::Budget);
+        }
+        for number in 1..=self.steps.len() {
+            if !self.has_sound_witnesses(number, id) {
+                return Err(MalformedWaves::Witnesses(number));
+            }
+        }
+        if self.patience(self.steps.len(), timeout) > longest.get() { Err(MalformedWaves::TooLong(longest)) } else { Ok(()) }
     }
 
-    /// The number of the wave that a place is in, from 1, and when it begins.
-    pub fn turn(&self, place: Place, issued: Timestamp) -> (usize, Timestamp) {
+    fn has_sound_witnesses(&self, number: usize, id: Uuid) -> bool {
+        let Some(step) = number.checked_sub(1).and_then(|index| self.steps.get(index)) else { return false };
+        let count = step.witnesses.len();
+        if number == self.steps.len() {
+            return count == 0 && step.min_ok == 0;
+        }
+        let distinct: BTreeSet<&NodeId> = step.witnesses.iter().map(|witness| &witness.node).collect();
+        (1..=MAX_WITNESSES).contains(&count)
+            && distinct.len() == count
+            && (1..=count as u64).contains(&step.min_ok)
+            && distinct.iter().all(|node| self.wave(Place::of(id, node)) == number)
+    }
+
+    /// The number of the wave that a place is in, from 1.
+    pub fn wave(&self, place: Place) -> usize {
         let found = (1..).zip(&self.steps).find(|(_, step)| place <= step.upto);
-        let (number, after) = found.map_or((self.steps.len(), MAX_ROLLOUT), |(number, step)| (number, step.after));
-        (number, later(issued, after))
+        found.map_or(self.steps.len(), |(number, _)| number)
     }
 
-    /// When each wave begins, in their order.
-    pub fn begins(&self, issued: Timestamp) -> Vec<Timestamp> {
-        self.steps.iter().map(|step| later(issued, step.after)).collect()
+    /// The step that a wave waits for; none for the first.
+    pub fn before(&self, wave: usize) -> Option<&Step> {
+        wave.checked_sub(2).and_then(|index| self.steps.get(index))
     }
 
-    /// When the last wave begins.
-    pub fn last_begins(&self, issued: Timestamp) -> Timestamp {
-        self.turn(Place::LAST, issued).1
+    /// True when the success of a node counts for the next wave.
+    pub fn is_witness(&self, node: &NodeId) -> bool {
+        self.steps.iter().any(|step| step.witnesses.iter().any(|witness| witness.node == *node))
     }
 
-    /// After this time no node begins any more.
-    pub fn closes(&self, issued: Timestamp) -> Timestamp {
-        later(self.last_begins(issued), GRACE)
+    /// How long the waves before one may take, when a run may take `timeout`. A witness that is silent for longer has
+    /// failed.
+    pub fn patience(&self, wave: usize, timeout: Span) -> Duration {
+        let each = timeout.get().saturating_add(self.hold.get()).saturating_add(MARGIN.get());
+        each.saturating_mul(u32::try_from(wave.saturating_sub(1)).unwrap_or(u32::MAX))
     }
 
-    /// When a node of this place looks at its health once more: shortly before the next wave begins. A node of the last
-    /// wave takes the time that the wave before it had; where there is but one, it does not wait.
-    pub fn looks(&self, place: Place, issued: Timestamp) -> Timestamp {
-        let (number, turn) = self.turn(place, issued);
-        let begins = self.begins(issued);
-        let before = number.checked_sub(2).and_then(|index| begins.get(index));
-        let hold = match (begins.get(number), before) {
-            (Some(next), _) => next.duration_since(turn),
-            (None, Some(before)) => turn.duration_since(*before),
-            (None, None) => return turn,
-        };
-        turn.saturating_add(hold - BEFORE_NEXT.min(hold / 4)).unwrap_or(Timestamp::MAX)
+    /// The time after which no node begins any more.
+    pub fn closes(&self, issued: Timestamp, timeout: Span) -> Timestamp {
+        let waves = SignedDuration::try_from(self.patience(self.steps.len(), timeout)).unwrap_or(SignedDuration::MAX);
+        later(issued.saturating_add(waves).unwrap_or(Timestamp::MAX), GRACE)
+    }
+
+    /// The time at which the success of a run that ended at `ended` counts.
+    pub fn counts_at(&self, ended: Timestamp) -> Timestamp {
+        later(ended, self.hold)
     }
 }
 
@@ -173,44 +236,48 @@ mod tests {
         Place::try_from(text.to_owned()).unwrap()
     }
 
-    fn waves(steps: &[(&str, u64)]) -> Waves {
-        let steps = steps.iter().map(|(upto, after)| Step { upto: place(upto), after: Span::seconds(*after) }).collect();
-        Waves { steps, max_failed: 0, health: false }
+    const ID: Uuid = Uuid::from_u128(1);
+    const TIMEOUT: Span = Span::seconds(300);
+
+    /// Some node in the part of all places that ends there.
+    fn witness(from: Place, upto: Place) -> Witness {
+        let mut names = (0..10_000).map(|n| format!("n{n}").parse::<NodeId>().unwrap());
+        let node = names.find(|node| (from..=upto).contains(&Place::of(ID, node))).unwrap();
+        Witness { node, key: "ed25519:".into() }
+    }
+
+    fn waves(uptos: &[&str]) -> Waves {
+        let mut from = place("0000000000000000");
+        let mut steps = Vec::new();
+        for (number, upto) in (1..).zip(uptos) {
+            let upto = place(upto);
+            let witnesses = if number < uptos.len() { vec![witness(from, upto)] } else { vec![] };
+            steps.push(Step { upto, min_ok: witnesses.len() as u64, witnesses });
+            from = upto;
+        }
+        Waves { steps, hold: Span::seconds(60), max_failed: 0, health: false, go: false }
     }
 
     #[test]
     fn a_node_is_in_the_first_wave_that_reaches_it() {
-        let issued: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let waves = waves(&[("0fffffffffffffff", 0), ("7fffffffffffffff", 60), ("ffffffffffffffff", 120)]);
-        waves.check().unwrap();
-        for (at, number, begins) in [
-            ("0000000000000000", 1, "2026-01-01T00:00:00Z"),
-            ("0fffffffffffffff", 1, "2026-01-01T00:00:00Z"),
-            ("1000000000000000", 2, "2026-01-01T00:01:00Z"),
-            ("ffffffffffffffff", 3, "2026-01-01T00:02:00Z"),
-        ] {
-            assert_eq!(waves.turn(place(at), issued), (number, begins.parse().unwrap()), "{at}");
+        let waves = waves(&["0fffffffffffffff", "7fffffffffffffff", "ffffffffffffffff"]);
+        waves.check(ID, TIMEOUT, MAX_WAIT).unwrap();
+        for (at, number) in [("0000000000000000", 1), ("0fffffffffffffff", 1), ("1000000000000000", 2), ("ffffffffffffffff", 3)] {
+            assert_eq!(waves.wave(place(at)), number, "{at}");
         }
+        assert!(waves.before(1).is_none());
+        assert_eq!((waves.before(2), waves.before(3)), (waves.steps.first(), waves.steps.get(1)));
+        assert!(waves.is_witness(&waves.steps[1].witnesses[0].node) && !waves.is_witness(&"stranger".parse().unwrap()));
     }
 
     #[test]
-    fn health_is_looked_at_before_the_next_wave_begins() {
+    fn every_wave_before_has_its_time() {
         let issued: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let three = waves(&[("0fffffffffffffff", 0), ("7fffffffffffffff", 60), ("ffffffffffffffff", 64)]);
-        for (waves, at, looks) in [
-            (&three, "0000000000000000", "2026-01-01T00:00:50Z"),
-            (&three, "1000000000000000", "2026-01-01T00:01:03Z"),
-            (&three, "ffffffffffffffff", "2026-01-01T00:01:07Z"),
-            (&waves_of_one(), "ffffffffffffffff", "2026-01-01T00:00:07Z"),
-        ] {
-            assert_eq!(waves.looks(place(at), issued), looks.parse().unwrap(), "{at}");
-        }
-        assert_eq!(three.closes(issued).to_string(), "2026-01-01T01:01:04Z");
-        assert_eq!(three.begins(issued).len(), 3);
-    }
-
-    fn waves_of_one() -> Waves {
-        waves(&[("ffffffffffffffff", 7)])
+        let waves = waves(&["0fffffffffffffff", "7fffffffffffffff", "ffffffffffffffff"]);
+        let patience = |wave| waves.patience(wave, TIMEOUT).as_secs();
+        assert_eq!((patience(1), patience(2), patience(3)), (0, 390, 780));
+        assert_eq!(waves.closes(issued, TIMEOUT).to_string(), "2026-01-01T01:13:00Z");
+        assert_eq!(waves.counts_at(issued).to_string(), "2026-01-01T00:01:00Z");
     }
 
     #[test]
@@ -227,14 +294,31 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_to_is_refused() {
-        for (steps, wanted) in [
-            (waves(&[]), MalformedWaves::Count),
-            (waves(&[("0000000000000001", 0)]), MalformedWaves::Rest),
-            (waves(&[("00000000000000ff", 0), ("00000000000000ff", 1)]), MalformedWaves::Order(2)),
-            (waves(&[("00000000000000ff", 9), ("ffffffffffffffff", 1)]), MalformedWaves::Order(2)),
-            (waves(&[("ffffffffffffffff", 8 * 86_400)]), MalformedWaves::TooLong),
+        let three = || waves(&["0fffffffffffffff", "7fffffffffffffff", "ffffffffffffffff"]);
+        three().check(ID, TIMEOUT, MAX_WAIT).unwrap();
+        let changed = |change: &dyn Fn(&mut Waves)| {
+            let mut waves = three();
+            change(&mut waves);
+            waves.check(ID, TIMEOUT, MAX_WAIT)
+        };
+        let twice = |waves: &mut Waves| {
+            let again = waves.steps[0].witnesses[0].clone();
+            waves.steps[0].witnesses.push(again);
+        };
+        for (change, wanted) in [
+            (&(|waves: &mut Waves| waves.steps.clear()) as &dyn Fn(&mut Waves), MalformedWaves::Count),
+            (&|waves| drop(waves.steps.pop()), MalformedWaves::Rest),
+            (&|waves| waves.steps[1].upto = waves.steps[0].upto, MalformedWaves::Order(2)),
+            (&|waves| waves.steps[0].witnesses.clear(), MalformedWaves::Witnesses(1)),
+            (&|waves| waves.steps[1].min_ok = 0, MalformedWaves::Witnesses(2)),
+            (&|waves| waves.steps[1].min_ok = 2, MalformedWaves::Witnesses(2)),
+            (&|waves| waves.steps[1].witnesses = waves.steps[0].witnesses.clone(), MalformedWaves::Witnesses(2)),
+            (&|waves| waves.steps[2].witnesses = waves.steps[0].witnesses.clone(), MalformedWaves::Witnesses(3)),
+            (&twice, MalformedWaves::Witnesses(1)),
+            (&|waves| waves.max_failed = 51, MalformedWaves::Budget),
+            (&|waves| waves.hold = Span::seconds(86_400), MalformedWaves::TooLong(MAX_WAIT)),
         ] {
-            assert_eq!(steps.check(), Err(wanted));
+            assert_eq!(changed(change), Err(wanted));
         }
         for text in ["", "F000000000000000", "+000000000000001", "00000000000000001"] {
             assert!(Place::try_from(text.to_owned()).is_err(), "{text}");

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use crate::model::HealthStatus;
 use crate::trust::Code;
-use crate::wire::waves::Place;
 use crate::wire::{Done, DoneOutcome};
 
 use super::super::rollout::{self, Rollout};
@@ -23,12 +22,13 @@ impl Task {
     /// Nothing when the latest of a channel may be run. Else what was in force before is kept to meanwhile, and this is
     /// when to look again.
     pub(super) async fn before_its_turn(&mut self, name: &str, channel: &Channel) -> Option<Instant> {
-        let (pause, trouble) = match self.may_begin(channel).await {
+        let (pause, trouble) = match self.may_begin(name, channel).await {
             rollout::Turn::Begin => {
                 self.kept.remove(name);
+                self.rollouts.remove(name);
                 return None;
             }
-            rollout::Turn::Wait(at) => (until(at, self.node.now()).min(LOOK), None),
+            rollout::Turn::Wait(_) => (channel.latest.command.options.waves.as_ref().map_or(LOOK, rollout::pause), None),
             rollout::Turn::Halted(word) => (LOOK, Some(format!("what is assigned is {word}"))),
             rollout::Turn::Unknown(why) => (LOOK, Some(format!("it can't be asked whether what is assigned may begin: {why}"))),
             rollout::Turn::Over(why) => {
@@ -46,16 +46,24 @@ impl Task {
 
     /// What has begun once goes on. What was not begun by the time at which it was to be signed again never is: until
     /// then the ledger knows how it ended.
-    async fn may_begin(&self, channel: &Channel) -> rollout::Turn {
+    async fn may_begin(&mut self, name: &str, channel: &Channel) -> rollout::Turn {
         let command = &channel.latest.command;
-        let Some(mut rollout) = Rollout::of(command) else { return rollout::Turn::Begin };
+        if command.options.waves.is_none() {
+            return rollout::Turn::Begin;
+        }
         let never = |why: String| rollout::Turn::Over(why);
         match self.node.disk.result(command.id) {
             Some(Done { outcome: DoneOutcome::Halted, message, .. }) => never(message.unwrap_or_default()),
             Some(_) => rollout::Turn::Begin,
             None if channel.good.as_ref().is_some_and(|good| good.command.id == command.id) => rollout::Turn::Begin,
             None if self.node.now() > command.expires => never(format!("it could begin until {}", command.expires)),
-            None => rollout.may_begin(&self.node, &self.bus).await,
+            None => {
+                let (of, rollout) = self.rollouts.entry(name.to_owned()).or_default();
+                if *of != command.id {
+                    (*of, *rollout) = (command.id, Rollout::default());
+                }
+                rollout.may_begin(command, &self.node, &self.bus).await
+            }
         }
     }
 
@@ -74,7 +82,7 @@ impl Task {
         self.kept.insert(name.to_owned(), next);
     }
 
-    /// When the health is to be looked at before the next wave begins, if waves want that and it was not done yet.
+    /// When the hold of what was assigned is over, if the waves want a look then and it was not taken yet.
     pub(super) fn gate(&self, latest: &Statement) -> Option<Instant> {
         if !self.node.looks.is_owed(latest.command.id) {
             return None;
@@ -83,22 +91,39 @@ impl Task {
     }
 
     fn looks_at(&self, latest: &Statement) -> Option<Timestamp> {
-        let waves = latest.command.options.waves.as_ref().filter(|waves| waves.health)?;
-        Some(waves.looks(Place::of(latest.command.id, &self.node.settings().node), latest.command.issued))
+        let waves = latest.command.options.waves.as_ref()?;
+        Some(waves.counts_at(self.node.disk.result(latest.command.id)?.at))
     }
 
-    /// The health was looked at: that was it, when it was time.
-    pub(super) fn looked(&self, channel: &Channel) {
-        if self.looks_at(&channel.latest).is_none_or(|at| at <= self.node.now()) {
-            looks::taken(&self.node, channel.latest.command.id);
+    /// Takes the look at the end of the hold, when it is time for it: with `health`, which is none where nothing looks at it.
+    pub(super) fn looked(&self, channel: &Channel, health: Option<HealthStatus>) {
+        let latest = &channel.latest;
+        let is_time = self.looks_at(latest).is_none_or(|at| at <= self.node.now());
+        if !is_time || !self.node.looks.is_owed(latest.command.id) {
+            return;
         }
+        if health != Some(HealthStatus::Critical) {
+            let outcome = self.node.disk.result(latest.command.id).map_or(DoneOutcome::Stable, |done| done.outcome);
+            rollout::mark_ok(&self.node, &latest.command, outcome);
+        }
+        looks::taken(&self.node, latest.command.id);
+    }
+
+    /// The same where the waves are not gated: no health check runs for it. True when there is nothing else to look at.
+    pub(super) fn looked_alone(&self, channel: &Channel) -> bool {
+        let latest = &channel.latest;
+        let alone = self.node.looks.is_owed(latest.command.id) && !looks::is_gated(&self.node, &latest.command);
+        if alone {
+            self.looked(channel, None);
+        }
+        alone && latest.assign().is_none_or(|assign| assign.health_interval.is_none())
     }
 
     /// A critical look at what has begun counts as a failure for as long as other nodes may begin.
     pub(super) fn mark_health(&self, channel: &Channel, health: Option<HealthStatus>) {
         let (latest, node) = (&channel.latest, &self.node);
         let waves = latest.command.options.waves.as_ref().filter(|waves| waves.health);
-        let is_on = waves.is_some_and(|waves| node.now() < waves.closes(latest.command.issued));
+        let is_on = waves.is_some() && node.now() < latest.command.begins_by();
         let is_latest = channel.good.as_ref().is_some_and(|good| good.command.id == latest.command.id);
         if is_on && is_latest && health == Some(HealthStatus::Critical) {
             let done = say::done(node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Failed);

@@ -55,7 +55,7 @@ pub(in crate::agent) async fn rehearse(
     let mut tally = Tally::default();
     for event in &events {
         tally.add(event);
-        heard.hear(event);
+        heard.hear(event.clone());
     }
     let (event, failures) = (heard.last, heard.failures);
     let plan = heard.changes.map(|changes| changes.planned(&job));
@@ -63,6 +63,7 @@ pub(in crate::agent) async fn rehearse(
     let run = RunOutcome::of(&summary);
     let outcome = match run {
         RunOutcome::Stable => DoneOutcome::Stable,
+        RunOutcome::Changed if job.is_dry() => DoneOutcome::WouldChange,
         RunOutcome::Changed => DoneOutcome::Changed,
         RunOutcome::Failed | RunOutcome::Interrupted => DoneOutcome::Failed,
     };

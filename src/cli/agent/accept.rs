@@ -11,7 +11,7 @@ use crate::host::fs;
 use crate::wire::{AckStatus, Done, DoneOutcome, MAX_ENVELOPE};
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::{Output, Where, unreached};
 
 /// Hand a signed command to the agent of this host, as from a USB stick.
@@ -35,7 +35,8 @@ pub struct Accept {
 /// When the file can't be read, or no agent answers.
 pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
     // As much as the agent would look at, and some more: that it is too much is the agent's to say.
-    let envelope = fs::read(&args.file, MAX_ENVELOPE as u64 + 1024).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let envelope =
+        fs::read_named(&args.file, MAX_ENVELOPE as u64 + 1024).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let state_dir = args.place.state_dir(ui)?;
     let (taken, mut answers) = local::accept(&state_dir, &envelope).map_err(|error| unreached(&error))?;
     let ack = match taken {
@@ -44,9 +45,9 @@ pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     match args.output {
         Output::Text if ack.status == AckStatus::NotSelected => {
-            ui.line(format_args!("{} is not for this node: its `where` does not hold here", ack.id));
+            ui.line(text!("{} is not for this node: its `where` does not hold here", ack.id));
         }
-        Output::Text => ui.line(format_args!("{} accepted by {}, {} before it", ack.id, ack.node, ack.queued)),
+        Output::Text => ui.line(text!("{} accepted by {}, {} before it", ack.id, ack.node, ack.queued)),
         Output::Json => ui.json(&ack),
         Output::Jsonl => ui.jsonl(&ack),
     }
@@ -67,19 +68,19 @@ fn ended(done: &Done, output: Output, ui: &mut Ui) -> Exit {
             let code = done.code.as_ref().map(|code| format!(" {code}")).unwrap_or_default();
             let why = done.message.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             let id = done.id.map(|id| format!("{id} ")).unwrap_or_default();
-            ui.line(format_args!("{id}{}{code}{why}", state.unwrap_or_default()));
+            ui.line(text!("{}{}{}{}", id, state.unwrap_or_default(), code, why));
             if let Some(answer) = &done.answer {
-                ui.json(answer);
+                ui.document(answer);
             }
             for (resource, error) in &done.failures {
-                ui.line(format_args!("  {resource}: {error}"));
+                ui.line(text!("  {}: {}", resource, error));
             }
         }
         Output::Json => ui.json(done),
         Output::Jsonl => ui.jsonl(done),
     }
     match done.outcome {
-        DoneOutcome::Stable | DoneOutcome::Changed | DoneOutcome::NotSelected => Exit::Done,
+        DoneOutcome::Stable | DoneOutcome::Changed | DoneOutcome::WouldChange | DoneOutcome::NotSelected => Exit::Done,
         DoneOutcome::Failed => Exit::Failed,
         DoneOutcome::Refused => Exit::Refused,
         DoneOutcome::Busy | DoneOutcome::Expired | DoneOutcome::Interrupted | DoneOutcome::Halted => Exit::Incomplete,

@@ -7,7 +7,7 @@ use crate::agent::local;
 use crate::wire::AgentStatus;
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Part, Tone, Ui, text};
 use super::{Output, Where, unreached};
 
 /// How the agent of this host stands.
@@ -40,7 +40,10 @@ fn say(status: &AgentStatus, ui: &mut Ui) {
     row(ui, "groups", list(&status.groups, "none"));
     row(ui, "agent", format_args!("version {}, since {}, start {}", status.version, whole(status.started), status.boot));
     row(ui, "nats", connection(status));
-    row(ui, "trust", format_args!("version {}, until {}", status.trust.version, whole(status.trust.expires)));
+    match status.trust.version {
+        0 => row(ui, "trust", "no bundle yet: version 1 comes from the stream, signed by the root keys"),
+        version => row(ui, "trust", format_args!("version {version}, until {}", whole(status.trust.expires))),
+    }
     row(ui, "limits", limits(status));
     let channels = status.channels.iter().map(|(name, state)| format!("{name} {}.{}", state.epoch, state.serial));
     row(ui, "channels", list(&channels.collect::<Vec<_>>(), "none"));
@@ -51,17 +54,16 @@ fn say(status: &AgentStatus, ui: &mut Ui) {
     row(ui, "outbox", format_args!("{} wait, {} dropped", status.outbox, status.dropped));
     if !status.pending.is_empty() {
         let what = format!("needed: {} changed in the configuration", status.pending.join(", "));
-        let painted = ui.paint(Tone::Notable, &what);
-        row(ui, "restart", painted);
+        row(ui, "restart", ui.paint(Tone::Notable, what));
     }
     for trouble in status.troubles.values() {
-        let painted = ui.paint(Tone::Bad, trouble);
-        row(ui, "trouble", painted);
+        row(ui, "trouble", ui.paint(Tone::Bad, trouble));
     }
 }
 
-fn row(ui: &mut Ui, name: &str, what: impl std::fmt::Display) {
-    ui.line(format_args!("{name:<9} {what}"));
+#[expect(clippy::needless_pass_by_value, reason = "values are made for the call")]
+fn row(ui: &mut Ui, name: &str, what: impl Part) {
+    ui.line(text!("{:<9} {}", name, what));
 }
 
 fn list(names: &[String], none: &str) -> String {

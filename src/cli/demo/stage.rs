@@ -81,6 +81,7 @@ impl Stage {
             bus,
             subjects,
             host: host.clone(),
+            ahead: jiff::SignedDuration::ZERO,
             output: OutputFormat::Text,
         };
         let mut stage = Self { dir: dir.to_owned(), session, operator, agents, server };

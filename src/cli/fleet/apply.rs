@@ -2,13 +2,14 @@
 
 use clap::Args;
 
+use crate::diag::chain;
 use crate::fleet::dispatch::next_in_channel;
 use crate::fleet::{Order, channels};
 use crate::wire::Action;
 use crate::wire::command::{Channel, is_token};
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::plan;
 use super::report::send;
 use super::session::{Context, Session, failure};
@@ -22,6 +23,9 @@ pub(super) struct ApplyArgs {
     /// Does what a plan said, where nodes would still do the same: the id of the plan, or its file.
     #[arg(long, value_name = "ID|FILE", conflicts_with_all = ["source", "sha256", "size", "channel"])]
     approve: Option<String>,
+    /// With --approve: does not ask before it signs.
+    #[arg(long, requires = "approve")]
+    yes: bool,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -46,12 +50,12 @@ impl ApplyWhat {
         if let Some(channel) = &self.channel {
             check_channel(channel)?;
         }
-        let source = Source::new(&self.source)?;
+        let source = Source::new(&self.source, !target.no_check)?;
         let session = context.open().await?;
         session.has_keys()?;
         let apply = source.pin(&session, ui).await?;
         let channel = match &self.channel {
-            Some(name) => Some(next_place(name, &session).await?),
+            Some(name) => Some(next_place(name, &session, ui).await?.0),
             None => None,
         };
         Ok((target.order(Action::Apply(apply), channel)?, session))
@@ -60,7 +64,7 @@ impl ApplyWhat {
 
 pub(super) async fn run(args: ApplyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     if let Some(approve) = &args.approve {
-        return plan::approve(approve, &args.target, context, ui).await;
+        return plan::approve(approve, args.yes, &args.target, context, ui).await;
     }
     let (order, session) = args.what.order(&args.target, context, ui).await?;
     Ok(send(order, &args.target, &session, ui).await?.exit)
@@ -77,14 +81,25 @@ pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
     Err(Failure::usage(format!("\"{name}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")))
 }
 
-/// The next place in a channel.
+/// The next place in a channel: after the latest whose signature was checked, and those that nodes have. Beside it the
+/// sequence number of the message that it follows.
 ///
 /// # Errors
-/// When nobody can say what the latest one is.
-pub(super) async fn next_place(name: &str, session: &Session) -> Result<Channel, Failure> {
+/// When the states or the channels can't be read.
+pub(super) async fn next_place(name: &str, session: &Session, ui: &mut Ui) -> Result<(Channel, u64), Failure> {
+    let latest = channels::latest(&session.bus, &session.subjects, name).await.map_err(|error| failure(&error))?;
     let states = session.states().await?;
-    let desired = channels::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
-    Ok(next_in_channel(name, &states, desired.get(name).map(|desired| &desired.place)))
+    let published = match latest.desired.map(|desired| session.checker().map(|checker| checker.check(&desired.envelope))) {
+        None => None,
+        Some(checked) => match checked? {
+            Ok(checked) => checked.command().channel.clone().filter(|channel| channel.name == name),
+            Err(error) => {
+                ui.warn(text!("what is published for the channel {} does not count: {}", name, chain(&error)));
+                None
+            }
+        },
+    };
+    Ok((next_in_channel(name, &states, published.as_ref()), latest.sequence))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::wire::MAX_ENVELOPE;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Text, Tone, Ui, text};
 use super::session::{Context, Session, failure};
 
 #[derive(Debug, Args)]
@@ -25,9 +25,6 @@ pub(super) struct AuditArgs {
     /// How far back to begin.
     #[arg(long, value_name = "DURATION", default_value = "7d")]
     since: Span,
-    /// The signed trust bundle, to check who signed; `trust` in operator.toml when not given.
-    #[arg(long, value_name = "FILE")]
-    trust: Option<PathBuf>,
     #[command(subcommand)]
     command: Option<AuditCommand>,
 }
@@ -54,15 +51,14 @@ pub(super) async fn run(args: AuditArgs, context: &Context, ui: &mut Ui) -> Resu
     }
 }
 
-/// The trust bundle that is named here, or in operator.toml.
-pub(super) fn trust(operator: &Operator, given: Option<&Path>) -> Result<Option<TrustedBundle>, Failure> {
-    let Some(path) = given.or(operator.trust.as_deref()) else { return Ok(None) };
-    read_trust(path).map(Some)
+/// The trust bundle of the operator, where there is one.
+pub(super) fn trust(operator: &Operator) -> Result<Option<TrustedBundle>, Failure> {
+    operator.trust.as_deref().map(read_trust).transpose()
 }
 
 /// A bundle of this machine: whoever named the file vouches for it.
 pub(in crate::cli) fn read_trust(path: &Path) -> Result<TrustedBundle, Failure> {
-    let bytes = fs::read(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let bytes = fs::read_named(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
@@ -73,7 +69,7 @@ fn back(now: Timestamp, span: Span) -> Timestamp {
 
 async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
-    let trust = trust(&session.operator, args.trust.as_deref())?;
+    let trust = trust(&session.operator)?;
     // Whoever is seen for the first time is known from their states.
     session.states().await?;
     let since = back(session.now(), args.since);
@@ -88,21 +84,21 @@ async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, 
 }
 
 fn print(rows: &[Row], ui: &mut Ui) {
-    let title = format!("{:<20}  {:<36}  {:<16}  WHAT", "TIME", "ID", "SIGNED BY");
-    ui.line(ui.paint(Tone::Dim, &title));
+    let title = text!("{:<20}  {:<36}  {:<16}  WHAT", "TIME", "ID", "SIGNED BY");
+    ui.line(ui.paint(Tone::Dim, title));
     for row in rows {
         let mark = if row.signers_verified { "" } else { "?" };
         let signers = if row.signers.is_empty() { "nobody known".to_owned() } else { row.signers.join(",") };
         let noop = if row.noop { " (noop)" } else { "" };
         let time = format!("{:.0}", row.time);
         let signers = format!("{signers}{mark}");
-        ui.line(format_args!("{time:<20}  {}  {signers:<16}  {}{noop} → {}", row.id, row.action, row.audience));
-        let reason = row.reason.as_ref().map(|reason| format!("\"{reason}\""));
-        let counts = row.outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}"));
-        let unverified = (row.unverified > 0).then(|| ui.paint(Tone::Bad, &format!("{} unverified", row.unverified)));
-        let rest: Vec<String> = reason.into_iter().chain(counts).chain(unverified).collect();
+        ui.line(text!("{:<20}  {}  {:<16}  {}{} → {}", time, row.id, signers, row.action, noop, row.audience));
+        let reason = row.reason.as_ref().map(|reason| text!("\"{}\"", reason));
+        let counts = row.outcomes.iter().map(|(outcome, count)| text!("{} {}", count, outcome));
+        let unverified = (row.unverified > 0).then(|| ui.paint(Tone::Bad, text!("{} unverified", row.unverified)).into());
+        let rest: Vec<Text> = reason.into_iter().chain(counts).chain(unverified).collect();
         if !rest.is_empty() {
-            ui.line(format_args!("{:<20}  {}", "", rest.join(", ")));
+            ui.line(text!("{:<20}  {}", "", Text::join(rest, ", ")));
         }
     }
     if rows.iter().any(|row| !row.signers_verified) {
@@ -115,7 +111,7 @@ async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<E
     let since = args.since.map(|span| back(session.now(), span));
     let count = if args.file == Path::new("-") {
         export_to(&session, since, |line| {
-            ui.raw(line);
+            ui.data(line);
             Ok(())
         })
         .await?
@@ -124,7 +120,7 @@ async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<E
     };
     let keys =
         session.operator.known_nodes.as_ref().map_or_else(String::new, |path| format!(" --known-nodes {}", path.display()));
-    ui.say(format_args!("{count} messages; `ensign audit verify {}{keys}` checks them", args.file.display()));
+    ui.say(text!("{} messages; `ensign audit verify {}{}` checks them", count, args.file.display(), keys));
     Ok(Exit::Done)
 }
 

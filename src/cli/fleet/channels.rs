@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use jiff::Timestamp;
 
 use crate::fleet::{Order, channels};
 use crate::model::Span;
@@ -11,11 +12,11 @@ use crate::wire::command::{Apply, Assign, MAX_STANDING, Nothing};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Tone, Ui, text};
 use super::apply::{check_channel, next_place};
 use super::collect;
-use super::report::{ago, nodes as count, send};
-use super::session::{Context, Session, failure};
+use super::report::{ago, nodes as count, send_after};
+use super::session::{Context, Session, failure, unchecked};
 use super::source::{Source, SourceArgs};
 use super::target::TargetArgs;
 
@@ -60,17 +61,17 @@ pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> 
         splay: args.splay,
         enforce: !args.monitor,
     };
-    let source = Source::new(&args.source)?;
+    let source = Source::new(&args.source, !args.target.no_check)?;
     let session = context.open().await?;
     session.has_keys()?;
-    let place = next_place(&args.channel, &session).await?;
+    let (place, after) = next_place(&args.channel, &session, ui).await?;
     let sample = Apply { url: "obj://b/k".to_owned(), sha256: "0".repeat(64), size: 1, data: BTreeMap::new() };
     collect::check(args.target.order(Action::Assign(assign(sample)), Some(place.clone()))?, &session)?;
     let manifest = source.pin(&session, ui).await?;
     let action = Action::Assign(assign(manifest));
-    ui.say(format_args!("channel {}, serial {}", place.name, place.serial));
+    ui.say(text!("channel {}, serial {}", place.name, place.serial));
     let order = Order { life: args.life, ..args.target.order(action, Some(place))? };
-    Ok(send(order, &args.target, &session, ui).await?.exit)
+    Ok(send_after(after, order, &args.target, &session, ui).await?.exit)
 }
 
 #[derive(Debug, Args)]
@@ -88,18 +89,24 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
         return Err(Failure::usage("a channel is withdrawn as a whole").hint(hint));
     }
     let session = context.open().await?;
+    // Before its audience is read: when another one is stored in between, this one is not.
+    let (place, after) = next_place(&args.channel, &session, ui).await?;
     let desired = channels::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let Some(latest) = desired.get(&args.channel) else {
         let known = desired.keys().cloned().collect::<Vec<_>>().join(", ");
         let hint = if known.is_empty() { "the fleet has no channels".to_owned() } else { format!("there are: {known}") };
         return Err(Failure::usage(format!("there is no channel {}", args.channel)).hint(hint));
     };
-    let place = next_place(&args.channel, &session).await?;
-    let mut order = args.target.order_to(latest.command.to.clone(), Action::Withdraw(Nothing {}), Some(place));
+    // Whom it is withdrawn from is signed: it must be what an operator signed.
+    let latest = session.checker()?.check(&latest.envelope).map_err(|error| unchecked(&error))?;
+    if latest.command().channel.as_ref().is_none_or(|channel| channel.name != args.channel) {
+        return Err(Failure::usage(format!("what is published for {} is of another channel", args.channel)));
+    }
+    let mut order = args.target.order_to(latest.command().to.clone(), Action::Withdraw(Nothing {}), Some(place));
     // Who is offline now shall still learn it.
     order.life = MAX_STANDING;
     order.to.only_where = None;
-    Ok(send(order, &args.target, &session, ui).await?.exit)
+    Ok(send_after(after, order, &args.target, &session, ui).await?.exit)
 }
 
 pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -121,32 +128,52 @@ fn print(rows: &[channels::ChannelRow], session: &Session, ui: &mut Ui) {
     }
     let now = session.now();
     for row in rows {
-        let what = match (&row.manifest, row.enforce) {
-            (None, _) => "withdrawn".to_owned(),
-            (Some(manifest), true) => manifest.clone(),
-            (Some(manifest), false) => format!("{manifest} (monitored)"),
-        };
-        ui.line(format_args!("{}@{}  {what}", row.channel, row.serial));
-        let tone = if row.in_force == row.nodes { Tone::Good } else { Tone::Notable };
-        let reached = format!("{} of {}", row.in_force, count(row.nodes));
-        let ended = row.manifest.is_none();
-        let heading = if ended { "  ended on    " } else { "  in force on " };
-        ui.line(format_args!("{heading}{}", ui.paint(tone, &reached)));
-        if !row.behind.is_empty() {
-            let names = row.behind.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
-            let serials = row.serials.iter().map(|(serial, nodes)| format!("{serial}: {nodes}")).collect::<Vec<_>>().join(", ");
-            ui.line(format_args!("  not on      {names}  (serials {serials})"));
-        }
-        if ended {
-            // Nobody needs to sign again what is not there.
-        } else if row.expires < now {
-            let late = format!("was to be signed again {} ago", ago(row.expires, now));
-            ui.line(format_args!("  {}", ui.paint(Tone::Bad, &late)));
+        if row.id.is_some() {
+            print_row(row, now, ui);
         } else {
-            ui.line(format_args!("  sign again  by {:.0}", row.expires));
+            ui.line(text!("{}  the stream has nothing of it", row.channel));
         }
-        if let Some(reason) = &row.reason {
-            ui.line(format_args!("  reason      {reason}"));
+        if row.differing > 0 {
+            let names = row.differ.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
+            let serials = if row.id.is_some() { String::new() } else { format!("  (serials {})", serials(row)) };
+            let keep = if row.differing == 1 { "keeps" } else { "keep" };
+            let what = format!("{} {keep} to something that is not in the stream", count(row.differing));
+            ui.line(text!("  differing   {}: {}{}", ui.paint(Tone::Bad, what), names, serials));
+            ui.line(text!("              assign the channel again: all nodes then take that"));
         }
+    }
+}
+
+fn serials(row: &channels::ChannelRow) -> String {
+    row.serials.iter().map(|(serial, nodes)| format!("{serial}: {nodes}")).collect::<Vec<_>>().join(", ")
+}
+
+fn print_row(row: &channels::ChannelRow, now: Timestamp, ui: &mut Ui) {
+    let what = match (&row.manifest, row.enforce) {
+        (None, _) => "withdrawn".to_owned(),
+        (Some(manifest), true) => manifest.clone(),
+        (Some(manifest), false) => format!("{manifest} (monitored)"),
+    };
+    ui.line(text!("{}@{}  {}", row.channel, row.serial, what));
+    let tone = if row.in_force == row.nodes { Tone::Good } else { Tone::Notable };
+    let reached = format!("{} of {}", row.in_force, count(row.nodes));
+    let ended = row.manifest.is_none();
+    let heading = if ended { "ended on" } else { "in force on" };
+    ui.line(text!("  {:<11} {}", heading, ui.paint(tone, reached)));
+    if !row.behind.is_empty() {
+        let names = row.behind.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(" ");
+        ui.line(text!("  not on      {}  (serials {})", names, serials(row)));
+    }
+    // What has ended needs no new signature.
+    match row.expires.filter(|_| !ended) {
+        None => {}
+        Some(expires) if expires < now => {
+            let late = format!("was to be signed again {} ago", ago(expires, now));
+            ui.line(text!("  {}", ui.paint(Tone::Bad, late)));
+        }
+        Some(expires) => ui.line(text!("  sign again  by {:.0}", expires)),
+    }
+    if let Some(reason) = &row.reason {
+        ui.line(text!("  reason      {}", reason));
     }
 }

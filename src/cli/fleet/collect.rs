@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::fleet::dispatch::{self, Dispatched, Signed};
+use crate::fleet::dispatch::{self, Dispatched, SealError, Signed};
 use crate::fleet::gather::{self, Update};
 use crate::fleet::newcomers::Newcomers;
 use crate::fleet::vigil::{Missing, Vigil};
 use crate::fleet::{Expected, Gather, NodeResult, Order, select};
 use crate::model::NodeId;
 use crate::transport::{Feed, Inbox};
-use crate::wire::Command;
+use crate::wire::{Action, Command};
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::report::ago;
-use super::session::{Session, borrowed, failure, signers};
+use super::session::{Session, borrowed, failure, signers, undelivered};
 use super::which;
 
 /// What the way there and back may take beside the work.
@@ -63,9 +63,27 @@ pub(super) fn check(order: Order, session: &Session) -> Result<(), Failure> {
 /// # Errors
 /// When there is no key, or no node could keep to it.
 pub(super) fn seal(command: Command, session: &Session) -> Result<Signed, Failure> {
+    session.expect(&command.to);
     let signers = signers(&session.operator)?;
     command.check().map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))
+    let remedy = shorter(&command);
+    dispatch::sign(command, &borrowed(&signers)).map_err(|error| {
+        let failure = Failure::from_error(Exit::Usage, &error);
+        if matches!(error, SealError::TooLarge(_)) { failure.hint(remedy) } else { failure }
+    })
+}
+
+/// What makes a command smaller that is too large.
+fn shorter(command: &Command) -> &'static str {
+    let length = |value: serde_json::Result<Vec<u8>>| value.map_or(0, |bytes| bytes.len());
+    let (action, to) = (length(serde_json::to_vec(&command.action)), length(serde_json::to_vec(&command.to)));
+    match command.action {
+        _ if to > action => "name its nodes by --group, or by --all with --where",
+        Action::Ensure(_) => {
+            "pack it as a bundle: a directory with manifest.yaml and its files, and `ensign fleet apply DIR`; or shorten it"
+        }
+        _ => "put its data into the bundle, or shorten it",
+    }
 }
 
 /// Who gathers what becomes of a command on these nodes, and on those that join meanwhile.
@@ -83,8 +101,9 @@ pub(super) async fn ask(order: Order, wait: Duration, session: &Session, ui: &mu
     let signed = sign(order, session)?;
     let states = session.states().await?;
     which::warn_unknown(&signed.command.to, &states, ui);
-    let expected = select::expected(&signed.command.to, &states, session.now());
-    let dispatched = dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
+    let expected = select::expected(&signed.command.to, &states, session.server_now());
+    let dispatched =
+        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, session))?;
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
     let mut all = gatherer(&signed.command, &signed.digest, expected, session);
     let answers = Some((&mut inbox, asked.as_slice()));
@@ -94,6 +113,8 @@ pub(super) async fn ask(order: Order, wait: Duration, session: &Session, ui: &mu
 
 /// Who is waited for is said after this time, and then each time twice as much later. On a terminal it is always to be seen.
 const SAID: Duration = Duration::from_secs(10);
+/// As many messages that are not the word of their node are shown: anybody who may publish can send more.
+const DOUBTS: usize = 50;
 /// As many nodes that are waited for are named.
 const NAMED: usize = 3;
 
@@ -112,7 +133,7 @@ pub(super) async fn collect(
 ) -> Result<bool, Failure> {
     let (id, began, many) = (all.id(), all.began(), all.progress().1 > EACH);
     let mut vigil = Vigil::new(session.bus.clone(), session.subjects.clone(), Arc::clone(&session.roster), session.now());
-    let mut teller = Teller { began, many, heard: false, shown: began, said: began, pause: SAID, on_ended, ui };
+    let mut teller = Teller { began, many, heard: false, doubts: 0, shown: began, said: began, pause: SAID, on_ended, ui };
     let work = async {
         loop {
             let answers = answers.as_mut().map(|(inbox, asked)| (&mut **inbox, *asked));
@@ -162,6 +183,8 @@ struct Teller<'a> {
     began: Instant,
     many: bool,
     heard: bool,
+    /// So many messages were not the word of their node.
+    doubts: usize,
     shown: Instant,
     said: Instant,
     pause: Duration,
@@ -178,20 +201,26 @@ impl Teller<'_> {
                 (self.on_ended)(*result, self.ui);
             }
             Update::Doubted(node, why) => {
-                self.ui.end_progress();
-                self.ui.warn(format_args!("{node}: {why}"));
+                self.doubts += 1;
+                if self.doubts <= DOUBTS {
+                    self.ui.end_progress();
+                    self.ui.warn(text!("{}: {}", node, why));
+                }
+                if self.doubts == DOUBTS {
+                    self.ui.warn("there may be more of these; they are not shown");
+                }
             }
         }
         if !self.heard && self.many && gather.is_heard() {
             self.heard = true;
             self.ui.end_progress();
-            self.ui.say(format_args!("every node that is there has answered, in {:.2}s", self.began.elapsed().as_secs_f64()));
+            self.ui.say(text!("every node that is there has answered, in {:.2}s", self.began.elapsed().as_secs_f64()));
         }
         // A terminal takes longer to show a line than ten nodes to send theirs.
         if self.shown.elapsed() >= REFRESH {
             self.shown = Instant::now();
             let (ended, known) = gather.progress();
-            self.ui.progress(format_args!("{ended} / {known} nodes"));
+            self.ui.progress(text!("{} / {} nodes", ended, known));
         }
     }
 

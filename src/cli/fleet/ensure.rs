@@ -1,11 +1,9 @@
 //! `ensign fleet ensure`: one resource on many nodes.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::engine::{self, Inputs};
+use crate::engine;
 use crate::fleet::Order;
 use crate::wire::Action;
 use crate::wire::command::Ensure;
@@ -16,6 +14,7 @@ use super::super::properties::{Described, OnNodes};
 use super::super::ui::Ui;
 use super::report::send;
 use super::session::Context;
+use super::source::refused_here;
 use super::target::TargetArgs;
 
 #[derive(Debug, Args)]
@@ -36,24 +35,21 @@ pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Res
 
 /// The order for one resource.
 pub(super) fn order(what: Described<OnNodes>, target: &TargetArgs) -> Result<Order, Failure> {
-    validate(what.kind, &Value::Object(what.properties.clone()))?;
+    if !target.no_check {
+        validate(what.kind, &Value::Object(what.properties.clone()))?;
+    }
     target.order(Action::Ensure(Ensure { kind: what.kind.to_owned(), properties: what.properties }), None)
 }
 
 /// What every node would refuse is refused here; what only a node can resolve is left to it.
 fn validate(kind: &str, properties: &Value) -> Result<(), Failure> {
-    if engine::holds_template(properties) {
-        return Ok(());
-    }
-    let nothing = Inputs::new(|| json!({}), BTreeMap::new(), None);
-    match engine::plan_one(kind, properties, &nothing, &local::host()) {
-        Ok(_) => Ok(()),
-        Err(diagnostics) => Err(Failure { exit: Exit::Usage, diagnostics }),
-    }
+    engine::precheck_one(kind, properties, &local::host()).map_err(refused_here)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -69,5 +65,8 @@ mod tests {
         assert!(file(json!({"owner": "root"})).is_err(), "no group, no mode");
         assert!(file(json!({"owner": "{{ Facts.owner }}", "group": "root", "mode": "0644"})).is_ok());
         assert!(file(json!({"ensure": "absent"})).is_ok());
+        // A template in one property hides nothing that is wrong with the others.
+        let unknown = file(json!({"owner": "{{ Facts.owner }}", "colour": "red"})).unwrap_err();
+        assert!(unknown.diagnostics[0].message.contains("colour"), "{}", unknown.why());
     }
 }

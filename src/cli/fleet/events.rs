@@ -17,7 +17,7 @@ use crate::wire::report::{Life, Refused};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Text, Tone, Ui, text};
 use super::collect::stopped;
 use super::session::{Context, Session, failure};
 
@@ -73,9 +73,11 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
         match session.output {
             OutputFormat::Json if !args.follow => all.extend(document(&message, &session.roster)),
             OutputFormat::Text => {
-                let doubt =
-                    doubt(&message, &session.roster).map_or_else(String::new, |why| ui.paint(Tone::Bad, &format!("  ! {why}")));
-                ui.line(format_args!("{}{doubt}", line(&message, ui)));
+                let mut line = line(&message, ui);
+                if let Some(why) = doubt(&message, &session.roster) {
+                    line = text!("{}  {}", line, ui.paint(Tone::Bad, text!("! {}", why)));
+                }
+                ui.line(line);
                 ui.flush();
             }
             // A list that never ends is a list of lines.
@@ -86,13 +88,16 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
         }
     }
     if !any && !args.follow {
-        ui.say(format_args!("no events of {} in the last {}", args.node.as_deref().unwrap_or("any node"), args.since));
+        ui.say(text!("no events of {} in the last {}", args.node.as_deref().unwrap_or("any node"), args.since));
     }
     if session.output == OutputFormat::Json && !args.follow {
         ui.json(&Value::Array(all));
     }
     Ok(Exit::Done)
 }
+
+/// The most nodes that are looked up while events are read.
+const MOST_GREETED: usize = 256;
 
 /// Nodes that were looked up because nobody knew their key, and how long ago.
 #[derive(Default)]
@@ -103,7 +108,8 @@ impl Greeted {
     async fn greet(&mut self, message: &Message, session: &Session) {
         let Some(node) = speaker(message) else { return };
         let is_unknown = matches!(session.roster.believe(&node, message), Err(Doubt::Unknown));
-        if !is_unknown || self.0.get(&node).is_some_and(|looked| looked.elapsed() < AGAIN) {
+        // A crowd of invented nodes is not looked up: each would be waited for.
+        if !is_unknown || self.0.len() >= MOST_GREETED || self.0.get(&node).is_some_and(|looked| looked.elapsed() < AGAIN) {
             return;
         }
         // What it says first may be there before its state.
@@ -141,12 +147,12 @@ fn document(message: &Message, roster: &Roster) -> Option<Value> {
 }
 
 /// `2026-11-20T10:00:00Z web1 changed file#/etc/motd  content`
-fn line(message: &Message, ui: &Ui) -> String {
+fn line(message: &Message, ui: &Ui) -> Text {
     let mut tokens = message.subject.rsplit('.');
     let (kind, node) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
     let (tone, word, what) = words(kind, &message.payload);
     let time = message.time.map_or_else(String::new, |time| format!("{time:.0}"));
-    format!("{time} {node:<16} {} {what}", ui.paint(tone, &format!("{word:<10}")))
+    text!("{} {:<16} {:<10} {}", time, node, ui.paint(tone, word), what)
 }
 
 fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
@@ -215,6 +221,6 @@ mod tests {
             time: Some("2026-01-01T00:00:01.5Z".parse().unwrap()),
             ..Message::default()
         };
-        assert_eq!(line(&message, &Ui::new()), "2026-01-01T00:00:01Z web1             started    agent 0.1.0");
+        assert_eq!(line(&message, &Ui::new()).as_str(), "2026-01-01T00:00:01Z web1             started    agent 0.1.0");
     }
 }

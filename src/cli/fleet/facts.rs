@@ -11,7 +11,7 @@ use crate::wire::command::Facts;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Tone, Ui, text};
 use super::collect;
 use super::report::{self, few, nodes};
 use super::session::Context;
@@ -58,12 +58,7 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
                 print_nodes(&lines, ui);
             } else {
                 for same in &same {
-                    ui.line(format_args!(
-                        "{:>6}× {}  {}",
-                        same.nodes.len(),
-                        shown(&same.value),
-                        ui.paint(Tone::Dim, &few(&same.nodes))
-                    ));
+                    ui.line(text!("{:>6}× {}  {}", same.nodes.len(), shown(&same.value), ui.paint(Tone::Dim, few(&same.nodes))));
                 }
             }
             print_without(&without, session.now(), ui);
@@ -72,7 +67,7 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
     ui.say(report::counted(&collected.results));
     let nothing = same.iter().all(|same| same.value.is_null());
     if let Some(query) = args.query.as_deref().filter(|_| nothing && !same.is_empty()) {
-        ui.say(format_args!("no node has a fact at {query}; `ensign fleet facts --node NAME` shows all there are"));
+        ui.say(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all there are", query));
     }
     if !collected.complete {
         return Ok(Exit::Incomplete);
@@ -88,12 +83,12 @@ fn print_nodes(lines: &[(&crate::model::NodeId, &Value)], ui: &mut Ui) {
     for (node, value) in lines {
         match value {
             // With one node there is nothing to tell apart.
-            Value::Object(_) if lines.len() == 1 => ui.json(value),
+            Value::Object(_) if lines.len() == 1 => ui.document(value),
             Value::Object(_) => {
-                ui.line(format_args!("{node}:"));
-                ui.json(value);
+                ui.line(text!("{}:", node));
+                ui.document(value);
             }
-            plain => ui.line(format_args!("{:<width$}  {}", node.as_str(), shown(plain))),
+            plain => ui.line(text!("{:<width$}  {}", node.as_str(), shown(plain))),
         }
     }
 }
@@ -117,6 +112,6 @@ pub(super) fn print_without(without: &[&NodeResult], now: jiff::Timestamp, ui: &
     }
     let more = asked.len().saturating_sub(SILENT);
     if more > 0 {
-        ui.line(format_args!("  and {} more without an answer", nodes(more)));
+        ui.line(text!("  and {} more without an answer", nodes(more)));
     }
 }

@@ -11,7 +11,7 @@ use crate::wire::{Action, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
 use super::session::Context;
 use super::which::{WhichArgs, question};
@@ -62,14 +62,14 @@ fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
         1 => "1 check".to_owned(),
         count => format!("{count} checks"),
     });
-    ui.line(format_args!("{:<width$}  {said}", result.node.as_str()));
+    ui.line(text!("{:<width$}  {}", result.node.as_str(), said));
     for check in checks {
         let tone = match check.result.status {
             HealthStatus::Ok => Tone::Good,
             HealthStatus::Warning => Tone::Notable,
             HealthStatus::Critical | HealthStatus::Unknown => Tone::Bad,
         };
-        let word = ui.paint(tone, &format!("{:<8}", check.result.status.as_str()));
-        ui.line(format_args!("  {word} {} {} {}  {}", check.channel, check.resource, check.result.name, check.result.output));
+        let word = ui.paint(tone, check.result.status.as_str());
+        ui.line(text!("  {:<8} {} {} {}  {}", word, check.channel, check.resource, check.result.name, check.result.output));
     }
 }

@@ -12,7 +12,7 @@ use crate::wire::Subjects;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::session::{Context, Session, failure};
 
 /// Less would not hold the results of one job on a few thousand nodes.
@@ -69,8 +69,8 @@ pub(super) async fn run(args: InitArgs, context: &Context, ui: &mut Ui) -> Resul
         };
         let document = || json!({"name": name, "result": word, "changes": changes});
         match session.output {
-            OutputFormat::Text if changes.is_empty() => ui.line(format_args!("{word:<10} {name}")),
-            OutputFormat::Text => ui.line(format_args!("{word:<10} {name}: {}", changes.join(", "))),
+            OutputFormat::Text if changes.is_empty() => ui.line(text!("{:<10} {}", word, name)),
+            OutputFormat::Text => ui.line(text!("{:<10} {}: {}", word, name, changes.join(", "))),
             OutputFormat::Json => all.push(document()),
             OutputFormat::Jsonl => ui.jsonl(&document()),
         }
@@ -157,7 +157,7 @@ fn print_permissions(args: &InitArgs, context: &Context, ui: &mut Ui) -> Result<
         .chain(nodes.into_iter().map(|node| user(Role::Node(node.clone(), args.groups.clone()), node.as_str())))
         .chain([user(Role::Monitor, "monitor")])
         .collect();
-    ui.raw(authorization(&users, &Subjects::new(operator.fleet)).as_bytes());
+    ui.data(authorization(&users, &Subjects::new(operator.fleet)).as_bytes());
     ui.say("`ensign key new --nats FILE` makes an nkey: the file is for the node, the line it prints for the server");
     Ok(Exit::Done)
 }

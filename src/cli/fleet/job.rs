@@ -8,20 +8,22 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::diag::clean::cell_of;
 use crate::fleet::dispatch::{self, Dispatched, Signed};
 use crate::fleet::jobs::{self, JobError, Record};
-use crate::fleet::{Gather, NodeResult, Outcome, cluster, plan, select};
+use crate::fleet::{CheckedCommand, Checker, Gather, NodeResult, Outcome, cluster, plan, select};
 use crate::model::{NodeId, Span};
 use crate::transport::From;
 use crate::wire::{Command, Envelope};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Tone, Ui, text};
+use super::ahead::{all_waves, go_on};
 use super::collect::{self, MARGIN};
 use super::plan::print_groups;
 use super::report::{self, Followed, ago, follow, node_line, nodes};
-use super::session::{Context, Session, failure};
+use super::session::{Context, Session, failure, unchecked};
 
 /// The widest column of the list; what is wider moves the others of its line.
 const WIDE: usize = 48;
@@ -115,6 +117,12 @@ async fn record(id: Uuid, session: &Session) -> Result<Record, Failure> {
     jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))
 }
 
+/// The command of a job, when it was signed by whom it must be.
+pub(super) async fn checked(id: Uuid, checker: &Checker, session: &Session) -> Result<CheckedCommand, Failure> {
+    let record = record(id, session).await?;
+    checker.check(&record.envelope).map_err(|error| unchecked(&error))
+}
+
 /// The same as it was signed.
 pub(super) async fn recorded(id: Uuid, session: &Session) -> Result<(Command, Envelope), Failure> {
     let record = record(id, session).await?;
@@ -125,7 +133,7 @@ pub(super) async fn recorded(id: Uuid, session: &Session) -> Result<(Command, En
 /// What the server has of a command now.
 async fn results(record: &Record, session: &Session) -> Result<Vec<NodeResult>, Failure> {
     let states = session.states().await?;
-    let expected = select::expected(&record.command.to, &states, session.now());
+    let expected = select::expected(&record.command.to, &states, session.server_now());
     jobs::results(&session.bus, &session.subjects, &session.roster, record, expected).await.map_err(|error| missing(&error))
 }
 
@@ -142,20 +150,21 @@ pub(super) async fn watch(
     let stream = session.subjects.stream("JOBS");
     let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
     let wait = timeout.map_or_else(|| remaining(command, session), Span::get);
-    follow(gather, digest, &mut feed, None, Instant::now() + wait, session, ui).await
+    let followed = follow(gather, digest, &mut feed, None, Instant::now() + wait, session, ui);
+    go_on(command, digest, session, followed).await
 }
 
 /// Everybody whom a command is for, before anything of them is read.
 pub(super) async fn awaited(command: &Command, digest: &str, session: &Session) -> Result<Gather, Failure> {
     let states = session.states().await?;
-    let expected = select::expected(&command.to, &states, session.now());
+    let expected = select::expected(&command.to, &states, session.server_now());
     Ok(collect::gatherer(command, digest, expected, session))
 }
 
 /// How long nodes may still work on it.
 fn remaining(command: &Command, session: &Session) -> Duration {
-    let last = command.options.waves.as_ref().map(|waves| waves.last_begins(command.issued));
-    let expires = last.map_or(command.expires, |last| last.max(command.expires));
+    let waves = SignedDuration::try_from(all_waves(command)).unwrap_or(SignedDuration::MAX);
+    let expires = command.expires.max(command.issued.saturating_add(waves).unwrap_or(command.expires));
     let until_expired = Duration::try_from(expires.duration_since(session.now())).unwrap_or_default();
     let since_expired = Duration::try_from(session.now().duration_since(expires)).unwrap_or_default();
     until_expired + command.options.timeout.get().saturating_sub(since_expired) + MARGIN
@@ -187,11 +196,12 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
             };
             let (actions, results, whom) = (widest(0, "ACTION"), widest(1, "RESULTS"), widest(2, "FOR"));
             let title =
-                format!("{:<36} {:>5}  {:<actions$}  {:<results$}  {:<whom$}  WHAT", "JOB", "AGO", "ACTION", "RESULTS", "FOR");
-            ui.line(ui.paint(Tone::Dim, &title));
+                text!("{:<36} {:>5}  {:<actions$}  {:<results$}  {:<whom$}  WHAT", "JOB", "AGO", "ACTION", "RESULTS", "FOR");
+            ui.line(ui.paint(Tone::Dim, title));
             for ((record, _), [action, counts, to, what]) in rows.iter().zip(&table) {
                 let (id, ago) = (record.command.id, ago(record.command.issued, session.now()));
-                let line = format!("{id} {ago:>5}  {action:<actions$}  {counts:<results$}  {to:<whom$}  {what}");
+                let (action, to) = (cell_of(action, WIDE), cell_of(to, WIDE));
+                let line = text!("{} {:>5}  {:<actions$}  {:<results$}  {:<whom$}  {}", id, ago, action, counts, to, what);
                 ui.line(line.trim_end());
             }
         }
@@ -277,28 +287,28 @@ async fn show(args: Show, session: &Session, ui: &mut Ui) -> Result<Exit, Failur
 fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Session, ui: &mut Ui) {
     let command = &record.command;
     let now = session.now();
-    ui.say(format_args!(
+    ui.say(text!(
         "job {}: {}for {}",
         command.id,
         words(&[&action(command), &jobs::what(&command.action)]),
         jobs::whom(&command.to)
     ));
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!(", because: {reason}"));
-    ui.say(format_args!("signed {} ago by {} as it says{reason}", ago(command.issued, now), record.keyids.join(", ")));
+    ui.say(text!("signed {} ago by {} as it says{}", ago(command.issued, now), record.keyids.join(", "), reason));
     if let Some(plan) = command.options.approves {
-        ui.say(format_args!("approves the plan {plan}"));
+        ui.say(text!("approves the plan {}", plan));
     }
     if jobs::is_open(command, now) {
-        ui.say(format_args!("nodes take it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
+        ui.say(text!("nodes take it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
     }
     for result in results {
         ui.line(node_line(result, now, ui));
         if let Some(done) = result.done.as_ref().filter(|_| in_full) {
             for (resource, error) in &done.failures {
-                ui.line(format_args!("      {resource}: {error}"));
+                ui.line(text!("      {}: {}", resource, error));
             }
             if let Some(answer) = &done.answer {
-                ui.json(answer);
+                ui.document(answer);
             }
         }
     }
@@ -328,14 +338,14 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     let missing: Vec<NodeId> = known.iter().filter(waits).map(|result| result.node.clone()).collect();
     if missing.is_empty() {
         let all = if known.len() == 1 { "the only node has".to_owned() } else { format!("all {} have", nodes(known.len())) };
-        ui.say(format_args!("{all} answered: nothing is sent"));
+        ui.say(text!("{} answered: nothing is sent", all));
         return Ok(report::exit(&known));
     }
-    ui.say(format_args!("{} of {} have not answered", missing.len(), nodes(known.len())));
+    ui.say(text!("{} of {} have not answered", missing.len(), nodes(known.len())));
     let states = session.states().await?;
-    let mut expected = select::expected(&command.to, &states, session.now());
+    let mut expected = select::expected(&command.to, &states, session.server_now());
     expected.retain(|expected| missing.contains(&expected.node));
-    let signed = Signed { command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };
+    let signed = Signed { after: 0, command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };
     let sent = dispatch::resend(&session.bus, &session.subjects, &signed, &missing).await.map_err(|error| failure(&error))?;
     let Dispatched { mut feed, mut inbox, asked } = sent;
     let gather = collect::gatherer(command, &record.digest, expected, session);

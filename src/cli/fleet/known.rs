@@ -14,12 +14,13 @@ use crate::trust::PublicKey;
 use super::super::error::{Exit, Failure};
 use super::super::key;
 use super::super::local::OutputFormat;
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::session::{Context, unreadable};
+use super::which;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum NodeCommand {
-    /// Holds a node to this key: what `ensign agent key` prints there.
+    /// Holds a node to this key: what `ensign agent key` prints there. Or takes all nodes whose states are signed.
     Trust(Trust),
     /// Forgets the key of a node, as of a host that was rebuilt: the next key that its state shows is taken.
     Forget(Forget),
@@ -30,10 +31,15 @@ pub(super) enum NodeCommand {
 #[derive(Debug, Args)]
 pub(super) struct Trust {
     /// The node.
-    node: NodeId,
+    #[arg(required_unless_present = "all_new", requires = "public")]
+    node: Option<NodeId>,
     /// Its public key, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
     #[arg(value_name = "KEY")]
-    public: String,
+    public: Option<String>,
+    /// Takes the key of every node that is not known yet from its state: when a large fleet is met for the first time, and
+    /// nobody else may publish there.
+    #[arg(long, conflicts_with = "node")]
+    all_new: bool,
 }
 
 #[derive(Debug, Args)]
@@ -42,7 +48,10 @@ pub(super) struct Forget {
     node: NodeId,
 }
 
-pub(super) fn run(command: NodeCommand, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+pub(super) async fn run(command: NodeCommand, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    if let NodeCommand::Trust(Trust { all_new: true, .. }) = &command {
+        return trust_all(context, ui).await;
+    }
     let operator = context.operator()?;
     let path = operator.known_nodes.ok_or_else(|| {
         Failure::usage("it is not said where the keys of nodes are kept").hint("use --known-nodes FILE, or set HOME")
@@ -54,16 +63,30 @@ pub(super) fn run(command: NodeCommand, context: &Context, ui: &mut Ui) -> Resul
     }
 }
 
+/// Learns every node that is new.
+async fn trust_all(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let session = context.open().await?;
+    let before = session.roster.count();
+    session.roster.expect_all();
+    let states = session.states().await?;
+    ui.say(text!("{} new nodes are known now, {} in all", session.roster.count() - before, session.roster.count()));
+    which::warn_strangers(&states, ui);
+    Ok(if states.strangers > 0 { Exit::Incomplete } else { Exit::Done })
+}
+
 fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
-    let (public, _): (PublicKey, String) = key::public_key(&args.public)?;
+    let (Some(node), Some(public)) = (&args.node, &args.public) else {
+        return Err(Failure::usage("which node is not said").hint("ensign fleet node trust NODE KEY"));
+    };
+    let (public, _): (PublicKey, String) = key::public_key(public)?;
     let mut known = roster::read(path).map_err(|error| unreadable(&error))?;
-    let before = known.trust(fleet, &args.node, Known { key: public, since: Host::system(None).now() });
+    let before = known.trust(fleet, node, Known { key: public, since: Host::system(None).now() });
     roster::write(path, &known).map_err(|error| unreadable(&error))?;
     match before {
         Some(before) if before.key != public => {
-            ui.say(format_args!("{}: {} from here on, {} before", args.node, public.fingerprint(), before.key.fingerprint()));
+            ui.say(text!("{}: {} from here on, {} before", node, public.fingerprint(), before.key.fingerprint()));
         }
-        _ => ui.say(format_args!("{}: {}", args.node, public.fingerprint())),
+        _ => ui.say(text!("{}: {}", node, public.fingerprint())),
     }
     Ok(Exit::Done)
 }
@@ -74,7 +97,7 @@ fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, 
         return Err(Failure::usage(format!("{} knows no key of {node} in the fleet {fleet}", path.display())));
     };
     roster::write(path, &known).map_err(|error| unreadable(&error))?;
-    ui.say(format_args!("{node}: {} is forgotten", before.key.fingerprint()));
+    ui.say(text!("{}: {} is forgotten", node, before.key.fingerprint()));
     Ok(Exit::Done)
 }
 
@@ -84,7 +107,7 @@ fn keys(fleet: &str, path: &Path, output: OutputFormat, ui: &mut Ui) -> Result<E
     match output {
         OutputFormat::Text => {
             for (node, known) in known.of(fleet) {
-                ui.line(format_args!("{:<20} {} since {:.0}", node.as_str(), known.key.fingerprint(), known.since));
+                ui.line(text!("{:<20} {} since {:.0}", node.as_str(), known.key.fingerprint(), known.since));
             }
         }
         OutputFormat::Json => ui.json(&known.of(fleet).map(|(node, known)| document(node, known)).collect::<Vec<_>>()),

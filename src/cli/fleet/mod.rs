@@ -1,7 +1,9 @@
 //! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `target.rs` and
 //! `which.rs` are the nodes, `source.rs` what is applied, `collect.rs` sends and collects, `report.rs` follows a command and prints what becomes of it.
 
+mod ahead;
 pub(super) mod apply;
+mod approve;
 pub(super) mod audit;
 mod channels;
 mod collect;

@@ -16,7 +16,7 @@ use crate::wire::{Action, Audience, NodeState, Target, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
 use super::known::{self, NodeCommand};
 use super::report::{ago, few};
@@ -40,10 +40,11 @@ pub(super) struct NodesArgs {
 pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let to = args.which.audience_or_all()?;
     let session = context.open().await?;
+    session.expect(&to);
     let states = session.states().await?;
     let Some(expression) = &args.which.only_where else {
         which::warn_unknown(&to, &states, ui);
-        print_rows(&view::rows(&chosen(&to, states), session.now()), &session, ui);
+        print_rows(&view::rows(&chosen(&to, states), session.server_now()), &session, ui);
         return Ok(Exit::Done);
     };
     let selection = which::select(&to, expression, args.timeout.get(), &session, ui).await?;
@@ -56,9 +57,9 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
         }
         OutputFormat::Text => {
             let selected = only(states, |state| selection.selected.contains(&state.node));
-            print_rows(&view::rows(&selected, session.now()), &session, ui);
+            print_rows(&view::rows(&selected, session.server_now()), &session, ui);
             if !selection.not_selected.is_empty() {
-                ui.line(format_args!("not selected: {}", few(&selection.not_selected)));
+                ui.line(text!("not selected: {}", few(&selection.not_selected)));
             }
             print_without(&selection.unknown.iter().collect::<Vec<_>>(), session.now(), ui);
         }
@@ -69,7 +70,14 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     if !selection.complete {
         return Ok(Exit::Incomplete);
     }
-    Ok(if silent { report::exit(&selection.unknown) } else { Exit::Done })
+    match silent {
+        true => Ok(report::exit(&selection.unknown)),
+        false if selection.selected.is_empty() => {
+            which::say_nobody(&Audience { only_where: Some(expression.clone()), ..to }, &session, ui).await;
+            Ok(Exit::Incomplete)
+        }
+        false => Ok(Exit::Done),
+    }
 }
 
 /// The states of the nodes that are meant.
@@ -82,11 +90,11 @@ fn chosen(to: &Audience, states: States) -> States {
 }
 
 fn only(states: States, meant: impl Fn(&NodeState) -> bool) -> States {
-    let States { mut believed, mut doubtful } = states;
+    let States { mut believed, mut doubtful, strangers } = states;
     believed.retain(|_, state| meant(state));
     // What nobody can read may be of any node.
     doubtful.retain(|doubtful| doubtful.state.as_ref().is_none_or(&meant));
-    States { believed, doubtful }
+    States { believed, doubtful, strangers }
 }
 
 #[derive(Debug, Args)]
@@ -100,11 +108,12 @@ pub(super) struct NodeArgs {
 
 pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let node = match (args.command, args.name) {
-        (Some(command), _) => return known::run(command, context, ui),
+        (Some(command), _) => return known::run(command, context, ui).await,
         (None, Some(node)) => node,
         (None, None) => return Err(Failure::usage("which node is not said").hint("`ensign fleet nodes` lists them")),
     };
     let session = context.open().await?;
+    session.roster.expect(std::slice::from_ref(&node));
     let states = session.states().await?;
     let doubtful = states.doubtful.iter().find(|doubtful| doubtful.node == node);
     if doubtful.is_none() && !states.contains_key(&node) {
@@ -125,7 +134,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
         return Err(Failure::new(Exit::Incomplete, diagnostic));
     };
     let one = States { believed: BTreeMap::from([(node, state)]), ..States::default() };
-    let rows = view::rows(&one, session.now());
+    let rows = view::rows(&one, session.server_now());
     if let Some(row) = rows.first() {
         match session.output {
             OutputFormat::Text => print_node(row, is_live, session.now(), ui),
@@ -136,7 +145,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
         }
     }
     if let Some(why) = why {
-        ui.warn(format_args!("this is the last state it published: {why}"));
+        ui.warn(text!("this is the last state it published: {}", why));
         return Ok(Exit::Incomplete);
     }
     Ok(Exit::Done)
@@ -162,8 +171,8 @@ fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
     let state = &row.state;
     let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
     let heard = if live { "asked now".to_owned() } else { format!("heard {} ago", ago(state.at, now)) };
-    ui.line(format_args!("{}  {}  {heard}", state.node, ui.paint(tone, row.presence)));
-    let mut line = |name: &str, what: String| ui.line(format_args!("{name:<12} {what}"));
+    ui.line(text!("{}  {}  {}", state.node, ui.paint(tone, row.presence), heard));
+    let mut line = |name: &str, what: String| ui.line(text!("{:<12} {}", name, what));
     let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
     line("host", state.hostname.clone());
     line("agent", format!("{}, started {} ago, boot {}", state.version, ago(state.started, now), state.boot));

@@ -1,6 +1,5 @@
 //! `ensign fleet plan`: what a command would change on every node, before it does; and the approval of just that.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -9,21 +8,20 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::fleet::plan::{Group, Plan, PlanError};
-use crate::fleet::{Order, dispatch, jobs, select};
+use crate::fleet::{dispatch, jobs};
 use crate::host::fs;
-use crate::model::NodeId;
 use crate::store::dir;
-use crate::wire::{Options, Target};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::properties::{Described, OnNodes};
-use super::super::ui::{Tone, Ui};
-use super::apply::{ApplyWhat, next_place};
+use super::super::ui::{Tone, Ui, text};
+use super::apply::ApplyWhat;
+pub(super) use super::approve::approve;
 use super::collect::{self, Collected, MARGIN};
-use super::job::{missing, words};
+use super::job::words;
 use super::report::{self, few, look, nodes};
-use super::session::{Context, Session, failure};
+use super::session::{Context, Session, undelivered};
 use super::target::TargetArgs;
 use super::{ensure, which};
 
@@ -38,6 +36,9 @@ pub(super) struct PlanArgs {
     /// Does what a plan said, where nodes would still do the same: the id of the plan, or its file.
     #[arg(long, value_name = "ID|FILE")]
     approve: Option<String>,
+    /// With --approve: does not ask before it signs.
+    #[arg(long, requires = "approve")]
+    yes: bool,
     /// Where to write the plan, instead of a file of its id in $XDG_STATE_HOME/ensign/plans.
     #[arg(long, global = true, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -62,9 +63,9 @@ struct EnsureWhat {
 }
 
 pub(super) async fn run(args: PlanArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let PlanArgs { approve: approved, out, target, what } = args;
+    let PlanArgs { approve: approved, yes, out, target, what } = args;
     match (approved, what) {
-        (Some(name), None) => approve(&name, &target, context, ui).await,
+        (Some(name), None) => approve(&name, yes, &target, context, ui).await,
         (None, Some(what)) => make(what, out.as_deref(), TargetArgs { noop: true, ..target }, context, ui).await,
         (Some(_), Some(_)) => Err(Failure::usage("--approve says what is to be done: it takes no apply or ensure beside it")),
         (None, None) => {
@@ -80,27 +81,27 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
     };
     if target.detach {
         let signed = collect::sign(order, &session)?;
-        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
+        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, &session))?;
         report::detached(&signed, &session, ui);
         return Ok(Exit::Done);
     }
     if session.output == OutputFormat::Text {
         which::say_selected(&order.to, &session, ui).await?;
     }
-    ui.say(format_args!("planning {}for {}", words(&[order.action.name(), &jobs::what(&order.action)]), jobs::whom(&order.to)));
+    ui.say(text!("planning {}for {}", words(&[order.action.name(), &jobs::what(&order.action)]), jobs::whom(&order.to)));
     let collected = collect::ask(order, target.timeout().get() + MARGIN, &session, ui).await?;
     let plan =
         Plan::of(&collected.signed.command, &collected.signed.digest, &collected.results).map_err(|error| wrong(&error))?;
     let file = save(&plan, out, ui)?;
     print(&plan, &collected, file.as_deref(), &session, ui);
     if !collected.complete {
-        ui.say(format_args!("stopped waiting; `ensign fleet job show {}` has what came later", plan.id));
+        ui.say(text!("stopped waiting; `ensign fleet job show {}` has what came later", plan.id));
         return Ok(Exit::Incomplete);
     }
     Ok(report::exit(&collected.results))
 }
 
-fn wrong(error: &PlanError) -> Failure {
+pub(super) fn wrong(error: &PlanError) -> Failure {
     let failure = Failure::from_error(Exit::Usage, error);
     match error {
         PlanError::TooOld { .. } => failure.hint("make the plan anew: ensign fleet plan ..."),
@@ -130,12 +131,12 @@ fn print(plan: &Plan, collected: &Collected, file: Option<&Path>, session: &Sess
     let (changing, same) = plan.counts();
     let rest = plan.nodes.len() - changing - same;
     let rest = if rest > 0 { format!(", {rest} without a plan") } else { String::new() };
-    ui.say(format_args!("plan {}: {} would change, {same} would not{rest}", plan.id, nodes(changing)));
+    ui.say(text!("plan {}: {} would change, {} would not{}", plan.id, nodes(changing), same, rest));
     if let Some(file) = file {
-        ui.say(format_args!("saved in {}", file.display()));
+        ui.say(text!("saved in {}", file.display()));
     }
     if changing > 0 {
-        ui.say(format_args!("to let them do just that, until {:.0}: ensign fleet plan --approve {}", plan.until(), plan.id));
+        ui.say(text!("to let them do just that, until {:.0}: ensign fleet plan --approve {}", plan.until(), plan.id));
     }
 }
 
@@ -145,25 +146,25 @@ pub(super) fn print_groups(groups: &[Group], ui: &mut Ui) {
         let (mark, tone) = look(&group.outcome);
         let what = match (group.outcome.as_str(), group.count) {
             ("stable", _) => "no change".to_owned(),
-            ("changed", 1) => "1 change".to_owned(),
-            ("changed", count) => format!("{count} changes"),
+            ("would_change", 1) => "1 change".to_owned(),
+            ("would_change", count) => format!("{count} changes"),
             (word, _) if group.cause.is_empty() => word.to_owned(),
             (word, _) => format!("{word}: {}", group.cause),
         };
-        let names = ui.paint(Tone::Dim, &few(&group.nodes));
-        ui.line(format_args!("  {} {:>12}  {what}  {names}", ui.paint(tone, mark), nodes(group.nodes.len())));
+        let names = ui.paint(Tone::Dim, few(&group.nodes));
+        ui.line(text!("  {} {:>12}  {}  {}", ui.paint(tone, mark), nodes(group.nodes.len()), what, names));
         let width = group.changes.iter().map(|change| change.resource.chars().count()).max().unwrap_or(0).min(48);
         for change in &group.changes {
-            ui.line(format_args!("      + {:<width$}  {}", change.resource, change.what));
+            ui.line(text!("      + {:<width$}  {}", change.resource, change.what));
         }
         let more = group.count.saturating_sub(group.changes.len() as u64);
         if more > 0 {
-            ui.line(format_args!("      and {more} more"));
+            ui.line(text!("      and {} more", more));
         }
     }
     let more = groups.len().saturating_sub(GROUPS);
     if more > 0 {
-        ui.line(format_args!("  and {more} more groups, in the file of the plan"));
+        ui.line(text!("  and {} more groups, in the file of the plan", more));
     }
 }
 
@@ -174,7 +175,7 @@ fn directory() -> Option<PathBuf> {
     state.filter(|path| path.is_absolute()).map(|state| state.join("ensign/plans"))
 }
 
-fn file_of(id: Uuid) -> Option<PathBuf> {
+pub(super) fn file_of(id: Uuid) -> Option<PathBuf> {
     directory().map(|directory| directory.join(format!("{id}.json")))
 }
 
@@ -193,7 +194,7 @@ fn save(plan: &Plan, out: Option<&Path>, ui: &mut Ui) -> Result<Option<PathBuf>,
             Ok(Some(path))
         }
         Err(error) => {
-            ui.warn(format_args!("the plan is not kept in a file: {}", crate::diag::chain(&error)));
+            ui.warn(text!("the plan is not kept in a file: {}", crate::diag::chain(&error)));
             Ok(None)
         }
     }
@@ -209,83 +210,6 @@ fn forget_old(now: Timestamp) {
             let _stays = fs::remove(&file);
         }
     }
-}
-
-/// Does what a plan said, on its nodes or on those that are named.
-pub(super) async fn approve(name: &str, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
-    let to = if chosen { Some(target.audience()?) } else { None };
-    let file = Path::new(name);
-    let id = name.parse::<Uuid>().ok();
-    if id.is_none() && !file.is_file() {
-        return Err(Failure::usage(format!("{name} is neither the id nor the file of a plan")));
-    }
-    let session = context.open().await?;
-    let plan = match id {
-        None => Plan::read(file).map_err(|error| wrong(&error))?,
-        Some(id) => find(id, &session, ui).await?,
-    };
-    plan.check(&session.operator.fleet, session.now()).map_err(|error| wrong(&error))?;
-    // What the command line says of a time only where it says one.
-    let timeout = Some(target.timeout()).filter(|timeout| *timeout != Options::default().timeout);
-    let channel = match &plan.channel {
-        Some(name) => Some(next_place(name, &session).await?),
-        None => None,
-    };
-    let mut order = plan.order(to, timeout, target.reason.clone(), channel);
-    order.options.noop = target.noop;
-    say_approved(&plan, &order, &session, ui).await?;
-    let target = TargetArgs { timeout: Some(order.options.timeout), ..target.clone() };
-    Ok(report::send(order, &target, &session, ui).await?.exit)
-}
-
-/// A plan by its id: from its file, else from what the server has of it.
-async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<Plan, Failure> {
-    if let Some(file) = file_of(id).filter(|file| file.is_file()) {
-        return Plan::read(&file).map_err(|error| wrong(&error));
-    }
-    let record = jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))?;
-    let states = session.states().await?;
-    let expected = select::expected(&record.command.to, &states, session.now());
-    let results = jobs::results(&session.bus, &session.subjects, &session.roster, &record, expected)
-        .await
-        .map_err(|error| missing(&error))?;
-    let plan = Plan::of(&record.command, &record.digest, &results).map_err(|error| wrong(&error))?;
-    ui.say(format_args!("the plan {id} as the server has it, signed by {} as it says:", record.keyids.join(", ")));
-    ui.say(format_args!("{} {} for {}", plan.action.name(), jobs::what(&plan.action), jobs::whom(&plan.to)));
-    if session.output == OutputFormat::Text {
-        print_groups(&plan.groups, ui);
-    }
-    Ok(plan)
-}
-
-/// What is about to happen, and which nodes will refuse because they have no plan.
-async fn say_approved(plan: &Plan, order: &Order, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
-    let states = session.states().await?;
-    let expected = select::expected(&order.to, &states, session.now());
-    let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
-    let (changing, same) = plan.counts_of(|node| meant.contains(node));
-    ui.say(format_args!(
-        "approving the plan of {} ago: {} {} for {}; {} would change, {same} would not",
-        report::ago(plan.issued, session.now()),
-        order.action.name(),
-        jobs::what(&order.action),
-        jobs::whom(&order.to),
-        nodes(changing)
-    ));
-    let has_plan = |node: &NodeId| plan.nodes.get(node).is_some_and(|node| node.digest.is_some());
-    // Of a `where`, nobody knows here whom it leaves out.
-    let without: Vec<NodeId> = expected
-        .into_iter()
-        .map(|expected| expected.node)
-        .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
-        .collect();
-    if !without.is_empty() {
-        let all = matches!(order.to.target(), Some(Target::All | Target::Groups(_)));
-        let why = if all { "they are in the audience, not in the plan" } else { "they are not in the plan" };
-        ui.say(format_args!("{} will refuse, {why}: {}", nodes(without.len()), few(&without)));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ use crate::fleet::gather::Grade;
 use crate::fleet::{Gather, NodeResult, Order, Outcome, select};
 use crate::model::NodeId;
 use crate::transport::{Feed, Inbox};
-use crate::wire::Command;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Text, Tone, Ui, text};
+use super::ahead::{all_waves, go_on};
 use super::collect::{self, EACH, MARGIN};
-use super::session::{Session, failure};
+use super::session::{Session, undelivered};
 use super::target::TargetArgs;
 use super::which;
 
@@ -45,18 +45,34 @@ pub(in crate::cli) struct Followed {
 
 /// Signs an order, sends it, and follows it unless it is to be detached.
 pub(in crate::cli) async fn send(order: Order, target: &TargetArgs, session: &Session, ui: &mut Ui) -> Result<Followed, Failure> {
+    send_after(0, order, target, session, ui).await
+}
+
+/// As [`send`], for what a stream keeps: only behind the message that has this place there.
+pub(in crate::cli) async fn send_after(
+    after: u64,
+    order: Order,
+    target: &TargetArgs,
+    session: &Session,
+    ui: &mut Ui,
+) -> Result<Followed, Failure> {
+    session.warn_of_clock(ui);
     if session.output == OutputFormat::Text && !target.detach {
         which::say_selected(&order.to, session, ui).await?;
     }
     let mut command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
     target.waves.put_into(&mut command, session, ui).await?;
-    let signed = collect::seal(command, session)?;
+    let signed = Signed { after, ..collect::seal(command, session)? };
     if target.detach {
-        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| failure(&error))?;
+        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, session))?;
         detached(&signed, session, ui);
         return Ok(Followed { exit: Exit::Done, results: Vec::new() });
     }
-    deliver(&signed, target.timeout().get(), session, ui).await
+    let followed = deliver(&signed, target.timeout().get(), session, ui).await?;
+    if is_nobody(&followed.results) {
+        which::say_nobody(&signed.command.to, session, ui).await;
+    }
+    Ok(followed)
 }
 
 /// Sends what is signed, and follows it.
@@ -68,23 +84,19 @@ pub(in crate::cli) async fn deliver(
 ) -> Result<Followed, Failure> {
     let states = session.states().await?;
     which::warn_unknown(&signed.command.to, &states, ui);
-    let expected = select::expected(&signed.command.to, &states, session.now());
+    let expected = select::expected(&signed.command.to, &states, session.server_now());
     let gather = collect::gatherer(&signed.command, &signed.digest, expected, session);
-    let dispatched = dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| failure(&error))?;
-    let deadline = Instant::now() + timeout + MARGIN + until_last_turn(&signed.command, session.now());
+    let dispatched =
+        dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| undelivered(&error, session))?;
+    let deadline = Instant::now() + timeout + MARGIN + all_waves(&signed.command);
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
-    follow(gather, &signed.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await
-}
-
-/// How long it is until the last node may begin; nothing for a command without waves.
-fn until_last_turn(command: &Command, now: Timestamp) -> Duration {
-    let last = command.options.waves.as_ref().map_or(now, |waves| waves.last_begins(command.issued));
-    Duration::try_from(last.duration_since(now)).unwrap_or_default()
+    let followed = follow(gather, &signed.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui);
+    go_on(&signed.command, &signed.digest, session, followed).await
 }
 
 pub(super) fn detached(signed: &Signed, session: &Session, ui: &mut Ui) {
     match session.output {
-        OutputFormat::Text => ui.line(signed.command.id),
+        OutputFormat::Text => ui.line(text!("{}", signed.command.id)),
         _ => ui.jsonl(&serde_json::json!({"id": signed.command.id, "digest": signed.digest})),
     }
 }
@@ -101,7 +113,7 @@ pub(super) async fn follow(
 ) -> Result<Followed, Failure> {
     let (id, began) = (all.id(), all.began());
     let each = all.progress().1 <= EACH;
-    ui.say(format_args!("job {id}: {}", nodes(all.progress().1)));
+    ui.say(text!("job {}: {}", id, nodes(all.progress().1)));
     let mut printed = HashSet::new();
     let output = session.output;
     let mut on_ended = |result: NodeResult, ui: &mut Ui| {
@@ -124,12 +136,12 @@ pub(super) async fn follow(
     }
     ui.say(summary(&results, began.elapsed()));
     if !finished {
-        if results.iter().any(|result| result.due.is_some()) {
-            ui.say(format_args!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {id}`"));
-            ui.say(format_args!("`ensign fleet halt {id} --reason WHY` halts it"));
+        if results.iter().any(|result| result.wave.is_some()) {
+            ui.say(text!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {}`", id));
+            ui.say(text!("`ensign fleet halt {} --reason WHY` halts it", id));
             return Ok(Followed { exit: Exit::Incomplete, results });
         }
-        ui.say(format_args!("stopped waiting; the work goes on: `ensign fleet job watch {id}`"));
+        ui.say(text!("stopped waiting; the work goes on: `ensign fleet job watch {}`", id));
         return Ok(Followed { exit: Exit::Incomplete, results });
     }
     Ok(Followed { exit: exit(&results), results })
@@ -144,13 +156,22 @@ fn print(results: &[NodeResult], left: &[&NodeResult], each: bool, now: Timestam
     }
 }
 
+/// The exit code of the worst of the results. A command that selected nobody did not do what it was sent for.
 pub(super) fn exit(results: &[NodeResult]) -> Exit {
+    if is_nobody(results) {
+        return Exit::Incomplete;
+    }
     match cluster::grade(results) {
         Grade::Good => Exit::Done,
         Grade::Incomplete => Exit::Incomplete,
         Grade::Refused => Exit::Refused,
         Grade::Failed => Exit::Failed,
     }
+}
+
+/// True when a `where` selected none of the nodes that answered.
+fn is_nobody(results: &[NodeResult]) -> bool {
+    !results.is_empty() && results.iter().all(|result| result.outcome == Outcome::NotSelected)
 }
 
 /// `1 node`, `3 nodes`
@@ -162,7 +183,7 @@ pub(super) fn nodes(count: usize) -> String {
 pub(super) fn look(outcome: &str) -> (&'static str, Tone) {
     match outcome {
         "stable" => ("✓", Tone::Good),
-        "changed" => ("~", Tone::Notable),
+        "changed" | "would_change" => ("~", Tone::Notable),
         "not_selected" => ("-", Tone::Dim),
         "failed" => ("✗", Tone::Bad),
         "refused" => ("!", Tone::Bad),
@@ -170,25 +191,23 @@ pub(super) fn look(outcome: &str) -> (&'static str, Tone) {
     }
 }
 
-pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> String {
+pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> Text {
     let (mark, tone) = look(result.outcome.word());
     let cause = match result.outcome {
         Outcome::Offline(Some(since)) => format!("last heard {} ago", ago(since, now)),
-        Outcome::Waiting(due) if due > now => format!("its turn is in {}", ago(now, due)),
-        Outcome::Waiting(due) => format!("its turn was {} ago", ago(due, now)),
+        Outcome::Waiting(wave) => format!("in wave {wave}"),
         _ => cluster::cluster(std::slice::from_ref(result)).pop().map_or_else(String::new, |cluster| cluster.cause),
     };
-    let word = ui.paint(tone, &format!("{:<12}", result.outcome.word()));
-    let line = format!("  {} {word} {:<23}  {cause}", ui.paint(tone, mark), result.node.as_str());
-    line.trim_end().to_owned()
+    let word = ui.paint(tone, result.outcome.word());
+    text!("  {} {:<12} {:<23}  {}", ui.paint(tone, mark), word, result.node.as_str(), cause).trim_end()
 }
 
 fn cluster_lines(cluster: &Cluster, ui: &mut Ui) {
     let (mark, tone) = look(cluster.outcome.word());
-    let word = ui.paint(tone, &format!("{mark} {:<12}", cluster.outcome.word()));
-    ui.line(format_args!("  {word} {:>6}× {}  {}", cluster.nodes.len(), cluster.cause, few(&cluster.nodes)));
+    let word = ui.paint(tone, text!("{} {:<12}", mark, cluster.outcome.word()));
+    ui.line(text!("  {} {:>6}× {}  {}", word, cluster.nodes.len(), cluster.cause, few(&cluster.nodes)));
     if let Some(example) = &cluster.example {
-        ui.line(ui.paint(Tone::Dim, &format!("{:25}as: {example}", "")));
+        ui.line(ui.paint(Tone::Dim, text!("{:25}as: {}", "", example)));
     }
 }
 
@@ -251,6 +270,8 @@ mod tests {
             (vec![Outcome::Offline(None), refused.clone()], Exit::Refused),
             (vec![refused, failed, good], Exit::Failed),
             (vec![], Exit::Incomplete),
+            (vec![Outcome::NotSelected, Outcome::NotSelected], Exit::Incomplete),
+            (vec![Outcome::NotSelected, Outcome::Stable], Exit::Done),
         ] {
             let results: Vec<_> = outcomes.into_iter().map(|outcome| result("a", outcome)).collect();
             assert_eq!(exit(&results), wanted);
@@ -262,7 +283,7 @@ mod tests {
         let ui = Ui::new();
         let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
         let gone = result("db1", Outcome::Offline(Some("2026-01-01T21:00:00Z".parse().unwrap())));
-        assert!(node_line(&gone, now, &ui).ends_with("last heard 3h ago"), "{}", node_line(&gone, now, &ui));
+        assert!(node_line(&gone, now, &ui).as_str().ends_with("last heard 3h ago"), "{:?}", node_line(&gone, now, &ui));
         let text = summary(&[gone, result("a", Outcome::Stable), result("b", Outcome::Stable)], Duration::from_millis(1500));
         assert_eq!(text, "3 nodes: 1 offline, 2 stable in 1.5s");
     }

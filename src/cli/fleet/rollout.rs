@@ -13,8 +13,9 @@ use crate::wire::command::Waves;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
-use super::job::{awaited, job_id, recorded, watch};
+use super::super::ui::{Tone, Ui, text};
+use super::ahead::give;
+use super::job::{awaited, checked, job_id, recorded, watch};
 use super::report::{ago, deliver, nodes as count};
 use super::session::{Context, Session, borrowed, failure, signers};
 
@@ -35,6 +36,15 @@ enum RolloutCommand {
         #[arg(value_parser = job_id)]
         id: Uuid,
     },
+    /// Lets the next wave begin, of a rollout that was sent with --go: once the wave before went well.
+    Go {
+        /// The id of the job.
+        #[arg(value_parser = job_id)]
+        id: Uuid,
+        /// The wave, and those before it; the next one when not given.
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(2..=64))]
+        wave: Option<u64>,
+    },
     /// Follows it until every node has come to its end, and says how it stands then.
     Watch {
         /// The id of the job.
@@ -49,6 +59,7 @@ enum RolloutCommand {
 pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
     match args.command {
+        RolloutCommand::Go { id, wave } => go(id, wave, &session, ui).await,
         RolloutCommand::Status { id } => {
             let (command, digest, waves) = in_waves(id, &session).await?;
             let mut gather = awaited(&command, &digest, &session).await?;
@@ -58,7 +69,7 @@ pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Re
             for report in &reports {
                 gather.take_report(report);
             }
-            show(&command, &waves, &gather.finish(), &session, ui).await?;
+            show(&command, &digest, &waves, &gather.finish(), &session, ui).await?;
             Ok(Exit::Done)
         }
         RolloutCommand::Watch { id, timeout } => {
@@ -66,22 +77,50 @@ pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Re
             let followed = watch(&command, &digest, timeout, &session, ui).await?;
             // Who reads JSON has had its document, or its lines.
             if session.output == OutputFormat::Text {
-                show(&command, &waves, &followed.results, &session, ui).await?;
+                show(&command, &digest, &waves, &followed.results, &session, ui).await?;
             }
             Ok(followed.exit)
         }
     }
 }
 
+fn no_waves(id: Uuid) -> Failure {
+    Failure::usage(format!("the job {id} has no waves: every node began when it had it"))
+}
+
 async fn in_waves(id: Uuid, session: &Session) -> Result<(Command, String, Waves), Failure> {
     let (command, envelope) = recorded(id, session).await?;
     let waves = command.options.waves.clone();
-    let waves = waves.ok_or_else(|| Failure::usage(format!("the job {id} has no waves: every node began when it had it")))?;
+    let waves = waves.ok_or_else(|| no_waves(id))?;
     Ok((command, envelope.digest(), waves))
 }
 
-async fn show(command: &Command, waves: &Waves, results: &[NodeResult], session: &Session, ui: &mut Ui) -> Result<(), Failure> {
-    let view = rollout::read(&session.bus, &session.subjects, command, waves, results).await;
+async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    let checker = session.checker()?;
+    let job = checked(id, &checker, session).await?;
+    let waves = job.command().options.waves.as_ref().ok_or_else(|| no_waves(id))?;
+    if !waves.go {
+        return Err(Failure::usage(format!("the waves of the job {id} need no go-ahead: it was sent without --go")));
+    }
+    let gone = rollout::gone(&session.bus, &session.subjects, id).await.map_err(|error| failure(&error))?;
+    let wave = wave.unwrap_or(gone + 1);
+    if wave > waves.steps.len() as u64 {
+        return Err(Failure::usage(format!("the job {id} has {} waves; all of them have their go-ahead", waves.steps.len())));
+    }
+    give(job.command(), wave, session).await?;
+    ui.say(text!("wave {} of {} may begin once wave {} went well", wave, id, wave.saturating_sub(1)));
+    Ok(Exit::Done)
+}
+
+async fn show(
+    command: &Command,
+    digest: &str,
+    waves: &Waves,
+    results: &[NodeResult],
+    session: &Session,
+    ui: &mut Ui,
+) -> Result<(), Failure> {
+    let view = rollout::read(&session.bus, &session.subjects, command, digest, waves, results).await;
     let view = view.map_err(|error| failure(&error))?;
     match session.output {
         OutputFormat::Json => ui.json(&view),
@@ -98,17 +137,35 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
         _ => Tone::Notable,
     };
     let health = if view.health { "; health is looked at once more" } else { "" };
-    ui.line(format_args!("rollout {}  {}{health}", view.id, ui.paint(tone, &view.state.replace('_', " "))));
-    let title = format!(
+    ui.line(text!("rollout {}  {}{}", view.id, ui.paint(tone, view.state.replace('_', " ")), health));
+    let title = text!(
         "{:>4}  {:<20}  {:>6} {:>8} {:>6} {:>6} {:>6} {:>6}",
-        "WAVE", "BEGINS", "NODES", "WAITING", "OK", "FAILED", "HALTED", "OTHER"
+        "WAVE",
+        "PROVED",
+        "NODES",
+        "WAITING",
+        "OK",
+        "FAILED",
+        "HALTED",
+        "OTHER"
     );
-    ui.line(ui.paint(Tone::Dim, &title));
+    ui.line(ui.paint(Tone::Dim, title));
     for wave in &view.waves {
-        let begins = if wave.begins > now { format!("in {}", ago(now, wave.begins)) } else { format!("{:.0}", wave.begins) };
-        ui.line(format_args!(
-            "{:>4}  {begins:<20}  {:>6} {:>8} {:>6} {:>6} {:>6} {:>6}",
-            wave.number, wave.nodes, wave.waiting, wave.ok, wave.failed, wave.halted, wave.other
+        let proved = match (wave.witnesses, view.go) {
+            (0, _) => String::new(),
+            (witnesses, Some(go)) if go <= wave.number as u64 => format!("{} of {witnesses}, no go yet", wave.proved),
+            (witnesses, _) => format!("{} of {witnesses}", wave.proved),
+        };
+        ui.line(text!(
+            "{:>4}  {:<20}  {:>6} {:>8} {:>6} {:>6} {:>6} {:>6}",
+            wave.number,
+            proved,
+            wave.nodes,
+            wave.waiting,
+            wave.ok,
+            wave.failed,
+            wave.halted,
+            wave.other
         ));
     }
     let mut names: Vec<&str> = view.failed.iter().take(NAMED).map(NodeId::as_str).collect();
@@ -116,11 +173,11 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
     if view.failed.len() > names.len() {
         names.push(&more);
     }
-    ui.line(format_args!("budget  {} of {} may fail  {}", view.failed.len(), view.max_failed, names.join(" ")));
+    ui.line(text!("budget  {} of {} may fail  {}", view.failed.len(), view.max_failed, names.join(" ")));
     if let Some(word) = &view.word {
         let reason = word.reason.as_deref().unwrap_or("no reason given");
         let what = if word.what == "halt" { "halted" } else { "resumed" };
-        ui.line(format_args!("{what} by {} {} ago: {reason}", word.by.join(", "), ago(word.at, now)));
+        ui.line(text!("{} by {} {} ago: {}", what, word.by.join(", "), ago(word.at, now), reason));
     }
 }
 
@@ -139,20 +196,25 @@ pub(super) struct WordArgs {
 
 pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
-    let (job, ..) = in_waves(args.id, &session).await?;
+    let checker = session.checker()?;
+    let job = checked(args.id, &checker, &session).await?;
+    let id = job.command().id;
+    if job.command().options.waves.is_none() {
+        return Err(no_waves(id));
+    }
     let signers = signers(&session.operator)?;
-    let at = rollout::next_word(&session.bus, &session.subjects, job.id, session.now()).await;
+    let at = rollout::next_word(&session.bus, &session.subjects, &checker, id, session.now()).await;
     // A halt must go out also where there is no stream to keep it.
     let at = at.unwrap_or_else(|_| session.now());
     let command = rollout::word(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
     let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let kept = rollout::keep_word(&session.bus, &session.subjects, job.id, &signed).await;
+    let kept = rollout::keep_word(&session.bus, &session.subjects, id, &signed).await;
     let what = if halt { "halted" } else { "resumed" };
     match &kept {
-        Ok(()) => ui.say(format_args!("{what}: every node that has not begun finds it before its turn")),
-        Err(error) => ui.warn(format_args!("only nodes that are there now hear of it: {}", chain(error))),
+        Ok(()) => ui.say(text!("{}: every node that has not begun finds it before its turn", what)),
+        Err(error) => ui.warn(text!("only nodes that are there now hear of it: {}", chain(error))),
     }
     let followed = deliver(&signed, args.timeout.get(), &session, ui).await?;
-    ui.say(format_args!("`ensign fleet rollout status {}` shows how it stands; {}", job.id, count(followed.results.len())));
+    ui.say(text!("`ensign fleet rollout status {}` shows how it stands; {}", id, count(followed.results.len())));
     Ok(if kept.is_err() { Exit::Failed } else { followed.exit })
 }

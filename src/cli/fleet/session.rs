@@ -4,27 +4,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use crate::diag::chain;
+use crate::fleet::checked::CheckError;
 use crate::fleet::operator::Given;
 use crate::fleet::roster::{self, RosterError};
-use crate::fleet::{Operator, Roster, States, select};
+use crate::fleet::{Checker, DispatchError, Operator, Roster, States, select};
 use crate::host::Host;
 use crate::transport::Bus;
 use crate::trust::Sign;
-use crate::wire::Subjects;
+use crate::wire::{Audience, Subjects, Target};
 
 pub(in crate::cli) use super::super::connection::failure;
 use super::super::connection::{Connection, config_file};
 use super::super::error::{Exit, Failure};
 use super::super::key::{self, Signer};
 use super::super::local::OutputFormat;
+use super::super::ui::{Ui, text};
+use super::audit::trust;
 
 /// Who asks, and where.
 #[derive(Debug, Clone, Default, Args)]
 pub(in crate::cli) struct Context {
     /// The fleet.
-    #[arg(long, global = true, env = "ENSIGN_FLEET", value_name = "NAME")]
+    #[arg(long, global = true, env = "ENSIGN_FLEET", hide_env_values = true, value_name = "NAME")]
     pub(in crate::cli) fleet: Option<String>,
     #[command(flatten)]
     pub(in crate::cli) connection: Connection,
@@ -33,8 +37,11 @@ pub(in crate::cli) struct Context {
     #[arg(long, global = true, value_name = "FILE")]
     pub(in crate::cli) key: Vec<PathBuf>,
     /// The file with the public keys of nodes; known_nodes beside operator.toml when not given.
-    #[arg(long, global = true, env = "ENSIGN_KNOWN_NODES", value_name = "FILE")]
+    #[arg(long, global = true, env = "ENSIGN_KNOWN_NODES", hide_env_values = true, value_name = "FILE")]
     pub(in crate::cli) known_nodes: Option<PathBuf>,
+    /// The signed trust bundle, to check who signed what is on record; `trust` in operator.toml when not given.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(in crate::cli) trust: Option<PathBuf>,
     /// How results are written to standard output.
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(in crate::cli) output: OutputFormat,
@@ -57,6 +64,7 @@ impl Context {
         };
         let mut operator = Operator::new(given, written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?;
         operator.known_nodes = operator.known_nodes.or_else(|| config_file("known_nodes"));
+        operator.trust = self.trust.clone().or(operator.trust);
         Ok(operator)
     }
 
@@ -69,14 +77,61 @@ impl Context {
         let roster = Arc::new(roster(&operator)?);
         let bus = Bus::connect(&operator.bus).await.map_err(|error| failure(&error))?;
         let subjects = Subjects::new(&operator.fleet);
-        Ok(Session { subjects, operator, bus, roster, host: Host::system(None), output: self.output })
+        let host = Host::system(None);
+        let ahead = ahead(&bus, &subjects.stream("STATE"), &host).await;
+        Ok(Session { subjects, operator, bus, roster, host, ahead, output: self.output })
     }
+}
+
+/// Clocks may differ by so much: nodes take a command that was signed so long before or after their own time.
+const APART: SignedDuration = SignedDuration::from_secs(30);
+
+/// How far the clock of this machine is ahead of the server's; nothing where the server does not say its time.
+async fn ahead(bus: &Bus, stream: &str, host: &Host) -> SignedDuration {
+    let Ok(server) = bus.server_time(stream).await else { return SignedDuration::ZERO };
+    host.now().duration_since(server)
+}
+
+/// How far clocks are apart, in words, when that is too far.
+fn apart(ahead: SignedDuration) -> Option<String> {
+    let direction = if ahead.is_negative() { "behind" } else { "ahead of" };
+    (ahead.abs() >= APART).then(|| format!("{} s {direction}", ahead.abs().as_secs()))
 }
 
 /// The nodes whose keys the operator knows.
 fn roster(operator: &Operator) -> Result<Roster, Failure> {
     let known = operator.known_nodes.as_deref().map(roster::read).transpose().map_err(|error| unreadable(&error))?;
     Ok(Roster::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()))
+}
+
+/// A command on record that does not count, with what to do about it.
+pub(super) fn unchecked(error: &CheckError) -> Failure {
+    let failure = Failure::from_error(Exit::Refused, error);
+    match error {
+        CheckError::NoBundle => failure.hint("give the trust bundle of the fleet: --trust FILE, or `trust` in operator.toml"),
+        _ => failure.hint("what is on record at the server is not what an operator signed; nothing was signed or sent"),
+    }
+}
+
+/// A command that did not go out, with what to do about it.
+pub(super) fn undelivered(error: &DispatchError, session: &Session) -> Failure {
+    match error {
+        DispatchError::Bus(error) => failure(error),
+        DispatchError::Conflict(conflict) => {
+            let checked = conflict.winner.as_ref().map(|winner| session.checker().map(|checker| checker.check(&winner.envelope)));
+            let who = match checked {
+                Some(Ok(Ok(checked))) => format!("the signature of {} was checked", checked.signers().join(", ")),
+                Some(Ok(Err(error))) => format!("its signature does not count here: {}", chain(&error)),
+                _ => "its signature was not checked".to_owned(),
+            };
+            let hint = format!("{who}. Nothing of yours was stored: look at `ensign fleet channels`, then run it again");
+            Failure::from_error(Exit::Refused, error).hint(hint)
+        }
+        DispatchError::NoRecord { .. } => {
+            let hint = "nodes keep to it, `ensign fleet channels` shows it, and `fleet job` does not know it: assign it again";
+            Failure::from_error(Exit::Incomplete, error).hint(hint)
+        }
+    }
 }
 
 pub(super) fn unreadable(error: &RosterError) -> Failure {
@@ -96,6 +151,8 @@ pub(in crate::cli) struct Session {
     pub(in crate::cli) roster: Arc<Roster>,
     /// Clock and ids.
     pub(in crate::cli) host: Host,
+    /// How far its clock is ahead of the server's.
+    pub(in crate::cli) ahead: SignedDuration,
     /// How results are written.
     pub(in crate::cli) output: OutputFormat,
 }
@@ -104,6 +161,19 @@ impl Session {
     /// The time.
     pub(in crate::cli) fn now(&self) -> Timestamp {
         self.host.now()
+    }
+
+    /// The time by the server's clock: what nodes said is as old as the server says. Nothing is signed with it.
+    pub(in crate::cli) fn server_now(&self) -> Timestamp {
+        self.now().saturating_sub(self.ahead).unwrap_or_else(|_| self.now())
+    }
+
+    /// Says that the clock of this machine is wrong, when commands would suffer from it.
+    pub(in crate::cli) fn warn_of_clock(&self, ui: &mut Ui) {
+        if let Some(apart) = apart(self.ahead) {
+            let so = "nodes whose clocks are right refuse what is signed here";
+            ui.warn(text!("the clock of this machine is {} the server's: {}", apart, so));
+        }
     }
 
     /// Whether there are keys to sign with, before anything is done for what shall be signed.
@@ -121,12 +191,35 @@ impl Session {
         }
     }
 
+    /// What checks commands that are on record: the trust bundle, or the operator's own keys where there is none.
+    ///
+    /// # Errors
+    /// When the bundle or a key can't be read, or is of another fleet.
+    pub(in crate::cli) fn checker(&self) -> Result<Checker, Failure> {
+        let trust = trust(&self.operator)?;
+        let own = match &trust {
+            Some(_) => Vec::new(),
+            None => {
+                let public = |path: &PathBuf| Ok(key::public_key(&path.to_string_lossy())?.0);
+                self.operator.keys.iter().map(public).collect::<Result<_, Failure>>()?
+            }
+        };
+        Checker::new(&self.operator.fleet, trust, own).map_err(|error| unchecked(&error))
+    }
+
+    /// The operator named these nodes: their keys are learned, however many others are new.
+    pub(in crate::cli) fn expect(&self, to: &Audience) {
+        if let Some(Target::Nodes(nodes)) = to.target() {
+            self.roster.expect(nodes);
+        }
+    }
+
     /// The latest states of the nodes.
     ///
     /// # Errors
     /// When they can't be read.
     pub(in crate::cli) async fn states(&self) -> Result<States, Failure> {
-        select::states(&self.bus, &self.subjects, &self.roster, self.now()).await.map_err(|error| failure(&error))
+        select::states(&self.bus, &self.subjects, &self.roster, self.server_now()).await.map_err(|error| failure(&error))
     }
 }
 
@@ -145,4 +238,16 @@ pub(in crate::cli) fn signers(operator: &Operator) -> Result<Vec<Signer>, Failur
 /// The keys in the form that signing takes.
 pub(in crate::cli) fn borrowed(signers: &[Signer]) -> Vec<(&str, &dyn Sign)> {
     key::borrowed(signers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_may_differ_a_little() {
+        let words = |seconds| apart(SignedDuration::from_secs(seconds));
+        assert_eq!((words(29), words(-29)), (None, None));
+        assert_eq!((words(45).as_deref(), words(-600).as_deref()), (Some("45 s ahead of"), Some("600 s behind")));
+    }
 }

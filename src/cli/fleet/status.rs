@@ -1,23 +1,29 @@
 //! `ensign fleet status`: the fleet as the states of its nodes tell it; and the table of its nodes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::fleet::view::{self, FleetView, NodeRow};
+use crate::fleet::cause;
+use crate::fleet::view::{self, Attention, FleetView, NodeRow};
+use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
-use super::report::{ago, nodes as count};
+use super::super::ui::{Tone, Ui, text};
+use super::report::{ago, few, nodes as count};
 use super::session::{Context, Session};
+use super::which;
 
 pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     print_status(&context.open().await?, ui).await
 }
 
 pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
+    session.warn_of_clock(ui);
     let states = session.states().await?;
-    let view = view::fleet(&session.operator.fleet, &states, session.now());
+    which::warn_strangers(&states, ui);
+    let view = view::fleet(&session.operator.fleet, &states, session.server_now());
     match session.output {
         OutputFormat::Json => ui.json(&view),
         OutputFormat::Jsonl => ui.jsonl(&view),
@@ -27,13 +33,38 @@ pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Resu
 }
 
 fn print_view(view: &FleetView, ui: &mut Ui) {
-    ui.line(format_args!("{}  {}, {} alive", view.fleet, count(view.nodes), view.alive));
-    ui.line(format_args!("last runs  {}", counts(&view.last_runs)));
-    ui.line(format_args!("versions   {}", counts(&view.versions)));
-    ui.line(format_args!("trust      {}", counts(&view.trust)));
-    for attention in &view.attention {
-        ui.line(format_args!("  {} {:<20} {}", ui.paint(Tone::Notable, "!"), attention.node.as_str(), attention.what));
+    ui.line(text!("{}  {}, {} alive", view.fleet, count(view.nodes), view.alive));
+    ui.line(text!("last runs  {}", counts(&view.last_runs)));
+    ui.line(text!("versions   {}", counts(&view.versions)));
+    ui.line(text!("trust      {}", counts(&view.trust)));
+    for alarm in alarms(&view.attention) {
+        let mark = ui.paint(Tone::Notable, "!");
+        match alarm.nodes.as_slice() {
+            [node] => ui.line(text!("  {} {:<20} {}", mark, node.as_str(), alarm.example)),
+            several => ui.line(text!("  {} {:<20} {}  {}", mark, count(several.len()), alarm.cause, few(several))),
+        }
     }
+}
+
+/// What is wrong for one reason, on as many nodes as it is.
+struct Alarm {
+    cause: String,
+    example: String,
+    nodes: Vec<NodeId>,
+}
+
+/// What needs a look, by its cause: what is wrong with most nodes first, then in the order of the nodes.
+fn alarms(attention: &[Attention]) -> Vec<Alarm> {
+    let mut alarms: Vec<Alarm> = Vec::new();
+    for Attention { node, what } in attention {
+        let cause = cause::general(what, node);
+        match alarms.iter_mut().find(|alarm| alarm.cause == cause) {
+            Some(alarm) => alarm.nodes.push(node.clone()),
+            None => alarms.push(Alarm { cause, example: what.clone(), nodes: vec![node.clone()] }),
+        }
+    }
+    alarms.sort_by_key(|alarm| Reverse(alarm.nodes.len()));
+    alarms
 }
 
 fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
@@ -44,7 +75,10 @@ fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
 }
 
 pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
-    print_rows(&view::rows(&session.states().await?, session.now()), session, ui);
+    session.warn_of_clock(ui);
+    let states = session.states().await?;
+    which::warn_strangers(&states, ui);
+    print_rows(&view::rows(&states, session.server_now()), session, ui);
     Ok(Exit::Done)
 }
 
@@ -57,14 +91,14 @@ pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
             let width = rows.iter().map(|row| row.state.node.as_str().len()).max().unwrap_or(0).max(4);
             let wide = rows.iter().map(|row| row.state.groups.join(",").len()).max().unwrap_or(0).clamp(6, 32);
             let title =
-                format!("{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
-            ui.line(ui.paint(Tone::Dim, &title));
+                text!("{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
+            ui.line(ui.paint(Tone::Dim, title));
             for row in rows {
                 let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
-                let line = format!(
-                    "{:<width$}  {} {:<11} {:>6}  {:<wide$} {}",
+                let line = text!(
+                    "{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} {}",
                     row.state.node.as_str(),
-                    ui.paint(tone, &format!("{:<10}", row.presence)),
+                    ui.paint(tone, row.presence),
                     row.outcome,
                     ago(row.state.at, now),
                     row.state.groups.join(","),
@@ -73,5 +107,22 @@ pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
                 ui.line(line.trim_end());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarms_of_one_cause_are_one() {
+        let attention = |node: &str, what: &str| Attention { node: node.parse().unwrap(), what: what.to_owned() };
+        let all = [
+            attention("web1", "silent since 2026-01-02T09:00:00Z"),
+            attention("web2", "less than 64 MiB are free on the file system of /var/lib/ensign"),
+            attention("web3", "silent since 2026-01-02T09:11:12Z"),
+        ];
+        let shown: Vec<(usize, String)> = alarms(&all).into_iter().map(|alarm| (alarm.nodes.len(), alarm.example)).collect();
+        assert_eq!(shown, [(2, all[0].what.clone()), (1, all[1].what.clone())]);
     }
 }

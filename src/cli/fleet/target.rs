@@ -38,6 +38,9 @@ pub(in crate::cli) struct TargetArgs {
     /// Sends, prints the id of the job and does not wait; `ensign fleet job watch ID` does.
     #[arg(long, global = true)]
     pub(in crate::cli) detach: bool,
+    /// Sends a manifest or resource without the check that it gets here first: it finds what every node would refuse.
+    #[arg(long, global = true)]
+    pub(in crate::cli) no_check: bool,
     #[command(flatten)]
     pub(in crate::cli) waves: WavesArgs,
 }

@@ -7,8 +7,8 @@ use crate::fleet::select;
 use crate::model::Span;
 use crate::wire::Command;
 
-use super::super::error::Failure;
-use super::super::ui::Ui;
+use super::super::error::{Exit, Failure};
+use super::super::ui::{Ui, text};
 use super::report::nodes as count;
 use super::session::Session;
 
@@ -21,15 +21,24 @@ pub(in crate::cli) struct WavesArgs {
     /// Begins in waves, each with so many nodes in all: as 1,10%,50%,100%. The nodes keep to them by themselves.
     #[arg(long, global = true, value_name = "COUNTS")]
     waves: Option<String>,
-    /// Time from the beginning of a wave to that of the next one: longer than the run takes. 60s when left out.
+    /// How long a node must be well after its run before its success counts for the next wave. 60s when left out.
     #[arg(long, global = true, value_name = "DURATION")]
     hold: Option<Span>,
-    /// How many nodes may fail, as 3 or 2%: when more have, no further node begins. 0 when left out.
+    /// How many nodes may fail, as 3 or 2%, 50 at most: when more have, no further node begins. Silence is a failure. 0 when
+    /// left out.
     #[arg(long, global = true, value_name = "COUNT")]
     max_failed: Option<String>,
-    /// Nodes run the health checks once more before the next wave begins: critical ones count as failed.
+    /// How many successes of a wave are enough for the next one, as 3 or 90%, of the 50 nodes of it that are asked at most.
+    /// All but for their part of --max-failed when left out.
+    #[arg(long, global = true, value_name = "COUNT")]
+    min_ok: Option<String>,
+    /// Nodes run the health checks at the end of the hold: critical ones count as failed.
     #[arg(long, global = true)]
     health_gate: bool,
+    /// Each wave after the first also needs a signed go-ahead: this command gives it while it follows, and `ensign fleet
+    /// rollout go` by hand.
+    #[arg(long, global = true)]
+    go: bool,
 }
 
 impl WavesArgs {
@@ -41,13 +50,20 @@ impl WavesArgs {
         let usage = |error: InvalidPlan| Failure::usage(error.to_string());
         let Some(counts) = &self.waves else {
             return match self {
-                Self { hold: None, max_failed: None, health_gate: false, .. } => Ok(None),
-                _ => Err(Failure::usage("--hold, --max-failed and --health-gate are about --waves")
+                Self { hold: None, max_failed: None, min_ok: None, health_gate: false, go: false, .. } => Ok(None),
+                _ => Err(Failure::usage("--hold, --max-failed, --min-ok, --health-gate and --go are about --waves")
                     .hint("--waves 1,10%,50%,100% begins with one node, goes on with a tenth of all, ...")),
             };
         };
         let budget: Count = self.max_failed.as_deref().unwrap_or("0").parse().map_err(usage)?;
-        Plan::new(counts, self.hold.unwrap_or(HOLD), budget, self.health_gate).map(Some).map_err(usage)
+        let min_ok = self.min_ok.as_deref().map(str::parse::<Count>).transpose().map_err(usage)?;
+        let plan = Plan::new(counts, self.hold.unwrap_or(HOLD), budget, self.health_gate).map_err(usage)?;
+        Ok(Some(plan.enough(min_ok).with_go(self.go)))
+    }
+
+    /// The counts of the waves, as they are asked for.
+    pub(in crate::cli) fn counts(&self) -> Option<&str> {
+        self.waves.as_deref()
     }
 
     /// Gives a command the waves that they ask for, counted in the nodes that are there now.
@@ -57,14 +73,18 @@ impl WavesArgs {
     pub(in crate::cli) async fn put_into(&self, command: &mut Command, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
         let Some(plan) = self.plan()? else { return Ok(()) };
         let states = session.states().await?;
-        let expected = select::expected(&command.to, &states, session.now());
-        let waves = plan.waves(command.id, &expected);
+        let expected = select::expected(&command.to, &states, session.server_now());
+        let waves = plan.waves(command.id, &expected, |node| session.roster.key(node));
+        let waves = waves.map_err(|error| {
+            let hint = "`ensign fleet nodes` shows who is there; a first wave of more nodes has one that can";
+            Failure::from_error(Exit::Usage, &error).hint(hint)
+        })?;
         let sizes: Vec<String> = rollout::sizes(&waves, command.id, &expected).iter().map(ToString::to_string).collect();
-        let last = waves.last_begins(command.issued);
-        ui.say(format_args!(
-            "waves of {} nodes; the last begins at {last:.0}; {} may fail",
+        ui.say(text!(
+            "waves of {} nodes; each begins when the one before has been well for {}; {} may fail",
             sizes.join(", "),
-            count(usize::try_from(waves.max_failed).unwrap_or(usize::MAX)),
+            waves.hold,
+            count(usize::try_from(waves.max_failed).unwrap_or(usize::MAX))
         ));
         if command.to.only_where.is_some() {
             ui.say("which of them `where` selects they know only themselves: waves may have fewer nodes than that");

@@ -14,7 +14,7 @@ use crate::wire::command::Facts;
 use crate::wire::{Action, Audience, Options, Target};
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::collect;
 use super::report::nodes;
 use super::session::Session;
@@ -71,8 +71,20 @@ pub(super) fn question(action: Action, to: Audience) -> Order {
     Order { action, to, options: Options::default(), channel: None, reason: None, life: LIFE }
 }
 
+/// Says how many states are of nodes that nobody knows.
+pub(super) fn warn_strangers(states: &States, ui: &mut Ui) {
+    if states.strangers > 0 {
+        let diagnostic = Diagnostic::new(format!("{} that nobody knows are left out", nodes(states.strangers)));
+        ui.warn(diagnostic.hint(
+            "at most 256 new nodes are taken at once; `ensign fleet node trust NODE KEY` takes one, and \
+             `ensign fleet node trust --all-new` all of them, when they are yours",
+        ));
+    }
+}
+
 /// Says which of those that are named nobody has ever heard of: a name that is wrong, most often.
 pub(super) fn warn_unknown(to: &Audience, states: &States, ui: &mut Ui) {
+    warn_strangers(states, ui);
     let heard = |node: &NodeId| states.contains_key(node) || states.doubtful.iter().any(|doubtful| doubtful.node == *node);
     let near = |wrong: &str, known: &mut dyn Iterator<Item = &str>| {
         did_you_mean(wrong, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
@@ -81,14 +93,14 @@ pub(super) fn warn_unknown(to: &Audience, states: &States, ui: &mut Ui) {
         Some(Target::Nodes(named)) => {
             for node in named.iter().filter(|node| !heard(node)).take(NAMED) {
                 let hint = near(node.as_str(), &mut states.keys().map(NodeId::as_str));
-                ui.warn(format_args!("no node {node} was ever heard of{hint}"));
+                ui.warn(text!("no node {} was ever heard of{}", node, hint));
             }
         }
         Some(Target::Groups(named)) => {
             let groups: BTreeSet<&str> = states.values().flat_map(|state| &state.groups).map(String::as_str).collect();
             for group in named.iter().filter(|group| !groups.contains(group.as_str())).take(NAMED) {
                 let hint = near(group, &mut groups.iter().copied());
-                ui.warn(format_args!("no node is in the group {group}{hint}"));
+                ui.warn(text!("no node is in the group {}{}", group, hint));
             }
         }
         Some(Target::All) | None => {}
@@ -168,7 +180,7 @@ pub(super) async fn say_selected(to: &Audience, session: &Session, ui: &mut Ui) 
     let Some(expression) = to.only_where.as_deref().filter(|_| ui.is_watched()) else { return Ok(()) };
     // A courtesy: who may not ask for facts may still send the command, and nodes decide for themselves.
     if let Ok(selection) = select(to, expression, MOMENT, session, ui).await {
-        ui.say(format_args!("{expression}: {}", selection.counts()));
+        ui.say(text!("{}: {}", expression, selection.counts()));
         if !selection.complete {
             return Err(Failure::new(Exit::Incomplete, Diagnostic::new("stopped before anything was sent")));
         }
@@ -176,9 +188,42 @@ pub(super) async fn say_selected(to: &Audience, session: &Session, ui: &mut Ui) 
     Ok(())
 }
 
+/// Says that a `where` selects nobody, and which of the facts that it names no node has.
+pub(super) async fn say_nobody(to: &Audience, session: &Session, ui: &mut Ui) {
+    let Some(expression) = &to.only_where else { return };
+    ui.warn(text!("no node is selected: {}", expression));
+    for path in facts_of(expression).iter().take(NAMED) {
+        let action = Action::Facts(Facts { query: Some(path.clone()) });
+        let audience = Audience { only_where: None, ..to.clone() };
+        // A courtesy: who may not ask for facts has sent the command all the same.
+        let Ok(asked) = collect::ask(question(action, audience), MOMENT, session, ui).await else { return };
+        let has = |result: &NodeResult| result.done.as_ref().is_some_and(|done| done.answer.is_some());
+        let answered = asked.results.iter().any(|result| result.outcome == Outcome::Stable);
+        if answered && !asked.results.iter().any(has) {
+            ui.warn(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all there are", path));
+        }
+    }
+}
+
+/// The paths of the facts that an expression names, as `host.info.os`.
+fn facts_of(expression: &str) -> BTreeSet<String> {
+    let parts = expression.split("Facts.").skip(1);
+    let path = |rest: &str| {
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len());
+        rest.get(..end).unwrap_or_default().trim_end_matches('.').to_owned()
+    };
+    parts.map(path).filter(|path| !path.is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_facts_of_an_expression_are_found() {
+        let found = facts_of("Facts.host.info.os == 'linux' && (Facts.rack in [1, 2] || Facts.rack == 3) && Facts['x'] != ''");
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["host.info.os", "rack"]);
+    }
 
     #[test]
     fn a_wrong_expression_is_shown_with_its_place() {

@@ -8,7 +8,7 @@ use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Tone, Ui, text};
 use super::audit::trust;
 use super::job::{job_id, recorded};
 use super::session::{Context, failure};
@@ -24,7 +24,7 @@ pub(super) struct WhyArgs {
 
 pub(super) async fn run(args: WhyArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
-    let trust = trust(&session.operator, None)?;
+    let trust = trust(&session.operator)?;
     let (command, envelope) = recorded(args.id, &session).await?;
     let states = session.states().await?;
     let (bus, subjects, roster) = (&session.bus, &session.subjects, &session.roster);
@@ -46,13 +46,13 @@ pub(super) async fn run(args: WhyArgs, context: &Context, ui: &mut Ui) -> Result
 
 fn print(why: &Why, verdict: &str, because: &str, ui: &mut Ui) {
     let tone = match verdict {
-        "stable" | "changed" | "not_selected" => Tone::Good,
+        "stable" | "changed" | "would_change" | "not_selected" => Tone::Good,
         "failed" | "refused" => Tone::Bad,
         _ => Tone::Notable,
     };
-    ui.line(format_args!("{}  {}  {because}", why.node, ui.paint(tone, verdict)));
+    ui.line(text!("{}  {}  {}", why.node, ui.paint(tone, verdict), because));
     let command = &why.command;
-    let mut field = |name: &str, text: String| ui.line(format_args!("  {name:<10} {text}"));
+    let mut field = |name: &str, text: String| ui.line(text!("  {:<10} {}", name, text));
     let noop = if command.noop { " (noop)" } else { "" };
     field("command", format!("{}{noop}, to {}", command.action, command.audience));
     let checked = if command.signers_verified { "" } else { " (not checked: no trust bundle is known)" };

@@ -15,7 +15,7 @@ use crate::wire::bundle::OperatorKey;
 
 use super::super::error::{Exit, Failure};
 use super::super::key;
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::files::{self, Edited, Work};
 
 #[derive(Debug, Args)]
@@ -122,7 +122,7 @@ pub(super) fn add_key(args: &AddKey, now: Timestamp, ui: &mut Ui) -> Result<Exit
             }
             None => {
                 if !bundle.rules.iter().any(|rule| names(rule, &key.id)) {
-                    ui.warn(format_args!("no rule names {}: it may do nothing until one does (ensign trust rule add)", key.id));
+                    ui.warn(text!("no rule names {}: it may do nothing until one does (ensign trust rule add)", key.id));
                 }
                 bundle.keys.push(key);
             }
@@ -159,7 +159,7 @@ pub(super) fn remove_key(args: &RemoveKey, now: Timestamp, ui: &mut Ui) -> Resul
     work.bundle.revoked.retain(|id| !args.ids.contains(id));
     for id in &args.ids {
         if work.bundle.rules.iter().any(|rule| rule.keys.contains(id)) {
-            ui.warn(format_args!("a rule still names {id}: a later key of this id would have its rights"));
+            ui.warn(text!("a rule still names {}: a later key of this id would have its rights", id));
         }
     }
     work.save(&args.edited, now, ui)

@@ -18,7 +18,7 @@ use crate::wire::{Envelope, TRUST_TYPE, TrustBundle, envelope, json};
 
 use super::super::error::{Exit, Failure};
 use super::super::key::{self, Signer};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 
 const SEALED: &str = ".dsse.json";
 
@@ -90,12 +90,12 @@ impl Work {
         let roots = edited.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
         write_plain(&self.plain, &self.bundle)?;
         if self.bundle.expires <= now {
-            ui.warn(format_args!("it expired at {}: --life 365d gives it a year from now", self.bundle.expires));
+            ui.warn(text!("it expired at {}: --life 365d gives it a year from now", self.bundle.expires));
         }
         if roots.is_empty() {
             let (plain, version) = (self.plain.display(), self.bundle.version);
-            ui.say(format_args!("wrote {plain}: version {version}, not signed yet"));
-            ui.say(format_args!("sign it: ensign trust sign {plain} --root KEY"));
+            ui.say(text!("wrote {}: version {}, not signed yet", plain, version));
+            ui.say(text!("sign it: ensign trust sign {} --root KEY", plain));
             return Ok(Exit::Done);
         }
         let mut envelope = unsigned(&self.bundle)?;
@@ -121,6 +121,21 @@ fn kept(sealed: &Path, version: u64) -> PathBuf {
     sealed.with_file_name(format!("{}.{version}{SEALED}", name.strip_suffix(SEALED).unwrap_or(name)))
 }
 
+/// The signed bundles of other versions that lie beside one, as [`kept`] names them.
+pub(super) fn versions_beside(path: &Path) -> Vec<(u64, PathBuf)> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = name.strip_suffix(SEALED).unwrap_or(name);
+    // A version that was kept is named after the same bundle.
+    let stem = stem.rsplit_once('.').filter(|(_, version)| version.parse::<u64>().is_ok()).map_or(stem, |(stem, _)| stem);
+    let prefix = format!("{stem}.");
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let versions = fs::list(directory).unwrap_or_default().into_iter().filter_map(|path| {
+        let version = path.file_name()?.to_str()?.strip_prefix(&prefix)?.strip_suffix(SEALED)?.parse().ok()?;
+        Some((version, path))
+    });
+    versions.collect()
+}
+
 /// The version before, as far as it lies about.
 pub(super) fn before(sealed: &Path, version: u64, there: Option<TrustedBundle>) -> Option<TrustedBundle> {
     let wanted = version.checked_sub(1)?;
@@ -137,7 +152,7 @@ pub(super) fn after(life: Span, now: Timestamp) -> Result<Timestamp, Failure> {
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path, 4 * envelope::MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))
+    fs::read_named(path, 4 * envelope::MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
 fn in_file(path: &Path, why: &str) -> Failure {
@@ -209,10 +224,9 @@ pub(super) fn add_signatures(
                 return Err(Failure::usage(message).hint("`ensign trust show` lists the root keys"));
             }
             None if bundle.version == 1 => return Err(Failure::usage(format!("{} is no root key of this bundle", signer.id))),
-            None => ui.warn(format_args!(
-                "{} is no root key of this bundle: it counts only if it is one of the version before",
-                signer.id
-            )),
+            None => {
+                ui.warn(text!("{} is no root key of this bundle: it counts only if it is one of the version before", signer.id));
+            }
         }
     }
     countersign(envelope, &key::borrowed(signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))
@@ -244,14 +258,14 @@ pub(super) fn quorums(envelope: &Envelope, bundle: &TrustBundle, before: Option<
 /// Says what was written, and what is still missing.
 pub(super) fn say_signed(path: &Path, envelope: &Envelope, bundle: &TrustBundle, before: Option<&TrustedBundle>, ui: &mut Ui) {
     let (path, version) = (path.display(), bundle.version);
-    ui.say(format_args!("wrote {path}: version {version} of the trust bundle of {}", bundle.fleet));
+    ui.say(text!("wrote {}: version {} of the trust bundle of {}", path, version, bundle.fleet));
     let quorums = quorums(envelope, bundle, before);
     for Quorum { whose, signed, needed, of } in &quorums {
-        ui.say(format_args!("signed by {signed} of {whose}; {needed} of {of} must sign"));
+        ui.say(text!("signed by {} of {}; {} of {} must sign", signed, whose, needed, of));
     }
     if !quorums.iter().all(Quorum::is_reached) {
-        ui.say(format_args!("it needs more signatures: ensign trust sign {path} --root KEY"));
+        ui.say(text!("it needs more signatures: ensign trust sign {} --root KEY", path));
     } else if version > 1 {
-        ui.say(format_args!("publish it: ensign trust publish {path}"));
+        ui.say(text!("publish it: ensign trust publish {}", path));
     }
 }

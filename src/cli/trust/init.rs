@@ -14,7 +14,7 @@ use crate::wire::{TRUST_TYPE, TrustBundle};
 
 use super::super::error::{Exit, Failure};
 use super::super::key::{self, Signer};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::edit::id_and_key;
 use super::files::{self, Quorum};
 
@@ -24,7 +24,7 @@ pub(super) const LIFE: &str = "365d";
 #[derive(Debug, Args)]
 pub(super) struct Init {
     /// The fleet.
-    #[arg(long, env = "ENSIGN_FLEET")]
+    #[arg(long, env = "ENSIGN_FLEET", hide_env_values = true)]
     fleet: String,
     /// A root key file or ssh-agent:NAME: whoever has it may change the bundle. May be repeated; all of them sign.
     #[arg(long, value_name = "KEY", required_unless_present = "root_public")]
@@ -113,12 +113,12 @@ pub(super) fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
 /// The `[trust]` section that believes this bundle.
 fn print_section(roots: &[PublicKey], threshold: u32, bundle: &Path, ui: &mut Ui) {
     let keys: Vec<String> = roots.iter().map(|root| format!("\"{}\"", root.to_short())).collect();
-    ui.line(format_args!("[trust]\nroot = [{}]", keys.join(", ")));
+    ui.line(text!("[trust]\nroot = [{}]", keys.join(", ")));
     if threshold != 1 {
-        ui.line(format_args!("threshold = {threshold}"));
+        ui.line(text!("threshold = {}", threshold));
     }
     let name = bundle.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    ui.line(format_args!("bundle = \"{name}\""));
+    ui.line(text!("bundle = \"{}\"", name));
 }
 
 #[cfg(test)]
@@ -148,6 +148,7 @@ mod tests {
         for name in ["root.key", "alice.key"] {
             let key = SigningKey::generate().unwrap();
             std::fs::write(path(name), key.to_openssh("c", None).unwrap().as_bytes()).unwrap();
+            std::fs::set_permissions(path(name), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         }
         let args = Init {
             fleet: "prod".into(),

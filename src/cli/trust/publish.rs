@@ -1,14 +1,14 @@
 //! `ensign trust publish`: the next bundle to the nodes of a fleet, and what they make of it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::fleet::trust::{Behind, Obedience, Place, obedience, place, publish, published};
+use crate::fleet::trust::{Behind, ChainError, Obedience, chain, obedience, publish, published};
 use crate::model::{NodeId, Span};
 use crate::transport::{Feed, From, Message, TransportError};
 use crate::trust::{BundleError, TrustedBundle};
@@ -19,7 +19,7 @@ use super::super::error::{Exit, Failure};
 use super::super::fleet::report::ago;
 use super::super::fleet::session::{Context, Session, failure};
 use super::super::local::OutputFormat;
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::files;
 
 /// How often what nodes said is looked at.
@@ -29,7 +29,8 @@ const NAMED: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct Publish {
-    /// The signed bundles, the oldest first: more than one where nodes need one that was never published.
+    /// The signed bundles. Earlier versions that lie beside them (trust.N.dsse.json) and that the stream does not have are
+    /// published too, the oldest first.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// How long to wait until the nodes that are there obey it.
@@ -43,7 +44,6 @@ pub(super) struct Publish {
 }
 
 pub(super) async fn run(mut args: Publish, ui: &mut Ui) -> Result<Exit, Failure> {
-    let mut last = None;
     for file in &args.files {
         let sealed = files::read_sealed(file)?;
         let fleet = args.context.fleet.get_or_insert_with(|| sealed.bundle.fleet.clone());
@@ -54,51 +54,74 @@ pub(super) async fn run(mut args: Publish, ui: &mut Ui) -> Result<Exit, Failure>
     let session = args.context.open().await?;
     // Before anything is published: what nodes say to it must not be missed.
     let mut heard = if args.detach { None } else { Some(Heard::open(&session).await.map_err(|error| failure(&error))?) };
-    for file in &args.files {
-        last = Some(store(file, &session, ui).await?);
-    }
-    let Some(bundle) = last else { return Ok(Exit::Done) };
+    let Some(bundle) = store(&args.files, &session, ui).await? else { return Ok(Exit::Done) };
     let Some(heard) = &mut heard else { return Ok(Exit::Done) };
     let found = heard.wait(&bundle, args.wait.get(), &session).await.map_err(|error| failure(&error))?;
     Ok(say(&found, &session, ui))
 }
 
-/// Checks and stores one bundle.
-async fn store(file: &Path, session: &Session, ui: &mut Ui) -> Result<TrustedBundle, Failure> {
-    let bytes = files::read(file)?;
+/// Checks the bundles, and stores every one that the stream does not have; gives the latest.
+async fn store(files: &[PathBuf], session: &Session, ui: &mut Ui) -> Result<Option<TrustedBundle>, Failure> {
     let there = published(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
-    let (bundle, place) = place(&there, &bytes).map_err(|error| not_taken(file, &error))?;
-    let version = bundle.version();
-    if bundle.is_expired(session.now()) {
-        ui.warn(format_args!("version {version} expired at {}: nodes accept nothing new under it", bundle.expires()));
+    let mut named = BTreeMap::new();
+    for file in files {
+        named.insert(files::read_sealed(file)?.bundle.version, (file.clone(), files::read(file)?));
     }
-    match place {
-        Place::There => ui.say(format_args!("version {version} is published already")),
-        Place::First | Place::Next => {
-            if place == Place::First && version > 1 {
-                ui.warn("nothing was published before: only nodes can check it against the version that they obey");
+    let latest = named.keys().next_back().copied();
+    for file in files {
+        for (version, path) in files::versions_beside(file) {
+            // What is published stays as it is, and what is named counts more than what lies beside it.
+            if latest.is_none_or(|latest| version > latest) || there.has(version) || named.contains_key(&version) {
+                continue;
             }
-            publish(&session.bus, &session.subjects, &there, &bundle).await.map_err(|error| {
+            match files::read_sealed(&path) {
+                Ok(sealed) if sealed.trusted.is_some() && sealed.bundle.fleet == session.operator.fleet => {
+                    named.insert(version, (path.clone(), files::read(&path)?));
+                }
+                _ => ui.warn(text!("{} is no signed bundle of this fleet: it is left out", path.display())),
+            }
+        }
+    }
+    let at_hand = named.iter().map(|(version, (_, bytes))| (*version, bytes.clone())).collect();
+    let chain = chain(&there, &at_hand).map_err(|error| not_taken(&error, &named))?;
+    let Some(bundle) = chain.bundles.last().cloned() else { return Ok(None) };
+    if bundle.is_expired(session.now()) {
+        ui.warn(text!("version {} expired at {}: nodes accept nothing new under it", bundle.version(), bundle.expires()));
+    }
+    if let Some(first) = chain.bundles.first().filter(|first| there.is_empty() && first.version() > 1) {
+        ui.warn(text!(
+            "nothing was published before: only nodes can check version {} against the one that they obey, and nodes that have the root keys alone need version 1",
+            first.version()
+        ));
+    }
+    for bundle in &chain.bundles {
+        let version = bundle.version();
+        if chain.missing.contains(&version) {
+            publish(&session.bus, &session.subjects, &there, bundle).await.map_err(|error| {
                 failure(&error).hint("if somebody else published at the same moment, `ensign trust status` shows what")
             })?;
-            ui.say(format_args!("version {version} of the trust bundle of {} is published", bundle.fleet()));
+            ui.say(text!("version {} of the trust bundle of {} is published", version, bundle.fleet()));
+        } else if named.contains_key(&version) {
+            ui.say(text!("version {} is published already", version));
         }
     }
-    Ok(bundle)
+    Ok(Some(bundle))
 }
 
-fn not_taken(file: &Path, error: &BundleError) -> Failure {
-    let diagnostic = crate::diag::Diagnostic::new(format!("{}: {}", file.display(), crate::diag::chain(error)));
-    let failure = Failure::new(Exit::Refused, diagnostic);
-    match error {
-        BundleError::Quorum { .. } => {
-            failure.hint("roots of the version before and of this one must sign: ensign trust sign FILE --root KEY")
+fn not_taken(error: &ChainError, named: &BTreeMap<u64, (PathBuf, Vec<u8>)>) -> Failure {
+    let file = |version: u64| named.get(&version).map_or_else(String::new, |(path, _)| format!("{}: ", path.display()));
+    let (place, hint) = match error {
+        ChainError::Bundle { version, source: BundleError::Quorum { .. } } => {
+            (file(*version), "roots of the version before and of this one must sign: ensign trust sign FILE --root KEY")
         }
-        BundleError::Version { .. } => {
-            failure.hint("publish the versions between first, or make it again from what is published")
+        ChainError::Bundle { version, .. } => (file(*version), "make it again from what is published"),
+        ChainError::Other(version) => (file(*version), "what is published stays: make the next version from it"),
+        ChainError::Gap { found, .. } => {
+            (file(*found), "publish the versions between as well: name their files, or keep them beside it as trust.N.dsse.json")
         }
-        _ => failure,
-    }
+    };
+    let diagnostic = crate::diag::Diagnostic::new(format!("{place}{}", crate::diag::chain(error)));
+    Failure::new(Exit::Refused, diagnostic).hint(hint)
 }
 
 /// What nodes say, from before a bundle is published.
@@ -189,7 +212,7 @@ pub(super) fn print(found: &Obedience, now: Timestamp, ui: &mut Ui) {
     ui.line(parts.join("; "));
     let named = |behind: &Behind, what: &str, ui: &mut Ui| {
         let why = behind.why.as_deref().map_or_else(String::new, |why| format!("; {why}"));
-        ui.line(format_args!("  {:<20} version {}, {what}{why}", behind.node.as_str(), behind.version));
+        ui.line(text!("  {:<20} version {}, {}{}", behind.node.as_str(), behind.version, what, why));
     };
     for behind in found.behind.iter().take(NAMED) {
         named(behind, "alive", ui);

@@ -10,7 +10,7 @@ use crate::wire::bundle::Rule;
 use crate::wire::{Envelope, TrustBundle};
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::files::{self, Edited, Work};
 use super::show;
 
@@ -40,6 +40,9 @@ pub(super) struct Add {
     /// Names of resources and paths: nginx*,/srv/www/**.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     names: Option<Vec<String>>,
+    /// What templates and sources may read on a node: /etc/app/**, env:NAME, credential:NAME, kv:BUCKET/KEY, registrations.
+    #[arg(long, value_name = "READS", value_delimiter = ',')]
+    reads: Option<Vec<String>>,
     /// Nodes that may be named.
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     nodes: Option<Vec<String>>,
@@ -92,6 +95,7 @@ fn add(args: &Add, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
         actions: args.actions.clone(),
         types: args.types.clone(),
         names: args.names.clone(),
+        reads: args.reads.clone(),
         nodes: args.nodes.clone(),
         groups: args.groups.clone(),
         channels: args.channels.clone(),
@@ -101,7 +105,7 @@ fn add(args: &Add, now: Timestamp, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     let able = work.bundle.keys.iter().filter(|key| names(&rule, &key.id) && !work.bundle.revoked.contains(&key.id)).count();
     if able < rule.quorum as usize {
-        ui.warn(format_args!("the rule names {able} keys that may sign, and wants {} of them: nobody can use it", rule.quorum));
+        ui.warn(text!("the rule names {} keys that may sign, and wants {} of them: nobody can use it", able, rule.quorum));
     }
     work.bundle.rules.push(rule);
     work.save(&args.edited, now, ui)

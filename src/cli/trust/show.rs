@@ -10,7 +10,7 @@ use crate::wire::bundle::OperatorKey;
 use crate::wire::{Envelope, TrustBundle};
 
 use super::super::error::{Exit, Failure};
-use super::super::ui::Ui;
+use super::super::ui::{Ui, Whole, text};
 use super::files::{self, Quorum};
 
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub(super) fn show(args: &Show, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
     if !args.json {
         let before = files::before(&args.file, bundle.version, None);
         for Quorum { whose, signed, needed, of } in files::quorums(&sealed.envelope, &bundle, before.as_ref()) {
-            ui.line(format_args!("signed    by {signed} of {whose}; {needed} of {of} must sign"));
+            ui.line(text!("signed    by {} of {}; {} of {} must sign", signed, whose, needed, of));
         }
     }
     if sealed.trusted.is_some() { Ok(Exit::Done) } else { Err(missing(&args.file)) }
@@ -51,15 +51,16 @@ fn missing(file: &std::path::Path) -> Failure {
 fn print(bundle: &TrustBundle, envelope: Option<&Envelope>, now: Timestamp, ui: &mut Ui) {
     let signed = if envelope.is_some() { "" } else { ", not signed" };
     let expired = if now > bundle.expires { ", expired" } else { "" };
-    ui.line(format_args!("trust bundle of {}, version {}{signed}{expired}", bundle.fleet, bundle.version));
-    ui.line(format_args!("expires   {}", bundle.expires));
+    ui.line(text!("trust bundle of {}, version {}{}{}", bundle.fleet, bundle.version, signed, expired));
+    ui.line(text!("expires   {}", bundle.expires));
     for root in &bundle.root.keys {
         let signed = envelope.zip(root.parse().ok()).is_some_and(|(envelope, key)| !signed_by(envelope, &[key]).is_empty());
-        ui.line(format_args!("root      {root}{}", if signed { "  (signed)" } else { "" }));
+        let line = if signed { text!("root      {}  (signed)", root) } else { text!("root      {}", root) };
+        ui.line(line);
     }
-    ui.line(format_args!("threshold {} of {} roots", bundle.root.threshold, bundle.root.keys.len()));
+    ui.line(text!("threshold {} of {} roots", bundle.root.threshold, bundle.root.keys.len()));
     for key in &bundle.keys {
-        ui.line(format_args!("key       {}{}  {}", key.id, standing(bundle, key, now), key.key));
+        ui.line(text!("key       {}{}  {}", key.id, standing(bundle, key, now), key.key));
     }
     rules(bundle, ui);
 }
@@ -80,6 +81,6 @@ fn standing(bundle: &TrustBundle, key: &OperatorKey, now: Timestamp) -> String {
 /// The rules with their numbers. As it is written is the shortest exact way to say what a rule allows.
 pub(super) fn rules(bundle: &TrustBundle, ui: &mut Ui) {
     for (number, rule) in (1..).zip(&bundle.rules) {
-        ui.line(format_args!("rule {number}    {}", serde_json::to_string(rule).unwrap_or_default()));
+        ui.line(text!("rule {}    {}", number, Whole(serde_json::to_string(rule).unwrap_or_default())));
     }
 }

@@ -8,7 +8,7 @@ use crate::trust::bundle::check_bundle;
 
 use super::super::error::{Exit, Failure};
 use super::super::key;
-use super::super::ui::Ui;
+use super::super::ui::{Ui, text};
 use super::files::{self, Sealed};
 
 #[derive(Debug, Args)]
@@ -41,11 +41,7 @@ pub(super) fn sign(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     let other = there.as_ref().filter(|there| there.bundle != bundle && there.trusted.is_some());
     if let Some(other) = other.filter(|other| bundle.version != other.bundle.version + 1) {
         let (old, new) = (other.bundle.version, bundle.version);
-        ui.warn(format_args!(
-            "{} is version {old}, this is {new}: nodes that obey {old} take only {}",
-            sealed.display(),
-            old + 1
-        ));
+        ui.warn(text!("{} is version {}, this is {}: nodes that obey {} take only {}", sealed.display(), old, new, old, old + 1));
     }
     let before = files::before(&sealed, bundle.version, there.and_then(|there| there.trusted));
     files::add_signatures(&mut envelope, &bundle, before.as_ref(), &roots, ui)?;

@@ -13,7 +13,7 @@ use super::super::error::{Exit, Failure};
 use super::super::fleet::report::ago;
 use super::super::fleet::session::{Context, failure};
 use super::super::local::OutputFormat;
-use super::super::ui::{Tone, Ui};
+use super::super::ui::{Tone, Ui, text};
 use super::publish;
 
 /// What ends within this time is said to.
@@ -119,12 +119,12 @@ pub(super) async fn run(args: Status, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 fn print(view: &View, ui: &mut Ui) {
-    let mark = |ui: &Ui, text: String| format!("  {} {text}", ui.paint(Tone::Notable, "!"));
+    let mark = |ui: &Ui, what: String| text!("  {} {}", ui.paint(Tone::Notable, "!"), what);
     match &view.published {
-        None => ui.line(format_args!("{}  nothing is published: nodes obey what their configuration names", view.fleet)),
+        None => ui.line(text!("{}  nothing is published: nodes obey what their configuration names", view.fleet)),
         Some(bundle) => {
             let Bundle { version, expires, .. } = bundle;
-            ui.line(format_args!("{}  version {version} is published, and expires at {expires}", view.fleet));
+            ui.line(text!("{}  version {} is published, and expires at {}", view.fleet, version, expires));
             if *expires < view.at {
                 ui.line(mark(
                     ui,

@@ -16,16 +16,17 @@ use super::record::{Extent, FORMAT, Opening, Record};
 const STALLED: Duration = Duration::from_secs(10);
 
 /// The streams with their subjects.
-fn sources(subjects: &Subjects) -> [(&'static str, String); 3] {
+fn sources(subjects: &Subjects) -> [(&'static str, String); 4] {
     [
         ("JOBS", subjects.all_jobs().to_string()),
         ("EVENTS", subjects.events(None).to_string()),
         // Without what operators said there, which no node signs.
         ("ROLLOUTS", subjects.all_failures().to_string()),
+        ("ROLLOUTS", subjects.all_successes().to_string()),
     ]
 }
 
-/// Reads states, jobs, events and failures of rollouts from a time on; hands the opening and then every message to `take`, whose error ends
+/// Reads states, jobs, events and marks of rollouts from a time on; hands the opening and then every message to `take`, whose error ends
 /// it. Gives how many messages there were.
 ///
 /// # Errors

@@ -113,7 +113,8 @@ impl Inspector<'_> {
         };
         let failed = || {
             let (node, job) = (last.parse().ok()?, tokens.next()?.parse().ok()?);
-            (self.subjects.rollout_failed(job, &node).as_str() == subject).then_some(node)
+            let marks = [self.subjects.rollout_failed(job, &node), self.subjects.rollout_ok(job, &node)];
+            marks.iter().any(|mark| mark.as_str() == subject).then_some(node)
         };
         state.or_else(event).or_else(failed)
     }

@@ -13,12 +13,14 @@ pub enum Outcome {
     Pending,
     /// The node has it, and works on it or will.
     Accepted,
-    /// The node has it, and waits for its turn, which is at this time; or has begun since.
-    Waiting(Timestamp),
+    /// The node has it, and waits for its turn in this wave; or has begun since.
+    Waiting(u64),
     /// Everything was as wanted.
     Stable,
-    /// Something was changed (or would be), nothing failed.
+    /// Something was changed, nothing failed.
     Changed,
+    /// A dry run: something would be changed, nothing was.
+    WouldChange,
     /// The `where` of the command does not select it.
     NotSelected,
     /// Something failed.
@@ -65,6 +67,7 @@ impl Outcome {
             Self::Waiting(_) => "waiting",
             Self::Stable => "stable",
             Self::Changed => "changed",
+            Self::WouldChange => "would_change",
             Self::NotSelected => "not_selected",
             Self::Failed => "failed",
             Self::Refused(_) => "refused",
@@ -82,7 +85,7 @@ impl Outcome {
     /// How it counts.
     pub fn grade(&self) -> Grade {
         match self {
-            Self::Stable | Self::Changed | Self::NotSelected => Grade::Good,
+            Self::Stable | Self::Changed | Self::WouldChange | Self::NotSelected => Grade::Good,
             Self::Failed => Grade::Failed,
             Self::Refused(_) => Grade::Refused,
             _ => Grade::Incomplete,
@@ -107,6 +110,7 @@ impl Outcome {
         match done.outcome {
             DoneOutcome::Stable => Self::Stable,
             DoneOutcome::Changed => Self::Changed,
+            DoneOutcome::WouldChange => Self::WouldChange,
             DoneOutcome::Failed => Self::Failed,
             DoneOutcome::Refused => Self::Refused(done.code.clone().unwrap_or_default()),
             DoneOutcome::Busy => Self::Busy,
@@ -137,9 +141,9 @@ pub struct NodeResult {
     /// For `offline`: when it was last heard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// For `waiting`: when it is its turn.
+    /// For `waiting`: its wave, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub due: Option<Timestamp>,
+    pub wave: Option<u64>,
     /// What the node said at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<Done>,
@@ -155,9 +159,9 @@ impl NodeResult {
     pub fn new(node: NodeId, outcome: Outcome, done: Option<Done>) -> Self {
         let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
         let since = if let Outcome::Offline(since) = outcome { since } else { None };
-        let due = if let Outcome::Waiting(due) = outcome { Some(due) } else { None };
+        let wave = if let Outcome::Waiting(wave) = outcome { Some(wave) } else { None };
         let said = matches!(outcome, Outcome::NotSelected | Outcome::Unfinished | Outcome::Waiting(_));
         let verified = done.is_some() || said;
-        Self { node, outcome, code, since, due, done, verified, doubt: None }
+        Self { node, outcome, code, since, wave, done, verified, doubt: None }
     }
 }

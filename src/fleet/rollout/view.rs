@@ -1,5 +1,7 @@
 //! How a rollout stands: wave by wave, from what the nodes reported, what they failed, and what the operators said.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
@@ -7,8 +9,10 @@ use uuid::Uuid;
 use super::super::gather::{Grade, NodeResult, Outcome};
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
+use crate::trust::proves_success;
 use crate::wire::command::{Command, Waves};
-use crate::wire::waves::Place;
+use crate::wire::receipt::HEADER;
+use crate::wire::waves::{Place, Step, Witness};
 use crate::wire::{Action, Subjects};
 
 /// A rollout at one moment.
@@ -24,6 +28,9 @@ pub struct RolloutView {
     pub health: bool,
     /// Who failed, as the nodes of later waves see it.
     pub failed: Vec<NodeId>,
+    /// The highest wave with a go-ahead, for waves that need one: as it stands in the stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub go: Option<u64>,
     /// What was said last by an operator.
     pub word: Option<WordView>,
     /// The waves, in their order.
@@ -35,8 +42,10 @@ pub struct RolloutView {
 pub struct WaveView {
     /// Its number, from 1.
     pub number: usize,
-    /// When it begins.
-    pub begins: Timestamp,
+    /// How many of its witnesses proved their success; the next wave waits for them.
+    pub proved: usize,
+    /// How many witnesses it has; none in the last.
+    pub witnesses: usize,
     /// How many nodes are in it.
     pub nodes: usize,
     /// How many have the command and have not ended.
@@ -73,15 +82,63 @@ pub async fn read(
     bus: &Bus,
     subjects: &Subjects,
     command: &Command,
+    digest: &str,
     waves: &Waves,
     results: &[NodeResult],
 ) -> Result<RolloutView, TransportError> {
     let stream = subjects.stream("ROLLOUTS");
     let failures = bus.last_per_subject(&stream, subjects.rollout_failures(command.id).as_str()).await?;
     let failed = failures.iter().filter_map(|message| message.subject.rsplit('.').next()?.parse().ok()).collect();
-    let controls = bus.last_per_subject(&stream, subjects.rollout_control(command.id).as_str()).await?;
-    let word = controls.first().and_then(|message| word(&message.payload));
-    Ok(view(command, waves, results, failed, word))
+    let word = said(bus, subjects, command.id).await?;
+    let proved = proved(bus, subjects, command, digest, waves).await?;
+    let go = if waves.go { Some(gone(bus, subjects, command.id).await?) } else { None };
+    Ok(RolloutView { go, ..view(command, waves, results, failed, &proved, word) })
+}
+
+/// The witnesses that proved their success, as the nodes of the next wave see it.
+///
+/// # Errors
+/// When the stream of rollouts can't be read.
+pub async fn proved(
+    bus: &Bus,
+    subjects: &Subjects,
+    command: &Command,
+    digest: &str,
+    waves: &Waves,
+) -> Result<BTreeSet<NodeId>, TransportError> {
+    let stream = subjects.stream("ROLLOUTS");
+    let marks = bus.last_per_subject(&stream, subjects.rollout_successes(command.id).as_str()).await?;
+    let witnesses = waves.steps.iter().flat_map(|step| &step.witnesses);
+    let proves = |witness: &&Witness| {
+        let subject = subjects.rollout_ok(command.id, &witness.node);
+        marks
+            .iter()
+            .filter(|mark| mark.subject == subject.as_str())
+            .any(|mark| proves_success(witness, command.id, digest, subject.as_str(), mark.header(HEADER), &mark.payload))
+    };
+    Ok(witnesses.filter(proves).map(|witness| witness.node.clone()).collect())
+}
+
+/// The highest wave with a go-ahead; 1 without any.
+///
+/// # Errors
+/// When the stream of rollouts can't be read.
+pub async fn gone(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, TransportError> {
+    let gos = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_go(job).as_str()).await?;
+    let wave = gos.first().and_then(|message| super::unverified(&message.payload)).map(|(command, _)| match command.action {
+        Action::Go(ahead) => ahead.wave,
+        _ => 1,
+    });
+    Ok(wave.unwrap_or(1))
+}
+
+/// What an operator said last of a job, as it stands in the stream.
+///
+/// # Errors
+/// When the stream of rollouts can't be read.
+pub async fn said(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<WordView>, TransportError> {
+    let controls = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_control(job).as_str()).await?;
+    Ok(controls.first().and_then(|message| word(&message.payload)))
 }
 
 fn word(envelope: &[u8]) -> Option<WordView> {
@@ -94,14 +151,21 @@ fn word(envelope: &[u8]) -> Option<WordView> {
     Some(WordView { what, at: command.issued, by, reason: command.reason })
 }
 
-fn view(command: &Command, waves: &Waves, results: &[NodeResult], failed: Vec<NodeId>, word: Option<WordView>) -> RolloutView {
-    let begins = waves.begins(command.issued);
-    let mut views: Vec<WaveView> = (1..)
-        .zip(begins)
-        .map(|(number, begins)| WaveView { number, begins, nodes: 0, waiting: 0, ok: 0, failed: 0, halted: 0, other: 0 })
-        .collect();
+fn view(
+    command: &Command,
+    waves: &Waves,
+    results: &[NodeResult],
+    failed: Vec<NodeId>,
+    proved: &BTreeSet<NodeId>,
+    word: Option<WordView>,
+) -> RolloutView {
+    let wave = |(number, step): (usize, &Step)| {
+        let (proved, witnesses) = (step.witnesses.iter().filter(|witness| proved.contains(&witness.node)), step.witnesses.len());
+        WaveView { number, proved: proved.count(), witnesses, nodes: 0, waiting: 0, ok: 0, failed: 0, halted: 0, other: 0 }
+    };
+    let mut views: Vec<WaveView> = (1..).zip(&waves.steps).map(wave).collect();
     for result in results {
-        let (number, _) = waves.turn(Place::of(command.id, &result.node), command.issued);
+        let number = waves.wave(Place::of(command.id, &result.node));
         let Some(wave) = views.get_mut(number.saturating_sub(1)) else { continue };
         wave.nodes += 1;
         *match &result.outcome {
@@ -120,7 +184,16 @@ fn view(command: &Command, waves: &Waves, results: &[NodeResult], failed: Vec<No
         _ if waiting => "running",
         _ => "done",
     };
-    RolloutView { id: command.id, state, max_failed: waves.max_failed, health: waves.health, failed, word, waves: views }
+    RolloutView {
+        id: command.id,
+        state,
+        max_failed: waves.max_failed,
+        health: waves.health,
+        failed,
+        go: None,
+        word,
+        waves: views,
+    }
 }
 
 #[cfg(test)]
@@ -138,8 +211,9 @@ mod tests {
         let command: Command = serde_json::from_value(json!({
             "id": id, "fleet": "f", "to": {"all": true},
             "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z", "action": {"status": {}},
-            "options": {"waves": {"max_failed": 0, "steps": [
-                {"upto": String::from(places[1].0), "after": "0s"}, {"upto": "ffffffffffffffff", "after": "1m"}]}},
+            "options": {"waves": {"max_failed": 0, "hold": "1m", "steps": [
+                {"upto": String::from(places[1].0), "min_ok": 1, "witnesses": [{"node": places[0].1, "key": "k"}]},
+                {"upto": "ffffffffffffffff"}]}},
         }))
         .unwrap();
         let result = |index: usize, outcome| NodeResult::new(places[index].1.clone(), outcome, None);
@@ -147,12 +221,13 @@ mod tests {
         let results = [
             result(0, Outcome::Changed),
             result(1, Outcome::Changed),
-            result(2, Outcome::Waiting(due)),
+            result(2, Outcome::Waiting(2)),
             result(3, Outcome::Offline(None)),
         ];
         let waves = command.options.waves.as_ref().unwrap();
         let shown = |failed: Vec<NodeId>, word| {
-            let view = view(&command, waves, &results, failed, word);
+            let view = view(&command, waves, &results, failed, &BTreeSet::from([places[0].1.clone()]), word);
+            assert_eq!((view.waves[0].proved, view.waves[0].witnesses, view.waves[1].witnesses), (1, 1, 0));
             let wave = |w: &WaveView| format!("{} {} {} {} {} {}", w.nodes, w.waiting, w.ok, w.failed, w.halted, w.other);
             (view.state, view.waves.iter().map(wave).collect::<Vec<_>>())
         };

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of a file that has `size` bytes, in lower-case hex.
-pub(super) fn hash_open(file: &mut File, size: u64) -> io::Result<String> {
+pub(in crate::host) fn hash_open(file: &mut File, size: u64) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(512, 1 << 16)];
     let mut seen = 0;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use nix::fcntl::OFlag;
+use nix::sys::stat::{FileStat, SFlag};
 
 use super::FsError;
 use super::digest::hash_open;
@@ -42,7 +43,7 @@ pub struct Look {
 }
 
 impl Look {
-    pub(super) fn of(meta: &fs::Metadata) -> Self {
+    pub(in crate::host) fn of(meta: &fs::Metadata) -> Self {
         let kind = if meta.is_file() {
             Kind::File
         } else if meta.is_dir() {
@@ -58,6 +59,24 @@ impl Look {
             mode: meta.mode() & 0o7777,
             size: meta.len(),
             mtime: Timestamp::new(meta.mtime(), nanos).unwrap_or_default(),
+            sha256: None,
+        }
+    }
+
+    pub(in crate::host) fn of_stat(stat: &FileStat) -> Self {
+        let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFREG => Kind::File,
+            SFlag::S_IFDIR => Kind::Directory,
+            _ => Kind::Other,
+        };
+        let nanos = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        Self {
+            kind,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mode: stat.st_mode & 0o7777,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: Timestamp::new(stat.st_mtime, nanos).unwrap_or_default(),
             sha256: None,
         }
     }

@@ -1,24 +1,45 @@
 //! Reading whole files with a limit, those that somebody named and those that were only found.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-use super::look::is_nothing;
-use super::{FsError, Look};
+use super::FsError;
 
-/// The whole of a file of at most `limit` bytes.
+/// The whole of a regular file of at most `limit` bytes.
 ///
-/// Waits at a pipe until its writer is done, so that what a person names may be `/dev/stdin`. For
-/// files that nobody named there is [`read_regular_text`].
+/// Never waits: a pipe, a device, a socket and a directory are refused, and the kernel's own files are read without
+/// blocking. Links are followed.
+///
+/// # Errors
+/// When it is no regular file, can't be read, or is larger.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
+    whole(open(path)?, path, limit)
+}
+
+/// The whole of a file of at most `limit` bytes that a person named on a command line, where `/dev/stdin` and
+/// `<(command)` are files too. Waits at a pipe until its writer is done.
 ///
 /// # Errors
 /// When it can't be read or is larger.
-pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
-    whole(open(path)?, path, limit)
+pub fn read_named(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
+    whole(open_named(path)?, path, limit)
+}
+
+/// The same for a text file.
+///
+/// # Errors
+/// As [`read_named`], and when it is not UTF-8.
+pub fn read_named_text(path: &Path, limit: u64) -> Result<String, FsError> {
+    as_text(read_named(path, limit)?, path)
 }
 
 fn whole(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
@@ -30,10 +51,10 @@ fn whole(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     Ok(bytes)
 }
 
-/// The whole of a text file of at most `limit` bytes.
+/// The whole of a regular text file of at most `limit` bytes.
 ///
 /// # Errors
-/// When it can't be read, is larger, or is not UTF-8.
+/// As [`read`], and when it is not UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> Result<String, FsError> {
     as_text(read(path, limit)?, path)
 }
@@ -68,26 +89,6 @@ pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     whole(file, path, limit)
 }
 
-/// A regular file, opened for reading, with what it is; `None` where there is nothing or something else, as a symbolic link.
-///
-/// # Errors
-/// When it can't be opened or looked at.
-pub fn open_regular(path: &Path) -> Result<Option<(File, Look)>, FsError> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
-        Ok(file) => file,
-        Err(error) if is_nothing(&error) || is_odd(&error) => return Ok(None),
-        Err(error) => return Err(FsError::io("read", path, error)),
-    };
-    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
-    Ok(meta.is_file().then(|| (file, Look::of(&meta))))
-}
-
-/// A symbolic link, where none is followed; a socket.
-fn is_odd(error: &io::Error) -> bool {
-    [nix::errno::Errno::ELOOP, nix::errno::Errno::ENXIO].iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
-}
-
 /// The whole of an open file of at most `limit` bytes, which errors call `path`.
 ///
 /// # Errors
@@ -96,11 +97,27 @@ pub fn read_open(file: File, path: &Path, limit: u64) -> Result<Vec<u8>, FsError
     whole(file, path, limit)
 }
 
-/// Opens a file for reading its content once.
+/// Opens a regular file for reading. Never waits; links are followed.
+///
+/// # Errors
+/// When it can't be opened, or is no regular file.
+pub fn open(path: &Path) -> Result<File, FsError> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        // A socket can't be opened at all.
+        Some(errno) if errno == nix::errno::Errno::ENXIO as i32 => FsError::NotAFile(path.to_owned()),
+        _ => FsError::io("read", path, error),
+    })?;
+    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    if meta.is_file() { Ok(file) } else { Err(FsError::NotAFile(path.to_owned())) }
+}
+
+/// Opens a file that a person named on a command line, for reading its content once. See [`read_named`].
 ///
 /// # Errors
 /// When it can't be opened.
-pub fn open(path: &Path) -> Result<File, FsError> {
+pub fn open_named(path: &Path) -> Result<File, FsError> {
     File::open(path).map_err(|error| FsError::io("read", path, error))
 }
 
@@ -116,4 +133,21 @@ pub fn list(path: &Path) -> Result<Vec<PathBuf>, FsError> {
         .map_err(|error| FsError::io("list", path, error))?;
     paths.sort();
     Ok(paths)
+}
+
+/// The entries of an open directory, as paths below `shown`, sorted by name.
+pub(in crate::host) fn list_open(directory: OwnedFd, shown: &Path) -> Result<Vec<PathBuf>, FsError> {
+    let names = names_in(directory).map_err(|errno| FsError::io("list", shown, errno.into()))?;
+    let mut paths: Vec<PathBuf> = names.into_iter().map(|name| shown.join(name)).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// The names in an open directory.
+pub(in crate::host) fn names_in(directory: OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut open = Dir::from_fd(directory)?;
+    let names = open.iter().map(|entry| entry.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()));
+    let mut names: Vec<OsString> = names.collect::<Result<_, _>>()?;
+    names.retain(|name| name != "." && name != "..");
+    Ok(names)
 }

@@ -2,19 +2,25 @@
 //! until the new thing is whole.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tempfile::TempPath;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat};
 
-use super::look::is_nothing;
-use super::{FsError, WriteSpec, set_open};
+use super::{FsError, WriteSpec, hex, names_in, set_open};
 use crate::host::account::effective_uid;
 use crate::host::checkpoint::{Checkpoint, checkpoint};
+use crate::host::paths::Place;
 
 /// What the name of every temporary file ends with.
 const SUFFIX: &str = ".ensign-tmp";
@@ -24,39 +30,127 @@ const SWEPT_ENTRIES: usize = 100_000;
 const FILE_AGE: Duration = Duration::from_millis(10);
 /// A link can't be locked. Its maker renames it at once.
 const LINK_AGE: Duration = Duration::from_secs(1);
+/// How many names are tried for a temporary file.
+const TRIES: usize = 16;
+/// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
+const NAME: usize = 40;
+
+/// A temporary name in a directory that is held open, and the name that it is to have.
+#[derive(Debug)]
+struct Pending {
+    above: OwnedFd,
+    temporary: OsString,
+    name: OsString,
+    /// The path as errors show it.
+    path: PathBuf,
+    placed: bool,
+}
+
+impl Pending {
+    /// Takes a temporary name beside a place, on which `make` makes something.
+    fn new<T>(place: &Place, make: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>) -> Result<(Self, T), FsError> {
+        let failed = |error| FsError::io("create a temporary file beside", place.path(), error);
+        sweep(place.above());
+        let above = place.above().try_clone_to_owned().map_err(failed)?;
+        let mut tries = 0;
+        let (temporary, made) = loop {
+            tries += 1;
+            let temporary = temporary(place.name()).map_err(failed)?;
+            match make(above.as_fd(), &temporary) {
+                Err(Errno::EEXIST) if tries < TRIES => {}
+                made => break (temporary, made.map_err(|errno| failed(errno.into()))?),
+            }
+        };
+        let (name, path) = (place.name().to_owned(), place.path().to_owned());
+        Ok((Self { above, temporary, name, path, placed: false }, made))
+    }
+
+    /// Gives what was made its name, whatever file or link has it.
+    fn put(mut self) -> Result<(), FsError> {
+        renameat(&self.above, self.temporary.as_os_str(), &self.above, self.name.as_os_str())
+            .map_err(|errno| self.failed("put in place", errno))?;
+        self.placed = true;
+        Ok(())
+    }
+
+    /// Gives what was made its name, where nothing has it.
+    fn put_new(self) -> Result<(), FsError> {
+        let (from, to) = (self.temporary.as_os_str(), self.name.as_os_str());
+        match linkat(&self.above, from, &self.above, to, AtFlags::empty()) {
+            // A file system without hard links.
+            Err(Errno::EPERM | Errno::EOPNOTSUPP)
+                if fstatat(&self.above, to, AtFlags::AT_SYMLINK_NOFOLLOW) == Err(Errno::ENOENT) =>
+            {
+                self.put()
+            }
+            linked => linked.map_err(|errno| self.failed("put in place", errno)),
+        }
+    }
+
+    fn failed(&self, doing: &'static str, errno: Errno) -> FsError {
+        FsError::io(doing, &self.path, errno.into())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.placed {
+            // The error that led here matters more.
+            let _left = unlinkat(&self.above, self.temporary.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        }
+    }
+}
 
 /// A file that is whole, with its owner and mode, but not in its place yet. Dropped, it is gone.
 #[derive(Debug)]
 pub struct Staged {
-    temporary: TempPath,
-    path: PathBuf,
-    /// Says to whoever sweeps that its maker lives.
-    _alive: Option<File>,
+    pending: Pending,
+    /// Says to whoever sweeps that its maker lives. Open for reading only: a file that is open for writing can't be run.
+    file: File,
+    /// Whether others can change the directory.
+    open_to_others: bool,
 }
 
 impl Staged {
-    /// Writes a file that is to become `path`, in the same directory.
+    /// Writes a file that is to become `path`, in the same directory, wherever links lead to it: for the program's own files.
     ///
     /// # Errors
     /// When a step fails; then nothing is left behind.
     pub fn new(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
-        let parent = parent(path)?;
-        sweep(parent);
-        let made = tempfile::Builder::new().prefix(&prefix(path)).suffix(SUFFIX).tempfile_in(parent);
-        let mut temporary = made.map_err(|error| FsError::io("create a temporary file in", parent, error))?;
-        let alive = held(temporary.path());
-        io::copy(content, &mut temporary).map_err(|error| FsError::io("write", path, error))?;
-        temporary.flush().map_err(|error| FsError::io("write", path, error))?;
-        checkpoint(Checkpoint::FileWritten);
-        set_open(temporary.as_file(), path, spec)?;
-        checkpoint(Checkpoint::FileOwned);
-        // Closed here: a file that somebody holds open for writing can't be executed.
-        Ok(Self { temporary: temporary.into_temp_path(), path: path.to_owned(), _alive: alive })
+        Self::at(&Place::of(path)?, content, spec)
     }
 
-    /// Where it is now.
-    pub fn path(&self) -> &Path {
-        &self.temporary
+    /// Writes a file that is to be at a place.
+    pub(in crate::host) fn at(place: &Place, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let make =
+            |above: BorrowedFd<'_>, name: &OsStr| openat(above, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from);
+        let (pending, mut written) = Pending::new(place, make)?;
+        let path = place.path();
+        let file = held(&pending, &written)?;
+        io::copy(content, &mut written).map_err(|error| FsError::io("write", path, error))?;
+        written.flush().map_err(|error| FsError::io("write", path, error))?;
+        checkpoint(Checkpoint::FileWritten);
+        set_open(&written, path, spec)?;
+        checkpoint(Checkpoint::FileOwned);
+        Ok(Self { pending, file, open_to_others: place.is_open_to_others() })
+    }
+
+    /// A path by which commands reach it, as long as this value lives: in its directory, or where others could change that, by
+    /// its descriptor.
+    pub fn path(&self) -> PathBuf {
+        if self.open_to_others {
+            return path_of(&self.file).into();
+        }
+        self.pending.path.with_file_name(&self.pending.temporary)
+    }
+
+    /// The content, for reading from its beginning.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn reader(&self) -> Result<File, FsError> {
+        self.file.try_clone().map_err(|error| FsError::io("open", &self.pending.path, error))
     }
 
     /// Puts it in its place, whatever file or link is there.
@@ -64,8 +158,8 @@ impl Staged {
     /// # Errors
     /// When the system refuses; then the old file is untouched.
     pub fn put(self) -> Result<(), FsError> {
-        let Self { temporary, path, _alive } = self;
-        temporary.persist(&path).map_err(|error| FsError::io("put in place", &path, error.error))?;
+        self.check()?;
+        self.pending.put()?;
         checkpoint(Checkpoint::FilePlaced);
         Ok(())
     }
@@ -75,9 +169,22 @@ impl Staged {
     /// # Errors
     /// When something is there, or the system refuses.
     pub fn put_new(self) -> Result<(), FsError> {
-        let Self { temporary, path, _alive } = self;
-        temporary.persist_noclobber(&path).map_err(|error| FsError::io("put in place", &path, error.error))
+        self.check()?;
+        self.pending.put_new()
     }
+
+    /// Checks that the temporary name is still that of this file.
+    fn check(&self) -> Result<(), FsError> {
+        let own = fstat(&self.file).map_err(|errno| self.pending.failed("look at", errno))?;
+        let named = fstatat(&self.pending.above, self.pending.temporary.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+        let is_same = named.is_ok_and(|named| (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino));
+        if is_same { Ok(()) } else { Err(FsError::Changed(self.pending.path.clone())) }
+    }
+}
+
+/// A path by which commands reach an open file or directory, whatever its name leads to by then.
+pub fn path_of(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
 /// A symbolic link itself.
@@ -91,101 +198,93 @@ pub struct Link {
     pub gid: u32,
 }
 
-/// The symbolic link at `path`; `None` where there is nothing or something else.
-///
-/// # Errors
-/// When the path can't be looked at.
-pub fn read_link(path: &Path) -> Result<Option<Link>, FsError> {
-    let failed = |error| FsError::io("look at", path, error);
-    let meta = match path.symlink_metadata() {
-        Ok(meta) if meta.is_symlink() => meta,
-        Ok(_) => return Ok(None),
-        Err(error) if is_nothing(&error) => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    };
-    let target = path.read_link().map_err(failed)?;
-    Ok(Some(Link { target, uid: meta.uid(), gid: meta.gid() }))
-}
-
-/// Puts a symbolic link in place in one step, with its owner. A file or link at `path` is replaced.
-///
-/// # Errors
-/// When a directory is there, or the system refuses; then what was there is untouched.
-pub fn write_link(path: &Path, target: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
-    let parent = parent(path)?;
-    sweep(parent);
-    let prefix = prefix(path);
-    let mut builder = tempfile::Builder::new();
-    let made = builder.prefix(&prefix).suffix(SUFFIX).make_in(parent, |at| std::os::unix::fs::symlink(target, at));
-    let temporary = made.map_err(|error| FsError::io("create a link in", parent, error))?.into_temp_path();
+/// Puts a symbolic link in place in one step, with its owner. A file or link that is there is replaced.
+pub(in crate::host) fn write_link_at(place: &Place, target: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
+    let (pending, ()) = Pending::new(place, |above, name| symlinkat(target, above, name))?;
     checkpoint(Checkpoint::LinkMade);
-    set_link_owner(&temporary, uid, gid)?;
-    temporary.persist(path).map_err(|error| FsError::io("put in place", path, error.error))
-}
-
-/// Sets owner and group of a link itself; `None` leaves them.
-///
-/// # Errors
-/// When the system refuses.
-pub fn set_link_owner(path: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
-    if uid.is_none() && gid.is_none() {
-        return Ok(());
+    if uid.is_some() || gid.is_some() {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        fchownat(&pending.above, pending.temporary.as_os_str(), uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)
+            .map_err(|errno| pending.failed("set the owner of", errno))?;
     }
-    std::os::unix::fs::lchown(path, uid, gid).map_err(|error| FsError::io("set the owner of", path, error))
+    pending.put()
 }
 
-/// A lock on a temporary file that goes away with its maker. Open for reading only: what is open for writing can't be run,
-/// as by a command that judges it.
-fn held(temporary: &Path) -> Option<File> {
-    File::open(temporary).ok().filter(|file| file.try_lock_shared().is_ok())
+/// The same file, open for reading only, with a lock that goes away with its maker.
+fn held(pending: &Pending, written: &File) -> Result<File, FsError> {
+    let failed = |error| FsError::io("look at", &pending.path, error);
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let opened = openat(&pending.above, pending.temporary.as_os_str(), flags, Mode::empty());
+    let file = File::from(opened.map_err(|errno| failed(errno.into()))?);
+    let (own, named) = (written.metadata().map_err(failed)?, file.metadata().map_err(failed)?);
+    if (own.dev(), own.ino()) != (named.dev(), named.ino()) {
+        return Err(FsError::Changed(pending.path.clone()));
+    }
+    // Some file systems have no locks.
+    let _locked = file.try_lock_shared();
+    Ok(file)
 }
 
 /// Removes what makers left in a directory that were killed. Once a process and directory is enough: what this one has to
 /// clear up was there before it began.
-fn sweep(directory: &Path) {
-    static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    let is_new = SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned());
-    let Some(entries) = is_new.then(|| std::fs::read_dir(directory).ok()).flatten() else { return };
-    for entry in entries.take(SWEPT_ENTRIES).flatten() {
-        let name = entry.file_name();
-        let name = name.as_encoded_bytes();
-        if name.starts_with(b".") && name.ends_with(SUFFIX.as_bytes()) && is_abandoned(&entry.path()) {
+fn sweep(above: BorrowedFd<'_>) {
+    static SWEPT: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+    let Ok(stat) = fstat(above) else { return };
+    let is_new = SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert((stat.st_dev, stat.st_ino));
+    if !is_new {
+        return;
+    }
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let Ok(Ok(names)) = openat(above, ".", flags, Mode::empty()).map(names_in) else { return };
+    for name in names.into_iter().take(SWEPT_ENTRIES) {
+        let bytes = name.as_bytes();
+        if bytes.starts_with(b".") && bytes.ends_with(SUFFIX.as_bytes()) && is_abandoned(above, &name) {
             // In nobody's way when it stays.
-            let _removed = std::fs::remove_file(entry.path());
+            let _removed = unlinkat(above, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
         }
     }
 }
 
 /// True when nobody is going to put a temporary file or link of this user in its place.
-fn is_abandoned(path: &Path) -> bool {
-    let Ok(meta) = path.symlink_metadata() else { return false };
+fn is_abandoned(above: BorrowedFd<'_>, name: &OsStr) -> bool {
+    let Ok(stat) = fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return false };
     // In a directory of many users, what others leave is theirs.
-    if meta.uid() != effective_uid() {
+    if stat.st_uid != effective_uid() {
         return false;
     }
-    let is_older = |age| meta.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|since| since > age);
-    if meta.is_symlink() {
+    match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
         // It can't be locked; but its maker renames it at once.
-        return is_older(LINK_AGE);
-    }
-    // Its maker locks it at once.
-    let is_free = || super::open_regular(path).ok().flatten().is_some_and(|(file, _)| file.try_lock().is_ok());
-    meta.is_file() && is_older(FILE_AGE) && is_free()
-}
-
-fn parent(path: &Path) -> Result<&Path, FsError> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    match parent.metadata() {
-        Ok(meta) if meta.is_dir() => Ok(parent),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(FsError::io("look at", parent, error)),
-        _ => Err(FsError::NoParent(parent.to_owned())),
+        SFlag::S_IFLNK => is_older(&stat, LINK_AGE),
+        // Its maker locks it at once.
+        SFlag::S_IFREG => is_older(&stat, FILE_AGE) && is_free(above, name),
+        _ => false,
     }
 }
 
-/// What the name of a temporary file for `path` begins with.
-fn prefix(path: &Path) -> String {
-    let name = path.file_name().map_or_else(String::new, |name| format!(".{}.", name.to_string_lossy()));
-    name.chars().take(40).collect()
+fn is_older(stat: &FileStat, age: Duration) -> bool {
+    let nanos = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    let Ok(changed) = jiff::Timestamp::new(stat.st_mtime, nanos) else { return false };
+    jiff::Timestamp::now().duration_since(changed) > jiff::SignedDuration::try_from(age).unwrap_or_default()
+}
+
+fn is_free(above: BorrowedFd<'_>, name: &OsStr) -> bool {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    openat(above, name, flags, Mode::empty()).is_ok_and(|opened| File::from(opened).try_lock().is_ok())
+}
+
+/// A temporary name for a file of this name, which nobody can guess.
+fn temporary(name: &OsStr) -> io::Result<OsString> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let name: String = name
+        .to_string_lossy()
+        .chars()
+        .scan(0, |size, c| {
+            *size += c.len_utf8();
+            (*size <= NAME).then_some(c)
+        })
+        .collect();
+    Ok(format!(".{name}.{}{SUFFIX}", hex(&random)).into())
 }
 
 #[cfg(test)]
@@ -201,7 +300,8 @@ mod tests {
             std::fs::write(at(name), "half").unwrap();
             File::open(at(name)).unwrap().set_modified(old).unwrap();
         }
-        let alive = held(&at(".b.x2.ensign-tmp")).unwrap();
+        let alive = File::open(at(".b.x2.ensign-tmp")).unwrap();
+        alive.try_lock_shared().unwrap();
         std::os::unix::fs::symlink("nowhere", at(".e.x3.ensign-tmp")).unwrap();
         std::fs::create_dir(at(".f.x4.ensign-tmp")).unwrap();
         let spec = WriteSpec { uid: None, gid: None, mode: 0o600 };

@@ -86,7 +86,8 @@ fn pipes_and_the_kernel_are_read_where_somebody_named_them() {
     writer.write_all(b"resources: []\n").unwrap();
     drop(writer);
     let named = PathBuf::from(format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader)));
-    assert_eq!(read_text(&named, 100).unwrap(), "resources: []\n");
+    assert!(matches!(read_text(&named, 100), Err(FsError::NotAFile(_))));
+    assert_eq!(read_named_text(&named, 100).unwrap(), "resources: []\n");
     assert!(!read_regular_text(Path::new("/proc/self/status"), 1 << 20).unwrap().is_empty());
 }
 

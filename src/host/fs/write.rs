@@ -41,16 +41,6 @@ pub(in crate::host) fn set_open(file: &File, path: &Path, spec: WriteSpec) -> Re
     file.set_permissions(fs::Permissions::from_mode(spec.mode)).map_err(|error| FsError::io("set the mode of", path, error))
 }
 
-/// Writes into a file that is there, in one call: for the kernel's own, as in `/proc/sys`, which can't be replaced.
-///
-/// # Errors
-/// When it is not there, or the system refuses.
-pub fn write_into(path: &Path, content: &str) -> Result<(), FsError> {
-    let opened = OpenOptions::new().write(true).truncate(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);
-    let mut file = opened.map_err(|error| FsError::io("open for writing", path, error))?;
-    file.write_all(content.as_bytes()).map_err(|error| FsError::io("write", path, error))
-}
-
 /// Sets owner, group and mode of what `path` names, without going through a link at its end.
 ///
 /// # Errors

@@ -4,16 +4,15 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
 
-use super::super::fs::{FsError, WriteSpec, set_open};
+use super::super::fs::{FsError, WriteSpec, names_in, set_open};
+use super::super::paths::check_shared;
 use super::{Tree, io_error, open_directory};
 
 /// How deep directories may be in each other: every one on the way is held open.
@@ -71,9 +70,13 @@ impl Tree {
         let shown = self.path.join(path);
         let (above, name) = self.find(path)?;
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let file = File::from(openat(above, name, flags, Mode::empty()).map_err(|errno| io_error("read", &shown, errno))?);
+        let file = File::from(openat(&above, name, flags, Mode::empty()).map_err(|errno| io_error("read", &shown, errno))?);
         let meta = file.metadata().map_err(|error| FsError::io("look at", &shown, error))?;
-        if meta.is_file() { Ok(file) } else { Err(FsError::NotAFile(shown)) }
+        if !meta.is_file() {
+            return Err(FsError::NotAFile(shown));
+        }
+        check_shared(above.as_fd(), &file, &shown)?;
+        Ok(file)
     }
 
     /// Sets owner, group and mode of a file or directory.
@@ -84,8 +87,10 @@ impl Tree {
         let shown = self.path.join(path);
         let (above, name) = self.find(path)?;
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let opened = openat(above, name, flags, Mode::empty()).map_err(|errno| io_error("open", &shown, errno))?;
-        set_open(&File::from(opened), &shown, spec)
+        let opened = openat(&above, name, flags, Mode::empty()).map_err(|errno| io_error("open", &shown, errno))?;
+        let file = File::from(opened);
+        check_shared(above.as_fd(), &file, &shown)?;
+        set_open(&file, &shown, spec)
     }
 
     /// Sets owner and group of a link itself.
@@ -164,8 +169,8 @@ impl Walk<'_> {
         if depth > DEPTH {
             return Err(FsError::TooMany { path: shown, what: "directories in each other", limit: DEPTH });
         }
-        let mut open = Dir::from_fd(directory).map_err(failed)?;
-        for name in names(&mut open).map_err(failed)? {
+        let open = directory.try_clone().map_err(|error| FsError::io("list", &shown, error))?;
+        for name in names_in(directory).map_err(failed)? {
             let below = path.join(&name);
             let shown = self.tree.path.join(&below);
             let stat = match fstatat(open.as_fd(), name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -206,14 +211,7 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-fn names(directory: &mut Dir) -> Result<Vec<OsString>, Errno> {
-    let names = directory.iter().map(|entry| entry.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()));
-    let mut names: Vec<OsString> = names.collect::<Result<_, _>>()?;
-    names.retain(|name| name != "." && name != "..");
-    Ok(names)
-}
-
-fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(), FsError> {
+pub(in crate::host) fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(), FsError> {
     let failed = |errno| io_error("remove", shown, errno);
     let stat = match fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -227,8 +225,8 @@ fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(
         return Err(FsError::TooMany { path: shown.to_owned(), what: "directories in each other", limit: DEPTH });
     }
     let inner = open_directory(above.as_fd(), name).map_err(failed)?;
-    let mut open = Dir::from_fd(inner.try_clone().map_err(|error| FsError::io("remove", shown, error))?).map_err(failed)?;
-    for below in names(&mut open).map_err(failed)? {
+    let listed = inner.try_clone().map_err(|error| FsError::io("remove", shown, error))?;
+    for below in names_in(listed).map_err(failed)? {
         remove(&inner, &below, &shown.join(&below), depth + 1)?;
     }
     unlinkat(above, name, UnlinkatFlags::RemoveDir).map_err(failed)

@@ -12,7 +12,7 @@ use crate::host::partial::Partial;
 use crate::host::{Host, Meter};
 use crate::http::{self, Answer, Ask, HttpError, Part, Policy, shown};
 
-use super::{MODE, Properties, ResourceError};
+use super::{MODE, Properties, ResourceError, mark};
 
 /// How often a connection that breaks is made again, as long as each brings something.
 const TRIES: usize = 3;
@@ -33,29 +33,30 @@ enum DownloadError {
     Url(String),
 }
 
-pub(super) fn download(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+pub(super) fn download(p: &Properties, host: &Host) -> Result<String, ResourceError> {
     // Before anything is fetched for an owner that does not exist.
     let spec = p.write_spec(host, MODE)?;
     obtain(p, host)
-        .and_then(|partial| {
+        .and_then(|(partial, digest)| {
             // A run that ends between here and the end of the extraction has to be done again.
-            if p.extracts() && fs::look(&p.mark(), false)?.is_none() {
-                fs::create_new(&p.mark(), MODE)?;
+            if p.extracts() {
+                mark(p, &host.managed(p.follow).known_place(p.path())?)?;
             }
-            Ok(partial.put_in_place(spec)?)
+            partial.put_in_place(spec)?;
+            Ok(digest)
         })
         .map_err(|error| ResourceError::State(format!("download failed: {}", chain(&error))))
 }
 
-/// The whole archive, in a part of its own.
-fn obtain(p: &Properties, host: &Host) -> Result<Partial, DownloadError> {
-    let mut partial = Partial::open(p.path())?;
+/// The whole archive, in a part of its own, and its digest.
+fn obtain(p: &Properties, host: &Host) -> Result<(Partial, String), DownloadError> {
+    let mut partial = Partial::open(host.managed(p.follow).known_place(p.path())?)?;
     let what = format!("downloading {}", p.path().file_name().unwrap_or_default().to_string_lossy());
     let mut job = Job { p, host, partial: &mut partial, meter: Meter::new(host, what, None) };
     let result = http::block_on(job.whole(), &|| host.is_over());
     drop(job);
     match result {
-        Ok(()) => Ok(partial),
+        Ok(digest) => Ok((partial, digest)),
         Err(error) => {
             let broke = matches!(error, DownloadError::Http(HttpError::Transport { .. } | HttpError::Over));
             if !(broke && partial.note().is_some() && partial.length().is_ok_and(|length| length > 0)) {
@@ -75,14 +76,14 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Asks until all of it is there, or the server gives nothing more.
-    async fn whole(&mut self) -> Result<(), DownloadError> {
+    async fn whole(&mut self) -> Result<String, DownloadError> {
         let mut tries = 0;
         loop {
             let before = self.partial.length()?;
             let part = self.part(before);
             let resumed = part.is_some();
             match self.attempt(part).await {
-                Ok(digest) if self.p.is_wanted(&digest) => return Ok(()),
+                Ok(digest) if self.p.is_wanted(&digest) => return Ok(digest),
                 // What was there was not a part of it, or the server has not what it says.
                 Ok(_) | Err(DownloadError::Http(HttpError::Part { .. })) if resumed => self.partial.begin(None)?,
                 Ok(got) => return Err(DownloadError::Checksum { expected: self.p.checksum.clone(), got }),

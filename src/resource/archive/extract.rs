@@ -15,24 +15,38 @@ use crate::host::tree::Tree;
 use crate::host::{Host, Meter, WriteSpec};
 use crate::unpack::{self, Caps, Cause, Format, Item, Look, Sink};
 
-use super::{MODE, Properties, ResourceError};
+use super::{Properties, ResourceError, mark};
 
 /// How much is written at once.
 const CHUNK: usize = 1 << 16;
 /// What is said when the time is over.
 const OVER: &str = "the run was ended before it was complete";
 
-pub(super) fn extract(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError> {
     let failed = |why: String| {
         let why = if host.is_over() { OVER.to_owned() } else { why };
         ResourceError::State(format!("could not extract {}: {why}", p.name))
     };
     let format = Format::of(&p.name).ok_or_else(|| failed("archive type not supported".to_owned()))?;
-    let mut file = fs::open(p.path())?;
+    let rules = host.managed(p.follow);
+    let place = rules.known_target(p.path())?;
+    let (mut file, look) = place.open_regular()?;
+    // Its owner could change it while it is read.
+    let private = if look.uid == effective_uid() && look.mode & 0o022 == 0 {
+        None
+    } else {
+        Some(place.stage(&mut file, WriteSpec { uid: None, gid: None, mode: 0o600 })?)
+    };
+    if let Some(private) = &private {
+        file = private.reader()?;
+    }
     let read = |error| FsError::io("read", p.path(), error);
     let size = file.metadata().map_err(read)?.len();
     // The file that was looked at may be another one by now; this one is held.
     let digest = fs::sha256_of(&mut file).map_err(read)?;
+    if downloaded.is_some_and(|downloaded| downloaded != digest) {
+        return Err(failed("it was changed by somebody else meanwhile".to_owned()));
+    }
     if !p.is_wanted(&digest) {
         return Err(failed(format!("checksum mismatch, expected \"{}\" got \"{digest}\"", p.checksum)));
     }
@@ -42,18 +56,15 @@ pub(super) fn extract(p: &Properties, host: &Host) -> Result<(), ResourceError> 
     file.rewind().map_err(read)?;
     if let Err(error) = unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut look) {
         // Nothing was written: where what is missing tells that there is something to do, the mark need not.
-        if !p.creates.is_empty() && fs::look(Path::new(&p.creates), false)?.is_none() {
-            fs::remove(&p.mark())?;
+        if !p.creates.is_empty() && !rules.exists(Path::new(&p.creates))? {
+            p.mark(&rules.known_place(p.path())?)?.remove()?;
         }
         return Err(failed(chain(&error)));
     }
-    if fs::look(&p.mark(), false)?.is_none() {
-        fs::create_new(&p.mark(), MODE)?;
-    }
-    fs::create_directory(Path::new(&p.extract_parent), 0o755)?;
+    mark(p, &rules.known_place(p.path())?)?;
     let what = format!("extracting {}", p.path().file_name().unwrap_or_default().to_string_lossy());
     let mut writer = Writer {
-        tree: Tree::open(Path::new(&p.extract_parent))?,
+        tree: rules.directory_made(Path::new(&p.extract_parent), 0o755)?.tree()?,
         host,
         meter: Meter::new(host, what, Some(look.bytes)),
         directories: Vec::new(),

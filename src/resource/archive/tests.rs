@@ -32,7 +32,7 @@ impl There {
         });
         let metadata =
             Metadata { creates_exists: self.1, archive_exists: found.is_some(), owner: "x".into(), ..Metadata::default() };
-        ArchiveState { found, interrupted: self.2, remains: self.2, wanted: (Some(0), Some(0)), metadata }
+        ArchiveState { found, interrupted: self.2, remains: self.2, downloaded: None, wanted: (Some(0), Some(0)), metadata }
     }
 }
 
@@ -171,7 +171,7 @@ impl Desk {
         Self { dir: tempfile::tempdir().unwrap(), web: Web::new(answer), host: Host::system(None) }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> std::path::PathBuf {
         self.dir.path().join(name)
     }
 
@@ -185,7 +185,7 @@ impl Desk {
     }
 
     fn download(&self, p: &Properties) -> Result<(), String> {
-        Http.download(p, &self.host).map_err(|error| error.to_string())
+        Http.download(p, &self.host).map(drop).map_err(|error| error.to_string())
     }
 
     /// Unpacks an archive, as one of this name, into `out`.
@@ -193,7 +193,7 @@ impl Desk {
         std::fs::write(self.path(name), bytes).unwrap();
         let url = format!("http://h/{name}");
         let p = self.properties(&json!({"name": self.path(name), "url": url, "extract_parent": self.path("out")}));
-        Http.extract(&p, &self.host).map_err(|error| error.to_string())
+        Http.extract(&p, None, &self.host).map_err(|error| error.to_string())
     }
 
     fn names(&self) -> Vec<String> {
@@ -233,7 +233,7 @@ fn a_broken_download_goes_on_where_it_ended() {
 
 /// What an earlier run left: bytes, and what they are a part of.
 fn leave(p: &Properties, bytes: &[u8], validator: &str) {
-    let mut partial = Partial::open(p.path()).unwrap();
+    let mut partial = Partial::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
     partial.begin(Some(&format!("{} {validator}", sha256(p.url.as_bytes())))).unwrap();
     partial.add(bytes).unwrap();
 }
@@ -302,7 +302,7 @@ fn what_is_not_had_leaves_what_was_there() {
     }
     // A second process that makes the same one.
     let p = desk.properties(&json!({}));
-    let _other = Partial::open(p.path()).unwrap();
+    let _other = Partial::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
     assert!(desk.download(&p).unwrap_err().contains("is being made by another process"));
 }
 
@@ -386,15 +386,15 @@ fn a_hostile_or_broken_archive_changes_nothing() {
     let p = desk.properties(&json!({
         "name": desk.path("a.tar"), "url": "http://h/a.tar", "extract_parent": desk.path("other"), "checksum": "00",
     }));
-    assert!(Http.extract(&p, &desk.host).unwrap_err().to_string().contains("checksum mismatch"));
+    assert!(Http.extract(&p, None, &desk.host).unwrap_err().to_string().contains("checksum mismatch"));
     let small = Bounds { archive_entries: 1, ..Bounds::default() };
     std::fs::write(desk.path("a.tar"), tar_of(&[file("a", ""), file("b", "")])).unwrap();
     let p = Properties { checksum: String::new(), ..p };
-    let error = Http.extract(&p, &Host::system(None).within(small)).unwrap_err().to_string();
+    let error = Http.extract(&p, None, &Host::system(None).within(small)).unwrap_err().to_string();
     assert!(error.contains("the number of its entries is more than 1"), "{error}");
     let over = Host::system(None);
     over.cancel().cancel();
-    assert!(Http.extract(&p, &over).unwrap_err().to_string().ends_with("the run was ended before it was complete"));
+    assert!(Http.extract(&p, None, &over).unwrap_err().to_string().ends_with("the run was ended before it was complete"));
     assert!(!desk.path("other").exists());
 }
 

@@ -90,7 +90,7 @@ fn removal(p: &Properties, found: &Found) -> Vec<FileChange> {
         Found::Something { look, link: false } if look.kind == fs::Kind::Directory => {
             vec![if p.force { FileChange::RemoveTree } else { FileChange::RemoveDirectory }]
         }
-        Found::Something { .. } | Found::DanglingLink => vec![FileChange::RemoveFile],
+        Found::Something { .. } | Found::DanglingLink | Found::ForeignLink | Found::Shared => vec![FileChange::RemoveFile],
     }
 }
 
@@ -101,10 +101,10 @@ fn directory(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resou
             let details = attributes(p, state, look);
             Ok(if details.is_empty() { vec![] } else { vec![FileChange::CreateDirectory { details }] })
         }
-        Found::Something { link: true, .. } | Found::DanglingLink => {
+        Found::Something { link: true, .. } | Found::DanglingLink | Found::ForeignLink => {
             Ok(vec![FileChange::CreateDirectory { details: vec!["symlink → directory".to_owned()] }])
         }
-        Found::Something { .. } => {
+        Found::Something { .. } | Found::Shared => {
             Err(ResourceError::State(format!("{} exists and is not a directory; cannot manage it as one", p.name)))
         }
     }
@@ -114,6 +114,18 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
     let (look, link) = match &state.found {
         Found::Nothing | Found::DanglingLink => {
             return Ok(vec![FileChange::Store { empty: !p.manages_content(), details: vec![] }]);
+        }
+        // What a link of others leads to, and what a file of somebody else holds, is not looked at: it is replaced.
+        Found::ForeignLink if p.manages_content() => return Ok(vec![replaced("link → file")]),
+        Found::Shared if p.manages_content() => return Ok(vec![replaced("shared → own file")]),
+        Found::ForeignLink => {
+            let message = "is a symlink; refusing to set attributes through it: others than root can change its directory";
+            return Err(ResourceError::State(format!("{} {message}", p.name)));
+        }
+        Found::Shared => {
+            let message = "has several names (hard links) in a directory that others can change; refusing to set attributes: it \
+                           may be a file of somebody else";
+            return Err(ResourceError::State(format!("{} {message}", p.name)));
         }
         Found::Something { look, link } => (look, *link),
     };
@@ -139,6 +151,10 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
         false if content || (managed && link) => vec![FileChange::Store { empty: false, details }],
         false => vec![FileChange::SetAttributes { managed, details }],
     })
+}
+
+fn replaced(detail: &str) -> FileChange {
+    FileChange::Store { empty: false, details: vec![detail.to_owned()] }
 }
 
 fn attributes(p: &Properties, state: &FileState, look: &Look) -> Vec<String> {

@@ -8,6 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::diag::chain;
 use crate::host::{Host, WriteSpec};
+use crate::model::effects::Place;
+use crate::model::{Effect, Effects};
 
 use super::super::replace::{self, Care};
 use super::super::{Invalid, ResourceError, text};
@@ -135,6 +137,10 @@ pub struct Properties {
     /// With `recurse` and a `source`: remove what the source does not have, and replace what is of another kind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purge: bool,
+    /// Follow links that others than root could have made: on the way to the path, to the source, and at their ends. Without it
+    /// one on the way is refused, and one at the end is replaced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
     /// Keep the old file before its content is replaced or it is removed: `true` beside it, as `NAME.TIME.bak`; an ending
     /// that begins with a dot, in place of `.bak`; or the absolute path of a directory.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
@@ -151,7 +157,7 @@ impl Properties {
     }
 
     pub(super) fn care(&self) -> Care<'_> {
-        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep }
+        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
     pub(super) fn manages_content(&self) -> bool {
@@ -177,6 +183,22 @@ impl Properties {
         Ok(WriteSpec { uid: Some(accounts.uid(&self.owner)?), gid: Some(accounts.gid(&self.group)?), mode: self.wanted_mode() })
     }
 
+    /// See [`super::super::Resource::effects`].
+    pub(super) fn effects(&self) -> Effects {
+        let mut effects = Effects::default();
+        let below = self.recurse || (self.ensure == Ensure::Absent && self.force);
+        effects.push(if below { Effect::write_below(&self.name) } else { Effect::write(&self.name) });
+        if self.follow {
+            // A link at the end of the path is followed too.
+            effects.push(Effect::Expose(Place::at(&self.name)));
+        }
+        if !self.source.is_empty() {
+            effects.push(Effect::Read(Place { path: self.source.clone(), below: self.recurse }));
+        }
+        effects.extend(self.care().effects(&self.name));
+        effects
+    }
+
     /// A file of this name, to be looked at only.
     pub(super) fn of(name: &str) -> Self {
         Self {
@@ -191,6 +213,7 @@ impl Properties {
             validate: String::new(),
             recurse: false,
             purge: false,
+            follow: false,
             backup: String::new(),
             backup_keep: replace::KEEP,
         }

@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::host::fs::{self, Look};
 
 use super::super::State;
-use super::properties::{Ensure, Mode, Properties};
+use super::properties::{Mode, Properties};
 use super::tree::Task;
 
 /// What the path is.
@@ -15,6 +15,10 @@ pub(super) enum Found {
     Nothing,
     /// A symbolic link that leads nowhere.
     DanglingLink,
+    /// A symbolic link that is not followed, because others than root could have made it.
+    ForeignLink,
+    /// A regular file that may be another name for a file of somebody else.
+    Shared,
     /// What it is, links followed, and, where it is not as wanted, whether the path itself is one.
     Something {
         look: Look,
@@ -36,18 +40,6 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn content_differs(&self, look: &Look) -> bool {
         self.sha256.is_some() && self.sha256 != look.sha256
-    }
-
-    /// True when nothing of what is there needs a step.
-    pub(super) fn is_met(&self, p: &Properties, look: &Look) -> bool {
-        let kind = match p.ensure {
-            Ensure::Present => fs::Kind::File,
-            Ensure::Directory => fs::Kind::Directory,
-            Ensure::Absent => return false,
-        };
-        look.kind == kind
-            && !self.content_differs(look)
-            && (self.uid, self.gid, p.wanted_mode()) == (Some(look.uid), Some(look.gid), look.mode)
     }
 }
 
@@ -84,7 +76,7 @@ impl State for FileState {
         match &self.found {
             Found::Nothing => "absent",
             Found::Something { look, .. } if look.kind == fs::Kind::Directory => "directory",
-            Found::Something { .. } | Found::DanglingLink => "present",
+            Found::Something { .. } | Found::DanglingLink | Found::ForeignLink | Found::Shared => "present",
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::fs::{self, FsError};
 use crate::host::tree::{Entry, Node, Tree};
-use crate::host::{Host, WriteSpec};
+use crate::host::{Host, Place, WriteSpec};
 
 use super::super::ResourceError;
 use super::{Mode, Properties};
@@ -92,11 +92,12 @@ pub(super) fn summarise(tasks: &[Task]) -> String {
 
 /// What is to be done below the directory of these properties, which is there or not.
 pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) -> Result<Vec<Task>, ResourceError> {
-    if exists && fs::is_symlink(p.path()) {
+    let place = host.managed(p.follow).place(p.path())?;
+    if exists && place.as_ref().map_or(Ok(false), Place::is_link)? {
         let message = format!("{} is a symlink; refusing to manage what is below it through it: name what it leads to", p.name);
         return Err(ResourceError::State(message));
     }
-    let tree = if exists { Some(Tree::open(p.path())?) } else { None };
+    let tree = if exists { place.map(|place| place.tree()).transpose()? } else { None };
     let there = tree.as_ref().map_or_else(|| Ok(Vec::new()), |tree| tree.entries(ENTRIES))?;
     if p.source.is_empty() {
         return Ok(attributes_only(&there, wanted));
@@ -107,7 +108,11 @@ pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) ->
     }
     let source = source(p, host)?;
     let is_same = |path: &Path| match &tree {
-        Some(tree) => Ok(sha256(&source, path)? == sha256(tree, path)?),
+        Some(tree) => match sha256(tree, path) {
+            // What may be a file of somebody else is not read, but replaced.
+            Err(FsError::Shared { .. }) => Ok(false),
+            there => Ok(sha256(&source, path)? == there?),
+        },
         None => Ok(false),
     };
     compare(&source.entries(ENTRIES)?, &there, wanted, is_same)
@@ -117,7 +122,7 @@ pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) ->
 /// Checks that there is a directory to copy, where one is wanted.
 pub(super) fn check_source(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let source = host.resolve(Path::new(&p.source));
-    if p.source.is_empty() || source.is_dir() {
+    if p.source.is_empty() || host.sources(p.follow).is_directory(&source)? {
         return Ok(());
     }
     Err(ResourceError::State(format!("source {} is not a directory", source.display())))
@@ -128,13 +133,14 @@ fn source(p: &Properties, host: &Host) -> Result<Tree, ResourceError> {
     check_source(p, host)?;
     let source = host.resolve(Path::new(&p.source));
     // One within the other would grow with every run, or be purged.
-    let (real, own) = (source.canonicalize(), p.path().canonicalize());
-    if let (Ok(real), Ok(own)) = (real, own)
+    let rules = host.sources(p.follow);
+    let (real, own) = (rules.real(&source), rules.real(p.path()));
+    if let (Some(real), Some(own)) = (real, own)
         && (real.starts_with(&own) || own.starts_with(&real))
     {
         return Err(ResourceError::State(format!("source {} and {} are within each other", source.display(), p.name)));
     }
-    Ok(Tree::open(&source)?)
+    Ok(rules.known_target(&source)?.tree()?)
 }
 
 fn sha256(tree: &Tree, path: &Path) -> Result<String, FsError> {
@@ -145,7 +151,7 @@ fn sha256(tree: &Tree, path: &Path) -> Result<String, FsError> {
 pub(super) fn apply(tasks: &[Task], p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let file = WriteSpec { mode: p.mode.unwrap_or(Mode(0)).0, ..p.write_spec(host)? };
     let directory = p.write_spec(host)?;
-    let mut tree = Tree::open(p.path())?;
+    let mut tree = host.managed(p.follow).known_place(p.path())?.tree()?;
     let source = if p.source.is_empty() { None } else { Some(source(p, host)?) };
     for task in tasks {
         if host.is_over() {

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::model::Secrets;
+use crate::model::secret::REDACTED;
+
 use crate::resource::common::Surroundings;
 use crate::resource::{TYPES, find};
 
@@ -38,6 +41,39 @@ fn no_type_shows_its_secrets() {
         let shown = decoded.shown().to_string();
         assert!(!shown.contains(CANARY), "{kind}: {shown}");
         assert!(shown.contains("name"), "{kind}: {shown}");
+    }
+}
+
+#[test]
+fn every_secret_that_a_program_could_print_is_named() {
+    for (kind, properties) in hidden() {
+        let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &Surroundings::default().scope()).unwrap();
+        let secrets = Secrets::default();
+        decoded.hidden(&mut |hidden| secrets.hide(hidden));
+        // Content has a digest in its place. It is what the node is to have, and no credential.
+        let stars = decoded.shown().to_string().matches(REDACTED).count();
+        assert_eq!(secrets.hides_nothing(), stars == 0, "{kind}");
+        let given = properties.to_string();
+        let printed = secrets.veil_output(&given);
+        assert_eq!(printed.matches(CANARY).count(), usize::from(["file", "line"].contains(&kind)), "{kind}: {printed}");
+    }
+}
+
+#[test]
+fn what_is_no_secret_by_its_kind_is_shown_as_it_is() {
+    for (kind, key, properties) in [
+        ("exec", "command", json!({"name": "x", "command": "echo CANARY"})),
+        (
+            "mount",
+            "options",
+            json!({"name": "/x", "ensure": "present", "device": "d", "fstype": "nfs", "options": "ro,x=CANARY"}),
+        ),
+        ("scaffold", "data", json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "CANARY"}})),
+        ("apply", "data", json!({"name": "m.yaml", "data": {"a": "CANARY"}})),
+    ] {
+        let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &Surroundings::default().scope());
+        let shown = decoded.map_err(|error| format!("{kind}: {error:?}")).unwrap().shown().to_string();
+        assert!(shown.contains(CANARY), "{kind}.{key}: {shown}");
     }
 }
 

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::fs::{self, FsError};
-use crate::host::{Command, Host, WriteSpec, systemd};
+use crate::host::{Command, Host, Resolver, Seen, WriteSpec, systemd};
+use crate::model::Mounting;
 
 use super::super::ResourceError;
 use super::mountinfo::Mounted;
 use super::{Mounts, Properties, is_bind};
 
-const FSTAB: &str = "/etc/fstab";
+const FSTAB: &str = Mounting::TABLE;
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// The largest fstab and mountinfo, in bytes.
 const LIMIT: u64 = 16 << 20;
@@ -30,7 +31,7 @@ pub(super) fn suits() -> bool {
 
 impl Mounts for Linux {
     fn table(&self) -> Result<Vec<u8>, ResourceError> {
-        match fs::read(Path::new(FSTAB), LIMIT) {
+        match Resolver::system().read(Path::new(FSTAB), LIMIT) {
             Err(error) if error.is_not_found() => Ok(Vec::new()),
             read => Ok(read?),
         }
@@ -38,15 +39,13 @@ impl Mounts for Linux {
 
     fn write_table(&self, table: &[u8], host: &Host) -> Result<(), ResourceError> {
         let path = Path::new(FSTAB);
-        if fs::is_symlink(path) {
-            return Err(ResourceError::State(format!("{FSTAB} is a symlink; refusing to replace it")));
-        }
-        let spec = fs::look(path, false)?.map_or(WriteSpec { uid: None, gid: None, mode: 0o644 }, |look| WriteSpec {
-            uid: Some(look.uid),
-            gid: Some(look.gid),
-            mode: look.mode,
-        });
-        fs::write_atomic(path, &mut &*table, spec)?;
+        let place = Resolver::system().known_place(path)?;
+        let spec = match place.look(false)? {
+            Seen::Link => return Err(ResourceError::State(format!("{FSTAB} is a symlink; refusing to replace it"))),
+            Seen::Something { look, .. } => WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode },
+            _ => WriteSpec { uid: None, gid: None, mode: 0o644 },
+        };
+        place.stage(&mut &*table, spec)?.put()?;
         // It makes units of the lines of fstab.
         if systemd::is_booted() {
             run("systemctl", &["daemon-reload"], host)?;
@@ -79,16 +78,44 @@ impl Mounts for Linux {
     }
 
     fn mount(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
-        run("mount", &["-t", &p.fstype, "-o", &p.options, "--", &p.device, &p.name], host)
+        match held(&p.name)? {
+            None => run("mount", &["-t", &p.fstype, "-o", &p.options, "--", &p.device, &p.name], host),
+            Some(held) => run("mount", &["-c", "-t", &p.fstype, "-o", &p.options, "--", &p.device, &held.path()], host),
+        }
     }
 
     fn remount(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
-        run("mount", &["-o", &format!("remount,{}", p.options), "--", &p.device, &p.name], host)
+        let options = format!("remount,{}", p.options);
+        match held(&p.name)? {
+            None => run("mount", &["-o", &options, "--", &p.device, &p.name], host),
+            Some(held) => run("mount", &["-c", "-o", &options, "--", &p.device, &held.path()], host),
+        }
     }
 
     fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError> {
+        // Held open, it could not be unmounted; but no link of others is followed, and nobody can move it while it is mounted.
+        held(point)?;
         run("umount", &["--", point], host)
     }
+}
+
+/// A directory that is held open, for a command that takes a path.
+struct Held(fs::File);
+
+impl Held {
+    /// A path that leads to it, whatever its name leads to by then.
+    fn path(&self) -> String {
+        fs::path_of(&self.0)
+    }
+}
+
+/// The mount point, held open where others than root could swap it.
+fn held(point: &str) -> Result<Option<Held>, FsError> {
+    let (rules, path) = (Resolver::system(), Path::new(point));
+    if rules.is_steady(path)? {
+        return Ok(None);
+    }
+    Ok(Some(Held(rules.known_place(path)?.open_directory()?.into())))
 }
 
 /// Where udev has the device of a tag, as `UUID=…`.
@@ -124,7 +151,7 @@ fn run(program: &str, args: &[&str], host: &Host) -> Result<(), ResourceError> {
     if output.code == 0 {
         return Ok(());
     }
-    let said = output.said(SAID);
+    let said = host.said(&output, SAID);
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };
     let words = args.join(" ");
     Err(ResourceError::State(format!("\"{program} {words}\" failed with exit code {}{said}", output.code)))

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::host::{Host, fs};
+use crate::host::tree::{Node, Tree};
+use crate::host::{Host, Seen, fs};
 use crate::template::{self, Files, Options, render_tree};
 
 use super::{Content, Engine, Properties, Rendered, ResourceError};
@@ -35,12 +36,16 @@ fn state(message: String) -> ResourceError {
 }
 
 /// Whether the source is a directory.
-pub(super) fn check_directory(source: &Path) -> Result<(), ResourceError> {
+pub(super) fn check_directory(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+    let source = p.source(host);
     let shown = source.display();
-    match fs::look(source, false)? {
-        Some(look) if look.kind == fs::Kind::Directory => Ok(()),
-        Some(_) => Err(state(format!("cannot read source directory: {shown} is not a directory"))),
-        None => {
+    match host.sources(p.follow).look(&source, false)? {
+        Seen::Something { look, .. } if look.kind == fs::Kind::Directory => Ok(()),
+        Seen::Link => Err(state(format!(
+            "cannot read source directory: {shown} is a symbolic link that others than root could have made; set follow: true to follow it"
+        ))),
+        Seen::Something { .. } | Seen::Shared => Err(state(format!("cannot read source directory: {shown} is not a directory"))),
+        Seen::Nothing | Seen::Dangling => {
             Err(state(format!("cannot read source directory: {shown}: no such directory; it must be on this host, not a URL")))
         }
     }
@@ -61,9 +66,9 @@ pub(super) fn check_apart(p: &Properties, host: &Host) -> Result<(), ResourceErr
 /// Renders all templates.
 pub(super) fn render(p: &Properties, host: &Host) -> Result<Rendered, ResourceError> {
     let root = p.source(host);
-    check_directory(&root)?;
+    check_directory(p, host)?;
     let mut source = Source::default();
-    source.read(&root, "", host)?;
+    source.read(&host.sources(p.follow).known_target(&root)?.tree()?, &root, host)?;
     let by_name = if source.modes.keys().any(|file| file.ends_with(".j2")) { Engine::Jinja } else { Engine::Jet };
     let engine = p.engine.unwrap_or(by_name);
     let over = host.clone();
@@ -96,38 +101,33 @@ impl Content {
 }
 
 impl Source {
-    /// Reads what is below a directory, whose path below the root is `prefix`. Links are not followed.
-    fn read(&mut self, directory: &Path, prefix: &str, host: &Host) -> Result<(), ResourceError> {
-        for path in fs::list(directory)? {
+    /// Reads what is below a directory. Links are not followed.
+    fn read(&mut self, tree: &Tree, root: &Path, host: &Host) -> Result<(), ResourceError> {
+        for entry in tree.entries(MAX_ENTRIES)? {
+            let path = root.join(&entry.path);
             let shown = path.display();
             if host.is_over() {
                 return Err(state("the run is over".to_owned()));
             }
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            let Some(below) = entry.path.to_str().map(str::to_owned) else {
                 return Err(state(format!("invalid file in source: the name of {shown} is not UTF-8")));
             };
-            let below = format!("{prefix}{name}");
-            let look = if fs::is_symlink(&path) { None } else { fs::look(&path, false)? };
-            match look {
-                Some(look) if look.kind == fs::Kind::Directory => {
-                    self.directories.push(below.clone());
-                    self.read(&path, &format!("{below}/"), host)?;
+            match entry.node {
+                Node::Directory { .. } => self.directories.push(below),
+                Node::File(_) => {
+                    let bytes = fs::read_open(tree.file(&entry.path)?, &path, MAX_FILE)?;
+                    self.keep(bytes, below, entry.mode & 0o777)?;
                 }
-                Some(look) if look.kind == fs::Kind::File => self.keep(&path, below, look.mode & 0o777)?,
-                _ => {
+                Node::Link(_) | Node::Other => {
                     let message = format!("invalid file in source: {shown} is neither a file nor a directory");
                     return Err(state(format!("{message}; links are not followed: put the file itself there")));
                 }
-            }
-            if self.modes.len() + self.directories.len() > MAX_ENTRIES {
-                return Err(state(format!("the source has more than {MAX_ENTRIES} files and directories")));
             }
         }
         Ok(())
     }
 
-    fn keep(&mut self, path: &Path, below: String, mode: u32) -> Result<(), ResourceError> {
-        let bytes = fs::read_regular(path, MAX_FILE)?;
+    fn keep(&mut self, bytes: Vec<u8>, below: String, mode: u32) -> Result<(), ResourceError> {
         self.size += bytes.len() as u64;
         if self.size > MAX_ALL {
             return Err(state(format!("the files of the source are larger than {MAX_ALL} bytes together")));

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::host::tree::Tree;
-use crate::host::{FsError, Host, WriteSpec, fs};
+use crate::host::tree::Node;
+use crate::host::{FsError, Host, Place, Seen, WriteSpec, fs};
 
 use super::source::MAX_ENTRIES;
 use super::{Content, Differences, Preview, Properties, Rendered, ResourceError, post};
@@ -24,20 +24,23 @@ fn state(message: String) -> ResourceError {
 }
 
 /// Whether the target is there; a link to a directory is one.
-pub(super) fn exists(target: &Path) -> Result<bool, ResourceError> {
-    match fs::look(target, false)? {
-        Some(look) if look.kind == fs::Kind::Directory => Ok(true),
-        Some(_) => Err(state(format!("{} exists and is not a directory; remove it first", target.display()))),
-        None if fs::is_symlink(target) => {
-            Err(state(format!("{} is a symbolic link that leads nowhere; remove it first", target.display())))
-        }
-        None => Ok(false),
+pub(super) fn exists(p: &Properties, host: &Host) -> Result<bool, ResourceError> {
+    let target = p.target().display();
+    match host.managed(p.follow).look(p.target(), false)? {
+        Seen::Something { look, .. } if look.kind == fs::Kind::Directory => Ok(true),
+        Seen::Something { .. } | Seen::Shared => Err(state(format!("{target} exists and is not a directory; remove it first"))),
+        Seen::Dangling => Err(state(format!("{target} is a symbolic link that leads nowhere; remove it first"))),
+        Seen::Link => Err(state(format!(
+            "{target} is a symbolic link that is not followed: others than root could have made it, or it leads out of what this node \
+             allows; name what it leads to, or set follow: true"
+        ))),
+        Seen::Nothing => Ok(false),
     }
 }
 
 /// Makes the target, with the directories above it.
-pub(super) fn create(target: &Path) -> Result<(), ResourceError> {
-    Ok(fs::create_directory(target, DIRECTORY)?)
+pub(super) fn create(p: &Properties, host: &Host) -> Result<Place, ResourceError> {
+    Ok(host.managed(p.follow).directory_made(p.target(), DIRECTORY)?)
 }
 
 /// The directories above a path, outermost first.
@@ -46,20 +49,21 @@ fn above(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether the directories above a file are directories of their own, as far as they are there.
-fn check_way(target: &Path, path: &str, known: &mut BTreeSet<String>) -> Result<(), ResourceError> {
+fn check_way(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Host) -> Result<(), ResourceError> {
     for directory in above(path) {
         if known.contains(directory) {
             continue;
         }
-        let here = target.join(directory);
-        if fs::is_symlink(&here) {
+        let here = p.target().join(directory);
+        let Some(place) = host.managed(p.follow).place(&here)? else { return Ok(()) };
+        if place.is_link()? {
             let message = format!("{} is a symbolic link; refusing to write through it", here.display());
             return Err(state(format!("{message}; put a directory there, or make the link the target")));
         }
-        match fs::look(&here, false)? {
-            Some(look) if look.kind == fs::Kind::Directory => {}
-            Some(_) => return Err(state(format!("{} exists and is not a directory; remove it first", here.display()))),
-            None => return Ok(()),
+        match place.look(false)? {
+            Seen::Something { look, .. } if look.kind == fs::Kind::Directory => {}
+            Seen::Nothing => return Ok(()),
+            _ => return Err(state(format!("{} exists and is not a directory; remove it first", here.display()))),
         }
         known.insert(directory.to_owned());
     }
@@ -79,24 +83,24 @@ pub(super) fn compare(
     let mut processed: BTreeMap<String, Content> = BTreeMap::new();
     for (path, content) in &rendered.files {
         let there = if target_exists {
-            check_way(p.target(), path, &mut known)?;
-            digest(&p.target().join(path))?
+            check_way(p, path, &mut known, host)?;
+            digest(p, path, host)?
         } else {
             None
         };
         let mut wanted = &content.sha256;
-        if there.as_ref() != Some(wanted) && post::concerns(&p.post, path) {
+        if there.as_ref().and_then(Option::as_ref) != Some(wanted) && post::concerns(&p.post, path) {
             let after = post::run(&p.post, path, content, host)?;
             wanted = &processed.entry(path.clone()).or_insert(after).sha256;
         }
         match there {
             None => differences.added.push(path.clone()),
-            Some(there) if there == *wanted => differences.stable.push(path.clone()),
+            Some(Some(there)) if there == *wanted => differences.stable.push(path.clone()),
             Some(_) => differences.updated.push(path.clone()),
         }
     }
     if target_exists {
-        extra(p.target(), "", &rendered, &mut differences.extra)?;
+        extra(p, &rendered, &mut differences.extra, host)?;
     }
     if !processed.is_empty() {
         let mut files = rendered.files.clone();
@@ -106,12 +110,14 @@ pub(super) fn compare(
     Ok((rendered, differences))
 }
 
-/// The digest of a file, a link to one followed; nothing when there is none.
-fn digest(path: &Path) -> Result<Option<String>, ResourceError> {
-    match fs::look(path, true)? {
-        None => Ok(None),
-        Some(look) if look.kind == fs::Kind::File => Ok(look.sha256),
-        Some(look) => {
+/// Whether there is a file, and its digest, a link to one followed where root alone could have made it.
+fn digest(p: &Properties, path: &str, host: &Host) -> Result<Option<Option<String>>, ResourceError> {
+    let path = p.target().join(path);
+    match host.managed(p.follow).look(&path, true)? {
+        Seen::Nothing | Seen::Dangling => Ok(None),
+        Seen::Link | Seen::Shared => Ok(Some(None)),
+        Seen::Something { look, .. } if look.kind == fs::Kind::File => Ok(Some(look.sha256)),
+        Seen::Something { look, .. } => {
             let what = if look.kind == fs::Kind::Directory { "a directory" } else { "a device, socket or pipe" };
             Err(state(format!("{} is {what}, where the templates make a file; remove it first", path.display())))
         }
@@ -119,18 +125,17 @@ fn digest(path: &Path) -> Result<Option<String>, ResourceError> {
 }
 
 /// Everything in the target that is no directory and not of the templates.
-fn extra(directory: &Path, prefix: &str, rendered: &Rendered, found: &mut Vec<String>) -> Result<(), ResourceError> {
-    for path in fs::list(directory)? {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let below = format!("{prefix}{name}");
-        let is_directory = !fs::is_symlink(&path) && fs::look(&path, false)?.is_some_and(|look| look.kind == fs::Kind::Directory);
-        if is_directory {
-            extra(&path, &format!("{below}/"), rendered, found)?;
-        } else if !rendered.files.contains_key(&below) {
-            if path.to_str().is_none() {
-                return Err(state(format!("the name of {} is not UTF-8", path.display())));
-            }
-            found.push(below);
+fn extra(p: &Properties, rendered: &Rendered, found: &mut Vec<String>, host: &Host) -> Result<(), ResourceError> {
+    let tree = host.managed(p.follow).known_target(p.target())?.tree()?;
+    for entry in tree.entries(MAX_ENTRIES + rendered.files.len() + rendered.directories.len())? {
+        if matches!(entry.node, Node::Directory { .. }) {
+            continue;
+        }
+        let Some(below) = entry.path.to_str() else {
+            return Err(state(format!("the name of {} is not UTF-8", p.target().join(&entry.path).display())));
+        };
+        if !rendered.files.contains_key(below) {
+            found.push(below.to_owned());
         }
         if found.len() > MAX_ENTRIES {
             return Err(state(format!("the target has more than {MAX_ENTRIES} files that are not of the templates")));
@@ -140,44 +145,41 @@ fn extra(directory: &Path, prefix: &str, rendered: &Rendered, found: &mut Vec<St
 }
 
 /// What is left of the templates in a target that shall have nothing of them.
-pub(super) fn remaining(target: &Path, rendered: &Rendered) -> Result<Differences, ResourceError> {
+pub(super) fn remaining(p: &Properties, rendered: &Rendered, host: &Host) -> Result<Differences, ResourceError> {
     let mut differences = Differences::default();
     let mut known = BTreeSet::new();
     for (path, content) in &rendered.files {
-        check_way(target, path, &mut known)?;
-        let here = target.join(path);
-        if fs::is_symlink(&here) {
-            differences.updated.push(path.clone());
-            continue;
-        }
-        match fs::look(&here, true)? {
-            None => {}
-            Some(look) if look.sha256.as_ref() == Some(&content.sha256) => differences.stable.push(path.clone()),
+        check_way(p, path, &mut known, host)?;
+        let Some(place) = host.managed(p.follow).place(&p.target().join(path))? else { continue };
+        match place.look(true)? {
+            Seen::Nothing => {}
+            Seen::Something { look, .. } if look.sha256.as_ref() == Some(&content.sha256) => {
+                differences.stable.push(path.clone());
+            }
             // A directory is no file of the templates.
-            Some(look) if look.kind == fs::Kind::Directory => {}
-            Some(_) => differences.updated.push(path.clone()),
+            Seen::Something { look, .. } if look.kind == fs::Kind::Directory => {}
+            _ => differences.updated.push(path.clone()),
         }
     }
-    extra(target, "", rendered, &mut differences.extra)?;
+    extra(p, rendered, &mut differences.extra, host)?;
     Ok(differences)
 }
 
 /// Writes what differs, and removes what is purged.
-pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differences) -> Result<(), ResourceError> {
+pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differences, host: &Host) -> Result<(), ResourceError> {
     let target = p.target();
     let mut known = BTreeSet::new();
     let changed: Vec<&String> = differences.added.iter().chain(&differences.updated).collect();
     // Everything that can be known to fail is known before the first write.
     for path in &changed {
-        check_way(target, path, &mut known)?;
+        check_way(p, path, &mut known, host)?;
     }
     let is_partial = |directory: &str| directory.split('/').any(|part| part == crate::template::PARTIALS);
     let directories: Vec<&String> = rendered.directories.iter().filter(|directory| !is_partial(directory)).collect();
     for directory in &directories {
-        check_way(target, &format!("{directory}/"), &mut known)?;
+        check_way(p, &format!("{directory}/"), &mut known, host)?;
     }
-    create(target)?;
-    let mut tree = Tree::open(target)?;
+    let mut tree = create(p, host)?.tree()?;
     for directory in directories {
         tree.enter(Path::new(directory))?;
     }
@@ -194,10 +196,11 @@ pub(super) fn write(p: &Properties, rendered: &Rendered, differences: &Differenc
 }
 
 /// Removes the files of the templates, then the directories above them that are empty, then the target if it is.
-pub(super) fn remove(target: &Path, differences: &Differences) -> Result<(), ResourceError> {
+pub(super) fn remove(p: &Properties, differences: &Differences, host: &Host) -> Result<(), ResourceError> {
     let mut directories: BTreeSet<&str> = BTreeSet::new();
     let mut failed = None;
-    let tree = Tree::open(target)?;
+    let rules = host.managed(p.follow);
+    let tree = rules.known_target(p.target())?.tree()?;
     for path in differences.updated.iter().chain(&differences.stable) {
         // The others are removed all the same.
         match tree.unlink(Path::new(path)) {
@@ -207,20 +210,21 @@ pub(super) fn remove(target: &Path, differences: &Differences) -> Result<(), Res
     }
     // A directory sorts before what is below it.
     directories.into_iter().rev().try_for_each(|directory| tree.remove_empty(Path::new(directory)))?;
-    if !fs::is_symlink(target) && fs::list(target)?.is_empty() {
-        fs::remove(target)?;
+    let place = rules.known_place(p.target())?;
+    if !place.is_link()? && place.is_empty()? {
+        place.remove()?;
     }
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The text of all files that differ, before and after.
-pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differences) -> Option<Preview> {
+pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differences, host: &Host) -> Option<Preview> {
     let mut preview = Preview { before: String::new(), after: String::new() };
     let purged: &[String] = if p.purge { &differences.extra } else { &[] };
     for path in differences.added.iter().chain(&differences.updated).chain(purged) {
         let title = format!("==> {path}\n");
         if !differences.added.contains(path) {
-            let before = fs::read_text(&p.target().join(path), PREVIEW_LIMIT).ok()?;
+            let before = host.managed(p.follow).read_text(&p.target().join(path), PREVIEW_LIMIT).ok()?;
             preview.before.extend([title.as_str(), &before]);
         }
         if let Some(content) = rendered.files.get(path) {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::host::fake::{FakeRunner, host};
+use crate::model::Bounds;
 
 const HASH: &str = "$6$saltsalt$hashhashhash";
 
@@ -225,4 +226,17 @@ fn what_can_not_be_meant_is_refused() {
     }
     let superuser = UserState { account: there("!").account.map(|seen| Seen { uid: 0, ..seen }), ..UserState::default() };
     assert!(User::diff(&properties(&json!({"ensure": "absent"})), &superuser).is_err());
+}
+
+#[test]
+fn a_home_is_moved_only_within_the_bounds_of_the_run() {
+    let p: Properties = serde_json::from_value(json!({"name": "root", "home": "/srv/elsewhere", "manage_home": true})).unwrap();
+    let paths = |path: &str| Bounds { write_paths: Some(vec!["/srv".into(), "/etc".into(), path.into()]), ..Bounds::default() };
+    let seen = |path: &str| {
+        let host = Host::system(None).within(paths(path));
+        User::observe(&p, &(User::PROVIDERS[0].open)(&host), &host).map(|_| ()).map_err(|error| crate::diag::chain(&error))
+    };
+    assert_eq!(seen("/root"), Ok(()));
+    let refused = seen("/var").unwrap_err();
+    assert!(refused.contains("/root"), "{refused}");
 }

@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 use ::expr::Value as Item;
 
 use super::eval::{Frame, Held, Run};
-use super::operate;
 use super::parse::{Node, Op};
+use super::{operate, weigh};
+use crate::model::Budget;
 
 /// Their names.
 pub(super) const NAMES: &[&str] = &[
@@ -85,17 +86,28 @@ pub(super) struct Call<'n> {
 
 /// Calls a function that takes a predicate.
 pub(super) fn call(run: &Run<'_>, call: &Call<'_>, list: Vec<Item>, frame: Option<&Frame<'_>>) -> Result<Item, String> {
-    let says = |index: usize, item: &Item| run.predicate(call.predicate, frame, index, item.clone(), Item::Nil);
-    let holds = |index: usize, item: &Item| truth(&says(index, item)?);
+    let says = |index: usize, item: &Item| {
+        let taken = run.budget.mark();
+        let item = weigh::copy(item, run.budget)?;
+        let said = run.predicate(call.predicate, frame, index, item, Item::Nil)?;
+        run.budget.settle(taken, weigh::of(&said));
+        Ok(said)
+    };
+    let holds = |index: usize, item: &Item| {
+        let taken = run.budget.mark();
+        let holds = truth(&says(index, item)?);
+        run.budget.settle(taken, 0);
+        holds
+    };
     let found = |index: Option<usize>| index.map_or(Item::Nil, |index| list.get(index).cloned().unwrap_or(Item::Nil));
     let place = |index: Option<usize>| index.map_or(Item::Integer(-1), Item::from);
     Ok(match call.what {
         Each::All => Item::Bool(first(&list, |at, item| Ok(!holds(at, item)?))?.is_none()),
         Each::Any => Item::Bool(first(&list, holds)?.is_some()),
         Each::None => Item::Bool(first(&list, holds)?.is_none()),
-        Each::One => Item::Bool(chosen(&list, holds)?.len() == 1),
-        Each::Count => Item::from(chosen(&list, holds)?.len()),
-        Each::Filter => Item::Array(chosen(&list, holds)?),
+        Each::One => Item::Bool(chosen(&list, run.budget, holds)?.len() == 1),
+        Each::Count => Item::from(chosen(&list, run.budget, holds)?.len()),
+        Each::Filter => Item::Array(chosen(&list, run.budget, holds)?),
         Each::Find => found(first(&list, holds)?),
         Each::FindIndex => place(first(&list, holds)?),
         Each::FindLast => found(last(&list, holds)?),
@@ -104,8 +116,8 @@ pub(super) fn call(run: &Run<'_>, call: &Call<'_>, list: Vec<Item>, frame: Optio
         Each::Sum => list
             .iter()
             .enumerate()
-            .try_fold(Item::Integer(0), |sum, (at, item)| operate::binary(Op::Add, sum, says(at, item)?))?,
-        Each::GroupBy => group(&list, says)?,
+            .try_fold(Item::Integer(0), |sum, (at, item)| operate::binary(Op::Add, sum, says(at, item)?, run.budget))?,
+        Each::GroupBy => group(&list, run.budget, says)?,
         Each::SortBy => sort(run, call, &list, frame, says)?,
         Each::Reduce => reduce(run, call, list, frame)?,
     })
@@ -134,23 +146,26 @@ fn seek<'i>(items: impl Iterator<Item = (usize, &'i Item)>, test: Test<'_>) -> R
     Ok(None)
 }
 
-fn chosen(list: &[Item], test: impl Fn(usize, &Item) -> Result<bool, String>) -> Result<Vec<Item>, String> {
+fn chosen(list: &[Item], budget: &Budget, test: impl Fn(usize, &Item) -> Result<bool, String>) -> Result<Vec<Item>, String> {
     let mut chosen = Vec::new();
     for (index, item) in list.iter().enumerate() {
         if test(index, item)? {
-            chosen.push(item.clone());
+            chosen.push(weigh::copy(item, budget)?);
         }
     }
     Ok(chosen)
 }
 
-fn group(list: &[Item], says: impl Fn(usize, &Item) -> Result<Item, String>) -> Result<Item, String> {
+fn group(list: &[Item], budget: &Budget, says: impl Fn(usize, &Item) -> Result<Item, String>) -> Result<Item, String> {
     let mut groups: Vec<(Item, Vec<Item>)> = Vec::new();
     for (index, item) in list.iter().enumerate() {
         let key = says(index, item)?;
+        let item = weigh::copy(item, budget)?;
+        // The key is compared with those of all groups.
+        budget.work(weigh::of(&key).saturating_mul(1 + groups.len())).map_err(|spent| spent.to_string())?;
         match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, items)) => items.push(item.clone()),
-            None => groups.push((key, vec![item.clone()])),
+            Some((_, items)) => items.push(item),
+            None => groups.push((key, vec![item])),
         }
     }
     let groups = groups.into_iter().map(|(key, items)| (key, Item::Array(items)));
@@ -172,7 +187,7 @@ fn sort(
     };
     let mut keyed = Vec::with_capacity(list.len());
     for (index, item) in list.iter().enumerate() {
-        keyed.push((says(index, item)?, item.clone()));
+        keyed.push((says(index, item)?, weigh::copy(item, run.budget)?));
     }
     let mut wrong = None;
     keyed.sort_by(|(a, _), (b, _)| {
@@ -195,8 +210,11 @@ fn reduce(run: &Run<'_>, call: &Call<'_>, list: Vec<Item>, frame: Option<&Frame<
         Some(start) => start,
         None => items.next().map(|(_, item)| item).ok_or("reduce of an empty list with no initial value")?,
     };
+    // Before each step only the list and the sum are there.
+    let taken = run.budget.mark();
     for (index, item) in items {
         sum = run.predicate(call.predicate, frame, index, item, sum)?;
+        run.budget.settle(taken, weigh::of(&sum));
     }
     Ok(sum)
 }

@@ -5,8 +5,9 @@ use std::cell::Cell;
 use ::expr::{Context, ContextProvider, Environment, Value as Item};
 
 use super::each::{self, Call};
-use super::operate;
 use super::parse::{Node, Op, Pointer};
+use super::{operate, weigh};
+use crate::model::Budget;
 
 /// The most steps that running an expression may take.
 const MAX_STEPS: u32 = 2_000_000;
@@ -16,8 +17,11 @@ pub(super) struct Run<'r> {
     pub(super) environment: &'r Environment<'r>,
     /// The value of a path, by its number.
     pub(super) path: &'r dyn Fn(usize) -> Result<Item, String>,
-    /// Everything, for `$env`, and what functions are told.
+    /// Everything, for `$env`.
+    all: &'r dyn Fn() -> Result<Item, String>,
+    /// What functions are told.
     pub(super) context: &'r dyn ContextProvider,
+    pub(super) budget: &'r Budget,
     steps: Cell<u32>,
 }
 
@@ -37,29 +41,45 @@ impl<'r> Run<'r> {
     pub(super) fn new(
         environment: &'r Environment<'r>,
         path: &'r dyn Fn(usize) -> Result<Item, String>,
+        all: &'r dyn Fn() -> Result<Item, String>,
         context: &'r dyn ContextProvider,
+        budget: &'r Budget,
     ) -> Self {
-        Self { environment, path, context, steps: Cell::new(0) }
+        Self { environment, path, all, context, budget, steps: Cell::new(0) }
     }
 
     /// The value of an expression; the error says what went wrong.
+    ///
+    /// Parts of an expression are charged as they are made. When it has its value, only that is still there.
     pub(super) fn eval(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<Item, String> {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > MAX_STEPS {
             return Err(format!("the expression takes more than {MAX_STEPS} steps"));
         }
+        let taken = self.budget.mark();
+        let item = self.value(node, frame)?;
+        let kept = weigh::of(&item);
+        if kept == usize::MAX {
+            return Err(format!("lists and maps are nested more than {} deep", weigh::MAX_DEPTH));
+        }
+        self.budget.settle(taken, 0);
+        self.budget.charge(kept).map_err(|spent| spent.to_string())?;
+        Ok(item)
+    }
+
+    fn value(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<Item, String> {
         match node {
-            Node::Item(item) => Ok(item.clone()),
+            Node::Item(item) => weigh::copy(item, self.budget),
             Node::Path(index) => (self.path)(*index),
-            Node::Roots => Ok(roots(self.context)),
-            Node::Local(name) => local(name, frame),
-            Node::Pointer(pointer) => pointed(*pointer, frame),
+            Node::Roots => (self.all)(),
+            Node::Local(name) => weigh::copy(local(name, frame)?, self.budget),
+            Node::Pointer(pointer) => pointed(*pointer, frame, self.budget),
             Node::Not(of) => self.truth(of, frame).map(|truth| Item::Bool(!truth)),
             Node::Signed(negative, of) => signed(*negative, self.eval(of, frame)?),
             Node::Binary(op, a, b) => self.binary(*op, a, b, frame),
             Node::Matches(of, pattern) => match self.eval(of, frame)? {
                 Item::Nil => Ok(Item::Bool(false)),
-                Item::String(text) => Ok(Item::Bool(pattern.is_match(&text))),
+                Item::String(text) => Ok(Item::Bool(pattern.on(&text, self.budget)?.is_match(&text))),
                 other => Err(format!("invalid operation: {} matches string", operate::kind(&other))),
             },
             Node::Choice(condition, then, otherwise) => {
@@ -86,6 +106,7 @@ impl<'r> Run<'r> {
             }
             Node::Call(name, args) => {
                 let args = self.all(args, frame)?;
+                self.budget.charge(weigh::made(name, &args)).map_err(|spent| spent.to_string())?;
                 self.environment.eval_func(self.context, name, args, None).map_err(|error| error.to_string())
             }
             Node::Each { what, list, predicate, rest } => match self.eval(list, frame)? {
@@ -128,35 +149,29 @@ impl<'r> Run<'r> {
                 Item::Nil => self.eval(b, frame),
                 found => Ok(found),
             },
-            _ => operate::binary(op, self.eval(a, frame)?, self.eval(b, frame)?),
+            _ => operate::binary(op, self.eval(a, frame)?, self.eval(b, frame)?, self.budget),
         }
     }
 }
 
-fn roots(context: &dyn ContextProvider) -> Item {
-    let context = context.to_context();
-    let root = |name: &str| context.get(name).map(|item| (name.to_owned(), item.clone()));
-    ["Facts", "Data", "Environ"].into_iter().filter_map(root).collect()
-}
-
-fn local(name: &str, frame: Option<&Frame<'_>>) -> Result<Item, String> {
+fn local<'f>(name: &str, frame: Option<&'f Frame<'_>>) -> Result<&'f Item, String> {
     let mut here = frame;
     while let Some(frame) = here {
         match &frame.held {
-            Held::Local(known, item) if *known == name => return Ok(item.clone()),
+            Held::Local(known, item) if *known == name => return Ok(item),
             _ => here = frame.outer,
         }
     }
     Err(format!("unknown name {name}"))
 }
 
-fn pointed(pointer: Pointer, frame: Option<&Frame<'_>>) -> Result<Item, String> {
+fn pointed(pointer: Pointer, frame: Option<&Frame<'_>>, budget: &Budget) -> Result<Item, String> {
     let mut here = frame;
     while let Some(frame) = here {
         match (&frame.held, pointer) {
-            (Held::Each { item, .. }, Pointer::Item) => return Ok(item.clone()),
+            (Held::Each { item, .. }, Pointer::Item) => return weigh::copy(item, budget),
             (Held::Each { index, .. }, Pointer::Index) => return Ok(Item::Integer(*index)),
-            (Held::Each { sum, .. }, Pointer::Accumulator) => return Ok(sum.clone()),
+            (Held::Each { sum, .. }, Pointer::Accumulator) => return weigh::copy(sum, budget),
             (Held::Local(..), _) => here = frame.outer,
         }
     }

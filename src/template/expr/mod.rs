@@ -10,6 +10,7 @@ mod functions;
 mod names;
 mod operate;
 mod parse;
+mod weigh;
 
 use std::cell::{OnceCell, RefCell};
 
@@ -17,10 +18,10 @@ use expr::{Context, ContextProvider, Environment, Error, Value as Item};
 use serde_json::{Map, Value};
 
 use self::eval::Run;
-use self::names::{Member, Path};
-pub(super) use self::names::{Names, Root};
+pub(super) use self::names::{Member, Names, Path, Root};
 use self::parse::{Node, Wrong};
-use super::text;
+use super::{text, weight};
+use crate::model::Budget;
 
 /// The variable that carries how deep templates are nested; no expression can name it.
 const DEPTH: &str = "ensign_depth";
@@ -35,6 +36,14 @@ pub(super) struct Compiled {
 pub(super) trait Sight {
     /// All that is below a root.
     fn root(&self, root: Root) -> &Value;
+
+    /// Told before a path is looked up.
+    fn looks_up(&self, _: &Path) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Told before everything is looked at.
+    fn looks_at_all(&self) {}
 }
 
 impl Compiled {
@@ -72,17 +81,20 @@ pub(super) fn run(
     compiled: &Compiled,
     environment: &Environment<'_>,
     sight: &dyn Sight,
+    budget: &Budget,
     depth: usize,
 ) -> Result<Outcome, String> {
     let view = View {
         sight,
+        budget,
         paths: &compiled.paths,
         items: compiled.paths.iter().map(|_| OnceCell::new()).collect(),
         missing: RefCell::default(),
         depth: Item::from(depth),
     };
     let path = |index: usize| view.path(index);
-    let result = Run::new(environment, &path, &view).eval(&compiled.node, None);
+    let all = || view.all();
+    let result = Run::new(environment, &path, &all, &view, budget).eval(&compiled.node, None);
     let missing = view.missing.take();
     match result {
         Ok(item) => Ok(Outcome { item, missing }),
@@ -103,6 +115,7 @@ fn with_missing(message: String, missing: &[String]) -> String {
 /// What paths lead to, looked up when an expression reaches them.
 struct View<'a> {
     sight: &'a dyn Sight,
+    budget: &'a Budget,
     paths: &'a [Path],
     items: Vec<OnceCell<Item>>,
     missing: RefCell<Vec<String>>,
@@ -115,11 +128,24 @@ impl View<'_> {
         if let Some(known) = item.get() {
             return Ok(known.clone());
         }
-        let found = resolve(path, self.sight.root(path.root))?;
+        self.sight.looks_up(path)?;
+        let found = resolve(path, self.sight.root(path.root), self.budget)?;
         if found.is_nil() {
             self.missing.borrow_mut().push(path.shown.clone());
         }
         Ok(item.get_or_init(|| found).clone())
+    }
+
+    /// Everything, for `$env`.
+    fn all(&self) -> Result<Item, String> {
+        self.sight.looks_at_all();
+        let roots = [("Facts", Root::Facts), ("Data", Root::Data), ("Environ", Root::Environ)];
+        let item = |(name, root): (&str, Root)| {
+            let root = self.sight.root(root);
+            weight::charge(root, self.budget).map_err(|spent| spent.to_string())?;
+            Ok((name.to_owned(), to_item(root)))
+        };
+        Ok(roots.into_iter().map(item).collect::<Result<Vec<_>, String>>()?.into_iter().collect())
     }
 }
 
@@ -129,13 +155,12 @@ impl ContextProvider for View<'_> {
     }
 
     fn to_context(&self) -> Context {
-        let roots = [("Facts", Root::Facts), ("Data", Root::Data), ("Environ", Root::Environ)];
-        roots.into_iter().map(|(name, root)| (name, to_item(self.sight.root(root)))).collect()
+        Context::default()
     }
 }
 
 /// The value a path leads to; nothing when the last step finds none.
-fn resolve(path: &Path, root: &Value) -> Result<Item, String> {
+fn resolve(path: &Path, root: &Value, budget: &Budget) -> Result<Item, String> {
     let mut found = Some(root);
     for (index, step) in path.steps.iter().enumerate() {
         let here = match found {
@@ -162,7 +187,10 @@ fn resolve(path: &Path, root: &Value) -> Result<Item, String> {
     match (found, path.root) {
         // As in a shell: what the environment does not have is empty.
         (None, Root::Environ) => Ok(Item::from("")),
-        (found, _) => Ok(found.map_or(Item::Nil, to_item)),
+        (found, _) => {
+            found.map(|found| weight::charge(found, budget)).transpose().map_err(|spent| spent.to_string())?;
+            Ok(found.map_or(Item::Nil, to_item))
+        }
     }
 }
 
@@ -197,6 +225,11 @@ fn kind(value: &Value) -> &'static str {
 }
 
 impl Outcome {
+    /// About how much memory the result takes.
+    pub(super) fn weight(&self) -> usize {
+        weigh::of(&self.item)
+    }
+
     /// The result as a value; nothing is null.
     pub(super) fn value(self, environment: &Environment<'_>) -> Value {
         to_value(self.item, environment)

@@ -2,10 +2,12 @@
 
 use std::cmp::Ordering;
 
+use super::parse::Op;
+use super::weigh;
+use crate::model::budget::VALUE_WEIGHT;
+use crate::model::{Budget, Spent};
+use crate::template::regexes::Pattern;
 use ::expr::{Context, Value as Item};
-use regex::Regex;
-
-use super::parse::{Op, no_regex};
 
 /// The longest range.
 const MAX_RANGE: i64 = 1_000_000;
@@ -56,14 +58,22 @@ fn invalid(op: Op, a: &Item, b: &Item) -> String {
 }
 
 /// What an operator makes of two values.
-pub(super) fn binary(op: Op, a: Item, b: Item) -> Result<Item, String> {
+pub(super) fn binary(op: Op, a: Item, b: Item, budget: &Budget) -> Result<Item, String> {
+    let pay = |result: Result<(), Spent>| result.map_err(|spent| spent.to_string());
+    match op {
+        // What a list holds is compared with each other one at most once, with what is sought once for each.
+        Op::Equal | Op::NotEqual | Op::In => pay(budget.work(weigh::of(&a).saturating_add(weigh::of(&b))))?,
+        Op::Contains | Op::StartsWith | Op::EndsWith => pay(budget.work(weigh::of(&a)))?,
+        Op::Add => pay(budget.charge(weigh::of(&a).saturating_add(weigh::of(&b))))?,
+        _ => {}
+    }
     match op {
         Op::Equal => Ok(Item::Bool(equal(&a, &b))),
         Op::NotEqual => Ok(Item::Bool(!equal(&a, &b))),
         Op::Less | Op::LessEqual | Op::More | Op::MoreEqual => order(op, &a, &b),
         Op::In => within(&a, &b).map(Item::Bool),
-        Op::Contains | Op::StartsWith | Op::EndsWith | Op::Matches => texts(op, &a, &b).map(Item::Bool),
-        Op::Range => range(&a, &b),
+        Op::Contains | Op::StartsWith | Op::EndsWith | Op::Matches => texts(op, &a, &b, budget).map(Item::Bool),
+        Op::Range => range(&a, &b, budget),
         _ => arithmetic(op, a, b),
     }
 }
@@ -169,25 +179,29 @@ fn within(item: &Item, of: &Item) -> Result<bool, String> {
     }
 }
 
-fn texts(op: Op, a: &Item, b: &Item) -> Result<bool, String> {
+fn texts(op: Op, a: &Item, b: &Item, budget: &Budget) -> Result<bool, String> {
     match (a, b) {
         (Item::Nil, _) | (_, Item::Nil) => Ok(false),
         (Item::String(a), Item::String(b)) => Ok(match op {
             Op::Contains => a.contains(b.as_str()),
             Op::StartsWith => a.starts_with(b.as_str()),
             Op::EndsWith => a.ends_with(b.as_str()),
-            _ => Regex::new(b).map_err(|error| no_regex(&error))?.is_match(a),
+            _ => Pattern::made(b, budget)?.on(a, budget)?.is_match(a),
         }),
         _ => Err(invalid(op, a, b)),
     }
 }
 
-fn range(a: &Item, b: &Item) -> Result<Item, String> {
+fn range(a: &Item, b: &Item, budget: &Budget) -> Result<Item, String> {
     match (whole(a), whole(b)) {
         (Some(from), Some(to)) if to.saturating_sub(from) >= MAX_RANGE => {
             Err(format!("the range {from}..{to} is longer than {MAX_RANGE}"))
         }
-        (Some(from), Some(to)) => Ok(Item::Array((from..=to).map(Item::Integer).collect())),
+        (Some(from), Some(to)) => {
+            let length = usize::try_from(to.saturating_sub(from).saturating_add(1)).unwrap_or(0);
+            budget.charge(length.saturating_mul(VALUE_WEIGHT)).map_err(|spent| spent.to_string())?;
+            Ok(Item::Array((from..=to).map(Item::Integer).collect()))
+        }
         _ => Err("a range goes from one whole number to another".to_owned()),
     }
 }

@@ -6,10 +6,10 @@ mod node;
 mod operand;
 
 use ::expr::Value as Item;
-use regex::Regex;
 
 use super::names::{Names, Path};
 use crate::template::lex::{self, Kind, Token};
+use crate::template::regexes::Pattern;
 
 pub(super) use self::node::{Node, Op, Pointer};
 use self::node::{OPERATORS, is_order};
@@ -258,7 +258,7 @@ impl<'a, 't> Parser<'a, 't> {
 
     fn join(&self, op: Op, left: Node, right: Node) -> Parsed {
         if let (Op::Matches, Node::Item(Item::String(pattern))) = (op, &right) {
-            let pattern = Regex::new(pattern).map_err(|error| (self.offset(), no_regex(&error)))?;
+            let pattern = Pattern::read(pattern).map_err(|why| (self.offset(), why))?;
             return Ok(Node::Matches(Box::new(left), pattern));
         }
         Ok(Node::Binary(op, Box::new(left), Box::new(right)))
@@ -277,11 +277,4 @@ impl<'a, 't> Parser<'a, 't> {
         let otherwise = self.binary(0)?;
         Ok(Node::Choice(Box::new(condition), Box::new(then), Box::new(otherwise)))
     }
-}
-
-/// Why a regular expression can't be read, on one line.
-pub(super) fn no_regex(error: &regex::Error) -> String {
-    let shown = error.to_string();
-    let why = shown.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-    format!("the regular expression can't be read: {why}")
 }

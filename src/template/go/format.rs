@@ -85,7 +85,9 @@ pub(super) fn printf(wanted: &str, args: &[Item], fuel: &dyn Fuel) -> Result<Str
     while let Some((before, after)) = reader.rest.split_once('%') {
         out.push_str(before);
         reader.rest = after;
+        let length = out.len();
         reader.verb(&mut out, fuel)?;
+        fuel.make(before.len() + out.len().saturating_sub(length))?;
         fuel.tick(1 + before.len() / 16)?;
     }
     out.push_str(reader.rest);

@@ -11,6 +11,7 @@ use jiff::Zoned;
 use serde_json::{Map, Number, Value};
 
 use super::super::text::float_text;
+use crate::model::budget::VALUE_WEIGHT;
 
 /// The deepest nesting of lists and maps.
 pub(super) const MAX_DEPTH: usize = 100;
@@ -62,6 +63,12 @@ pub(super) trait Fuel {
     /// # Errors
     /// When there are not so many left.
     fn tick(&self, steps: usize) -> Result<(), String>;
+
+    /// Takes memory for so many bytes that are about to be made.
+    ///
+    /// # Errors
+    /// When there is not so much left.
+    fn make(&self, bytes: usize) -> Result<(), String>;
 }
 
 fn too_deep() -> String {
@@ -216,6 +223,7 @@ impl Item {
             Self::Float(value) => out.push_str(&float_text(*value)),
             Self::Text(text) => {
                 fuel.tick(text.len() / 16)?;
+                fuel.make(text.len())?;
                 out.push_str(text);
             }
             Self::Time(time) => out.push_str(&time.strftime("%Y-%m-%d %H:%M:%S.%N %z %Z").to_string()),
@@ -266,6 +274,7 @@ impl Item {
     /// As plain data.
     pub(super) fn plain(&self, fuel: &dyn Fuel) -> Result<Value, String> {
         fuel.tick(1)?;
+        fuel.make(VALUE_WEIGHT)?;
         Ok(match self {
             Self::Nil => Value::Null,
             Self::Bool(value) => Value::Bool(*value),
@@ -276,6 +285,7 @@ impl Item {
             }
             Self::Text(text) => {
                 fuel.tick(text.len() / 16)?;
+                fuel.make(text.len())?;
                 Value::from(text.as_ref())
             }
             Self::Time(time) => Value::from(time.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()),

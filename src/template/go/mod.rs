@@ -19,12 +19,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use jiff::Zoned;
-use regex::Regex;
 
 use super::Inner;
 use super::expr::Root;
 use super::expr::Sight;
+use super::regexes::Pattern;
 use super::tree::{FileError, Session};
+use crate::model::Budget;
 
 use self::item::{Fuel, Item, Nature, Pairs};
 use self::parse::Template;
@@ -36,8 +37,6 @@ const FUEL: u64 = 10_000_000;
 const MAX_DEPTH: usize = 150;
 /// The largest file that is made, in bytes.
 const MAX_OUTPUT: usize = 16 << 20;
-/// The largest program that a regular expression may become, in bytes.
-const MAX_REGEX: usize = 1 << 20;
 
 /// Renders every file of a tree.
 pub(super) fn render(session: &Session) -> Result<(), FileError> {
@@ -54,7 +53,9 @@ pub(super) fn render(session: &Session) -> Result<(), FileError> {
         session.check().map_err(|message| FileError::of(file, message))?;
         context.fuel.set(FUEL);
         context.depth.set(0);
+        let taken = session.begin().map_err(|message| FileError::of(file, message))?;
         let text = context.file(file, &dot)?;
+        session.ended(taken, text.len());
         session.keep(file, text)?;
     }
     Ok(())
@@ -68,7 +69,7 @@ pub(super) struct Context<'a> {
     /// How many files are being rendered within files.
     nesting: Cell<usize>,
     parsed: RefCell<HashMap<String, Rc<Template>>>,
-    regexes: RefCell<HashMap<String, Regex>>,
+    regexes: RefCell<HashMap<String, Pattern>>,
 }
 
 impl Fuel for Context<'_> {
@@ -76,6 +77,10 @@ impl Fuel for Context<'_> {
         let left = self.fuel.get().checked_sub(steps as u64);
         self.fuel.set(left.unwrap_or(0));
         left.map(|_| ()).ok_or_else(|| "the template does too much, or does not end".to_owned())
+    }
+
+    fn make(&self, bytes: usize) -> Result<(), String> {
+        self.budget().charge(bytes).map_err(|spent| spent.to_string())
     }
 }
 
@@ -107,18 +112,20 @@ impl Context<'_> {
         self.nesting.get()
     }
 
-    fn environ(&self, name: &str) -> String {
-        let environ = Sight::root(self.scope().as_ref(), Root::Environ);
-        environ.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+    fn budget(&self) -> &Budget {
+        &self.scope().parts.budget
     }
 
-    fn regex(&self, pattern: &str) -> Result<Regex, String> {
+    fn environ(&self, name: &str) -> Result<String, String> {
+        self.scope().variable(name)
+    }
+
+    fn regex(&self, pattern: &str) -> Result<Pattern, String> {
         if let Some(known) = self.regexes.borrow().get(pattern) {
             return Ok(known.clone());
         }
         self.tick(1000)?;
-        let built = regex::RegexBuilder::new(pattern).size_limit(MAX_REGEX).build();
-        let built = built.map_err(|error| format!("bad regular expression: {}", error.to_string().replace('\n', " ")))?;
+        let built = Pattern::made(pattern, self.budget())?;
         self.regexes.borrow_mut().insert(pattern.to_owned(), built.clone());
         Ok(built)
     }
@@ -138,6 +145,10 @@ impl Context<'_> {
             // Facts cost much to gather; most templates use none.
             if root == Root::Facts && !self.session.mentions("acts") {
                 continue;
+            }
+            let part = if root == Root::Data { "ata" } else { "nviron" };
+            if self.session.mentions(part) {
+                self.scope().uses_root(root);
             }
             let item = Item::of(Sight::root(self.scope().as_ref(), root), nature)?;
             for name in names {

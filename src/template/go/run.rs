@@ -57,8 +57,9 @@ impl Run<'_> {
     fn node(&mut self, node: &Node, dot: &Item) -> Ran<()> {
         match node {
             Node::Text(text) => {
-                self.out.push_str(text);
                 at(self.context.tick(1 + text.len() / 16), 0, 0)?;
+                at(self.context.make(text.len()), 0, 0)?;
+                self.out.push_str(text);
                 self.fits(0, 0)
             }
             Node::Print(pipe) => self.print(pipe, dot),
@@ -253,6 +254,9 @@ impl Run<'_> {
             _ => 0,
         };
         at(self.context.tick(weight), place.at, place.end)?;
+        // Of lists and maps the places are new, not what they hold.
+        let bytes = if let Ok(Item::Text(text)) = &result { text.len() } else { weight.saturating_mul(16) };
+        at(self.context.make(bytes), place.at, place.end)?;
         at(result, place.at, place.end)
     }
 

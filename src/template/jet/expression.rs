@@ -226,6 +226,7 @@ impl<'a, 't> Reader<'a, 't> {
             "||" => one("or"),
             "&&" => one("and"),
             "+" => format!("plus({}, {})", left.code, right.code),
+            "*" => format!("times({}, {})", left.code, right.code),
             "/" => format!("div({}, {})", left.code, right.code),
             other => one(other),
         })

@@ -80,6 +80,20 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     ("writeJson", |args| Ok(escape::for_html(&one("writeJson", args)?.to_string()).into())),
 ];
 
+/// The most memory that a call may take beside its arguments.
+pub(super) fn made(name: &str, args: &[Value]) -> usize {
+    let given: usize = args.iter().map(|value| value.as_str().map_or_else(|| value.to_string().len(), str::len)).sum();
+    let text = |at: usize| args.get(at).map_or(0, |value| to_text(value).len());
+    match name {
+        // Each place that is replaced is at least as long as what is sought.
+        "replace" => text(0).saturating_add((text(0) / text(1).max(1) + 1).saturating_mul(text(2))),
+        // A character takes up to six where it is escaped.
+        "html" | "safeHtml" | "safeJs" | "url" | "json" | "writeJson" => given.saturating_mul(6),
+        "split" => given.saturating_mul(2 + crate::model::budget::VALUE_WEIGHT),
+        _ => given.saturating_mul(2),
+    }
+}
+
 /// What operators become.
 pub(super) static INTERNAL: &[(&str, Function)] = &[
     ("plus", |args| match args {
@@ -89,6 +103,13 @@ pub(super) static INTERNAL: &[(&str, Function)] = &[
             _ => float_of("+", left, right, |left, right| left + right),
         },
         _ => Err("+ has two sides".to_owned()),
+    }),
+    ("times", |args| match args {
+        [left, right] => match (left.as_i64(), right.as_i64()) {
+            (Some(left), Some(right)) => Ok(left.checked_mul(right).ok_or("the product is too large")?.into()),
+            _ => float_of("*", left, right, |left, right| left * right),
+        },
+        _ => Err("* has two sides".to_owned()),
     }),
     ("div", |args| match args {
         [left, right] => match (left.as_i64(), right.as_i64()) {

@@ -20,9 +20,9 @@ use serde_json::Value;
 
 use super::expr::Root;
 use super::expr::Sight;
-use super::{Inner, remote, text};
+use super::{Inner, paid, remote, text};
 
-pub(super) use self::link::{Alone, Library, Linked, Unit, link};
+pub(super) use self::link::{Alone, Library, Linked, Place, Unit, link};
 pub(super) use self::translate::{Surroundings, Wrong, translate};
 
 /// What rendering may cost; a step of a loop over a list costs about ten.
@@ -57,7 +57,13 @@ pub(super) fn render(
     let unit = translate(body, &around).map_err(|wrong| located(Some(wrong.at), wrong.message))?;
     let linked = link("", &unit, &Alone).map_err(|wrong| located(Some(wrong.at), wrong.message))?;
     let environment = environment(scope, depth)?;
-    let root = |used: bool, root| if used { Item::from(Serde(scope.root(root))) } else { Item::UNDEFINED };
+    let root = |used: bool, root| {
+        if !used {
+            return Item::UNDEFINED;
+        }
+        scope.uses_root(root);
+        Item::from(Serde(scope.root(root)))
+    };
     let context = context! {
         facts => root(linked.code.contains("facts"), Root::Facts),
         data => root(linked.code.contains("data"), Root::Data),
@@ -86,19 +92,27 @@ pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Enviro
     let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
     environment.set_syntax(syntax.map_err(|error| why(&error))?);
     environment.set_fuel(Some(FUEL));
+    pay_for_output(&mut environment, scope);
     environment.add_function("namespace", minijinja::functions::namespace);
     for (name, function) in functions::TABLE.iter().chain(functions::INTERNAL) {
         let scope = Arc::clone(scope);
         environment.add_function(*name, move |args: Rest<Item>| {
-            let args = values(&args)?;
+            let budget = &scope.parts.budget;
+            let taken = budget.mark();
+            let args = values(&scope, &args)?;
+            scope.charge(functions::made(name, &args)).map_err(spent)?;
             let made = function(&args);
             made.iter().for_each(|made| scope.derived(&args, made));
-            answer(made)
+            // The arguments and what was in between are gone.
+            budget.settle(taken, 0);
+            answer(&scope, made)
         });
     }
-    environment.add_function(remote::PROMETHEUS, |list: Item| answer(remote::prometheus(&[value(&list)?])));
+    let of = Arc::clone(scope);
+    environment.add_function(remote::PROMETHEUS, move |list: Item| answer(&of, remote::prometheus(&[value(&of, &list)?])));
+    let of = Arc::clone(scope);
     // The name of what is shown comes along, for the error when there is nothing.
-    environment.add_function("show", |item: Item, name: String| match value(&item)? {
+    environment.add_function("show", move |item: Item, name: String| match value(&of, &item)? {
         Value::Null => Err(failure(format!("missing key '{name}' in environment"))),
         shown => Ok(text::to_text(&shown)),
     });
@@ -116,11 +130,15 @@ pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Enviro
         }
         item.get_item(&key)
     });
-    environment.add_function("entries", |item: Item, name: String| {
+    let of = Arc::clone(scope);
+    environment.add_function("entries", move |item: Item, name: String| {
         if item.is_undefined() {
             return Err(failure(format!("missing key '{name}' in environment")));
         }
-        answer(functions::entries(&value(&item)?))
+        let taken = of.parts.budget.mark();
+        let entries = functions::entries(&value(&of, &item)?);
+        of.parts.budget.settle(taken, 0);
+        answer(&of, entries)
     });
     environment.add_function("has", |item: Item| !item.is_undefined() && !item.is_none());
     calls::add(&mut environment);
@@ -128,9 +146,7 @@ pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Enviro
     add_scoped(&mut environment, scope, SCOPED, depth);
     let environ = Arc::clone(scope);
     // As in expressions: what the environment does not have is empty.
-    environment.add_function("environ_of", move |name: String| {
-        environ.root(Root::Environ).get(&name).and_then(Value::as_str).unwrap_or_default().to_owned()
-    });
+    environment.add_function("environ_of", move |name: String| environ.variable(&name).map_err(failure));
     Ok(environment)
 }
 
@@ -139,29 +155,47 @@ pub(super) fn add_scoped(environment: &mut Environment<'_>, scope: &Arc<Inner>, 
     for name in names {
         let scope = Arc::clone(scope);
         environment.add_function(*name, move |args: Rest<Item>| {
-            let args = values(&args)?;
-            answer(match *name {
-                "lookup" => scope.lookup(&args),
-                "template" => scope.template(&args, depth),
-                "kvGet" | "registrations" => scope.asked(name, &args),
-                "secret" => scope.secret(&args),
-                "jet" => scope.jet(&args, depth),
-                _ => scope.read_file(&args),
-            })
+            let args = values(&scope, &args)?;
+            answer(
+                &scope,
+                match *name {
+                    "lookup" => scope.lookup(&args),
+                    "template" => scope.template(&args, depth),
+                    "kvGet" | "registrations" => scope.asked(name, &args),
+                    "secret" => scope.secret(&args),
+                    "jet" => scope.jet(&args, depth),
+                    _ => scope.read_file(&args),
+                },
+            )
         });
     }
 }
 
-fn value(item: &Item) -> Result<Value, Error> {
+/// Everything that is written is paid for.
+pub(super) fn pay_for_output(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
+    let scope = Arc::clone(scope);
+    environment.set_formatter(move |out, state, item| paid::write(&scope, out, state, item));
+}
+
+/// A copy, paid for.
+fn value(scope: &Inner, item: &Item) -> Result<Value, Error> {
+    paid::weigh(item, &|bytes| scope.parts.budget.charge(bytes)).map_err(spent)?;
     serde_json::to_value(item).map_err(|error| failure(error.to_string()))
 }
 
-fn values(items: &[Item]) -> Result<Vec<Value>, Error> {
-    items.iter().map(value).collect()
+fn values(scope: &Inner, items: &[Item]) -> Result<Vec<Value>, Error> {
+    items.iter().map(|item| value(scope, item)).collect()
 }
 
-fn answer(result: Result<Value, String>) -> Result<Item, Error> {
-    result.map(|value| Item::from(Serde(value))).map_err(failure)
+fn answer(scope: &Inner, result: Result<Value, String>) -> Result<Item, Error> {
+    let value = result.map_err(failure)?;
+    scope.made(&value).map_err(spent)?;
+    Ok(Item::from(Serde(value)))
+}
+
+/// What was allowed is used up: nothing catches that.
+pub(super) fn spent(message: String) -> Error {
+    Error::new(ErrorKind::OutOfFuel, message)
 }
 
 pub(super) fn failure(message: String) -> Error {
@@ -172,7 +206,7 @@ pub(super) fn failure(message: String) -> Error {
 pub(super) fn why(error: &Error) -> String {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.kind() {
-        ErrorKind::OutOfFuel => "the template does not end".to_owned(),
+        ErrorKind::OutOfFuel if error.detail().is_none() => "the template does not end".to_owned(),
         _ => detail,
     }
 }

@@ -80,7 +80,7 @@ fn what_is_wrong_is_said() {
         ("[[ file(\"nope\") ]]", "failed to read file \"nope\""),
         (
             "[[ range ints(0, 1000) ]][[ range ints(0, 1000) ]][[ range ints(0, 1000) ]]x[[ end ]][[ end ]][[ end ]]",
-            "does not end",
+            "take more than 64 MiB",
         ),
     ];
     for (body, expected) in cases {

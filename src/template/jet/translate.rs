@@ -14,6 +14,9 @@ use super::statement::Statement;
 /// The namespace that holds the variables: in minijinja a plain variable set in a loop ends with it.
 pub(super) const VARIABLES: &str = "variables";
 
+/// Text up to this length is written without being paid for, in bytes: an instruction costs as much.
+const MAX_PLAIN: usize = 32;
+
 /// The deepest nesting of statements.
 const MAX_DEPTH: usize = 64;
 
@@ -165,7 +168,8 @@ impl Translator<'_> {
                 // Alone, it would begin something with what follows.
                 self.emit(&["{{ \"{\" }}"]);
             }
-            self.emit(&[part]);
+            // As a value, so that it is paid for whenever it is written.
+            if part.len() > MAX_PLAIN { self.emit(&["{{ ", &quoted(part), " }}"]) } else { self.emit(&[part]) }
         }
     }
 

@@ -142,7 +142,7 @@ fn errors_are_where_they_were_written() {
         (&[("f", "[[ include 1 ]]")], "include takes the path of a file"),
         (
             &[("f", "[[ try ]][[ range 1000 ]][[ range 1000 ]][[ range 1000 ]][[ end ]][[ end ]][[ end ]][[ catch ]]x[[ end ]]")],
-            "does not end",
+            "take more than 64 MiB",
         ),
     ];
     let mut wrong = Vec::new();

@@ -257,3 +257,116 @@ fn data_is_not_changed_by_templates() {
     );
     assert_eq!(scope().value("{{ Data.name }}").unwrap(), json!("shop"));
 }
+
+#[test]
+fn what_templates_make_has_a_bound() {
+    let long = "x".repeat(4000);
+    let cases: Vec<(Engine, String)> = [
+        (Engine::Jinja, "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"),
+        (Engine::Jinja, "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"),
+        (Engine::Jinja, "{{ 'a' * 99999999 }}"),
+        (Engine::Jinja, "{{ ('a' * 9999999) * 99 }}"),
+        (Engine::Jinja, "{% set a = [1] * 9999999 %}"),
+        (
+            Engine::Jinja,
+            "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+        ),
+        (
+            Engine::Jinja,
+            "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == ns.x }}",
+        ),
+        (Engine::Jinja, "{% set ns = namespace(x=[1]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"),
+        (Engine::Jinja, "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}"),
+        (Engine::Jinja, "{{ ('a,' * 100000)|replace(',', 'b' * 100000) }}"),
+        (Engine::Jinja, "{{ ('a\n' * 100000)|indent(99999) }}"),
+        (Engine::Jinja, "{{ (range(9999)|list)|join('b' * 99999) }}"),
+        (Engine::Jinja, "{{ [1]|tojson(indent=999999999) }}"),
+        (Engine::Jinja, "{{ '%999999999d'|format(1) }}"),
+        (Engine::Jinja, "{{ [1]|batch(999999999, 'x')|list }}"),
+        (Engine::Jinja, "{% macro m() %}{% for i in range(90000) %}LONG{% endfor %}{% endmacro %}{% set x = m() %}"),
+        (Engine::Jinja, "{% set x %}{% for i in range(90000) %}LONG{% endfor %}{% endset %}"),
+        (Engine::Jet, "[[ x := \"aaaaaaaa\" ]][[ range ints(0, 40) ]][[ x = x + x ]][[ end ]]"),
+        (Engine::Jet, "[[ x := slice(1) ]][[ range ints(0, 40) ]][[ x = slice(x, x) ]][[ end ]]"),
+        (Engine::Jet, "[[ x := repeat(\"a\", 1000000) ]][[ replace(x, \"a\", x) ]]"),
+        (Engine::Jet, "[[ block b() ]][[ range ints(0, 90000) ]]LONG[[ end ]][[ end ]]"),
+        (Engine::Go, "{{ $x := \"aaaaaaaa\" }}{{ range until 40 }}{{ $x = print $x $x }}{{ end }}"),
+        (Engine::Go, "{{ $x := list 1 }}{{ range until 40 }}{{ $x = list $x $x }}{{ end }}{{ $x | toJson | len }}"),
+        (Engine::Go, "{{ $x := repeat 1000000 \"a\" }}{{ regexReplaceAll \"a\" $x (repeat 1000 \"$0$0\") }}"),
+        (Engine::Go, "{{ $x := repeat 1000000 \"a\" }}{{ join $x (until 1000000) }}"),
+        (Engine::Go, "{{ printf (repeat 100000 \"%4000[1]d\") 1 | len }}"),
+        (Engine::Go, "{{ range until 900000 }}LONG{{ end }}"),
+    ]
+    .into_iter()
+    .map(|(engine, text)| (engine, text.replace("LONG", &long)))
+    .collect();
+    for (engine, text) in cases {
+        let shown: String = text.chars().take(120).collect();
+        let error = one(engine, &text).err().unwrap_or_else(|| panic!("{shown}"));
+        let expected = ["64 MiB", "too much", "nested", "does not end", "larger than", "out of range", "invalid"];
+        assert!(expected.iter().any(|part| error.contains(part)), "{shown}: {error}");
+    }
+    // The status of this process: what all of that took at once.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 400 << 10, "{peak} KiB");
+}
+
+#[test]
+fn jinja_means_what_it_meant() {
+    for (text, expected) in [
+        ("{% for a, b in data.m|items %}{{ a }};{% endfor %}", "k;n;"),
+        ("{% for x in data.nums if x > 1 %}{{ loop.index }}:{{ x }} {% else %}none{% endfor %}", "1:3 2:2 "),
+        ("{% if data.no is defined %}a{% elif data.on and not data.off %}b{% else %}c{% endif %}", "b"),
+        (
+            "{% macro m(a, b='x') %}{{ a }}{{ b }}{{ caller() if caller is defined else '' }}{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}",
+            "1x12",
+        ),
+        ("{% macro m(a) %}[{{ caller(a) }}]{% endmacro %}{% call(v) m(3) %}v{{ v }}{% endcall %}", "[v3]"),
+        ("{% set a, b = 1, 2 %}{{ a + b * 2 }}{{ 2 ** 3 }}{{ 7 // 2 }}{{ 7 % 2 }}{{ -a }}{{ 1.5 * 2 }}", "5831-13.0"),
+        ("{% set x | upper %}ab{% endset %}{{ x }}{% filter lower | trim %} CD {% endfilter %}", "ABcd"),
+        ("{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ data.list[0] }}{{ data.list[1:]|join('-') }}", "12ab-c"),
+        (
+            "{{ data.nope|default('d') }}{{ 'x' in data.m }}{{ 'k' in data.m }}{{ 1 < 2 < 3 }}{{ 'a' * 3 }}{{ [1] * 2 }}",
+            "dFalseTrueTrueaaa[1, 1]",
+        ),
+        (
+            "{{ 'a' ~ 1 ~ 'b' }}{{ [1] + [2] }}{{ {'a': 1}.a }}{{ (1, 2)[1] }}{{ 3 is divisibleby(3) }}{{ 4 is odd }}",
+            "a1b[1, 2]12TrueFalse",
+        ),
+        (
+            "{{ data.list|map('upper')|join(',') }}{{ data.users|map(attribute='name')|list }}{{ data.list|length }}",
+            "A,B,C['x', 'yy']3",
+        ),
+        ("{% raw %}{{ x }}{% endraw %}{# no #} -\n{%- if true %} y {%- endif %}{{ '{{' }}", "{{ x }} - y{{"),
+        (
+            "{% for i in range(5) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+            "02",
+        ),
+        (
+            "{% for x in [[1, [2]], 3] recursive %}{% if x is sequence %}({{ loop(x) }}){% else %}{{ x }}{% endif %}{% endfor %}",
+            "(1(2))3",
+        ),
+        (
+            "{{ 'yes' if data.on else 'no' }}{{ 'yes' if data.off }}{{ data.port|string|replace('8', '9') }}{{ 'é' ~ '\\n\"' }}",
+            "yes9090é\n\"",
+        ),
+        (
+            "{{ [3,1,2]|sort(reverse=true)|first }}{{ 'a-b'|split('-')|last }}{{ data.m|dictsort|length }}{{ 1.5|round|int }}",
+            "3b22",
+        ),
+    ] {
+        assert_eq!(one(Engine::Jinja, text).as_deref(), Ok(expected), "{text}");
+    }
+    let files = [
+        ("_partials/base", "<{% block a %}base{% endblock %}|{% block b %}b{% endblock %}>"),
+        ("_partials/lib", "{% macro hi(x) %}hi {{ x }}{% endmacro %}{% set v = 7 %}"),
+        ("_partials/part", "part of {{ data.name }}"),
+        ("one", "{% extends '_partials/base' %}{% block a %}own {{ super() }}{% endblock %}"),
+        ("two", "{% import '_partials/lib' as lib %}{{ lib.hi(1) }}{% from '_partials/lib' import hi as h, v %}{{ h(v) }}"),
+        ("three", "{% include '_partials/part' %}{% include ['nope', '_partials/part'] %}{% include 'nope' ignore missing %}"),
+    ];
+    let made = render(Engine::Jinja, &files).unwrap();
+    let made: Vec<&str> = made.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(made, ["<own base|b>", "part of shoppart of shop", "hi 1hi 7"]);
+}

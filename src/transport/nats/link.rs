@@ -1,5 +1,6 @@
 //! What happens to the connection: told to the log, counted, and the pause before each reconnect.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,7 +40,12 @@ struct Heard {
     slow_consumers: AtomicU64,
     auth_errors: AtomicU64,
     denied: AtomicU64,
+    /// The subjects that the server did not let us subscribe to, on this connection.
+    unheard: Mutex<BTreeSet<String>>,
 }
+
+/// So many of them are remembered.
+const UNHEARD: usize = 256;
 
 impl Watcher {
     pub(super) fn new(servers: usize) -> Self {
@@ -52,6 +58,7 @@ impl Watcher {
             slow_consumers: AtomicU64::new(0),
             auth_errors: AtomicU64::new(0),
             denied: AtomicU64::new(0),
+            unheard: Mutex::default(),
         }))
     }
 
@@ -69,12 +76,19 @@ impl Watcher {
         }
     }
 
+    /// The subjects that the server did not let us subscribe to, on this connection.
+    pub(super) fn unheard(&self) -> BTreeSet<String> {
+        self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn take(&self, event: &Event) {
         let heard = &self.0;
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         match event {
             Event::Connected => {
                 heard.refused.store(false, Ordering::Relaxed);
+                // What is refused still is refused anew: the client subscribes again.
+                heard.unheard.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 heard.link.send_modify(|link| {
                     link.connected = true;
                     link.connects += 1;
@@ -99,6 +113,12 @@ impl Watcher {
             Event::ServerError(ServerError::AuthorizationViolation) => self.refused(&"authorization violation"),
             Event::ServerError(ServerError::Other(error)) if error.to_lowercase().contains("permissions violation") => {
                 count(&heard.denied);
+                if let Some(subject) = unheard(error) {
+                    let mut unheard = heard.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+                    if unheard.len() < UNHEARD {
+                        unheard.insert(subject.to_owned());
+                    }
+                }
                 tracing::warn!(%error, "NATS permissions");
             }
             // The client has no other form for it while it connects.
@@ -146,6 +166,12 @@ pub(super) fn patience(servers: usize) -> Duration {
     if servers > 1 { ATTEMPT } else { ONLY_ATTEMPT }
 }
 
+/// The subject of `Permissions Violation for Subscription to "SUBJECT"`.
+fn unheard(error: &str) -> Option<&str> {
+    let at = error.to_ascii_lowercase().find("for subscription to \"")?;
+    error.get(at..)?.split('"').nth(1)
+}
+
 /// The upper bound of a pause, when the server has been away for so long.
 fn bound(away: Duration) -> Duration {
     away.clamp(SHORTEST, LONGEST)
@@ -160,9 +186,20 @@ fn random_share() -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
+
+    #[test]
+    fn a_refused_subscription_is_remembered_until_the_next_connection() {
+        let watcher = Watcher::new(1);
+        let refused = |text: &str| watcher.take(&Event::ServerError(ServerError::Other(text.to_owned())));
+        refused("Permissions Violation for Subscription to \"ensign.v1.f.cmd.*.group.web\"");
+        refused("Permissions Violation for Subscription to \"q\" using queue \"r\"");
+        refused("Permissions Violation for Publish to \"p\"");
+        assert_eq!(watcher.unheard().into_iter().collect::<Vec<_>>(), ["ensign.v1.f.cmd.*.group.web", "q"]);
+        assert_eq!(watcher.counters().denied, 3);
+        watcher.take(&Event::Connected);
+        assert!(watcher.unheard().is_empty());
+    }
 
     #[test]
     fn pauses_grow_with_the_outage_up_to_a_bound() {

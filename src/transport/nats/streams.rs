@@ -1,11 +1,13 @@
 //! JetStream: stored publishes, streams, and reading them.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
 use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig, OrderedErrorKind};
 use async_nats::jetstream::consumer::{DeliverPolicy, push};
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, Republish};
 use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt;
@@ -14,6 +16,12 @@ use tokio::time::timeout;
 
 use super::super::{Cause, Ensured, From, Message, StreamSpec, TransportError, is_at_least};
 use super::{ANSWER, Bus, header_map, message, room};
+
+/// The most bytes of one reading of the latest messages: a hundred thousand states of nodes take half of it. Who may publish
+/// must not decide how much memory a reader takes.
+const MOST_LATEST: usize = 512 << 20;
+/// The bytes that a message takes beside its payload, about.
+const MESSAGE_COST: usize = 512;
 
 impl Bus {
     /// Publishes, and waits until a stream has stored it; gives its place there.
@@ -35,6 +43,9 @@ impl Bus {
                 }
             }
             PublishErrorKind::TimedOut => TransportError::TimedOut(format!("storing a message on {subject}")),
+            PublishErrorKind::WrongLastSequence => TransportError::Conflict(subject.to_owned()),
+            // Newer servers have a second code for it, which the client does not know as such.
+            PublishErrorKind::Other if refused_last(&error) => TransportError::Conflict(subject.to_owned()),
             _ => TransportError::failed(format!("could not store a message on {subject}"), error),
         };
         let publish = PublishMessage::build().payload(payload.into()).headers(header_map(headers));
@@ -104,6 +115,24 @@ impl Bus {
         Ok(Ensured::Updated(changes))
     }
 
+    /// The time of the server, as it says it with what it tells of a stream.
+    ///
+    /// # Errors
+    /// When the stream is not there, or the server says no time.
+    pub async fn server_time(&self, stream: &str) -> Result<Timestamp, TransportError> {
+        let doing = || format!("could not ask for the stream {stream}");
+        let told: Response<serde_json::Value> = self
+            .jetstream
+            .request(format!("STREAM.INFO.{stream}"), &())
+            .await
+            .map_err(|error| TransportError::failed(doing(), error))?;
+        let time = match &told {
+            Response::Ok(info) => info.get("ts").and_then(serde_json::Value::as_str).and_then(|time| time.parse().ok()),
+            Response::Err { .. } => None,
+        };
+        time.ok_or_else(|| TransportError::NoStream(stream.to_owned()))
+    }
+
     pub(super) async fn stream(&self, name: &str) -> Result<jetstream::stream::Stream, TransportError> {
         match self.jetstream.get_stream(name).await {
             Ok(stream) => Ok(stream),
@@ -126,6 +155,7 @@ impl Bus {
             return Ok(Vec::new());
         }
         let mut messages = consumer.messages().await.map_err(|error| TransportError::failed(doing(), error))?;
+        let mut size = 0;
         loop {
             let next = timeout(ANSWER, messages.next())
                 .await
@@ -133,6 +163,11 @@ impl Bus {
             let next = next.ok_or(TransportError::Disconnected)?.map_err(|error| TransportError::failed(doing(), error))?;
             let pending = next.info().map_err(|error| TransportError::failed(doing(), error))?.pending;
             let message = stored(next)?;
+            size += message.payload.len() + MESSAGE_COST;
+            if size > MOST_LATEST {
+                let what = format!("the latest messages of the stream {stream}");
+                return Err(TransportError::TooLarge { what, size: size as u64, max: MOST_LATEST as u64 });
+            }
             // After a loss the client goes on with all messages, not only the last ones: later ones win.
             latest.insert(message.subject.clone(), message);
             if pending == 0 {
@@ -246,6 +281,12 @@ impl Feed {
             }
         }
     }
+}
+
+/// True when the server says that another message is the last one of a subject.
+fn refused_last(error: &PublishError) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
+    cause.is_some_and(|cause| cause.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
 }
 
 fn stored(stored: jetstream::Message) -> Result<Message, TransportError> {

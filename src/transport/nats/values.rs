@@ -7,33 +7,64 @@ use jiff::Timestamp;
 use super::super::{Message, TransportError};
 use super::{Bus, headers_of};
 
+/// Headers of the messages that stand for a removed value.
+const REMOVED: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
+
+/// The URL of a key of a bucket; else that, and why there can be no such key.
+fn check_name(bucket: &str, key: &str) -> Result<String, (String, &'static str)> {
+    let url = format!("kv://{bucket}/{key}");
+    let is_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if bucket.is_empty() || !bucket.chars().all(is_token) {
+        return Err((url, "the name of a bucket is made of a-z, A-Z, 0-9, - and _"));
+    }
+    let is_key = |c: char| is_token(c) || matches!(c, '/' | '=' | '.');
+    if key.is_empty() || key.starts_with('.') || key.ends_with('.') || !key.chars().all(is_key) {
+        return Err((url, "a key is made of a-z, A-Z, 0-9, -, _, /, = and ."));
+    }
+    Ok(url)
+}
+
 impl Bus {
     /// The value under a key of a key-value bucket (NATS ADR-8). Read without a consumer.
     ///
     /// # Errors
     /// When the bucket or the key is not there, or the key was deleted.
     pub async fn value(&self, bucket: &str, key: &str) -> Result<Vec<u8>, TransportError> {
-        let url = format!("kv://{bucket}/{key}");
-        let is_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if bucket.is_empty() || !bucket.chars().all(is_token) {
-            return Err(TransportError::failed(
-                format!("could not read {url}"),
-                "the name of a bucket is made of a-z, A-Z, 0-9, - and _",
-            ));
-        }
-        let is_key = |c: char| is_token(c) || matches!(c, '/' | '=' | '.');
-        if key.is_empty() || key.starts_with('.') || key.ends_with('.') || !key.chars().all(is_key) {
-            return Err(TransportError::failed(
-                format!("could not read {url}"),
-                "a key is made of a-z, A-Z, 0-9, -, _, /, = and .",
-            ));
-        }
+        let url = check_name(bucket, key).map_err(|(url, why)| TransportError::failed(format!("could not read {url}"), why))?;
         let stream = self.jetstream.get_stream_no_info(format!("KV_{bucket}")).await;
         let stream = stream.map_err(|error| TransportError::failed(format!("could not read {url}"), error))?;
         let last = stream.direct_get_last_for_subject(format!("$KV.{bucket}.{key}")).await;
         let last = last.map_err(|error| self.unread_value(&url, bucket, error))?;
-        let is_gone = ["KV-Operation", "Nats-Marker-Reason"].iter().any(|header| last.headers.get(*header).is_some());
+        let is_gone = REMOVED.iter().any(|header| last.headers.get(*header).is_some());
         if is_gone { Err(TransportError::NotFound(url)) } else { Ok(last.payload.to_vec()) }
+    }
+
+    /// Stores a value under a key of a bucket, which must be there.
+    ///
+    /// # Errors
+    /// When the bucket is not there, or the server does not take it.
+    pub async fn put_value(&self, bucket: &str, key: &str, value: Vec<u8>) -> Result<(), TransportError> {
+        check_name(bucket, key).map_err(|(url, why)| TransportError::failed(format!("could not store {url}"), why))?;
+        match self.publish_stored(&format!("$KV.{bucket}.{key}"), &[], value).await {
+            Err(TransportError::NoStream(_)) => Err(TransportError::NotFound(format!("the bucket {bucket}"))),
+            stored => stored.map(drop),
+        }
+    }
+
+    /// The values of a bucket, by key.
+    ///
+    /// # Errors
+    /// When the bucket is not there.
+    pub async fn values(&self, bucket: &str) -> Result<Vec<(String, Vec<u8>)>, TransportError> {
+        check_name(bucket, "x").map_err(|(_, why)| TransportError::failed(format!("could not read the bucket {bucket}"), why))?;
+        let prefix = format!("$KV.{bucket}.");
+        let messages = match self.last_per_subject(&format!("KV_{bucket}"), &format!("{prefix}>")).await {
+            Err(TransportError::NoStream(_)) => return Err(TransportError::NotFound(format!("the bucket {bucket}"))),
+            messages => messages?,
+        };
+        let is_there = |message: &Message| REMOVED.iter().all(|header| message.header(header).is_none());
+        let values = messages.into_iter().filter(is_there);
+        Ok(values.filter_map(|message| Some((message.subject.strip_prefix(&prefix)?.to_owned(), message.payload))).collect())
     }
 
     /// The last message that a stream has of a subject, with the time at which it was stored. Read without a consumer.

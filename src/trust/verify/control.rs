@@ -1,12 +1,12 @@
-//! The word of an operator on a job in waves: a signed `halt` or `resume`, as a stream keeps it for nodes that ask later.
+//! The word of an operator on a job in waves: a signed `halt`, `resume` or `go`, as a stream keeps it for nodes that ask later.
 //!
 //! It is a command like any other, but for its time. A command lives for minutes, and a halt must count for as long as
 //! the job may begin somewhere: so it is judged by the time at which it was signed, which must not be before the job's
 //! own. A key that was valid then counts, also when it is over its time now; a revoked key never does.
 
-use crate::wire::command::{Action, Command};
+use crate::wire::command::{Action, Command, GoAhead, JobRef};
 
-use super::{Code, Reason, Refusal, SKEW, Signed, Verified, Verifier, command, enveloped, verified};
+use super::{Code, Effort, Reason, Refusal, SKEW, Signed, Verified, Verifier, command, enveloped, verified};
 
 impl Verifier<'_> {
     /// Opens the latest word on the job of the command `about`.
@@ -18,7 +18,7 @@ impl Verifier<'_> {
         let opened = command(&envelope).and_then(|command| {
             // What is signed names the time by which its signatures are judged. Nothing else of it is believed before.
             let then = Verifier { now: command.issued, ..*self };
-            let (signers, proof) = then.signers(&envelope)?;
+            let (signers, proof) = then.signers(&envelope, &mut Effort::default())?;
             known.id = Some(command.id);
             let signed = Signed { command, signers, proof };
             self.is_word_on(&signed.command, about)?;
@@ -33,11 +33,12 @@ impl Verifier<'_> {
     }
 
     fn is_word_on(&self, command: &Command, about: &Command) -> Result<(), Reason> {
-        let (Action::Halt(wanted) | Action::Resume(wanted)) = &command.action else {
-            return Err((Code::SubjectMismatch, format!("it is neither halt nor resume, but {}", command.action.name())));
+        let (Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. })) = command.action
+        else {
+            return Err((Code::SubjectMismatch, format!("it is no halt, resume or go, but {}", command.action.name())));
         };
-        if wanted.job != about.id {
-            return Err((Code::SubjectMismatch, format!("it is about the job {}", wanted.job)));
+        if job != about.id {
+            return Err((Code::SubjectMismatch, format!("it is about the job {job}")));
         }
         if about.issued.duration_since(command.issued) > SKEW {
             return Err((Code::Expired, format!("it was signed at {}, before the job", command.issued)));
@@ -54,9 +55,9 @@ impl Verifier<'_> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::tests::{Memory, NOW, signed, trust};
+    use super::super::tests::{Memory, NOW, changed_trust, signed, trust};
     use super::*;
-    use crate::trust::Limits;
+    use crate::trust::{Limits, TrustedBundle};
     use crate::wire::Subjects;
 
     const JOB: &str = "0198c1f2-7a3b-7c4d-8e5f-102030405060";
@@ -79,9 +80,13 @@ mod tests {
     }
 
     fn verdict(bytes: &[u8]) -> Result<String, &'static str> {
-        let (trust, subjects, limits) = (trust(), Subjects::new("prod"), Limits::default());
+        verdict_by(&trust(), bytes)
+    }
+
+    fn verdict_by(trust: &TrustedBundle, bytes: &[u8]) -> Result<String, &'static str> {
+        let (subjects, limits) = (Subjects::new("prod"), Limits::default());
         let verifier = Verifier {
-            trust: &trust,
+            trust,
             node: &"web1".parse().unwrap(),
             groups: &["web".to_owned()],
             limits: &limits,
@@ -89,6 +94,7 @@ mod tests {
             now: NOW.parse().unwrap(),
             seen: &Memory::default(),
             condition: &|_| Ok(true),
+            effects: &super::super::tests::effects,
         };
         let opened = verifier.open_control(bytes, &about());
         opened.map(|word| word.get().action.name().to_owned()).map_err(|refusal| refusal.code.as_str())
@@ -130,5 +136,7 @@ mod tests {
         assert_eq!(at("2026-11-20T07:59:00Z", "2026-11-20T08:04:00Z"), Err("expired"), "signed before the job was");
         assert_eq!(at("2026-11-20T10:02:00Z", "2026-11-20T10:04:00Z"), Err("not_yet_valid"), "signed in the future");
         assert_eq!(at("2026-11-20T10:01:20Z", "2026-11-20T10:04:00Z").as_deref(), Ok("halt"), "clocks differ");
+        let revoked = changed_trust(&|bundle| bundle["revoked"] = json!(["alice"]));
+        assert_eq!(verdict_by(&revoked, &signed(&halt(), &[("alice", 2)])), Err("revoked_key"));
     }
 }

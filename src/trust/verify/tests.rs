@@ -14,6 +14,8 @@ const SUBJECT: &str = "ensign.v1.prod.cmd.ensure.node.web1";
 pub(super) struct Memory {
     ids: HashMap<Uuid, String>,
     channels: HashMap<String, ChannelState>,
+    born: Option<Timestamp>,
+    trust: Option<KnownTrust>,
 }
 
 impl Seen for Memory {
@@ -23,6 +25,14 @@ impl Seen for Memory {
 
     fn channel(&self, name: &str) -> Option<ChannelState> {
         self.channels.get(name).cloned()
+    }
+
+    fn born(&self) -> Option<Timestamp> {
+        self.born
+    }
+
+    fn trust(&self) -> KnownTrust {
+        self.trust.unwrap_or(KnownTrust::AtLeast(0))
     }
 }
 
@@ -63,6 +73,12 @@ pub(super) fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
     seal(COMMAND_TYPE, value.to_string().into(), &keys).encode()
 }
 
+/// The effects of a service are its unit; the engine tells those of every type.
+pub(super) fn effects(_: &str, properties: &serde_json::Map<String, Value>) -> crate::model::Effects {
+    let name = properties.get("name").and_then(Value::as_str).unwrap_or_default();
+    std::iter::once(crate::model::Effect::Unit(name.to_owned())).collect()
+}
+
 fn open_at(now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
     open_with(&trust(), now, seen, bytes, subject)
 }
@@ -91,6 +107,7 @@ fn with_verifier<T>(
             "no" => Ok(false),
             _ => Err("unknown name".into()),
         },
+        effects: &effects,
     })
 }
 
@@ -134,6 +151,30 @@ fn the_key_id_is_only_a_hint() {
     }
     let refusal = open(&signed(&ensure(), &[("mallory", 9)])).unwrap_err();
     assert_eq!((refusal.keyids, refusal.id), (vec!["mallory".to_owned()], None));
+}
+
+#[test]
+fn under_pressure_a_message_that_names_no_key_waits() {
+    let open = |id: &str, effort: &mut Effort| {
+        let (trust, memory, bytes) = (trust(), Memory::default(), signed(&ensure(), &[(id, 2)]));
+        let opened = with_verifier(&trust, &Limits::default(), NOW, &memory, |it| it.open_within(&bytes, Some(SUBJECT), effort));
+        code(&opened)
+    };
+    let mut pressed = Effort::under_pressure();
+    assert_eq!((open("", &mut pressed), open("alice", &mut pressed)), ("busy", "new"));
+    assert_eq!(open("", &mut Effort::default()), "new");
+}
+
+#[test]
+fn an_approval_is_judged_like_every_other_command() {
+    let mut approval = ensure();
+    approval["options"] = json!({"approves": "0198c1f2-7a3b-7c4d-8e5f-102030405061"});
+    // Bob may not alone.
+    for (by, wanted) in
+        [(vec![("bob", 3)], "not_allowed"), (vec![("alice", 9)], "bad_signature"), (vec![("alice", 2), ("bob", 3)], "new")]
+    {
+        assert_eq!(code(&open(&signed(&approval, &by))), wanted, "{by:?}");
+    }
 }
 
 #[test]
@@ -194,6 +235,35 @@ fn channels_go_forward_in_bounded_steps() {
 }
 
 #[test]
+fn what_was_signed_before_the_ledger_was_made_is_refused() {
+    let bytes = signed(&ensure(), &[("alice", 2)]);
+    for (born, wanted) in
+        [("2026-11-20T09:59:59.9Z", "new"), ("2026-11-20T10:00:00Z", "before_ledger"), ("2026-11-20T10:00:30Z", "before_ledger")]
+    {
+        let memory = Memory { born: Some(born.parse().unwrap()), ..Memory::default() };
+        assert_eq!(code(&open_at(NOW, &memory, &bytes, None)), wanted, "{born}");
+    }
+    // What stands is for nodes that come later, too: its channel orders it.
+    let memory = Memory { born: Some("2026-11-20T10:00:30Z".parse().unwrap()), ..Memory::default() };
+    let mut value = apply(1, 1, "a");
+    value["action"] = json!({"assign": {"manifest": value["action"]["apply"]}});
+    assert_eq!(code(&open_at(NOW, &memory, &signed(&value, &[("alice", 2)]), None)), "new");
+}
+
+#[test]
+fn a_node_whose_trust_was_lost_obeys_nobody_until_it_is_back() {
+    let bytes = signed(&ensure(), &[("alice", 2)]);
+    for (known, wanted) in
+        [(KnownTrust::AtLeast(1), "new"), (KnownTrust::AtLeast(2), "trust_lost"), (KnownTrust::Unknown, "trust_lost")]
+    {
+        let memory = Memory { trust: Some(known), ..Memory::default() };
+        assert_eq!(code(&open_at(NOW, &memory, &bytes, None)), wanted, "{known:?}");
+        let reopened = with_verifier(&trust(), &Limits::default(), NOW, &memory, |verifier| verifier.reopen(&bytes).is_ok());
+        assert_eq!(reopened, wanted == "new");
+    }
+}
+
+#[test]
 fn where_selects_after_everything_else() {
     for (text, wanted) in [("yes", "new"), ("no", "not selected"), ("oops", "bad_where")] {
         let mut value = ensure();
@@ -242,6 +312,7 @@ fn an_accepted_command_can_be_opened_again() {
         now: "2026-12-01T00:00:00Z".parse().unwrap(),
         seen: &memory,
         condition: &|_| Ok(true),
+        effects: &effects,
     };
     assert!(verifier.reopen(&signed(&ensure(), &[("alice", 2)])).is_ok());
     assert_eq!(verifier.reopen(&signed(&ensure(), &[("alice", 9)])).unwrap_err().code, Code::BadSignature);
@@ -249,7 +320,7 @@ fn an_accepted_command_can_be_opened_again() {
 }
 
 /// [`trust`] as a later version has it.
-fn changed_trust(change: &dyn Fn(&mut Value)) -> TrustedBundle {
+pub(super) fn changed_trust(change: &dyn Fn(&mut Value)) -> TrustedBundle {
     let mut bundle = serde_json::to_value(trust().bundle()).unwrap();
     bundle["version"] = json!(2);
     change(&mut bundle);
@@ -345,6 +416,7 @@ fn signatures_are_computed_again_under_another_bundle_only() {
     let forged = Verified { envelope: signed(&ensure(), &[("alice", 9)]), ..opened(&trust(), &bytes) };
     let confirm = |trust: &TrustedBundle| {
         with_verifier(trust, &Limits::default(), NOW, &Memory::default(), |it| it.confirm(&forged))
+            .map(drop)
             .map_err(|refusal| refusal.code)
     };
     assert_eq!(confirm(&trust()), Ok(()), "they were computed when it came");
@@ -465,4 +537,8 @@ fn what_was_accepted_is_recalled_after_its_time() {
     assert_eq!(recall(&bytes, &Limits { apply: false, ..Limits::default() }), Err("local_limit"));
     assert_eq!(recall(&signed(&assign(json!({"all": true}), 6, 1), &[("alice", 9)]), &Limits::default()), Err("unknown_key"));
     assert_eq!(recall(b"{}", &Limits::default()), Err("bad_envelope"));
+    // Nor is it less in force when its key is revoked.
+    let revoked = changed_trust(&|bundle| bundle["revoked"] = json!(["alice"]));
+    let now = "2030-01-01T00:00:00Z";
+    assert!(with_verifier(&revoked, &Limits::default(), now, &Memory::default(), |it| it.recall(&bytes)).is_ok());
 }

@@ -1,9 +1,9 @@
 //! Expressions as trees, and the operators between values.
 
 use ::expr::{Program, Value as Item};
-use regex::Regex;
 
 use super::super::each::Each;
+use crate::template::regexes::Pattern;
 
 /// An expression.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(in super::super) enum Node {
     Signed(bool, Box<Self>),
     Binary(Op, Box<Self>, Box<Self>),
     /// `text matches "^a"`, with a pattern that is known.
-    Matches(Box<Self>, Regex),
+    Matches(Box<Self>, Pattern),
     Choice(Box<Self>, Box<Self>, Box<Self>),
     List(Vec<Self>),
     Map(Vec<(Self, Self)>),

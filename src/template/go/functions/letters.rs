@@ -1,6 +1,6 @@
 //! Sprig: texts by their words and letters.
 
-use super::super::item::Item;
+use super::super::item::{Fuel, Item};
 use super::{Function, function, one, size, string, three, two};
 
 pub(super) static TABLE: &[Function] = &[
@@ -40,8 +40,11 @@ pub(super) static TABLE: &[Function] = &[
     function("wrapWith", 3, 3, |c, args| {
         let (width, separator, text) = three(args)?;
         let (separator, text) = (string(c, separator)?, string(c, text)?);
-        c.afford(text.len().saturating_mul(1 + separator.len()))?;
-        Ok(Item::text(wrapped(&text, size(width)?.max(1), &separator, true)))
+        let width = size(width)?.max(1);
+        c.afford(text.len())?;
+        // Breaking at spaces, lines can be shorter than they may be.
+        c.make(text.len().saturating_add((1 + text.len()).saturating_mul(separator.len())))?;
+        Ok(Item::text(wrapped(&text, width, &separator, true)))
     }),
 ];
 

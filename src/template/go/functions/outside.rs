@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::super::Context;
-use super::super::item::{Item, Nature};
+use super::super::item::{Fuel, Item, Nature};
 use super::{ANY, Function, function, one, string, strings, two};
 
 pub(super) static TABLE: &[Function] = &[
@@ -23,8 +23,8 @@ pub(super) static TABLE: &[Function] = &[
         let [path, content] = strings(c, args)?;
         c.write(&path, &content).map(|()| Item::text(""))
     }),
-    function("env", 1, 1, |c, args| Ok(Item::text(c.environ(&string(c, one(args)?)?)))),
-    function("expandenv", 1, 1, |c, args| Ok(Item::text(expanded(c, &string(c, one(args)?)?)))),
+    function("env", 1, 1, |c, args| c.environ(&string(c, one(args)?)?).map(Item::text)),
+    function("expandenv", 1, 1, |c, args| expanded(c, &string(c, one(args)?)?).map(Item::Text)),
 ];
 
 fn plain(context: &Context<'_>, args: &[Item]) -> Result<Vec<Value>, String> {
@@ -36,7 +36,13 @@ fn given(found: Result<Value, String>) -> Result<Item, String> {
 }
 
 /// The text with `$NAME` and `${NAME}` replaced.
-fn expanded(context: &Context<'_>, text: &str) -> Rc<str> {
+fn expanded(context: &Context<'_>, text: &str) -> Result<Rc<str>, String> {
+    let put = |out: &mut String, name: &str| {
+        let value = context.environ(name)?;
+        context.make(value.len())?;
+        out.push_str(&value);
+        Ok::<(), String>(())
+    };
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -45,7 +51,7 @@ fn expanded(context: &Context<'_>, text: &str) -> Rc<str> {
         let length = after.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(after.len());
         rest = match braced {
             Some((name, after)) => {
-                out.push_str(&context.environ(name));
+                put(&mut out, name)?;
                 after
             }
             None if length == 0 => {
@@ -53,11 +59,11 @@ fn expanded(context: &Context<'_>, text: &str) -> Rc<str> {
                 after
             }
             None => {
-                out.push_str(&context.environ(after.get(..length).unwrap_or_default()));
+                put(&mut out, after.get(..length).unwrap_or_default())?;
                 after.get(length..).unwrap_or_default()
             }
         };
     }
     out.push_str(rest);
-    Rc::from(out)
+    Ok(Rc::from(out))
 }

@@ -1,10 +1,11 @@
 //! Sprig: regular expressions, which take time in proportion to the text.
 
-use regex::{NoExpand, Regex};
+use regex::NoExpand;
 
 use super::super::Context;
-use super::super::item::Item;
+use super::super::item::{Fuel, Item};
 use super::{Function, function, int, one, string, strings, three};
+use crate::template::regexes::Pattern;
 
 pub(super) static TABLE: &[Function] = &[
     function("regexMatch", 2, 2, matches),
@@ -22,9 +23,11 @@ pub(super) static TABLE: &[Function] = &[
     function("regexQuoteMeta", 1, 1, |c, args| Ok(Item::text(regex::escape(&string(c, one(args)?)?)))),
 ];
 
-fn compiled(context: &Context<'_>, pattern: &str, text: &str) -> Result<Regex, String> {
+fn compiled(context: &Context<'_>, pattern: &str, text: &str) -> Result<Pattern, String> {
     context.afford(text.len().saturating_add(pattern.len()))?;
-    context.regex(pattern)
+    let pattern = context.regex(pattern)?;
+    pattern.on(text, context.budget())?;
+    Ok(pattern)
 }
 
 fn matches(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
@@ -51,14 +54,20 @@ fn find_all(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
 
 fn replace(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     let [pattern, text, by] = strings(context, args)?;
-    context.afford(by.len().saturating_mul(1 + text.len()) / 16)?;
-    Ok(Item::text(compiled(context, &pattern, &text)?.replace_all(&text, by.as_ref())))
+    let pattern = compiled(context, &pattern, &text)?;
+    let places = pattern.find_iter(&text).count();
+    // A `$` puts in what was found, as often as it is there.
+    let found = by.matches('$').count().saturating_mul(text.len());
+    context.make(text.len().saturating_add(places.saturating_mul(by.len())).saturating_add(found))?;
+    Ok(Item::text(pattern.replace_all(&text, by.as_ref())))
 }
 
 fn replace_literal(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     let [pattern, text, by] = strings(context, args)?;
-    context.afford(by.len().saturating_mul(1 + text.len()) / 16)?;
-    Ok(Item::text(compiled(context, &pattern, &text)?.replace_all(&text, NoExpand(&by))))
+    let pattern = compiled(context, &pattern, &text)?;
+    let places = pattern.find_iter(&text).count();
+    context.make(text.len().saturating_add(places.saturating_mul(by.len())))?;
+    Ok(Item::text(pattern.replace_all(&text, NoExpand(&by))))
 }
 
 fn split(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {

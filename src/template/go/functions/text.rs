@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::super::Context;
 use super::super::format::quoted;
-use super::super::item::{Item, Pairs};
+use super::super::item::{Fuel, Item, Pairs};
 use super::{ANY, Function, MAX_MADE, as_list, function, int, one, size, string, strings, three, two};
 
 pub(super) static TABLE: &[Function] = &[
@@ -106,7 +106,9 @@ pub(super) static TABLE: &[Function] = &[
         let (separator, list) = two(args)?;
         let (separator, parts) = (string(c, separator)?, parts(c, list)?);
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        c.afford(length + separator.len().saturating_mul(parts.len()))?;
+        let length = length.saturating_add(separator.len().saturating_mul(parts.len()));
+        c.afford(length)?;
+        c.make(length)?;
         Ok(Item::text(parts.join(&separator)))
     }),
     function("toStrings", 1, 1, |c, args| Item::texts(parts(c, one(args)?)?)),

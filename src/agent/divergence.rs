@@ -1,0 +1,138 @@
+//! Finds where this node keeps to something else than the stream of desired state has.
+//!
+//! A serial with two contents, an assignment that the stream lost, and an old message in the place of a newer one leave
+//! nodes with different states, and none of them has an error to show. So each node compares what it keeps to with what it
+//! read, and raises an alarm. Nothing else is done about it: only a signature changes what a node keeps to.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use crate::transport::Message;
+use crate::wire::{Action, Audience, Command, Envelope, Subjects, json};
+
+use super::standing::Statement;
+
+/// A command of a channel, as far as it decides what is kept to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Side {
+    at: (u64, u64),
+    id: Uuid,
+    digest: String,
+    keyids: Vec<String>,
+    withdraws: bool,
+    to: Audience,
+}
+
+impl Side {
+    fn of(command: &Command, digest: &str, keyids: Vec<String>) -> Option<Self> {
+        let place = command.channel.as_ref()?;
+        Some(Self {
+            at: (place.epoch, place.serial),
+            id: command.id,
+            digest: digest.to_owned(),
+            keyids,
+            withdraws: matches!(command.action, Action::Withdraw(_)),
+            to: command.to.clone(),
+        })
+    }
+
+    /// What this node keeps to.
+    pub(super) fn held(statement: &Statement) -> Option<Self> {
+        Self::of(&statement.command, statement.command.digest(), statement.command.signers().to_vec())
+    }
+
+    /// What the stream has of a channel; none when it can't be read. Its signature is not checked: it decides nothing.
+    pub(super) fn stored(message: &Message, name: &str) -> Option<Self> {
+        let envelope = Envelope::parse(&message.payload).ok()?;
+        let command: Command = json::read(&envelope.payload).ok()?;
+        let keyids = envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect();
+        command.channel.as_ref().filter(|place| place.name == name)?;
+        Self::of(&command, &envelope.digest(), keyids)
+    }
+
+    fn shown(&self) -> String {
+        let signers = if self.keyids.is_empty() { "no name".to_owned() } else { self.keyids.join(", ") };
+        format!("serial {} ({}, sha256 {}, signed as {signers})", self.at.1, self.id, self.digest.get(..12).unwrap_or_default())
+    }
+}
+
+/// What a look at the stream found: of each channel its last message.
+pub(super) type Found = BTreeMap<String, Option<Side>>;
+
+/// Notes a message of the stream.
+pub(super) fn note(found: &mut Found, message: &Message, subjects: &Subjects) {
+    if let Some(name) = message.subject.strip_prefix(subjects.desired("").as_str()) {
+        found.insert(name.to_owned(), Side::stored(message, name));
+    }
+}
+
+/// Every difference in words; none when there is none.
+/// `is_meant` says of an audience that this node is in it.
+pub(super) fn alarm(held: &BTreeMap<String, Side>, found: &Found, is_meant: impl Fn(&Audience) -> bool) -> Option<String> {
+    let differences = held.iter().filter_map(|(name, held)| {
+        let why = difference(held, found.get(name), &is_meant)?;
+        Some(format!("channel {name}: {why}"))
+    });
+    Some(differences.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+}
+
+/// How what is held differs from what the stream has, if it does.
+fn difference(held: &Side, stored: Option<&Option<Side>>, is_meant: impl Fn(&Audience) -> bool) -> Option<String> {
+    let keeps = format!("this node keeps to {}", held.shown());
+    let stored = match stored {
+        // A channel that has ended is the same as none.
+        None if held.withdraws => return None,
+        None => return Some(format!("{keeps}, and the stream has nothing of it")),
+        Some(None) => return Some(format!("{keeps}, and what the stream has can't be read")),
+        Some(Some(stored)) if stored.digest == held.digest => return None,
+        Some(Some(stored)) => stored,
+    };
+    if stored.at > held.at && !is_meant(&stored.to) {
+        // It is for others. Whether this node ends what it kept to for that is for the rule that allows it.
+        return None;
+    }
+    let has = stored.shown();
+    Some(if stored.at > held.at {
+        format!("{keeps}, and did not take {has}")
+    } else {
+        format!("{keeps}, and the stream has {has}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(serial: u64, digest: &str) -> Side {
+        Side {
+            at: (1, serial),
+            id: Uuid::nil(),
+            digest: digest.repeat(32),
+            keyids: vec!["ops".into()],
+            withdraws: false,
+            to: Audience::all(),
+        }
+    }
+
+    #[test]
+    fn only_other_content_is_a_difference() {
+        let ended = Side { withdraws: true, ..side(5, "aa") };
+        let for_others = Side { to: Audience::groups(vec!["other".into()]), ..side(6, "bb") };
+        let gone: Option<&Option<Side>> = None;
+        for (held, stored, wanted) in [
+            (side(5, "aa"), Some(&Some(side(5, "aa"))), None),
+            (side(5, "aa"), Some(&Some(side(5, "bb"))), Some("the stream has serial 5")),
+            (side(5, "aa"), Some(&Some(side(4, "bb"))), Some("the stream has serial 4")),
+            (side(5, "aa"), Some(&Some(side(6, "bb"))), Some("did not take serial 6")),
+            (side(5, "aa"), Some(&Some(for_others)), None),
+            (side(5, "aa"), Some(&None), Some("can't be read")),
+            (side(5, "aa"), gone, Some("nothing of it")),
+            (ended.clone(), gone, None),
+            (ended, Some(&Some(side(4, "bb"))), Some("the stream has serial 4")),
+        ] {
+            let said = difference(&held, stored, |to| to.all == Some(true));
+            assert!(wanted.map_or(said.is_none(), |part| said.as_ref().is_some_and(|said| said.contains(part))), "{said:?}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The log of the agent: one line an event, on standard error. Values come from the wire as well, so each is cleaned: none
+//! can begin a line, or tell a terminal what to do.
+
+use std::fmt::{Debug, Write};
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use tracing::field::Field;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::{FormatFields, Writer, debug_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::agent::reload::SetLog;
+use crate::config::{Level, Log};
+use crate::diag::clean::{Cleaner, LINE, VALUE};
+
+/// Begins to log; gives what changes how much while the program runs.
+pub(super) fn begin(wanted: &Log) -> SetLog {
+    let (filter, handle) = reload::Layer::new(targets(wanted));
+    let terminal = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(terminal).with_target(false);
+    let lines = lines.fmt_fields(fields());
+    // The journal has the time of every line itself.
+    let lines = if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().boxed() } else { lines.boxed() };
+    // It fails when there is one already: then that one is as good.
+    let _there_is_one = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    // It fails when the filter is gone, which lives as long as the program.
+    Arc::new(move |wanted| drop(handle.reload(targets(wanted))))
+}
+
+/// Writes the fields of an event, `message` as it is and others as `name=value`.
+fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
+    debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
+        let message = field.name() == "message";
+        let mut cleaner = if message { Cleaner::line(LINE) } else { Cleaner::cell(VALUE) };
+        write!(cleaner, "{value:?}")?;
+        if !message {
+            write!(writer, "{field}=")?;
+        }
+        writer.write_str(&cleaner.finish())
+    })
+    .delimited(" ")
+}
+
+/// Our own lines as asked for, those of libraries from warnings on; modules apart as asked for.
+fn targets(log: &Log) -> Targets {
+    let own = level(log.level);
+    let targets = Targets::new().with_target("ensign", own).with_default(own.min(LevelFilter::WARN));
+    log.modules.iter().fold(targets, |targets, (module, wanted)| targets.with_target(module.clone(), level(*wanted)))
+}
+
+fn level(level: Level) -> LevelFilter {
+    match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_value_forges_a_line() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false).without_time();
+        let log = tracing_subscriber::registry().with(layer.fmt_fields(fields()));
+        let hostile = "x\n INFO forged\r\x1b[2J\u{202e}\u{9b}1m";
+        tracing::subscriber::with_default(log, || {
+            let span = tracing::info_span!("run", by = %hostile);
+            let _entered = span.enter();
+            tracing::warn!(node = %hostile, why = hostile, list = ?[hostile], long = %"y".repeat(100_000), "said {hostile}");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        assert!(text.trim_end_matches('\n').chars().all(crate::diag::clean::is_shown), "{text}");
+        assert!(text.contains(r"node=x\n INFO forged\r\x1b[2J\u{202e}\x9b1m"), "{text}");
+        assert!(text.len() < 12_000, "{}", text.len());
+    }
+}

@@ -1,0 +1,146 @@
+//! `ensign fleet plan --approve`: lets nodes do what their plan said. What is signed was signed before, by somebody whose key
+//! is known here, or is said on this command line; it is shown first.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::diag::Diagnostic;
+use crate::fleet::plan::{self, Plan};
+use crate::fleet::{CheckedCommand, Expected, Order, jobs, select};
+use crate::model::NodeId;
+use crate::wire::{Options, Target};
+
+use super::super::error::{Exit, Failure};
+use super::super::local::OutputFormat;
+use super::super::ui::{Ui, text};
+use super::super::verify;
+use super::apply::next_place;
+use super::job::missing;
+use super::plan::{file_of, print_groups, wrong};
+use super::report::{self, few, nodes};
+use super::session::{Context, Session, unchecked};
+use super::target::TargetArgs;
+
+/// Does what a plan said, on its nodes or on those that are named.
+pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let chosen = !target.node.is_empty() || !target.group.is_empty() || target.all || target.only_where.is_some();
+    let to = if chosen { Some(target.audience()?) } else { None };
+    let file = Path::new(name);
+    let id = name.parse::<Uuid>().ok();
+    if id.is_none() && !file.is_file() {
+        return Err(Failure::usage(format!("{name} is neither the id nor the file of a plan")));
+    }
+    let session = context.open().await?;
+    let (planned, plan) = match id {
+        None => named(file, &session).await?,
+        Some(id) => find(id, &session, ui).await?,
+    };
+    plan.check(&session.operator.fleet, session.now()).map_err(|error| wrong(&error))?;
+    // What the command line says of a time only where it says one.
+    let timeout = Some(target.timeout()).filter(|timeout| *timeout != Options::default().timeout);
+    let channel = match &planned.command().channel {
+        Some(channel) => Some(next_place(&channel.name, &session, ui).await?.0),
+        None => None,
+    };
+    let mut order = plan::approval(&planned, to, timeout, target.reason.clone(), channel);
+    order.options.noop = target.noop;
+    say_approved(&plan, &order, &session, ui).await?;
+    say_signed(&planned, &order, target, ui);
+    if !yes && session.output == OutputFormat::Text && std::io::stdin().is_terminal() && ui.is_watched() {
+        let agreed = ui.confirm("sign and send it? [y/N]").map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+        if !agreed {
+            return Err(Failure::new(Exit::Incomplete, Diagnostic::new("not approved: nothing was signed or sent")));
+        }
+    }
+    let target = TargetArgs { timeout: Some(order.options.timeout), ..target.clone() };
+    Ok(report::send(order, &target, &session, ui).await?.exit)
+}
+
+/// A plan by its file. The file says which command it is of; what that is, its signature says.
+async fn named(file: &Path, session: &Session) -> Result<(CheckedCommand, Plan), Failure> {
+    let plan = Plan::read(file).map_err(|error| wrong(&error))?;
+    plan.check(&session.operator.fleet, session.now()).map_err(|error| wrong(&error))?;
+    let checker = session.checker()?;
+    let record = jobs::record(&session.bus, &session.subjects, plan.id).await.map_err(|error| missing(&error))?;
+    let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
+    // It is signed, and the one that the file is of.
+    checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
+    Ok((checked, plan))
+}
+
+/// A plan by its id: from the file that this user has of it, else from what the server has. In both cases its command is
+/// the one that was signed.
+async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<(CheckedCommand, Plan), Failure> {
+    let checker = session.checker()?;
+    let own = file_of(id).filter(|file| file.is_file());
+    let own = own.map(|file| Plan::read(&file)).transpose().map_err(|error| wrong(&error))?;
+    let record = jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))?;
+    if let Some(plan) = own {
+        let checked = checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
+        return Ok((checked, plan));
+    }
+    let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
+    let states = session.states().await?;
+    let expected = select::expected(&checked.command().to, &states, session.server_now());
+    let results = jobs::results(&session.bus, &session.subjects, &session.roster, &record, expected)
+        .await
+        .map_err(|error| missing(&error))?;
+    let plan = Plan::of(checked.command(), checked.digest(), &results).map_err(|error| wrong(&error))?;
+    ui.say(text!("the plan {} as the server has it:", id));
+    if session.output == OutputFormat::Text {
+        print_groups(&plan.groups, ui);
+    }
+    Ok((checked, plan))
+}
+
+/// Everything that is about to be signed.
+fn say_signed(planned: &CheckedCommand, order: &Order, target: &TargetArgs, ui: &mut Ui) {
+    let command = planned.command();
+    let signers =
+        if planned.signers().is_empty() { "this machine has its file".to_owned() } else { planned.signers().join(", ") };
+    ui.say(text!("approves  {} (sha256 {})", command.id, planned.digest()));
+    ui.say(text!("planned   by {}, at {:.0}", signers, command.issued));
+    ui.say(text!("action    {}", verify::asked_of(&order.action, order.options.noop)));
+    ui.say(text!("of        {}", verify::audience(&order.to)));
+    if let Some(channel) = &order.channel {
+        ui.say(text!("channel   {} {}.{}", channel.name, channel.epoch, channel.serial));
+    }
+    ui.say(text!("timeout   {}", order.options.timeout));
+    if let Some(waves) = target.waves.counts() {
+        ui.say(text!("waves     {}", waves));
+    }
+    ui.say(text!("reason    {}", order.reason.as_deref().unwrap_or("none")));
+}
+
+/// What is about to happen, and which nodes will refuse because they have no plan.
+async fn say_approved(plan: &Plan, order: &Order, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
+    let states = session.states().await?;
+    let expected = select::expected(&order.to, &states, session.server_now());
+    let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
+    let (changing, same) = plan.counts_of(|node| meant.contains(node));
+    ui.say(text!(
+        "approving the plan of {} ago: {} {} for {}; {} would change, {} would not",
+        report::ago(plan.issued, session.now()),
+        order.action.name(),
+        jobs::what(&order.action),
+        jobs::whom(&order.to),
+        nodes(changing),
+        same
+    ));
+    let has_plan = |node: &NodeId| plan.nodes.get(node).is_some_and(|node| node.digest.is_some());
+    // Of a `where`, nobody knows here whom it leaves out.
+    let without: Vec<NodeId> = expected
+        .into_iter()
+        .map(|Expected { node, .. }| node)
+        .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
+        .collect();
+    if !without.is_empty() {
+        let all = matches!(order.to.target(), Some(Target::All | Target::Groups(_)));
+        let why = if all { "they are in the audience, not in the plan" } else { "they are not in the plan" };
+        ui.say(text!("{} will refuse, {}: {}", nodes(without.len()), why, few(&without)));
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! `ensign kv`: values of key-value buckets that an operator signs, so that nodes believe them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::diag::chain;
+use crate::host::{Host, fs};
+use crate::model::Span;
+use crate::transport::TransportError;
+use crate::trust::data::{DataReader, Opened, unwrap};
+use crate::trust::{Pin, TrustedBundle, open_bundle, seal_by};
+use crate::wire::data::{DATA_TYPE, SignedData, is_signed_data};
+use crate::wire::{Envelope, MAX_ENVELOPE, json};
+
+use super::connection::failure;
+use super::error::{Exit, Failure};
+use super::fleet::session::{Context, Session, borrowed, signers};
+use super::local::OutputFormat;
+use super::ui::{Ui, text};
+
+/// Sign values of key-value buckets, and show whose they are.
+#[derive(Debug, Args)]
+pub struct KvArgs {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    context: Context,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Sign a value and store it.
+    Put(Put),
+    /// Show a value, and who signed it.
+    Get {
+        /// The bucket.
+        bucket: String,
+        /// The key in the bucket.
+        #[arg(value_name = "KEY")]
+        name: String,
+    },
+    /// List the keys of a bucket, and who signed their values.
+    Ls {
+        /// The bucket.
+        bucket: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Put {
+    /// The bucket.
+    bucket: String,
+    /// The key in the bucket.
+    #[arg(value_name = "KEY")]
+    name: String,
+    /// The value.
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    value: Option<String>,
+    /// A file with the value.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How long nodes believe it; until there is another one when not given.
+    #[arg(long, value_name = "DURATION")]
+    life: Option<Span>,
+}
+
+/// A value as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    key: String,
+    /// `signed`, `plain`, or what is wrong.
+    state: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    signers: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issued: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+}
+
+/// Runs `ensign kv`.
+///
+/// # Errors
+/// When what is given is wrong, or the server does not answer.
+pub fn run(args: &KvArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    runtime.block_on(async {
+        let session = args.context.open().await?;
+        match &args.command {
+            Command::Put(put) => store(&session, put, ui).await,
+            Command::Get { bucket, name } => get(&session, bucket, name, ui).await,
+            Command::Ls { bucket } => list(&session, bucket, ui).await,
+        }
+    })
+}
+
+async fn store(session: &Session, put: &Put, ui: &mut Ui) -> Result<Exit, Failure> {
+    let value = match (&put.value, &put.file) {
+        (_, Some(path)) => fs::read(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?,
+        (value, None) => value.clone().unwrap_or_default().into_bytes(),
+    };
+    let keys = signers(&session.operator)?;
+    let issued = later_than(before(session, put).await?, session.now());
+    let life = put.life.map(|life| SignedDuration::try_from(life.get()).unwrap_or(SignedDuration::MAX));
+    let data = SignedData {
+        fleet: session.operator.fleet.clone(),
+        bucket: put.bucket.clone(),
+        key: put.name.clone(),
+        issued,
+        expires: life.map(|life| issued.saturating_add(life).unwrap_or(Timestamp::MAX)),
+        text: None,
+        base64: None,
+    }
+    .with_value(&value);
+    data.value().map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let failed = |error| Failure::from_error(Exit::Failed, &error);
+    let payload = serde_json::to_vec(&data).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let signed = seal_by(DATA_TYPE, payload, &borrowed(&keys)).map_err(failed)?.encode();
+    if signed.len() > MAX_ENVELOPE {
+        let what = format!("the value has {} bytes when signed, and nodes take at most {MAX_ENVELOPE}", signed.len());
+        return Err(Failure::usage(what).hint("put what is large into a bundle: its digest is signed"));
+    }
+    session.bus.put_value(&put.bucket, &put.name, signed).await.map_err(|error| failure(&error))?;
+    let by = keys.iter().map(|key| key.id.as_str()).collect::<Vec<_>>().join(", ");
+    ui.say(text!("stored kv://{}/{}, signed by {}", put.bucket, put.name, by));
+    Ok(Exit::Done)
+}
+
+/// When the value that is there was signed. Nodes do not go back to an earlier time.
+async fn before(session: &Session, put: &Put) -> Result<Option<Timestamp>, Failure> {
+    match session.bus.value(&put.bucket, &put.name).await {
+        Ok(bytes) => Ok(claimed(&bytes).map(|data| data.issued)),
+        Err(TransportError::NotFound(_)) => Ok(None),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// The time of a value that follows one of `before`, whose operator's clock may have been a little ahead.
+fn later_than(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let next = before.and_then(|before| before.checked_add(SignedDuration::from_millis(1)).ok());
+    next.filter(|next| next.duration_since(now) < crate::trust::verify::SKEW).map_or(now, |next| next.max(now))
+}
+
+/// What an envelope says of itself, verified by nobody.
+fn claimed(bytes: &[u8]) -> Option<SignedData> {
+    let envelope = Envelope::parse(bytes).ok().filter(|_| is_signed_data(bytes))?;
+    json::read(&envelope.payload).ok()
+}
+
+async fn get(session: &Session, bucket: &str, key: &str, ui: &mut Ui) -> Result<Exit, Failure> {
+    let trust = bundle(session)?;
+    let bytes = session.bus.value(bucket, key).await.map_err(|error| failure(&error))?;
+    let shown = Shown::of(session, trust.as_ref(), bucket, key, bytes, true);
+    let good = shown.is_good();
+    match session.output {
+        OutputFormat::Json => ui.json(&shown),
+        OutputFormat::Jsonl => ui.jsonl(&shown),
+        OutputFormat::Text => {
+            ui.say(text!("kv://{}/{}: {}", bucket, key, shown.sentence()));
+            if let Some(value) = &shown.value {
+                ui.line(value);
+            }
+        }
+    }
+    Ok(if good { Exit::Done } else { Exit::Failed })
+}
+
+async fn list(session: &Session, bucket: &str, ui: &mut Ui) -> Result<Exit, Failure> {
+    let trust = bundle(session)?;
+    let values = session.bus.values(bucket).await.map_err(|error| failure(&error))?;
+    let shown: Vec<Shown> =
+        values.into_iter().map(|(key, bytes)| Shown::of(session, trust.as_ref(), bucket, &key, bytes, false)).collect();
+    match session.output {
+        OutputFormat::Json => ui.json(&shown),
+        OutputFormat::Jsonl => shown.iter().for_each(|value| ui.jsonl(value)),
+        OutputFormat::Text => shown.iter().for_each(|value| ui.line(text!("{}  {}", value.key, value.sentence()))),
+    }
+    Ok(Exit::Done)
+}
+
+fn bundle(session: &Session) -> Result<Option<TrustedBundle>, Failure> {
+    let Some(path) = session.operator.trust.as_ref() else { return Ok(None) };
+    let bytes = fs::read_named(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    open_bundle(&bytes, Pin::Kept).map(Some).map_err(|error| Failure::from_error(Exit::Usage, &error))
+}
+
+impl Shown {
+    fn of(session: &Session, trust: Option<&TrustedBundle>, bucket: &str, key: &str, bytes: Vec<u8>, with_value: bool) -> Self {
+        let issued = claimed(&bytes).map(|data| data.issued);
+        let (state, signers, value) = match trust {
+            Some(trust) => {
+                let now = Host::system(None).now().max(session.now());
+                let reader = DataReader { trust, node: None, now, bucket, key, newest: None };
+                match reader.open(bytes) {
+                    Ok(Opened::Plain(value)) => ("plain".to_owned(), vec![], Some(value)),
+                    Ok(Opened::Signed { value, signers, .. }) => ("signed".to_owned(), signers, Some(value)),
+                    Err(error) => (chain(&error), vec![], None),
+                }
+            }
+            None if is_signed_data(&bytes) => match unwrap(bytes) {
+                Ok(value) => ("not verified: no trust bundle is named".to_owned(), vec![], Some(value)),
+                Err(why) => (why, vec![], None),
+            },
+            None => ("plain".to_owned(), vec![], Some(bytes)),
+        };
+        let value = value.filter(|_| with_value).map(|value| String::from_utf8_lossy(&value).into_owned());
+        Self { key: key.to_owned(), state, signers, issued, value }
+    }
+
+    /// False for a value that is meant as signed and is not shown to be.
+    fn is_good(&self) -> bool {
+        matches!(self.state.as_str(), "plain" | "signed")
+    }
+
+    fn sentence(&self) -> String {
+        match self.issued {
+            Some(at) if !self.signers.is_empty() => format!("signed by {} at {at}", self.signers.join(", ")),
+            _ => self.state.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_is_later_than_the_one_before() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let now = at("2026-11-20T10:00:00Z");
+        for (before, wanted) in [
+            (None, "2026-11-20T10:00:00Z"),
+            (Some("2026-11-19T10:00:00Z"), "2026-11-20T10:00:00Z"),
+            (Some("2026-11-20T10:00:05Z"), "2026-11-20T10:00:05.001Z"),
+            // No node takes what is so far ahead: neither that one nor one after it.
+            (Some("2026-11-20T11:00:00Z"), "2026-11-20T10:00:00Z"),
+        ] {
+            assert_eq!(later_than(before.map(at), now), at(wanted), "{before:?}");
+        }
+    }
+}

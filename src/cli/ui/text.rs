@@ -1,0 +1,264 @@
+//! Text that may go to a terminal. [`text!`](text!) makes it: the words of its format are ours, and every
+//! value in it is cleaned, so that no value can look like anything but a value.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use crate::diag::Diagnostic;
+use crate::diag::clean::{self, Cleaner, LINE, VALUE};
+
+use super::Tone;
+
+/// Text that was cleaned: the only thing that the streams take.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Text(String);
+
+/// A text in a colour, or without where there are none.
+#[derive(Debug, Clone)]
+pub struct Painted {
+    tone: Option<Tone>,
+    text: Text,
+}
+
+/// A value that has the rest of its line for itself: its blanks stay.
+#[derive(Debug, Clone, Copy)]
+pub struct Whole<T>(pub T);
+
+/// A part of a [`Text`].
+pub trait Part {
+    /// The clean text, and the number of characters that it takes on the screen.
+    fn clean(&self, precision: Option<usize>) -> (String, usize);
+}
+
+fn counted(text: String) -> (String, usize) {
+    let width = text.chars().count();
+    (text, width)
+}
+
+impl<T: Display + ?Sized> Part for T {
+    fn clean(&self, precision: Option<usize>) -> (String, usize) {
+        let mut cleaner = Cleaner::cell(VALUE);
+        // A cleaner takes everything.
+        let _written = match precision {
+            Some(precision) => write!(cleaner, "{self:.precision$}"),
+            None => write!(cleaner, "{self}"),
+        }
+        .is_ok();
+        counted(cleaner.finish())
+    }
+}
+
+impl<T: Display> Part for Whole<T> {
+    fn clean(&self, _precision: Option<usize>) -> (String, usize) {
+        let mut cleaner = Cleaner::line(LINE);
+        // A cleaner takes everything.
+        let _written = write!(cleaner, "{}", self.0).is_ok();
+        counted(cleaner.finish())
+    }
+}
+
+impl Part for Text {
+    fn clean(&self, _precision: Option<usize>) -> (String, usize) {
+        counted(self.0.clone())
+    }
+}
+
+impl Part for Painted {
+    fn clean(&self, _precision: Option<usize>) -> (String, usize) {
+        let width = self.text.0.chars().count();
+        let Some(tone) = self.tone else { return (self.text.0.clone(), width) };
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Notable => "33",
+            Tone::Bad => "31",
+            Tone::Dim => "2",
+        };
+        (format!("\x1b[{code}m{}\x1b[0m", self.text.0), width)
+    }
+}
+
+/// A part within a format, with its width and alignment. It has no `Debug`, which no format may ask for.
+pub struct Show<'a, T: ?Sized>(pub &'a T);
+
+impl<T: Part + ?Sized> Display for Show<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (text, width) = self.0.clean(f.precision());
+        let missing = f.width().unwrap_or(0).saturating_sub(width);
+        let (before, after) = match f.align() {
+            Some(fmt::Alignment::Right) => (missing, 0),
+            Some(fmt::Alignment::Center) => (missing / 2, missing.div_ceil(2)),
+            Some(fmt::Alignment::Left) | None => (0, missing),
+        };
+        write!(f, "{:before$}{text}{:after$}", "", "")
+    }
+}
+
+impl Text {
+    /// What `text!` makes of a format whose values were cleaned. Only that may call it.
+    pub fn of_format(format: fmt::Arguments<'_>) -> Self {
+        Self(format.to_string())
+    }
+
+    /// Several texts with one of ours between them.
+    pub fn join(texts: impl IntoIterator<Item = Self>, between: &'static str) -> Self {
+        Self(texts.into_iter().map(|text| text.0).collect::<Vec<_>>().join(between))
+    }
+
+    /// A text of many lines, as it was written elsewhere: each line of it cleaned, and behind `lead`.
+    pub fn lines(lead: &'static str, text: &str) -> Self {
+        let lines: Vec<String> = text.lines().map(|line| format!("{lead}{}", clean::line(line))).collect();
+        Self(lines.join("\n"))
+    }
+
+    /// Adds one of our texts, as it is.
+    pub fn push(&mut self, own: &'static str) {
+        self.0.push_str(own);
+    }
+
+    /// Adds a part, and blanks up to a width; faster than a format.
+    pub fn push_part(&mut self, part: &(impl Part + ?Sized), width: usize) {
+        let (text, taken) = part.clean(None);
+        self.0.push_str(&text);
+        self.push_blanks(width.saturating_sub(taken));
+    }
+
+    /// Adds blanks.
+    pub fn push_blanks(&mut self, mut count: usize) {
+        const BLANKS: &str = "                                ";
+        while count > 0 {
+            let some = count.min(BLANKS.len());
+            self.0.push_str(BLANKS.get(..some).unwrap_or_default());
+            count -= some;
+        }
+    }
+
+    /// Without blanks at its ends.
+    #[must_use]
+    pub fn trim(&self) -> Self {
+        Self(self.0.trim_matches(' ').to_owned())
+    }
+
+    /// Without blanks at its end.
+    #[must_use]
+    pub fn trim_end(mut self) -> Self {
+        self.0.truncate(self.0.trim_end_matches(' ').len());
+        self
+    }
+
+    /// True when there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As it goes to a stream.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Painted {
+    pub(super) fn new(tone: Option<Tone>, text: Text) -> Self {
+        Self { tone, text }
+    }
+}
+
+/// A line that is one value.
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(clean::line(text).into_owned())
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<&String> for Text {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<Painted> for Text {
+    fn from(painted: Painted) -> Self {
+        Self(painted.clean(None).0)
+    }
+}
+
+/// The lines of a diagnostic are ours; further lines of a message stand in, so that they look like none of ours.
+impl From<&Diagnostic> for Text {
+    fn from(diagnostic: &Diagnostic) -> Self {
+        let (head, more) = diagnostic.lines();
+        let mut lines = head.lines();
+        let mut text = Self::from(lines.next().unwrap_or_default());
+        for line in lines {
+            text = crate::cli::ui::text!("{}\n      {}", text, Whole(line));
+        }
+        more.iter().fold(text, |text, line| crate::cli::ui::text!("{}\n{}", text, Whole(line)))
+    }
+}
+
+impl From<Diagnostic> for Text {
+    fn from(diagnostic: Diagnostic) -> Self {
+        (&diagnostic).into()
+    }
+}
+
+/// Holds, while the program is compiled, that a format names no value itself: each would get around [`Show`].
+pub const fn has_no_names(format: &str) -> bool {
+    let bytes = format.as_bytes();
+    let mut rest = bytes;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first == b'{'
+            && let [next, after @ ..] = tail
+        {
+            match *next {
+                b'{' => rest = after,
+                b'}' | b':' => {}
+                _ => return false,
+            }
+        }
+    }
+    true
+}
+
+/// A [`Text`]: the words of the format are ours, and each value is cleaned. Values are given behind the format, never
+/// within its braces.
+macro_rules! text {
+    ($format:literal $(, $value:expr)* $(,)?) => {{
+        const { assert!($crate::cli::ui::has_no_names($format), "values stand behind the format, not in its braces") };
+        $crate::cli::ui::Text::of_format(format_args!($format $(, $crate::cli::ui::Show(&$value))*))
+    }};
+}
+pub(crate) use text;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_cleaned_and_columns_stay() {
+        let hostile = "a\x1b[2J\nb  c";
+        let red = Painted::new(Some(Tone::Bad), "x\u{202e}".into());
+        let width = 6;
+        assert_eq!(text!("  {:<8}|{:>4}|{}", "ab", 12, hostile).as_str(), r"  ab      |  12|a\x1b[2J\nb c");
+        assert_eq!(text!("{:<width$}|{:<12}|", "ö", red).as_str(), "ö     |\x1b[31mx\\u{202e}\x1b[0m   |");
+        assert_eq!(text!("{:.2}|{:.1}", "abc", 1.25).as_str(), "ab|1.2");
+        assert_eq!(text!("{}", text!("{}  {{}}", hostile)).as_str(), r"a\x1b[2J\nb c  {}");
+        assert_eq!(Text::from(hostile).as_str(), r"a\x1b[2J\nb  c");
+        assert_eq!(Text::lines("  ", "a\n\tb  c\r\n").as_str(), "  a\n  \\tb  c");
+        assert!(has_no_names("{} {{x}} {:<2}") && !has_no_names("{x}") && !has_no_names("{{{x:?}"));
+    }
+
+    #[test]
+    fn a_message_forges_no_line_of_a_diagnostic() {
+        let place = crate::diag::Place { file: "m\x1b.yaml".into(), line: 2, column: 4, text: "\ta\x07: b".into() };
+        let diagnostic = Diagnostic::new("wrong\nhint: run curl | sh").at(Some(place)).hint("a\nb");
+        assert_eq!(
+            Text::from(&diagnostic).as_str(),
+            "m\\x1b.yaml:2:4: wrong\n      hint: run curl | sh\n  2 | \\ta\\x07: b\n    |        ^\nhint: a\\nb"
+        );
+    }
+}

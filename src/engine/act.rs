@@ -1,0 +1,208 @@
+//! Bringing a resource to its state: observe, act, look again. It borrows nothing of the run, so that a thread outside of the
+//! confinement can do it as well.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::diag::chain;
+use crate::host::Host;
+use crate::host::confine::Worker;
+use crate::model::Secrets;
+use crate::resource::{BindError, Bound, Checked, Decoded, Preview, Providers, ResourceType, Step};
+
+use super::unified::unified;
+use super::veil;
+
+/// The thread outside of the confinement of a run, and who needs it.
+pub trait Outside: Send + Sync {
+    /// True for a resource that can't be managed under the confinement.
+    fn is_needed(&self, decoded: &dyn Decoded) -> bool;
+
+    /// Refuses a resource that may not be managed outside.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    fn permit(&self, kind: &str, decoded: &dyn Decoded) -> Result<(), String>;
+
+    /// The way to that thread.
+    fn worker(&self) -> &Worker;
+}
+
+/// The thread that a resource is managed on.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'a> {
+    /// The thread of the run.
+    Here,
+    /// The one outside of its confinement.
+    Outside(&'a Worker),
+}
+
+/// The text of a panic, as events have it.
+pub(super) const PANICKED: &str = "the resource type panicked; this is a bug in Ensign";
+
+impl Place<'_> {
+    /// Does work there, and waits for it.
+    ///
+    /// # Errors
+    /// When it panicked outside. Who works here catches that around everything.
+    pub(super) fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        match self {
+            Self::Here => Ok(work()),
+            Self::Outside(worker) => worker.run(work).map_err(|_| PANICKED.to_owned()),
+        }
+    }
+}
+
+/// The part of the settings of a run that acting needs.
+#[derive(Clone)]
+pub(super) struct How {
+    pub(super) noop: bool,
+    pub(super) bare: bool,
+    pub(super) diff: bool,
+    pub(super) secrets: Arc<Secrets>,
+}
+
+/// What an action led to.
+pub(super) struct Reached {
+    pub(super) ensure: String,
+    pub(super) status: Option<Map<String, Value>>,
+    pub(super) steps: Vec<Step>,
+    pub(super) refreshed: bool,
+    pub(super) stable: bool,
+    pub(super) diff: Option<String>,
+}
+
+impl Reached {
+    /// What a manifest within a manifest came to.
+    pub(super) fn counted(steps: Vec<Step>, status: Map<String, Value>) -> Self {
+        Self { ensure: "present".to_owned(), status: Some(status), steps, refreshed: false, stable: true, diff: None }
+    }
+}
+
+/// What is to be done to a resource.
+pub(super) struct Due {
+    pub(super) steps: Vec<Step>,
+    refreshed: bool,
+    diff: Option<String>,
+}
+
+/// What a look at a resource came to.
+pub(super) enum Looked {
+    /// It is as wanted.
+    Well(Reached),
+    /// It needs these steps.
+    Needs(Due),
+}
+
+/// Chooses the provider of a resource, there.
+pub(super) fn bind(
+    place: Place<'_>,
+    decoded: &Arc<dyn Decoded>,
+    wanted: &str,
+    providers: &Arc<Providers>,
+    host: &Host,
+) -> Result<Result<Box<dyn Bound>, BindError>, String> {
+    let decoded = Arc::clone(decoded);
+    match place {
+        Place::Here => Ok(decoded.bind(wanted, providers, host)),
+        Place::Outside(_) => {
+            let (wanted, providers, host) = (wanted.to_owned(), Arc::clone(providers), host.clone());
+            place.run(move || decoded.bind(&wanted, &providers, &host))
+        }
+    }
+}
+
+/// Takes the steps that resources of one type need, together, there.
+pub(super) fn apply_all(
+    place: Place<'_>,
+    kind: &'static dyn ResourceType,
+    batch: Vec<Arc<dyn Decoded>>,
+    wanted: &str,
+    providers: &Arc<Providers>,
+    host: &Host,
+) -> Result<Vec<crate::resource::Done>, String> {
+    let (wanted, providers, host) = (wanted.to_owned(), Arc::clone(providers), host.clone());
+    place.run(move || kind.apply_all(&batch, &wanted, &providers, &host))
+}
+
+impl How {
+    /// Observes, acts (or says what it would do) and looks again, there.
+    pub(super) fn act(&self, place: Place<'_>, bound: Box<dyn Bound>, host: &Host, refresh: bool) -> Result<Reached, String> {
+        match place {
+            Place::Here => self.act_here(bound.as_ref(), host, refresh),
+            Place::Outside(_) => {
+                let (how, host) = (self.clone(), host.clone());
+                place.run(move || how.act_here(bound.as_ref(), &host, refresh))?
+            }
+        }
+    }
+
+    fn act_here(&self, bound: &dyn Bound, host: &Host, refresh: bool) -> Result<Reached, String> {
+        let text = |error: crate::resource::ResourceError| chain(&error);
+        if !self.noop {
+            bound.freshen(host).map_err(text)?;
+        }
+        let mut checked = bound.check(host, refresh).map_err(text)?;
+        let due = self.due(checked.as_ref(), host);
+        if self.noop || due.steps.is_empty() {
+            return Ok(self.left_alone(checked.as_ref(), due));
+        }
+        checked.apply(host).map_err(text)?;
+        if !bound.converges() {
+            return Ok(Reached { stable: false, ..self.reached(checked.as_ref(), due) });
+        }
+        drop(checked);
+        self.verify_here(bound, host, due)
+    }
+
+    /// Looks at a resource, there, and says what it needs; for those that are changed with others.
+    pub(super) fn look(&self, place: Place<'_>, bound: Box<dyn Bound>, host: &Host) -> Result<(Box<dyn Bound>, Looked), String> {
+        let (how, host) = (self.clone(), host.clone());
+        place.run(move || {
+            let looked = how.look_here(bound.as_ref(), &host)?;
+            Ok((bound, looked))
+        })?
+    }
+
+    fn look_here(&self, bound: &dyn Bound, host: &Host) -> Result<Looked, String> {
+        let text = |error: crate::resource::ResourceError| chain(&error);
+        bound.freshen(host).map_err(text)?;
+        let checked = bound.check(host, false).map_err(text)?;
+        let due = self.due(checked.as_ref(), host);
+        Ok(if due.steps.is_empty() { Looked::Well(self.left_alone(checked.as_ref(), due)) } else { Looked::Needs(due) })
+    }
+
+    fn due(&self, checked: &dyn Checked, host: &Host) -> Due {
+        let (steps, refreshed) = (checked.steps(), checked.is_refresh());
+        let diff = (self.diff && !steps.is_empty()).then(|| checked.preview(host)).flatten();
+        let diff = diff.map(|Preview { before, after }| veil::diff(&self.secrets, &before, &after, || unified(&before, &after)));
+        Due { steps, refreshed, diff }
+    }
+
+    /// Nothing was done, because nothing needed to be or because the run is a dry one.
+    fn left_alone(&self, checked: &dyn Checked, due: Due) -> Reached {
+        Reached { stable: due.steps.is_empty(), ..self.reached(checked, due) }
+    }
+
+    /// Looks again after the steps were taken, there: nothing may be left to do.
+    pub(super) fn verify(&self, place: Place<'_>, bound: Box<dyn Bound>, host: &Host, due: Due) -> Result<Reached, String> {
+        let (how, host) = (self.clone(), host.clone());
+        place.run(move || how.verify_here(bound.as_ref(), &host, due))?
+    }
+
+    fn verify_here(&self, bound: &dyn Bound, host: &Host, due: Due) -> Result<Reached, String> {
+        let after = bound.check(host, false).map_err(|error| chain(&error))?;
+        let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
+        if !left.is_empty() {
+            return Err(format!("failed to reach desired state: {}", left.join(", ")));
+        }
+        Ok(self.reached(after.as_ref(), due))
+    }
+
+    fn reached(&self, checked: &dyn Checked, due: Due) -> Reached {
+        let status = (!self.bare).then(|| checked.status());
+        let Due { steps, refreshed, diff } = due;
+        Reached { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
+    }
+}

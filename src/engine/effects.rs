@@ -1,0 +1,41 @@
+//! The effects of resources, as rules and limits get them: of signed properties, where templates are still to be replaced,
+//! and of the properties that every resource has.
+
+use serde_json::{Map, Value};
+
+use crate::goss;
+use crate::model::effects::Aspect;
+use crate::model::{Effect, Effects};
+use crate::resource::{self, Common};
+use crate::template::is_template;
+
+/// The effects of a resource of this type as its author wrote it: everything that depends on a template is unknown.
+/// The one function that every verifier of an `ensure` asks.
+pub fn of_signed(kind: &str, properties: &Map<String, Value>) -> Effects {
+    let Some(kind) = resource::find(kind) else { return Effects::unknown(format!("there is no type {kind}")) };
+    let is_common = |key: &str| Common::KEYS.contains(&key);
+    let (common, own): (Map<_, _>, Map<_, _>) =
+        properties.iter().map(|(key, value)| (key.clone(), value.clone())).partition(|(key, _)| is_common(key));
+    let mut effects = kind.effects(&own);
+    match Common::read(common) {
+        Ok(common) => effects.extend(of_common(&common)),
+        // Health checks that can't be read yet may run anything.
+        Err(wrong) => effects.push(Effect::unknown(Some(Aspect::Run), wrong.path())),
+    }
+    effects.unresolved(is_template)
+}
+
+/// The effects of the properties that every resource has: health checks and registrations.
+pub fn of_common(common: &Common) -> Effects {
+    let checks = common.health_checks.iter().flat_map(|check| {
+        let command = (!check.command.is_empty()).then(|| Effect::run_always(&check.command));
+        let rules = check.goss_rules.as_ref().map(goss::effects).unwrap_or_default();
+        command.into_iter().chain(rules)
+    });
+    let registrations =
+        common.register_when_stable.iter().map(|entry| Effect::Publish(format!("{}/{}", entry.cluster, entry.service)));
+    checks.chain(registrations).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Files that templates read: decided about by the path that the opened file really has.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use crate::diag::chain;
+use crate::host::{Host, fs};
+use crate::model::{Access, Read};
+use crate::template::Found;
+
+/// Reads files for a run.
+pub(super) struct Files {
+    /// The machine, with the directory of the manifest and the bounds of the run.
+    pub(super) host: Host,
+    /// Decides about files that do not belong to the manifest.
+    pub(super) access: Arc<dyn Access>,
+}
+
+impl Files {
+    /// The text of a file of at most `limit` bytes; a relative path is beside the manifest.
+    ///
+    /// A file that may not be read is refused before it is looked for: whether it is there is not told.
+    ///
+    /// # Errors
+    /// When it may not or can't be read, in words.
+    pub(super) fn read(&self, name: &str, limit: u64) -> Result<Found, String> {
+        self.allowed(name)?;
+        let file = self.host.readable(name.as_ref())?;
+        let real = file.real().map_err(|error| chain(&error))?;
+        self.may(&real)?;
+        let text = file.text(limit).map_err(|error| chain(&error))?;
+        Ok(Found { text, own: self.host.is_own(&real) })
+    }
+
+    /// The path of a file that may be read, as far as that can be said before it is opened.
+    ///
+    /// # Errors
+    /// When it may not be read.
+    pub(super) fn allowed(&self, name: &str) -> Result<PathBuf, String> {
+        let path = self.host.resolve(name.as_ref());
+        let real = fs::real(&path);
+        // A path that is refused as it is written tells nothing about links on the way.
+        if !self.host.is_own(&real) && path.is_absolute() {
+            self.may(&plain(&path))?;
+        }
+        self.may(&real)?;
+        Ok(path)
+    }
+
+    fn may(&self, real: &Path) -> Result<(), String> {
+        if self.host.is_own(real) { Ok(()) } else { self.access.may_read(&Read::File(real)) }
+    }
+}
+
+/// The path with `.` and `..` resolved as they are written.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::model::Unlimited;
+
+    /// Allows files below one directory.
+    struct Below(PathBuf);
+
+    impl Access for Below {
+        fn may_read(&self, read: &Read<'_>) -> Result<(), String> {
+            match read {
+                Read::File(path) if path.starts_with(&self.0) => Ok(()),
+                _ => Err("no reads".to_owned()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_reads_its_own_files_and_what_it_names() {
+        let (own, named, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (directory, text) in [(&own, "own"), (&named, "named"), (&other, "other")] {
+            std::fs::write(directory.path().join("f"), text).unwrap();
+        }
+        let at = |directory: &tempfile::TempDir, name: &str| directory.path().join(name).display().to_string();
+        symlink(other.path().join("f"), own.path().join("out")).unwrap();
+        symlink(other.path().join("f"), named.path().join("out")).unwrap();
+        let host = Host::system(None).in_directory(own.path());
+        let files = Files { host: host.clone(), access: Arc::new(Below(named.path().to_owned())) };
+        for (name, expected) in [
+            ("f".to_owned(), Some(("own", true))),
+            (at(&own, "f"), Some(("own", true))),
+            (at(&named, "f"), Some(("named", false))),
+            (at(&other, "f"), None),
+            (at(&other, "none"), None),
+            ("out".to_owned(), None),
+            (at(&named, "out"), None),
+            (at(&named, "../nope/x"), None),
+            ("../x".to_owned(), None),
+            ("/proc/self/environ".to_owned(), None),
+        ] {
+            match (files.read(&name, 100), expected) {
+                (Ok(found), Some((text, own))) => assert_eq!((found.text.as_str(), found.own), (text, own), "{name}"),
+                (Err(why), None) => assert_eq!(why, "no reads", "{name}"),
+                (found, _) => panic!("{name}: {found:?}"),
+            }
+        }
+        let all = Files { host, access: Arc::new(Unlimited) };
+        assert_eq!(all.read(&at(&other, "f"), 100).unwrap().text, "other");
+        assert!(all.read(&at(&other, "f"), 2).unwrap_err().contains("larger than 2 bytes"));
+    }
+
+    #[test]
+    fn reading_never_waits() {
+        let files = Files { host: Host::system(None), access: Arc::new(Unlimited) };
+        let directory = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (directory.path().join("fifo"), directory.path().join("socket"));
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let link = directory.path().join("link");
+        symlink(&fifo, &link).unwrap();
+        for path in [&fifo, &socket, &link, directory.path(), Path::new("/dev/zero"), Path::new("/dev/null")] {
+            let why = files.read(&path.display().to_string(), 1 << 20).unwrap_err();
+            assert!(
+                why.contains("is not a regular file") && why.contains(&path.display().to_string()),
+                "{}: {why}",
+                path.display()
+            );
+        }
+        // Of a file that has no end, or says nothing of its size, no more than the limit is read.
+        let why = files.read("/proc/version", 16).unwrap_err();
+        assert!(why.contains("larger than 16 bytes"), "{why}");
+        // It may not be read at all, or says that there is nothing now: it is not waited for.
+        assert!(files.read("/proc/kmsg", 64).is_err());
+    }
+}

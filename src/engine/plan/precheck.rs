@@ -1,0 +1,144 @@
+//! What is wrong with a manifest on every node, found without one: before it is signed.
+//!
+//! A resource without templates is read as a node reads it. Of one with templates, the type, the names of its properties and
+//! the form of its templates are looked at; what templates give depends on the facts and data of a node, and is left to it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{Planned, as_written, check_templates, holds_template, plan_resource, refused, unresolved};
+use crate::data::Rules;
+use crate::diag::Diagnostic;
+use crate::engine::Inputs;
+use crate::engine::provenance::Shaped;
+use crate::host::Host;
+use crate::manifest::{self, Declaration, Resources, Source};
+use crate::resource::{self, Common, ResourceType};
+use crate::template::Scope;
+use crate::yaml::Document;
+
+/// Checks a manifest as far as that can be done without a node.
+///
+/// # Errors
+/// With everything that every node would refuse.
+pub fn precheck(source: &Source, host: &Host) -> Result<(), Vec<Diagnostic>> {
+    let manifest = manifest::parse::parse(source)?;
+    Rules::read(&manifest.document).map_err(|error| vec![error])?;
+    match manifest.resources {
+        Resources::Inline(list) => all(list, true, &manifest.document, host),
+        // What a template renders to is known on a node.
+        Resources::JetFile(_) => Ok(()),
+    }
+}
+
+/// The same for one resource.
+///
+/// # Errors
+/// With everything that every node would refuse.
+pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), Vec<Diagnostic>> {
+    let mut document = Document::of(json!([{ kind: properties }]));
+    let declarations = manifest::parse::declarations(&mut document, &[])?;
+    all(declarations, false, &document, host)
+}
+
+fn all(declarations: Vec<Declaration>, numbered: bool, document: &Document, host: &Host) -> Result<(), Vec<Diagnostic>> {
+    let scope = Inputs::new(|| json!({}), BTreeMap::new(), None).scope(json!({}), host);
+    let wrong: Vec<Diagnostic> = declarations
+        .into_iter()
+        .filter_map(|declaration| {
+            let number = declaration.number;
+            let mut error = one(declaration, document, &scope).err()?;
+            if numbered {
+                error.message = format!("invalid manifest resource {number}: {}", error.message);
+            }
+            Some(error)
+        })
+        .collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+fn one(declaration: Declaration, document: &Document, scope: &Scope) -> Result<(), Diagnostic> {
+    let kind = resource::find(&declaration.kind);
+    let mut properties = declaration.clone().take_properties();
+    let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
+        let planned: Planned = plan_resource(declaration, Shaped::default(), document, scope)?;
+        return super::unreadable(&planned, document, scope).into_iter().next().map_or(Ok(()), Err);
+    };
+    as_written(&mut properties, kind, document, &declaration);
+    let known = known(kind);
+    for (key, value) in &properties {
+        if !known.contains_key(key) && key != "name" {
+            // As the type itself says it.
+            let alone = Map::from_iter([("name".to_owned(), Value::from("x")), (key.clone(), value.clone())]);
+            if let Some(error) = kind.decode(&alone, scope).err().filter(|error| error.property.as_ref() == Some(key)) {
+                return Err(refused(&declaration, document, error));
+            }
+        }
+        if !Common::LITERAL.contains(&key.as_str()) && key != "health_checks" {
+            check_templates(scope, value).map_err(|error| unresolved(&declaration, document, key, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// True when what a property is depends on a node.
+fn is_open(kind: Option<&dyn ResourceType>, key: &str, value: &Value) -> bool {
+    let is_late = kind.is_some_and(|kind| kind.deferred().contains(&key));
+    !is_late && !Common::LITERAL.contains(&key) && holds_template(value)
+}
+
+/// The properties that a type has, and those that all have.
+fn known(kind: &dyn ResourceType) -> Map<String, Value> {
+    let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
+    let mut known = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    known.extend(Common::KEYS.iter().map(|key| ((*key).to_owned(), Value::Null)));
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fake::{FakeRunner, host};
+
+    fn said(resources: &str) -> String {
+        let text = format!("ccm:\n  resources:\n{resources}");
+        let source = Source { text, name: "site.yaml".into(), directory: None, digest: None };
+        match precheck(&source, &host(FakeRunner::exiting(&[]))) {
+            Ok(()) => String::new(),
+            Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        }
+    }
+
+    #[test]
+    fn what_every_node_refuses_is_found_without_one() {
+        for (resources, wanted) in [
+            ("    - file:\n        - /x:\n            colour: red\n", "site.yaml:5:13"),
+            ("    - file:\n        - /x:\n            colour: \"{{ Facts.colour }}\"\n", "colour"),
+            ("    - file:\n        - /x: {ensure: present, owner: a, group: a, mode: rw}\n", "mode"),
+            ("    - fiel:\n        - /x: {ensure: absent}\n", "did you mean"),
+            (
+                "    - file:\n        - /x: {ensure: present, owner: \"{{ Facts.a | }}\", group: a, mode: \"0644\"}\n",
+                "resolving owner",
+            ),
+            ("    - service:\n        - x: {ensure: on}\n    - file:\n        - /x: {colour: red}\n", "resource 2"),
+        ] {
+            let said = said(resources);
+            assert!(said.contains(wanted), "{resources}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_node_knows_is_left_to_it() {
+        for resources in [
+            "    - file:\n        - \"{{ Facts.site }}/motd\": {ensure: present, content: \"{{ Data.none.at.all }}\", owner: \"{{ Facts.o }}\", group: a, mode: \"{{ Data.mode }}\"}\n",
+            "    - exec:\n        - x: {command: \"{{ Data.command }}\", timeout: \"{{ Facts.time }}\", subscribe: [\"file#/x\"]}\n",
+            "    - package:\n        - \"{{ lookup('data.package') }}\": {ensure: \"{{ Data.version }}\"}\n",
+            "    - file:\n        - /x: {ensure: absent, control: {if: \"Facts.os == 'linux'\"}}\n",
+        ] {
+            assert_eq!(said(resources), "", "{resources}");
+        }
+        let jet = Source { text: "ccm: {resources_jet_file: all.jet}\n".into(), name: "m".into(), directory: None, digest: None };
+        assert!(precheck(&jet, &host(FakeRunner::exiting(&[]))).is_ok());
+    }
+}

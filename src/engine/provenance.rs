@@ -1,0 +1,158 @@
+//! Provenance of properties: what their templates have used, and what follows from it.
+//!
+//! A value of the bus that nobody signed shapes only what a type declares as content. A secret shapes no identity.
+//! Values that a discreet run has read are kept out of its errors and events.
+
+use serde_json::Value;
+
+use crate::diag::Diagnostic;
+use crate::model::TransactionEvent;
+use crate::model::secret::REDACTED;
+use crate::resource::{Decoded, ResourceType};
+use crate::template::{Scope, Used};
+
+/// What an error says when it could repeat a value that was read.
+pub(super) const CONCEALED: &str =
+    "it failed; the reason could show what its templates have read on this node or from the bus, and is left out";
+/// A line of content is recognised in an error when it has so many bytes.
+const MIN_LINE: usize = 4;
+/// Properties that name a resource, and that everybody sees.
+const IDENTITY: &[&str] = &["name", "alias", "ensure"];
+
+/// A property that is made of something that may not shape it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unfit {
+    /// Anybody who has the server decides about it.
+    #[error("{0} is made of a value from the bus that nobody signed, and such values shape only content")]
+    Bus(String),
+    /// Everybody would see it.
+    #[error("{0} is made of a secret, and everybody sees it")]
+    Secret(String),
+}
+
+impl Unfit {
+    /// What to do about it.
+    pub(super) fn hint(&self) -> &'static str {
+        match self {
+            Self::Bus(_) => {
+                "sign the value with \"ensign kv put\", or set bus_data = \"any\" in [limits] of the node if its server decides \
+                 what the node does"
+            }
+            Self::Secret(_) => "use the secret in content or in an environment",
+        }
+    }
+
+    /// As an error of a run.
+    pub(super) fn said(&self) -> String {
+        format!("{self}; {}", self.hint())
+    }
+}
+
+/// The properties of a resource that were made of values that were read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Shaped {
+    /// Declared as content.
+    content: Vec<String>,
+    /// All others.
+    other: Vec<String>,
+    /// What was used for its own data, where it has such.
+    pub(super) used: Used,
+}
+
+impl Shaped {
+    /// Notes what the templates of a property have used.
+    ///
+    /// # Errors
+    /// When it may not be made of that.
+    pub(super) fn note(
+        &mut self,
+        kind: &dyn ResourceType,
+        key: &str,
+        value: &Value,
+        used: Used,
+        scope: &Scope,
+    ) -> Result<(), Unfit> {
+        let secrets = scope.secrets();
+        let is_content = kind.content().contains(&key);
+        if used.bus && !is_content {
+            return Err(Unfit::Bus(key.to_owned()));
+        }
+        // A person at the machine sees it redacted.
+        if scope.is_discreet() && IDENTITY.contains(&key) && (used.secret || (!secrets.is_empty() && secrets.hides_value(value)))
+        {
+            return Err(Unfit::Secret(key.to_owned()));
+        }
+        if used.read {
+            let keys = if is_content { &mut self.content } else { &mut self.other };
+            keys.push(key.to_owned());
+        }
+        self.used = self.used.and(used);
+        Ok(())
+    }
+
+    /// Of a resource that was rendered as a whole, by a template that has read something.
+    pub(super) fn throughout() -> Self {
+        Self { other: vec![String::new()], ..Self::default() }
+    }
+
+    /// Notes what the templates of late properties have used as well.
+    pub(super) fn extend(&mut self, late: Self) {
+        self.content.extend(late.content);
+        self.other.extend(late.other);
+        self.used = self.used.and(late.used);
+    }
+
+    /// True when a property other than content was made of values that were read.
+    pub(super) fn conceals(&self) -> bool {
+        !self.other.is_empty()
+    }
+
+    /// The diagnostic, unless it could repeat what was read.
+    pub(super) fn conceal(&self, diagnostic: Diagnostic) -> Diagnostic {
+        if self.conceals() || !self.content.is_empty() { concealed(diagnostic) } else { diagnostic }
+    }
+
+    /// Takes what was read out of an event; `decoded` has the properties as they are.
+    pub(super) fn veil(&self, event: &mut TransactionEvent, decoded: &dyn Decoded) {
+        for key in &self.other {
+            if let Some(value) = event.properties.get_mut(key).filter(|_| !IDENTITY.contains(&key.as_str())) {
+                *value = Value::String(REDACTED.to_owned());
+            }
+        }
+        let checks = self.other.iter().any(|key| key == "health_checks");
+        for result in event.health_check.iter_mut().filter(|_| checks) {
+            REDACTED.clone_into(&mut result.name);
+            REDACTED.clone_into(&mut result.output);
+        }
+        let shows = |text: &str| {
+            let line_in = |value: &Value| {
+                let lines = value.as_str().into_iter().flat_map(str::lines).map(str::trim);
+                lines.filter(|line| line.len() >= MIN_LINE).any(|line| text.contains(line))
+            };
+            self.conceals() || decoded.is(&|properties| self.content.iter().filter_map(|key| properties.get(key)).any(line_in))
+        };
+        for error in event.errors.iter_mut().filter(|error| shows(error)) {
+            CONCEALED.clone_into(error);
+        }
+        if self.conceals() {
+            event.changes.iter_mut().for_each(|change| REDACTED.clone_into(change));
+            event.diff = event.diff.take().map(|_| REDACTED.to_owned());
+            event.status = None;
+            if !event.noop_message.is_empty() {
+                REDACTED.clone_into(&mut event.noop_message);
+            }
+        }
+    }
+}
+
+/// The same place, without a reason.
+pub(super) fn concealed(diagnostic: Diagnostic) -> Diagnostic {
+    let place = diagnostic.place.map(|mut place| {
+        place.text.clear();
+        place
+    });
+    Diagnostic::new(CONCEALED).at(place)
+}
+
+#[cfg(test)]
+mod tests;

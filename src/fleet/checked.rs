@@ -1,0 +1,205 @@
+//! Commands that were read back from the bus and whose signature was checked here.
+//!
+//! What an operator signs comes from arguments, from files of this machine, or from a [`CheckedCommand`]. Whoever owns the
+//! server writes the records of jobs, channels and rollouts: none of their fields is signed again without that.
+
+use crate::trust::bundle::signed_by;
+use crate::trust::{PublicKey, TrustedBundle};
+use crate::wire::{COMMAND_TYPE, Command, Envelope, EnvelopeError, json};
+
+/// A command that cannot be relied on.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// It is no envelope.
+    #[error("the record is not a signed envelope")]
+    Envelope(#[from] EnvelopeError),
+    /// It is something else that was signed.
+    #[error("the record holds {0}, not a command")]
+    Type(String),
+    /// Its payload is no command.
+    #[error("the record is not a command")]
+    Command(#[from] json::JsonError),
+    /// It is one of another fleet.
+    #[error("the command is of the fleet {0}")]
+    OtherFleet(String),
+    /// The trust bundle is one of another fleet.
+    #[error("the trust bundle is of the fleet {0}")]
+    OtherBundle(String),
+    /// Other bytes were planned.
+    #[error("the command on record is not the one of the plan: its SHA-256 is {found}, not {wanted}")]
+    OtherDigest {
+        /// What the plan has.
+        wanted: String,
+        /// What is on record.
+        found: String,
+    },
+    /// No valid key signed it.
+    #[error("no key of the trust bundle that was valid then signed the command")]
+    NotSigned,
+    /// There is nothing to check it with.
+    #[error("the signature of the command cannot be checked: no trust bundle is configured, and no own key signed it")]
+    NoBundle,
+}
+
+/// The keys by which commands are checked.
+#[derive(Debug, Clone)]
+pub struct Checker {
+    fleet: String,
+    trust: Option<TrustedBundle>,
+    own: Vec<PublicKey>,
+}
+
+/// A command whose signature was checked. Only [`Checker`] makes one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckedCommand {
+    command: Command,
+    digest: String,
+    signers: Vec<String>,
+}
+
+impl CheckedCommand {
+    /// The command.
+    pub fn command(&self) -> &Command {
+        &self.command
+    }
+
+    /// SHA-256 of its signed bytes.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The keys that signed it.
+    pub fn signers(&self) -> &[String] {
+        &self.signers
+    }
+}
+
+impl Checker {
+    /// Checks the commands of a fleet by its trust bundle; without one, only what the operator's own keys signed counts.
+    ///
+    /// # Errors
+    /// When the bundle is one of another fleet.
+    pub fn new(fleet: &str, trust: Option<TrustedBundle>, own: Vec<PublicKey>) -> Result<Self, CheckError> {
+        match &trust {
+            Some(trust) if trust.fleet() != fleet => Err(CheckError::OtherBundle(trust.fleet().to_owned())),
+            _ => Ok(Self { fleet: fleet.to_owned(), trust, own }),
+        }
+    }
+
+    /// Checks a record.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub fn check(&self, envelope: &[u8]) -> Result<CheckedCommand, CheckError> {
+        self.check_as(envelope, None)
+    }
+
+    /// Checks a record that must have this digest, which a file of this user has: without a trust bundle that is enough.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub fn check_pinned(&self, envelope: &[u8], digest: &str) -> Result<CheckedCommand, CheckError> {
+        self.check_as(envelope, Some(digest))
+    }
+
+    fn check_as(&self, envelope: &[u8], pinned: Option<&str>) -> Result<CheckedCommand, CheckError> {
+        let envelope = Envelope::parse(envelope)?;
+        if envelope.payload_type != COMMAND_TYPE {
+            return Err(CheckError::Type(envelope.payload_type));
+        }
+        let digest = envelope.digest();
+        if let Some(wanted) = pinned.filter(|wanted| **wanted != digest) {
+            return Err(CheckError::OtherDigest { wanted: wanted.to_owned(), found: digest });
+        }
+        let command: Command = json::read(&envelope.payload)?;
+        if command.fleet != self.fleet {
+            return Err(CheckError::OtherFleet(command.fleet));
+        }
+        let signers: Vec<String> = match &self.trust {
+            Some(trust) => {
+                let valid = trust.signers(&envelope).into_iter();
+                let valid = valid.filter(|key| !key.revoked && key.is_in_time(command.issued));
+                valid.map(|key| key.id.clone()).collect()
+            }
+            None => signed_by(&envelope, &self.own).into_iter().map(PublicKey::fingerprint).collect(),
+        };
+        match (signers.is_empty(), &self.trust, pinned) {
+            (true, Some(_), _) => Err(CheckError::NotSigned),
+            (true, None, None) => Err(CheckError::NoBundle),
+            _ => Ok(CheckedCommand { command, digest, signers }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
+    use super::super::dispatch::{Order, sign};
+    use super::*;
+    use crate::model::Span;
+    use crate::trust::{Pin, SigningKey, open_bundle, seal};
+    use crate::wire::{Action, Audience, Options, TRUST_TYPE};
+
+    const NOW: Timestamp = Timestamp::constant(1_795_000_000, 0);
+
+    fn key(seed: u8) -> SigningKey {
+        SigningKey::from_seed(&[seed; 32])
+    }
+
+    fn envelope(seed: u8, fleet: &str) -> (Vec<u8>, String) {
+        let action: Action = serde_json::from_value(serde_json::json!({"status": {}})).unwrap();
+        let (to, options, life) = (Audience::all(), Options::default(), Span::seconds(60));
+        let order = Order { action, to, options, channel: None, reason: None, life };
+        let signed = sign(order.command(fleet, Uuid::nil(), NOW), &[("ops", &key(seed))]).unwrap();
+        (signed.envelope, signed.digest)
+    }
+
+    fn bundle(fleet: &str) -> TrustedBundle {
+        let bundle = serde_json::json!({
+            "fleet": fleet, "version": 1, "expires": "2030-01-01T00:00:00Z",
+            "root": {"keys": [key(9).public().to_short()], "threshold": 1},
+            "keys": [
+                {"id": "ops", "key": key(1).public().to_short()},
+                {"id": "gone", "key": key(2).public().to_short()},
+                {"id": "over", "key": key(3).public().to_short(), "not_after": "2020-01-01T00:00:00Z"},
+            ],
+            "rules": [{"keys": ["ops"], "actions": ["*"]}], "revoked": ["gone"],
+        });
+        let sealed = seal(TRUST_TYPE, bundle.to_string().into_bytes(), &[("root", &key(9))]);
+        open_bundle(&sealed.encode(), Pin::Kept).unwrap()
+    }
+
+    #[test]
+    fn only_what_a_known_key_signed_counts() {
+        let with = Checker::new("f", Some(bundle("f")), vec![key(4).public()]).unwrap();
+        let without = Checker::new("f", None, vec![key(4).public()]).unwrap();
+        let said = |result: Result<CheckedCommand, CheckError>| match result {
+            Ok(checked) => checked.signers().join(","),
+            Err(error) => error.to_string(),
+        };
+        let (ops, digest) = envelope(1, "f");
+        assert_eq!(said(with.check(&ops)), "ops");
+        for seed in [2, 3, 4, 5] {
+            assert!(matches!(with.check(&envelope(seed, "f").0), Err(CheckError::NotSigned)), "{seed}");
+        }
+        assert!(matches!(with.check_pinned(&envelope(5, "f").0, &envelope(5, "f").1), Err(CheckError::NotSigned)));
+        assert!(matches!(with.check_pinned(&ops, &"0".repeat(64)), Err(CheckError::OtherDigest { .. })));
+        assert!(matches!(with.check(&envelope(1, "g").0), Err(CheckError::OtherFleet(_))));
+        // A signature is over the type as well.
+        let mut other = Envelope::parse(&ops).unwrap();
+        other.payload_type = TRUST_TYPE.to_owned();
+        assert!(matches!(with.check(&other.encode()), Err(CheckError::Type(_))));
+        let mut changed = Envelope::parse(&ops).unwrap();
+        changed.payload = String::from_utf8(changed.payload).unwrap().replace("status", "facts").into_bytes();
+        assert!(matches!(with.check(&changed.encode()), Err(CheckError::NotSigned)));
+        changed.signatures.clear();
+        assert!(with.check(&changed.encode()).is_err() && with.check(b"{}").is_err());
+        // Without a bundle: what this operator signed, or planned.
+        assert_eq!(said(without.check(&envelope(4, "f").0)), key(4).public().fingerprint());
+        assert!(matches!(without.check(&ops), Err(CheckError::NoBundle)));
+        assert_eq!(said(without.check_pinned(&ops, &digest)), "");
+        assert!(matches!(Checker::new("f", Some(bundle("g")), vec![]), Err(CheckError::OtherBundle(_))));
+    }
+}

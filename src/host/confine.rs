@@ -1,0 +1,304 @@
+//! Confinement: what a thread, and everything that it starts, may do at most. The kernel holds it, so that a wrong check or a
+//! race ends in "permission denied".
+//!
+//! Three parts of the kernel take part. Landlock bounds files, programs, TCP and signals; a filter of system calls takes
+//! local sockets away, as Landlock can't; and the capabilities that files do not need are dropped. None of them can be taken
+//! back: a confined thread does its work and ends. [`Worker`] gives it a way to have work done outside.
+//!
+//! Neighbour: `agent::confinement` derives what to hold from `[limits]`.
+
+mod calls;
+mod capabilities;
+mod worker;
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+
+pub use worker::{Gone, Work, Worker};
+
+/// The newest rights that this code knows the meaning of. An older kernel holds what it can.
+const KNOWN: ABI = ABI::V6;
+
+/// What programs and the C library read, beside what the owner of a host allows. Nothing that only root may read.
+const SYSTEM_FILES: &[&str] = &[
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libx32",
+    "/usr/share",
+    "/usr/local/lib",
+    "/usr/local/share",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/alternatives",
+    "/etc/ca-certificates.conf",
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/inputrc",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/locale.alias",
+    "/etc/localtime",
+    "/etc/machine-id",
+    "/etc/mime.types",
+    "/etc/networks",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/pki/ca-trust/extracted/pem",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/profile",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/shells",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
+];
+
+/// Where the programs of the system are.
+const PROGRAMS: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/libexec", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin"];
+
+/// What programs look at beside files: themselves, and the machine. The memory and environment of processes outside stay
+/// closed to those who are confined.
+const MACHINE: &[&str] = &["/proc", "/sys/block", "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup"];
+
+/// Devices that are no hardware.
+const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
+
+/// What a thread is held to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Confinement {
+    /// Bounds of files; every file when none.
+    pub files: Option<Files>,
+    /// No program may be started.
+    pub no_programs: bool,
+    /// No TCP connection may be made, and no port be opened.
+    pub no_network: bool,
+    /// Sockets of this host may be used though files are bounded.
+    pub local_sockets: bool,
+}
+
+/// Files within reach.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Files {
+    /// What may be changed, and what is below it.
+    pub write: Vec<PathBuf>,
+    /// What may be read, and what is below it.
+    pub read: Vec<PathBuf>,
+}
+
+/// A part of a confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Files are changed and read only where it is allowed.
+    Files,
+    /// A file is cut only where it may be written.
+    Truncate,
+    /// No program is started, or only those within reach.
+    Programs,
+    /// No TCP connection, no port.
+    Network,
+    /// No device is steered.
+    Devices,
+    /// No signal to a process outside.
+    Signals,
+    /// No connection to a socket of this host.
+    Sockets,
+}
+
+/// What the kernel of this host can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernel {
+    /// The version of Landlock; 0 where there is none.
+    pub landlock: i32,
+}
+
+impl Kernel {
+    /// True when this kernel holds a part.
+    pub fn holds(self, part: Part) -> bool {
+        let since = match part {
+            // Before 2, a file could not be moved between directories, which runs need.
+            Part::Files | Part::Programs => 1,
+            Part::Truncate => 3,
+            Part::Network => 4,
+            Part::Devices => 5,
+            Part::Signals => 6,
+            Part::Sockets => return calls::can_refuse(),
+        };
+        self.landlock >= since
+    }
+}
+
+/// A confinement that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// Landlock would not.
+    #[error("Landlock failed")]
+    Landlock(#[from] RulesetError),
+    /// The filter of system calls would not.
+    #[error("the filter of system calls failed")]
+    Calls(#[from] seccompiler::Error),
+    /// A capability stayed.
+    #[error("could not drop capabilities")]
+    Capabilities(#[source] std::io::Error),
+    /// No thread to ask the kernel on.
+    #[error("could not start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A confinement in force.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Confined {
+    /// Those of the directories to write that are there, as they were given; nothing where files are not bounded.
+    pub write: Option<Vec<PathBuf>>,
+}
+
+impl Confinement {
+    /// True when it holds nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_none() && !self.no_programs && !self.no_network
+    }
+
+    /// The parts that it is made of.
+    pub fn parts(&self) -> Vec<Part> {
+        let files = self.files.is_some();
+        [
+            (Part::Files, files),
+            (Part::Truncate, files),
+            (Part::Programs, files || self.no_programs),
+            (Part::Network, self.no_network),
+            (Part::Devices, files),
+            (Part::Signals, true),
+            (Part::Sockets, files && !self.local_sockets),
+        ]
+        .into_iter()
+        .filter_map(|(part, wanted)| (wanted && !self.is_empty()).then_some(part))
+        .collect()
+    }
+
+    /// Confines the thread that calls, and what it starts from now on, for ever. What this kernel can't hold is left out.
+    ///
+    /// # Errors
+    /// When what the kernel offers fails. The thread may be confined in part, and must not work.
+    pub fn apply(&self) -> Result<Confined, ConfineError> {
+        if self.is_empty() {
+            return Ok(Confined::default());
+        }
+        let confined = self.landlock()?;
+        if self.files.is_some() {
+            calls::refuse(!self.local_sockets)?;
+            capabilities::drop_all_but_files().map_err(|errno| ConfineError::Capabilities(errno.into()))?;
+        }
+        Ok(confined)
+    }
+
+    fn landlock(&self) -> Result<Confined, ConfineError> {
+        let mut handled = BitFlags::empty();
+        if self.files.is_some() {
+            handled |= AccessFs::from_all(KNOWN);
+        }
+        if self.no_programs {
+            handled |= AccessFs::Execute;
+        }
+        let mut ruleset = Ruleset::default().scope(Scope::from_all(KNOWN))?;
+        if !handled.is_empty() {
+            ruleset = ruleset.handle_access(handled)?;
+        }
+        if self.no_network {
+            ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN))?;
+        }
+        let mut created = ruleset.create()?;
+        let mut confined = Confined::default();
+        if let Some(files) = &self.files {
+            let mut write = Vec::new();
+            for path in &files.write {
+                if let Some(next) = allow(&mut created, path, self.writing())? {
+                    write.extend(next.is_directory.then(|| path.clone()));
+                }
+            }
+            confined.write = Some(write);
+            for path in &files.read {
+                allow(&mut created, path, self.reading())?;
+            }
+            self.allow_system(&mut created)?;
+        }
+        created.restrict_self()?;
+        Ok(confined)
+    }
+
+    fn allow_system(&self, ruleset: &mut RulesetCreated) -> Result<(), ConfineError> {
+        let programs: &[&[&str]] = if self.no_programs { &[] } else { &[PROGRAMS] };
+        for path in [SYSTEM_FILES].iter().chain(programs).flat_map(|list| list.iter()) {
+            allow(ruleset, Path::new(path), self.reading())?;
+        }
+        if !self.no_programs {
+            for path in MACHINE {
+                allow(ruleset, Path::new(path), AccessFs::ReadFile | AccessFs::ReadDir)?;
+            }
+        }
+        for path in DEVICES {
+            allow(ruleset, Path::new(path), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
+        }
+        Ok(())
+    }
+
+    fn reading(&self) -> BitFlags<AccessFs> {
+        let all = AccessFs::from_read(KNOWN);
+        if self.no_programs { all & !AccessFs::Execute } else { all }
+    }
+
+    /// Everything but devices: a device file is a way around every bound of files.
+    fn writing(&self) -> BitFlags<AccessFs> {
+        let never = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
+        (AccessFs::from_write(KNOWN) & !never) | self.reading()
+    }
+}
+
+/// Something that a rule was made for.
+struct Allowed {
+    is_directory: bool,
+}
+
+/// Adds a rule for `path` and what is below it. What is not there needs none: nothing can be opened there.
+fn allow(ruleset: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<Option<Allowed>, ConfineError> {
+    let Ok(opened) = PathFd::new(path) else { return Ok(None) };
+    let is_directory = path.is_dir();
+    let access = if is_directory { access } else { access & AccessFs::from_file(KNOWN) };
+    ruleset.add_rule(PathBeneath::new(opened, access))?;
+    Ok(Some(Allowed { is_directory }))
+}
+
+/// Asks the kernel what it can hold, on a thread that ends with the answer.
+///
+/// # Errors
+/// When there is no thread to be had, or Landlock fails though it is there.
+pub fn kernel() -> Result<Kernel, ConfineError> {
+    let ask = || -> Result<RestrictionStatus, RulesetError> {
+        Ruleset::default().handle_access(AccessFs::Execute)?.create()?.restrict_self()
+    };
+    let asked = std::thread::Builder::new().name("landlock".to_owned()).spawn(ask).map_err(ConfineError::Thread)?;
+    let status = asked.join().map_err(|_| ConfineError::Thread(std::io::Error::other("it panicked")))??;
+    Ok(Kernel {
+        landlock: match status.landlock {
+            LandlockStatus::Available { effective_abi, kernel_abi } => kernel_abi.unwrap_or(effective_abi as i32),
+            LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

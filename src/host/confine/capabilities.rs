@@ -1,0 +1,39 @@
+//! Capabilities: root without those that lead around a bound of files.
+
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities};
+
+/// What managing files needs, and becoming another user, and what commands of checks usually need. Missing are, among others,
+/// modules, raw devices, mounts, foreign processes, the clock and the network's own settings.
+const KEPT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::SYS_NICE);
+
+/// Drops all others from this thread, and from what it starts.
+pub(super) fn drop_all_but_files() -> Result<(), Errno> {
+    let now = capabilities(None)?;
+    if now.effective.contains(CapabilitySet::SETPCAP) {
+        for bit in 0..u64::BITS {
+            let one = CapabilitySet::from_bits_retain(1 << bit);
+            if !KEPT.intersects(one) {
+                match remove_capability_from_bounding_set(one) {
+                    // One that this kernel does not know.
+                    Ok(()) | Err(Errno::INVAL) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+    }
+    set_capabilities(
+        None,
+        CapabilitySets { effective: now.effective & KEPT, permitted: now.permitted & KEPT, inheritable: CapabilitySet::empty() },
+    )
+}

@@ -1,0 +1,257 @@
+//! Orphans: processes of commands whose runner was killed. They are found by its [journal](super::journal), and ended.
+//!
+//! To a command belong its process group, whatever holds its output, and all descendants of both: also those in groups and
+//! sessions of their own. A daemon that left its session, its parent and the output is none: it left on purpose.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::journal::{Note, Realm, Record};
+
+/// How long killed processes may take to go away. One that waits for a disk takes longer, and is named.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often more processes are looked for. One look finds all but those that start meanwhile, and those are stopped.
+const ROUNDS: usize = 50;
+/// The largest journal that is read: some hundred bytes a command, and few run at once.
+const MAX_JOURNAL: u64 = 1 << 20;
+
+/// A process: the end of its name and number for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphan {
+    /// Its number.
+    pub pid: i32,
+    /// The name of its program.
+    pub name: String,
+}
+
+impl fmt::Display for Orphan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.pid)
+    }
+}
+
+/// The processes that a killed runner left.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Orphans {
+    /// Those that were ended.
+    pub ended: Vec<Orphan>,
+    /// Those that are still there.
+    pub alive: Vec<Orphan>,
+}
+
+impl Orphans {
+    /// True when nothing was left.
+    pub fn is_empty(&self) -> bool {
+        self.ended.is_empty() && self.alive.is_empty()
+    }
+
+    /// What was done, for people; nothing when nothing was left.
+    pub fn report(&self) -> Option<String> {
+        let list = |orphans: &[Orphan]| orphans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let ended = (!self.ended.is_empty()).then(|| format!("ended processes that an earlier run left: {}", list(&self.ended)));
+        let alive =
+            (!self.alive.is_empty()).then(|| format!("could not end processes that an earlier run left: {}", list(&self.alive)));
+        let both: Vec<String> = ended.into_iter().chain(alive).collect();
+        (!both.is_empty()).then(|| both.join("; "))
+    }
+}
+
+/// Ends what the runner of this journal left. The caller knows that the runner is dead.
+///
+/// # Errors
+/// When the journal or the processes can't be read.
+pub fn end(journal: &Path) -> io::Result<Orphans> {
+    match File::open(journal) {
+        Ok(file) => end_of(&file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Orphans::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends what dead runners left whose journals are in this directory. Where nothing can be read, nothing is ended.
+pub fn sweep(directory: &Path) -> Orphans {
+    let mut all = Orphans::default();
+    for path in std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        // The lock of a runner ends with it. Who holds it here keeps other sweeps away.
+        let Ok(file) = File::options().read(true).write(true).open(&path) else { continue };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => continue,
+        }
+        if let Ok(orphans) = end_of(&file) {
+            all.ended.extend(orphans.ended);
+            if orphans.alive.is_empty() {
+                let _removed = std::fs::remove_file(&path);
+            }
+            all.alive.extend(orphans.alive);
+        }
+    }
+    all
+}
+
+fn end_of(file: &File) -> io::Result<Orphans> {
+    let mut text = Vec::new();
+    file.take(MAX_JOURNAL).read_to_end(&mut text)?;
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    if line.is_empty() {
+        return Ok(Orphans::default());
+    }
+    let record: Record = serde_json::from_slice(line)?;
+    // The processes of another boot are gone, and those of another namespace have other numbers here.
+    if record.commands.is_empty() || record.realm != Realm::here()? {
+        return Ok(Orphans::default());
+    }
+    end_all(&record)
+}
+
+/// A process that was found, with a handle that never means another one.
+struct Held {
+    orphan: Orphan,
+    handle: OwnedFd,
+}
+
+/// Stops what is found until nothing more is, so that nothing starts unseen; then kills all of it.
+fn end_all(record: &Record) -> io::Result<Orphans> {
+    let mut found: BTreeMap<i32, u64> = BTreeMap::new();
+    let mut held: Vec<Held> = Vec::new();
+    for _ in 0..ROUNDS {
+        let table = table()?;
+        let fresh: Vec<&Process> = members(record, &table, &found).into_iter().collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for process in fresh {
+            found.insert(process.pid, process.started);
+            let Some(handle) = handle(process) else { continue };
+            let _stopped = pidfd_send_signal(&handle, Signal::STOP);
+            held.push(Held { orphan: Orphan { pid: process.pid, name: process.name.clone() }, handle });
+        }
+    }
+    for one in &held {
+        // Who may not be killed is still there below.
+        let _killed = pidfd_send_signal(&one.handle, Signal::KILL);
+    }
+    let until = Instant::now() + PATIENCE;
+    let mut orphans = Orphans::default();
+    for Held { orphan, handle } in held {
+        let gone = is_gone(&handle, until.saturating_duration_since(Instant::now()));
+        if gone { orphans.ended.push(orphan) } else { orphans.alive.push(orphan) }
+    }
+    Ok(orphans)
+}
+
+/// A handle of a process, unless its number has passed to another one.
+fn handle(process: &Process) -> Option<OwnedFd> {
+    let handle = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
+    (Process::of(process.pid)?.started == process.started).then_some(handle)
+}
+
+fn is_gone(handle: &OwnedFd, patience: Duration) -> bool {
+    use std::os::fd::AsFd;
+    let mut fds = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
+    nix::poll::poll(&mut fds, patience).is_ok_and(|ready| ready > 0)
+}
+
+/// The processes of these commands that were not found before.
+fn members<'a>(record: &Record, table: &'a BTreeMap<i32, Process>, found: &BTreeMap<i32, u64>) -> Vec<&'a Process> {
+    let spared = ancestors(table);
+    let earliest = record.commands.iter().map(|note| note.since).min().unwrap_or(u64::MAX);
+    let candidates: Vec<&Process> =
+        table.values().filter(|process| process.started >= earliest && !spared.contains(&process.pid)).collect();
+    let is_member = |process: &Process| record.commands.iter().any(|note| belongs(process, note, record.session, table));
+    let mut ours: BTreeSet<i32> = candidates.iter().filter(|process| is_member(process)).map(|process| process.pid).collect();
+    // What was found before is a parent and a leader as well, also when it is gone by now.
+    ours.extend(found.keys());
+    loop {
+        let before = ours.len();
+        for process in &candidates {
+            if [process.parent, process.group, process.session].iter().any(|number| ours.contains(number)) {
+                ours.insert(process.pid);
+            }
+        }
+        if ours.len() == before {
+            break;
+        }
+    }
+    candidates.into_iter().filter(|process| ours.contains(&process.pid) && !found.contains_key(&process.pid)).collect()
+}
+
+/// True for a process that the journal itself names: the one of the command, one of its group, one that holds its output.
+fn belongs(process: &Process, note: &Note, session: i32, table: &BTreeMap<i32, Process>) -> bool {
+    if process.started < note.since {
+        return false;
+    }
+    let is_leader = |process: &Process| note.until.is_some_and(|until| process.started <= until);
+    // The number of a group stays taken while it has members. When the process that has it now is not the one that was
+    // noted, the group is gone.
+    let in_group =
+        note.pid.is_some_and(|pid| process.group == pid && process.session == session && table.get(&pid).is_none_or(is_leader));
+    in_group || holds(process.pid, &note.pipes)
+}
+
+/// True when a process holds one of these pipes.
+fn holds(pid: i32, pipes: &[u64]) -> bool {
+    let wanted: Vec<String> = pipes.iter().map(|inode| format!("pipe:[{inode}]")).collect();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    targets.any(|target| wanted.iter().any(|pipe| target == Path::new(pipe)))
+}
+
+/// This process and those above it: one that runs within what is left does not end itself.
+fn ancestors(table: &BTreeMap<i32, Process>) -> BTreeSet<i32> {
+    let mut above = BTreeSet::from([1]);
+    let mut next = i32::try_from(std::process::id()).ok();
+    while let Some(pid) = next.filter(|pid| above.insert(*pid)) {
+        next = table.get(&pid).map(|process| process.parent);
+    }
+    above
+}
+
+/// A line of `/proc/PID/stat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    name: String,
+    parent: i32,
+    group: i32,
+    session: i32,
+    started: u64,
+}
+
+impl Process {
+    fn of(pid: i32) -> Option<Self> {
+        Self::parse(pid, &String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+    }
+
+    /// None for a process that has ended, and only was not yet asked how.
+    fn parse(pid: i32, line: &str) -> Option<Self> {
+        let (head, tail) = line.rsplit_once(')')?;
+        let name = head.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse().ok();
+        if matches!(fields.first().copied(), None | Some("Z" | "X")) {
+            return None;
+        }
+        // proc_pid_stat(5) counts from 1, and two fields are before these.
+        let started = fields.get(19)?.parse().ok()?;
+        Some(Self { pid, name, parent: number(1)?, group: number(2)?, session: number(3)?, started })
+    }
+}
+
+fn table() -> io::Result<BTreeMap<i32, Process>> {
+    let numbers = std::fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // What ends meanwhile is not missed.
+    Ok(numbers.filter_map(|pid| Some((pid, Process::of(pid)?))).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! Managed paths, opened so that nobody but root decides where they lead.
+//!
+//! A path without links costs one `openat2` that follows none. Only where there is one, `paths/walk.rs` goes part by part
+//! and follows those that root alone could have made. What comes out is a [`Place`]: an open directory and a name in it, on
+//! which `paths/place.rs` looks, writes, renames and removes by descriptor.
+//!
+//! The rules, where "root" is also the user of this process:
+//!
+//! - A directory is closed when root owns it, neither group nor others may write it, and every directory above it is closed
+//!   or keeps its entries (a sticky one of root's keeps those that root owns). A link is followed only in a closed directory,
+//!   or where the resource says `follow: true`. Links of the kernel's, as below `/proc`, are never followed.
+//! - In a directory that others can change, a regular file with several names may be a name for a file of somebody else. It
+//!   is neither read nor changed in place, unless it belongs to the owner of the directory, who alone can change that.
+//! - Where a run is bound to some directories, what was really opened must be in one of them.
+
+mod place;
+mod walk;
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+
+use super::account::effective_uid;
+use super::fs::{FsError, Kind, Look, hash_open, list_open, read_open};
+
+pub use place::Place;
+pub(super) use place::check_shared;
+use walk::{Arrival, Walk};
+
+/// What is added to a refusal where the resource can allow links.
+const HINT: &str = "; name what it leads to, or set follow: true";
+
+/// Whose directories count as root's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Trust {
+    own: u32,
+    also: Option<u32>,
+}
+
+impl Trust {
+    fn owns(self, uid: u32) -> bool {
+        uid == 0 || uid == self.own || Some(uid) == self.also
+    }
+}
+
+/// The rules by which paths of a run are opened.
+#[derive(Debug, Clone)]
+pub struct Resolver<'a> {
+    trust: Trust,
+    follow: bool,
+    hint: &'static str,
+    /// Where paths may lead; `None` is everywhere.
+    within: Option<Vec<&'a Path>>,
+}
+
+/// What is at a path.
+#[derive(Debug)]
+pub enum Seen {
+    /// Nothing.
+    Nothing,
+    /// A link that leads nowhere.
+    Dangling,
+    /// A link that is not followed: others could have made it, or it leads out of where the run is bound to.
+    Link,
+    /// A regular file that may be another name for a file of somebody else. It was not read.
+    Shared,
+    /// Something else.
+    Something {
+        /// What it is, links followed.
+        look: Look,
+        /// Whether the path itself is a link.
+        link: bool,
+    },
+}
+
+impl<'a> Resolver<'a> {
+    /// The rules for paths that may be anywhere.
+    pub fn new(follow: bool) -> Self {
+        Self { trust: Trust { own: effective_uid(), also: None }, follow, hint: HINT, within: None }
+    }
+
+    /// The rules for the system's own files, as in `/etc`: they may be anywhere, and no property allows links.
+    pub fn system() -> Self {
+        Self { hint: "", ..Self::new(false) }
+    }
+
+    /// The same, where this account's directories count as root's.
+    #[must_use]
+    pub fn trusting(mut self, uid: Option<u32>) -> Self {
+        self.trust.also = uid;
+        self
+    }
+
+    /// The same, for paths in these directories only.
+    #[must_use]
+    pub fn within(mut self, prefixes: Option<Vec<&'a Path>>) -> Self {
+        self.within = prefixes;
+        self
+    }
+
+    /// The place of a path, whose last part is not followed; none where its directory is missing.
+    ///
+    /// # Errors
+    /// When the rules forbid it, or the system refuses.
+    pub fn place(&self, path: &Path) -> Result<Option<Place>, FsError> {
+        if self.is_plain(path)
+            && let Some((parent, name)) = path.parent().zip(path.file_name())
+        {
+            match open_plain(parent, OFlag::O_PATH | OFlag::O_DIRECTORY) {
+                Ok(above) => return Ok(Some(Place::new(above, name.to_owned(), path.to_owned(), self.trust))),
+                Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+        self.walk(path, false, None)
+    }
+
+    /// The place of what a path leads to, where a link at its end may be followed; none where its directory is missing.
+    ///
+    /// # Errors
+    /// As [`Self::place`].
+    pub fn target(&self, path: &Path) -> Result<Option<Place>, FsError> {
+        match self.place(path)? {
+            Some(place) if place.is_link()? => self.walk(path, true, None),
+            place => Ok(place),
+        }
+    }
+
+    /// The place of a path whose directory must be there.
+    ///
+    /// # Errors
+    /// As [`Self::place`], and when it is not.
+    pub fn known_place(&self, path: &Path) -> Result<Place, FsError> {
+        let missing = || FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned());
+        self.place(path)?.ok_or_else(missing)
+    }
+
+    /// The place of a path; directories above it that are missing are made with `mode`.
+    ///
+    /// # Errors
+    /// As [`Self::place`].
+    pub fn place_made(&self, path: &Path, mode: u32) -> Result<Place, FsError> {
+        match self.place(path)? {
+            Some(place) => Ok(place),
+            None => self.walk(path, false, Some(mode))?.ok_or_else(|| FsError::NoParent(path.to_owned())),
+        }
+    }
+
+    /// A directory, made with the parents it lacks, all with `mode`; a link at its end may be followed.
+    ///
+    /// # Errors
+    /// When something else is in the way, or as [`Self::place`].
+    pub fn directory_made(&self, path: &Path, mode: u32) -> Result<Place, FsError> {
+        let place = match self.target(path)? {
+            Some(place) => place,
+            None => self.place_made(path, mode)?,
+        };
+        place.make_directory(mode)?;
+        Ok(place)
+    }
+
+    /// The place of what a path leads to, whose directory must be there.
+    ///
+    /// # Errors
+    /// As [`Self::target`], and when it is not.
+    pub fn known_target(&self, path: &Path) -> Result<Place, FsError> {
+        self.target(path)?.ok_or_else(|| FsError::io("open", path, ErrorKind::NotFound.into()))
+    }
+
+    /// What a path is. With `hash`, the content of a regular file is read and hashed from the same descriptor.
+    ///
+    /// # Errors
+    /// When the path leads through a link that is not followed, or the system refuses.
+    pub fn look(&self, path: &Path, hash: bool) -> Result<Seen, FsError> {
+        if self.is_plain(path)
+            && let Some(look) = look_plain(path, hash)?
+        {
+            return Ok(look);
+        }
+        let Some(place) = self.place(path)? else { return Ok(Seen::Nothing) };
+        if !place.is_link()? {
+            return place.look(hash);
+        }
+        match self.walk(path, true, None) {
+            Ok(Some(place)) => Ok(match place.look(hash)? {
+                Seen::Something { look, .. } => Seen::Something { look, link: true },
+                Seen::Nothing => Seen::Dangling,
+                other => other,
+            }),
+            Ok(None) => Ok(Seen::Dangling),
+            Err(FsError::ForeignLink { .. } | FsError::NotWithin(_)) => Ok(Seen::Link),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether something is there, a link that leads nowhere not counted.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub fn exists(&self, path: &Path) -> Result<bool, FsError> {
+        Ok(matches!(self.look(path, false)?, Seen::Shared | Seen::Something { .. }))
+    }
+
+    /// Whether a directory is there.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub fn is_directory(&self, path: &Path) -> Result<bool, FsError> {
+        Ok(matches!(self.look(path, false)?, Seen::Something { look, .. } if look.kind == Kind::Directory))
+    }
+
+    /// A regular file, opened for reading, with what it is.
+    ///
+    /// # Errors
+    /// When it is something else or missing, the rules forbid it, or the system refuses.
+    pub fn open(&self, path: &Path) -> Result<(File, Look), FsError> {
+        let missing = || FsError::io("read", path, ErrorKind::NotFound.into());
+        let place = self.target(path)?.ok_or_else(missing)?;
+        place.open_regular()
+    }
+
+    /// The whole of a regular file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when it is larger.
+    pub fn read(&self, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
+        read_open(self.open(path)?.0, path, limit)
+    }
+
+    /// The whole of a regular text file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and when it is not UTF-8.
+    pub fn read_text(&self, path: &Path, limit: u64) -> Result<String, FsError> {
+        String::from_utf8(self.read(path, limit)?).map_err(|_| FsError::NotText(path.to_owned()))
+    }
+
+    /// The entries of a directory, sorted by name.
+    ///
+    /// # Errors
+    /// When it is none, the rules forbid it, or the system refuses.
+    pub fn list(&self, path: &Path) -> Result<Vec<PathBuf>, FsError> {
+        let missing = || FsError::io("list", path, ErrorKind::NotFound.into());
+        list_open(self.target(path)?.ok_or_else(missing)?.open_directory()?, path)
+    }
+
+    /// Whether root alone decides what a path leads to.
+    ///
+    /// # Errors
+    /// As [`Self::place`].
+    pub fn is_steady(&self, path: &Path) -> Result<bool, FsError> {
+        let mut walk = Walk::new(path, self.trust, self.follow, self.hint)?;
+        walk.arrive(true, None).map(|_| walk.is_closed())
+    }
+
+    /// Where a path leads, for comparing paths; `None` where that can't be said.
+    pub fn real(&self, path: &Path) -> Option<PathBuf> {
+        let mut walk = Walk::new(path, self.trust, self.follow, self.hint).ok()?;
+        walk.arrive(true, None).ok().map(|_| walk.real())
+    }
+
+    /// True when a path has no part that needs a careful look before it is opened.
+    fn is_plain(&self, path: &Path) -> bool {
+        let mut parts = path.components();
+        let plain = parts.next() == Some(Component::RootDir) && parts.all(|part| matches!(part, Component::Normal(_)));
+        plain && self.within.as_ref().is_none_or(|prefixes| prefixes.iter().any(|prefix| path.starts_with(prefix)))
+    }
+
+    fn walk(&self, path: &Path, follow_last: bool, make: Option<u32>) -> Result<Option<Place>, FsError> {
+        let mut walk = Walk::new(path, self.trust, self.follow, self.hint)?;
+        let mut arrival = match walk.arrive(follow_last, None) {
+            Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
+                return if make.is_none() { Ok(None) } else { Err(FsError::io("create the directory", path, source)) };
+            }
+            arrived => arrived?,
+        };
+        self.check(&walk, path)?;
+        if make.is_some() && arrival == Arrival::Missing {
+            arrival = walk.arrive(follow_last, make)?;
+            self.check(&walk, path)?;
+        }
+        if arrival == Arrival::Missing {
+            return Ok(None);
+        }
+        walk.into_place(path).map(Some)
+    }
+
+    /// Checks that a walk ended where the run is bound to.
+    fn check(&self, walk: &Walk<'_>, path: &Path) -> Result<(), FsError> {
+        let Some(prefixes) = &self.within else { return Ok(()) };
+        let real = walk.real();
+        let allows = |prefix: &&Path| {
+            Self::new(false).trusting(self.trust.also).real(prefix).is_some_and(|prefix| real.starts_with(prefix))
+        };
+        if prefixes.iter().any(allows) { Ok(()) } else { Err(FsError::NotWithin(path.to_owned())) }
+    }
+}
+
+/// The owner of a directory.
+pub(super) fn owner_of(path: &Path) -> Option<u32> {
+    path.metadata().ok().map(|meta| std::os::unix::fs::MetadataExt::uid(&meta))
+}
+
+/// Opens a path that has no link in it.
+fn open_plain(path: &Path, flags: OFlag) -> Result<std::os::fd::OwnedFd, Errno> {
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(AT_FDCWD, path, how)
+}
+
+/// What a path without links is; none where a careful look is needed.
+fn look_plain(path: &Path, hash: bool) -> Result<Option<Seen>, FsError> {
+    // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
+    let flags = if hash { OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY } else { OFlag::O_PATH };
+    let mut file = match open_plain(path, flags) {
+        Ok(opened) => File::from(opened),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Some(Seen::Nothing)),
+        // A link; a kernel without the call; a socket; a file that may not be read: the careful look says which.
+        Err(_) => return Ok(None),
+    };
+    let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+    if meta.is_file() && std::os::unix::fs::MetadataExt::nlink(&meta) > 1 {
+        return Ok(None);
+    }
+    let mut look = Look::of(&meta);
+    if hash && look.kind == Kind::File {
+        look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
+    }
+    Ok(Some(Seen::Something { look, link: false }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,454 @@
+//! An open directory and a name in it: all that is done with a managed path is done through both.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
+
+use super::super::fs::{FsError, Kind, Link, Look, Staged, WriteSpec, hash_open, names_in, set_open, write_link_at};
+use super::super::tree::{Tree, remove_below};
+use super::walk::kind;
+use super::{Seen, Trust};
+
+const READ: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+
+/// A name in a directory that is held open.
+#[derive(Debug)]
+pub struct Place {
+    above: OwnedFd,
+    name: OsString,
+    /// The path as errors show it.
+    path: PathBuf,
+    trust: Trust,
+}
+
+impl Place {
+    pub(super) fn new(above: OwnedFd, name: OsString, path: PathBuf, trust: Trust) -> Self {
+        Self { above, name, path, trust }
+    }
+
+    /// The place of a path wherever links lead to it: for the program's own files, and those that a person names.
+    pub(in crate::host) fn of(path: &Path) -> Result<Self, FsError> {
+        let parent = match path.parent() {
+            None => Path::new("/"),
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+        };
+        let above = match open(parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(above) => above,
+            Err(Errno::EACCES) => return Err(FsError::io("look at", parent, Errno::EACCES.into())),
+            Err(_) => return Err(FsError::NoParent(parent.to_owned())),
+        };
+        let name = path.file_name().map_or_else(|| OsString::from("."), OsStr::to_owned);
+        Ok(Self::new(above, name, path.to_owned(), Trust { own: super::effective_uid(), also: None }))
+    }
+
+    /// Another name in the same directory.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn sibling(&self, name: impl Into<OsString>) -> Result<Self, FsError> {
+        let above = self.above.try_clone().map_err(|error| FsError::io("open", &self.path, error))?;
+        let name = name.into();
+        Ok(Self { above, path: self.path.with_file_name(&name), name, trust: self.trust })
+    }
+
+    /// A name in the directory that this place is.
+    ///
+    /// # Errors
+    /// When it is none, or the system refuses.
+    pub fn child(&self, name: impl Into<OsString>) -> Result<Self, FsError> {
+        let name = name.into();
+        Ok(Self { above: self.open_directory()?, path: self.path.join(&name), name, trust: self.trust })
+    }
+
+    /// The names in the same directory, this one included.
+    ///
+    /// # Errors
+    /// When the directory can't be read.
+    pub fn names(&self) -> Result<Vec<OsString>, FsError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        openat(&self.above, ".", flags, Mode::empty())
+            .and_then(names_in)
+            .map_err(|errno| self.failed("list what is beside", errno))
+    }
+
+    /// The path as errors show it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(in crate::host) fn above(&self) -> BorrowedFd<'_> {
+        self.above.as_fd()
+    }
+
+    pub(in crate::host) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// What is here, a link not followed; none where nothing is.
+    pub(in crate::host) fn stat(&self) -> Result<Option<FileStat>, FsError> {
+        match fstatat(&self.above, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(self.failed("look at", errno)),
+        }
+    }
+
+    /// True for a symbolic link.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn is_link(&self) -> Result<bool, FsError> {
+        Ok(self.stat()?.is_some_and(|stat| kind(&stat) == SFlag::S_IFLNK))
+    }
+
+    /// True for a regular file itself.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn is_file(&self) -> Result<bool, FsError> {
+        Ok(self.stat()?.is_some_and(|stat| kind(&stat) == SFlag::S_IFREG))
+    }
+
+    /// True where nothing is.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn is_free(&self) -> Result<bool, FsError> {
+        Ok(self.stat()?.is_none())
+    }
+
+    /// What is here. With `hash`, the content of a regular file is read and hashed from the same descriptor.
+    ///
+    /// # Errors
+    /// When it can't be looked at or read.
+    pub fn look(&self, hash: bool) -> Result<Seen, FsError> {
+        let Some(stat) = self.stat()? else { return Ok(Seen::Nothing) };
+        let mut look = Look::of_stat(&stat);
+        match kind(&stat) {
+            SFlag::S_IFLNK => return Ok(Seen::Link),
+            SFlag::S_IFREG if hash || stat.st_nlink > 1 => {}
+            _ => return Ok(Seen::Something { look, link: false }),
+        }
+        let mut file = match self.open("read", READ) {
+            Ok(file) => file,
+            // Somebody was quicker.
+            Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(Seen::Nothing),
+            Err(FsError::Io { source, .. }) if !hash && source.kind() == ErrorKind::PermissionDenied => {
+                return Ok(if self.is_shared(stat.st_uid, names_of(&stat))? {
+                    Seen::Shared
+                } else {
+                    Seen::Something { look, link: false }
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        let meta = file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        look = Look::of(&meta);
+        if look.kind == Kind::File {
+            if self.is_shared(meta.uid(), meta.nlink())? {
+                return Ok(Seen::Shared);
+            }
+            if hash {
+                look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", &self.path, error))?);
+            }
+        }
+        Ok(Seen::Something { look, link: false })
+    }
+
+    /// The regular file that is here, opened for reading, with what it is.
+    ///
+    /// # Errors
+    /// When it is something else, may be a name for a file of somebody else, or can't be opened.
+    pub fn open_regular(&self) -> Result<(File, Look), FsError> {
+        let file = match self.open("read", READ) {
+            Err(FsError::Io { source, .. })
+                if [Errno::ELOOP, Errno::ENXIO].iter().any(|errno| source.raw_os_error() == Some(*errno as i32)) =>
+            {
+                return Err(FsError::NotAFile(self.path.clone()));
+            }
+            opened => opened?,
+        };
+        let meta = file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        if !meta.is_file() {
+            return Err(FsError::NotAFile(self.path.clone()));
+        }
+        self.check_own(meta.uid(), meta.nlink())?;
+        Ok((file, Look::of(&meta)))
+    }
+
+    /// The directory that is here, opened for reading.
+    ///
+    /// # Errors
+    /// When it is something else, or can't be opened.
+    pub fn open_directory(&self) -> Result<OwnedFd, FsError> {
+        self.open("open the directory", READ.union(OFlag::O_DIRECTORY)).map(OwnedFd::from)
+    }
+
+    /// The directory that is here, to work below it.
+    ///
+    /// # Errors
+    /// As [`Self::open_directory`].
+    pub fn tree(&self) -> Result<Tree, FsError> {
+        Ok(Tree::at(self.open_directory()?, self.path.clone()))
+    }
+
+    /// True where a directory is empty.
+    ///
+    /// # Errors
+    /// As [`Self::open_directory`].
+    pub fn is_empty(&self) -> Result<bool, FsError> {
+        let names = names_in(self.open_directory()?).map_err(|errno| self.failed("list", errno))?;
+        Ok(names.is_empty())
+    }
+
+    /// The link that is here; none where nothing or something else is.
+    ///
+    /// # Errors
+    /// When it can't be looked at.
+    pub fn read_link(&self) -> Result<Option<Link>, FsError> {
+        let opened =
+            match openat(&self.above, self.name.as_os_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
+            {
+                Ok(opened) => opened,
+                Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+                Err(errno) => return Err(self.failed("look at", errno)),
+            };
+        let stat = fstat(&opened).map_err(|errno| self.failed("look at", errno))?;
+        if kind(&stat) != SFlag::S_IFLNK {
+            return Ok(None);
+        }
+        let target = readlinkat(&opened, "").map_err(|errno| self.failed("look at", errno))?;
+        Ok(Some(Link { target: target.into(), uid: stat.st_uid, gid: stat.st_gid }))
+    }
+
+    /// Puts a symbolic link here in one step, with its owner. A file or link is replaced.
+    ///
+    /// # Errors
+    /// When a directory is here, or the system refuses; then what was here is untouched.
+    pub fn write_link(&self, target: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
+        write_link_at(self, target, uid, gid)
+    }
+
+    /// Sets owner and group of the link that is here, itself; `None` leaves them.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_link_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
+        if uid.is_none() && gid.is_none() {
+            return Ok(());
+        }
+        let opened =
+            openat(&self.above, self.name.as_os_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
+                .map_err(|errno| self.failed("open", errno))?;
+        let stat = fstat(&opened).map_err(|errno| self.failed("look at", errno))?;
+        if kind(&stat) != SFlag::S_IFLNK {
+            return Err(FsError::Changed(self.path.clone()));
+        }
+        self.check_own(stat.st_uid, names_of(&stat))?;
+        chown(&opened, uid, gid).map_err(|errno| self.failed("set the owner of", errno))
+    }
+
+    /// Sets owner, group and mode of the file or directory that is here.
+    ///
+    /// # Errors
+    /// When it is something else, may be a name for a file of somebody else, or the system refuses.
+    pub fn set(&self, spec: WriteSpec) -> Result<(), FsError> {
+        let Some(stat) = self.stat()? else { return Err(self.failed("open", Errno::ENOENT)) };
+        if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) {
+            return Err(FsError::NotAFile(self.path.clone()));
+        }
+        let file = match self.open("open", READ) {
+            Ok(file) => file,
+            // Its owner may not read it.
+            Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => return self.set_unread(spec),
+            Err(error) => return Err(error),
+        };
+        let meta = file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        if meta.is_file() {
+            self.check_own(meta.uid(), meta.nlink())?;
+        } else if !meta.is_dir() {
+            return Err(FsError::NotAFile(self.path.clone()));
+        }
+        set_open(&file, &self.path, spec)
+    }
+
+    /// The same without opening it for reading.
+    fn set_unread(&self, spec: WriteSpec) -> Result<(), FsError> {
+        let opened = self.open("open", OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)?;
+        let meta = opened.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
+        if meta.is_file() {
+            self.check_own(meta.uid(), meta.nlink())?;
+        } else if !meta.is_dir() {
+            return Err(FsError::NotAFile(self.path.clone()));
+        }
+        chown(&opened, spec.uid, spec.gid).map_err(|errno| self.failed("set the owner of", errno))?;
+        // The call for the mode takes no descriptor of this kind; its name below /proc does.
+        let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        std::fs::set_permissions(itself, Permissions::from_mode(spec.mode))
+            .map_err(|error| FsError::io("set the mode of", &self.path, error))
+    }
+
+    /// Writes a file that is to be here, in the same directory.
+    ///
+    /// # Errors
+    /// When a step fails; then nothing is left behind.
+    pub fn stage(&self, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, FsError> {
+        Staged::at(self, content, spec)
+    }
+
+    /// Makes a directory here; one that is here stays as it is.
+    ///
+    /// # Errors
+    /// When something else is here, or the system refuses.
+    pub fn make_directory(&self, mode: u32) -> Result<(), FsError> {
+        make_directory(self.above(), &self.name, mode, &self.path)
+    }
+
+    /// Creates a file that must not be here yet, empty, with exactly `mode`.
+    ///
+    /// # Errors
+    /// When something is here, or the system refuses.
+    pub fn create_new(&self, mode: u32) -> Result<File, FsError> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let opened = openat(&self.above, self.name.as_os_str(), flags, Mode::from_bits_truncate(mode));
+        let file = File::from(opened.map_err(|errno| self.failed("create", errno))?);
+        // Again, because the mask of the process took bits away.
+        file.set_permissions(Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", &self.path, error))?;
+        Ok(file)
+    }
+
+    /// Opens a regular file that is here for reading and writing, or creates it with `mode`.
+    pub(in crate::host) fn open_or_create(&self, mode: u32) -> Result<File, FsError> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let opened = openat(&self.above, self.name.as_os_str(), flags, Mode::from_bits_truncate(mode));
+        opened.map(File::from).map_err(|errno| self.failed("create", errno))
+    }
+
+    /// Moves what is here to another place, whatever file or link is there.
+    pub(in crate::host) fn rename_to(&self, other: &Self) -> Result<(), FsError> {
+        renameat(&self.above, self.name.as_os_str(), &other.above, other.name.as_os_str())
+            .map_err(|errno| other.failed("put in place", errno))
+    }
+
+    /// Writes into the file that is here, in one call: for the kernel's own, as in `/proc/sys`, which can't be replaced.
+    ///
+    /// # Errors
+    /// When it is not here or no file, or the system refuses.
+    pub fn write_into(&self, content: &str) -> Result<(), FsError> {
+        let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let opened = openat(&self.above, self.name.as_os_str(), flags, Mode::empty());
+        let mut file = File::from(opened.map_err(|errno| self.failed("open for writing", errno))?);
+        std::io::Write::write_all(&mut file, content.as_bytes()).map_err(|error| FsError::io("write", &self.path, error))
+    }
+
+    /// Removes a link itself, a file, or an empty directory. Nothing here is fine.
+    ///
+    /// # Errors
+    /// When the system refuses, as for a directory that is not empty.
+    pub fn remove(&self) -> Result<(), FsError> {
+        let Some(stat) = self.stat()? else { return Ok(()) };
+        let flags = if kind(&stat) == SFlag::S_IFDIR { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
+        match unlinkat(&self.above, self.name.as_os_str(), flags) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(self.failed("remove", errno)),
+        }
+    }
+
+    /// Removes whatever is here, with all it holds; links are removed, not followed.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn remove_all(&self) -> Result<(), FsError> {
+        remove_below(&self.above, &self.name, &self.path, 0)
+    }
+
+    /// Opens what is here.
+    fn open(&self, doing: &'static str, flags: OFlag) -> Result<File, FsError> {
+        openat(&self.above, self.name.as_os_str(), flags, Mode::empty())
+            .map(File::from)
+            .map_err(|errno| self.failed(doing, errno))
+    }
+
+    /// Refuses a file that may be a name for a file of somebody else.
+    pub(in crate::host) fn check_own(&self, uid: u32, names: u64) -> Result<(), FsError> {
+        if self.is_shared(uid, names)? { Err(FsError::Shared { path: self.path.clone(), uid, names }) } else { Ok(()) }
+    }
+
+    fn is_shared(&self, uid: u32, names: u64) -> Result<bool, FsError> {
+        is_shared(self.above(), uid, names, self.trust).map_err(|errno| self.failed("look at", errno))
+    }
+
+    /// Whether others than root can change the directory itself.
+    pub(in crate::host) fn is_open_to_others(&self) -> bool {
+        fstat(&self.above).is_ok_and(|stat| is_open(&stat, self.trust))
+    }
+
+    fn failed(&self, doing: &'static str, errno: Errno) -> FsError {
+        FsError::io(doing, &self.path, errno.into())
+    }
+}
+
+/// How many names a file has.
+#[allow(clippy::useless_conversion, reason = "the type is another one on other processors")]
+fn names_of(stat: &FileStat) -> u64 {
+    stat.st_nlink.into()
+}
+
+/// Whether others than root can change the entries of a directory.
+fn is_open(directory: &FileStat, trust: Trust) -> bool {
+    !trust.owns(directory.st_uid) || directory.st_mode & 0o022 != 0
+}
+
+/// Whether a file that belongs to `uid` and has this many names may have been put into a directory by somebody who could not
+/// have written it: others can change the directory, and it is not the file of the one user who can.
+fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: Trust) -> Result<bool, Errno> {
+    if names <= 1 {
+        return Ok(false);
+    }
+    let directory = fstat(above)?;
+    let is_its_owners = uid == directory.st_uid && directory.st_mode & 0o022 == 0;
+    Ok(is_open(&directory, trust) && !is_its_owners)
+}
+
+/// The same for what is below a directory that is held open.
+pub(in crate::host) fn check_shared(above: BorrowedFd<'_>, file: &File, shown: &Path) -> Result<(), FsError> {
+    let failed = |error| FsError::io("look at", shown, error);
+    let meta = file.metadata().map_err(failed)?;
+    let trust = Trust { own: super::effective_uid(), also: None };
+    if !meta.is_dir() && is_shared(above, meta.uid(), meta.nlink(), trust).map_err(|errno| failed(errno.into()))? {
+        return Err(FsError::Shared { path: shown.to_owned(), uid: meta.uid(), names: meta.nlink() });
+    }
+    Ok(())
+}
+
+/// Makes a directory; one that is there stays as it is.
+pub(in crate::host) fn make_directory(above: BorrowedFd<'_>, name: &OsStr, mode: u32, shown: &Path) -> Result<(), FsError> {
+    let failed = |errno: Errno| FsError::io("create the directory", shown, errno.into());
+    let flags = READ.union(OFlag::O_DIRECTORY);
+    match mkdirat(above, name, Mode::from_bits_truncate(mode)) {
+        Ok(()) => {
+            let made = File::from(openat(above, name, flags, Mode::empty()).map_err(failed)?);
+            // Again, because the mask of the process took bits away.
+            made.set_permissions(Permissions::from_mode(mode)).map_err(|error| FsError::io("set the mode of", shown, error))
+        }
+        Err(Errno::EEXIST) => {
+            let there = fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(failed)?;
+            if kind(&there) == SFlag::S_IFDIR { Ok(()) } else { Err(failed(Errno::EEXIST)) }
+        }
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+fn chown(opened: &impl AsFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+    fchownat(opened, "", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::AT_EMPTY_PATH)
+}

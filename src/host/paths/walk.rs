@@ -1,0 +1,202 @@
+//! The careful way to a path: part by part from the root, every directory held open, every link judged.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+
+use super::super::fs::FsError;
+use super::{Place, Trust};
+
+/// How many links may follow each other, as in the kernel.
+const LINKS: usize = 40;
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+const DIRECTORY: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// A directory on the way.
+#[derive(Debug)]
+struct Step {
+    fd: OwnedFd,
+    name: OsString,
+    uid: u32,
+    mode: u32,
+    /// Whether root alone decides which directory this is.
+    stable: bool,
+}
+
+impl Step {
+    /// Whether root alone can change the entries.
+    fn is_closed(&self, trust: Trust) -> bool {
+        self.stable && trust.owns(self.uid) && self.mode & OTHERS_WRITE == 0
+    }
+
+    /// Whether root alone decides what an entry of this owner is.
+    fn keeps(&self, uid: u32, trust: Trust) -> bool {
+        self.is_closed(trust) || (self.stable && trust.owns(self.uid) && self.mode & STICKY != 0 && trust.owns(uid))
+    }
+}
+
+/// Where a walk ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// At a name in a directory that is there.
+    There,
+    /// Before a directory that is missing.
+    Missing,
+}
+
+/// A walk to a path.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    shown: &'a Path,
+    trust: Trust,
+    follow: bool,
+    hint: &'static str,
+    /// From the root on; never empty.
+    steps: Vec<Step>,
+    root: Step,
+    /// What is left of the path, its next part last.
+    rest: Vec<OsString>,
+    links: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(path: &'a Path, trust: Trust, follow: bool, hint: &'static str) -> Result<Self, FsError> {
+        let absolute = std::path::absolute(path).map_err(|error| FsError::io("look at", path, error))?;
+        let failed = |errno: Errno| FsError::io("look at", Path::new("/"), errno.into());
+        let fd = open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
+        let stat = fstat(&fd).map_err(failed)?;
+        let root = Step { fd, name: OsString::new(), uid: stat.st_uid, mode: stat.st_mode & 0o7777, stable: true };
+        let mut walk = Self { shown: path, trust, follow, hint, steps: Vec::new(), root, rest: Vec::new(), links: 0 };
+        walk.push(&absolute);
+        Ok(walk)
+    }
+
+    /// Goes on as far as it can. A link at the end of the path is followed only with `follow_last`; directories that are
+    /// missing are made with the mode `make`, and without one end the walk.
+    pub(super) fn arrive(&mut self, follow_last: bool, make: Option<u32>) -> Result<Arrival, FsError> {
+        while let Some(part) = self.rest.pop() {
+            if part == ".." {
+                self.steps.pop();
+                continue;
+            }
+            let is_last = self.rest.is_empty();
+            let shown = self.real_of(&part);
+            let failed = |errno: Errno| FsError::io("look at", &shown, errno.into());
+            if is_last && !follow_last {
+                self.rest.push(part);
+                return Ok(Arrival::There);
+            }
+            let opened = match openat(&self.top().fd, part.as_os_str(), DIRECTORY, Mode::empty()) {
+                Err(Errno::ENOENT) if is_last => {
+                    self.rest.push(part);
+                    return Ok(Arrival::There);
+                }
+                Err(Errno::ENOENT) => match make {
+                    Some(mode) => made(&self.top().fd, &part, mode, &shown)?,
+                    None => {
+                        self.rest.push(part);
+                        return Ok(Arrival::Missing);
+                    }
+                },
+                opened => opened.map_err(failed)?,
+            };
+            let stat = fstat(&opened).map_err(failed)?;
+            match kind(&stat) {
+                SFlag::S_IFLNK => {
+                    self.judge(&shown)?;
+                    let target = readlinkat(&opened, "").map_err(failed)?;
+                    self.push(Path::new(&target));
+                }
+                _ if is_last => {
+                    self.rest.push(part);
+                    return Ok(Arrival::There);
+                }
+                SFlag::S_IFDIR => {
+                    let stable = self.top().keeps(stat.st_uid, self.trust);
+                    self.steps.push(Step { fd: opened, name: part, uid: stat.st_uid, mode: stat.st_mode & 0o7777, stable });
+                }
+                _ => return Err(failed(Errno::ENOTDIR)),
+            }
+        }
+        Ok(Arrival::There)
+    }
+
+    /// Whether root alone can change the directory that the walk came to.
+    pub(super) fn is_closed(&self) -> bool {
+        self.top().is_closed(self.trust)
+    }
+
+    /// The path without links that the walk came to, and what is left of it.
+    pub(super) fn real(&self) -> PathBuf {
+        let steps = self.steps.iter().map(|step| step.name.as_os_str());
+        let mut real: PathBuf = [OsStr::new("/")].into_iter().chain(steps).collect();
+        for part in self.rest.iter().rev() {
+            if part == ".." {
+                real.pop();
+            } else {
+                real.push(part);
+            }
+        }
+        real
+    }
+
+    /// The name at which the walk arrived, in its directory.
+    pub(super) fn into_place(mut self, shown: &Path) -> Result<Place, FsError> {
+        let name = self.rest.pop().unwrap_or_else(|| OsString::from("."));
+        let above = self.steps.pop().unwrap_or(self.root).fd;
+        Ok(Place::new(above, name, shown.to_owned(), self.trust))
+    }
+
+    fn top(&self) -> &Step {
+        self.steps.last().unwrap_or(&self.root)
+    }
+
+    fn real_of(&self, part: &OsStr) -> PathBuf {
+        let steps = self.steps.iter().map(|step| step.name.as_os_str());
+        [OsStr::new("/")].into_iter().chain(steps).chain([part]).collect()
+    }
+
+    /// Puts a path in front of what is left.
+    fn push(&mut self, path: &Path) {
+        for part in path.components().rev() {
+            match part {
+                Component::RootDir => self.steps.clear(),
+                Component::Normal(name) => self.rest.push(name.to_owned()),
+                Component::ParentDir => self.rest.push("..".into()),
+                Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+    }
+
+    /// Whether a link in the directory that the walk is in may be followed.
+    fn judge(&mut self, shown: &Path) -> Result<(), FsError> {
+        self.links += 1;
+        if self.links > LINKS {
+            return Err(FsError::io("look at", self.shown, Errno::ELOOP.into()));
+        }
+        let above = self.top();
+        // The kernel's own links lead where it likes, whatever they read.
+        let of_kernel = fstatfs(&above.fd).is_ok_and(|stat| stat.filesystem_type() == PROC_SUPER_MAGIC);
+        if of_kernel || !(self.follow || above.is_closed(self.trust)) {
+            let hint = if of_kernel { "" } else { self.hint };
+            return Err(FsError::ForeignLink { link: shown.to_owned(), owner: above.uid, mode: above.mode, hint });
+        }
+        Ok(())
+    }
+}
+
+/// Makes a directory and opens it.
+fn made(above: &OwnedFd, name: &OsStr, mode: u32, shown: &Path) -> Result<OwnedFd, FsError> {
+    super::place::make_directory(above.as_fd(), name, mode, shown)?;
+    openat(above, name, DIRECTORY, Mode::empty()).map_err(|errno| FsError::io("look at", shown, errno.into()))
+}
+
+pub(super) fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}

@@ -1,0 +1,458 @@
+//! Effects: everything that a resource takes from, does to, or brings to the host that it runs on.
+//!
+//! Every resource type derives them from its properties, without looking at the host. Rules of keys (`trust::policy`) and limits
+//! of the node (`trust::limits`) decide over effects alone, so a type can do nothing that they do not see. Paths and names
+//! are as the author wrote them; links are resolved by the run, before it asks again.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::Secret;
+use super::mounting::Mounting;
+
+/// The effects of one resource.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct Effects(Vec<Effect>);
+
+/// One effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Looks whether a path exists, and at its owner and mode; never at content.
+    Look(Place),
+    /// Reads content, or tells something that depends on it. A relative path belongs to the directory of the manifest.
+    Read(Place),
+    /// Writes, creates, replaces or removes. Includes the missing directories above, and a new file beside it for a moment.
+    Write {
+        /// What is written.
+        place: Place,
+        /// True where the path follows from the type and the name alone: then rules that list names compare the name.
+        implied: bool,
+    },
+    /// Makes another path reachable: the target of a link, the source of a bind mount, a layer of an overlay.
+    Expose(Place),
+    /// Runs a program of the author's choice, now or later, itself or by another (cron, the kernel, a mount helper).
+    Run {
+        /// The command line, program or script.
+        command: String,
+        /// True where a dry run runs it too: guards, health checks.
+        dry: bool,
+    },
+    /// Sets an environment variable that decides which program a command is or what it does.
+    Variable {
+        /// Its name; `PATH` and `PWD` stand for search path and working directory.
+        name: String,
+        /// Its value.
+        value: Secret,
+    },
+    /// Mounts, unmounts or lists a file system.
+    Mount(Mounting),
+    /// Fetches from, or sends to, a URL.
+    Fetch(Url),
+    /// Connects to a host, or looks up its name.
+    Connect(String),
+    /// Creates, changes, removes or acts as a user or group.
+    Account {
+        /// Whether a user or a group.
+        kind: AccountKind,
+        /// Its name or number.
+        name: String,
+    },
+    /// Starts, stops, enables or disables a unit.
+    Unit(String),
+    /// Installs, upgrades or removes a package.
+    Package(String),
+    /// Sets a key of the kernel.
+    Kernel(String),
+    /// Adds or removes an entry of cron.
+    Schedule(String),
+    /// Runs another manifest, whose resources have effects of their own.
+    Nested(String),
+    /// Publishes a registration in the name of the node: `CLUSTER/SERVICE`.
+    Publish(String),
+    /// Has an effect that the properties do not tell yet: a template, or properties that can't be read.
+    Unknown {
+        /// The kind of effect; any kind when none.
+        aspect: Option<Aspect>,
+        /// The text or property at fault.
+        what: String,
+    },
+}
+
+/// A path, alone or with everything below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The path as it was written.
+    pub path: String,
+    /// True where everything below counts too.
+    pub below: bool,
+}
+
+impl Place {
+    /// One path.
+    pub fn at(path: impl Into<String>) -> Self {
+        Self { path: path.into(), below: false }
+    }
+
+    /// True when this place includes the other one, as they are written.
+    fn covers(&self, other: &Self) -> bool {
+        let below = || std::path::Path::new(&other.path).starts_with(&self.path) && !other.path.contains("..");
+        if self.below { below() } else { !other.below && self.path == other.path }
+    }
+
+    /// A path with everything below it.
+    pub fn below(path: impl Into<String>) -> Self {
+        Self { path: path.into(), below: true }
+    }
+}
+
+/// A URL, shown without user, password and query.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url(String);
+
+impl Url {
+    /// The URL as it was written.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self(url.into())
+    }
+
+    /// The whole URL, for decisions; never for messages.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = self.0.split(['?', '#']).next().unwrap_or_default();
+        let Some((scheme, rest)) = plain.split_once("://") else { return f.write_str("(not a URL)") };
+        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+        write!(f, "{scheme}://{}{path}", authority.rsplit('@').next().unwrap_or_default())
+    }
+}
+
+impl Serialize for Url {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Users and groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccountKind {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+}
+
+/// The kinds of effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aspect {
+    /// See [`Effect::Look`].
+    Look,
+    /// See [`Effect::Read`].
+    Read,
+    /// See [`Effect::Write`].
+    Write,
+    /// See [`Effect::Expose`].
+    Expose,
+    /// See [`Effect::Run`].
+    Run,
+    /// See [`Effect::Variable`].
+    Variable,
+    /// See [`Effect::Mount`].
+    Mount,
+    /// See [`Effect::Fetch`].
+    Fetch,
+    /// See [`Effect::Connect`].
+    Connect,
+    /// See [`Effect::Account`].
+    Account,
+    /// See [`Effect::Unit`].
+    Unit,
+    /// See [`Effect::Package`].
+    Package,
+    /// See [`Effect::Kernel`].
+    Kernel,
+    /// See [`Effect::Schedule`].
+    Schedule,
+    /// See [`Effect::Nested`].
+    Nested,
+    /// See [`Effect::Publish`].
+    Publish,
+}
+
+impl Aspect {
+    /// All kinds, in the order of the documentation.
+    pub const ALL: &'static [Self] = &[
+        Self::Look,
+        Self::Read,
+        Self::Write,
+        Self::Expose,
+        Self::Run,
+        Self::Variable,
+        Self::Mount,
+        Self::Fetch,
+        Self::Connect,
+        Self::Account,
+        Self::Unit,
+        Self::Package,
+        Self::Kernel,
+        Self::Schedule,
+        Self::Nested,
+        Self::Publish,
+    ];
+
+    /// The verb for messages: "reads", "runs".
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Look => "looks for",
+            Self::Read => "reads",
+            Self::Write => "writes",
+            Self::Expose => "exposes",
+            Self::Run => "runs",
+            Self::Variable => "sets",
+            Self::Mount => "mounts",
+            Self::Fetch => "fetches",
+            Self::Connect => "connects to",
+            Self::Account => "changes the account",
+            Self::Unit => "controls the unit",
+            Self::Package => "manages the package",
+            Self::Kernel => "sets the kernel key",
+            Self::Schedule => "schedules",
+            Self::Nested => "applies the manifest",
+            Self::Publish => "registers",
+        }
+    }
+}
+
+impl Effect {
+    /// Reads one path.
+    pub fn read(path: impl Into<String>) -> Self {
+        Self::Read(Place::at(path))
+    }
+
+    /// Writes one path of the author's choice.
+    pub fn write(path: impl Into<String>) -> Self {
+        Self::Write { place: Place::at(path), implied: false }
+    }
+
+    /// Writes everything below a path of the author's choice, and the path itself.
+    pub fn write_below(path: impl Into<String>) -> Self {
+        Self::Write { place: Place::below(path), implied: false }
+    }
+
+    /// Writes one path that follows from type and name.
+    pub fn implied(path: impl Into<String>) -> Self {
+        Self::Write { place: Place::at(path), implied: true }
+    }
+
+    /// Runs a command, but not in a dry run.
+    pub fn run(command: impl Into<String>) -> Self {
+        Self::Run { command: command.into(), dry: false }
+    }
+
+    /// Runs a command, also in a dry run.
+    pub fn run_always(command: impl Into<String>) -> Self {
+        Self::Run { command: command.into(), dry: true }
+    }
+
+    /// Sets an environment variable.
+    pub fn variable(name: impl Into<String>, value: impl Into<String>) -> Self {
+        Self::Variable { name: name.into(), value: Secret::new(value) }
+    }
+
+    /// Sets an environment variable that is written as `NAME=value`.
+    pub fn variable_pair(pair: &str) -> Self {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Self::variable(name, value)
+    }
+
+    /// Changes a user.
+    pub fn user(name: impl Into<String>) -> Self {
+        Self::Account { kind: AccountKind::User, name: name.into() }
+    }
+
+    /// Changes a group.
+    pub fn group(name: impl Into<String>) -> Self {
+        Self::Account { kind: AccountKind::Group, name: name.into() }
+    }
+
+    /// An effect that can't be told yet.
+    pub fn unknown(aspect: Option<Aspect>, what: impl Into<String>) -> Self {
+        Self::Unknown { aspect, what: what.into() }
+    }
+
+    /// The kind; none where that is unknown too.
+    pub fn aspect(&self) -> Option<Aspect> {
+        Some(match self {
+            Self::Look(_) => Aspect::Look,
+            Self::Read(_) => Aspect::Read,
+            Self::Write { .. } => Aspect::Write,
+            Self::Expose(_) => Aspect::Expose,
+            Self::Run { .. } => Aspect::Run,
+            Self::Variable { .. } => Aspect::Variable,
+            Self::Mount(_) => Aspect::Mount,
+            Self::Fetch(_) => Aspect::Fetch,
+            Self::Connect(_) => Aspect::Connect,
+            Self::Account { .. } => Aspect::Account,
+            Self::Unit(_) => Aspect::Unit,
+            Self::Package(_) => Aspect::Package,
+            Self::Kernel(_) => Aspect::Kernel,
+            Self::Schedule(_) => Aspect::Schedule,
+            Self::Nested(_) => Aspect::Nested,
+            Self::Publish(_) => Aspect::Publish,
+            Self::Unknown { aspect, .. } => return *aspect,
+        })
+    }
+
+    /// The texts of the author that it is made of.
+    fn texts(&self) -> Vec<&str> {
+        match self {
+            Self::Look(place) | Self::Read(place) | Self::Expose(place) | Self::Write { place, .. } => vec![&place.path],
+            Self::Variable { name, value } => vec![name, value.reveal()],
+            Self::Mount(Mounting { device, fstype, options, point, .. }) => vec![device, fstype, options, point],
+            Self::Fetch(url) => vec![url.reveal()],
+            Self::Run { command: text, .. }
+            | Self::Account { name: text, .. }
+            | Self::Connect(text)
+            | Self::Unit(text)
+            | Self::Package(text)
+            | Self::Kernel(text)
+            | Self::Schedule(text)
+            | Self::Nested(text)
+            | Self::Publish(text) => vec![text],
+            Self::Unknown { .. } => vec![],
+        }
+    }
+}
+
+/// The effect for messages: a verb and what it is about. Values of variables and credentials in URLs are left out.
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = self.aspect().map_or("has an effect that is not known", Aspect::verb);
+        match self {
+            Self::Variable { name, .. } => write!(f, "{verb} \"{name}=...\""),
+            Self::Fetch(url) => write!(f, "{verb} \"{url}\""),
+            Self::Mount(Mounting { device, point, .. }) => write!(f, "{verb} \"{device}\" at \"{point}\""),
+            Self::Unknown { aspect: None, what } => write!(f, "{verb}: {what}"),
+            Self::Unknown { what, .. } => write!(f, "{verb} \"{what}\", which is unknown"),
+            Self::Look(place) | Self::Read(place) | Self::Expose(place) | Self::Write { place, .. } if place.below => {
+                write!(f, "{verb} everything below \"{}\"", place.path)
+            }
+            other => write!(f, "{verb} \"{}\"", other.texts().first().copied().unwrap_or_default()),
+        }
+    }
+}
+
+impl Effects {
+    /// One effect that nothing is known of.
+    pub fn unknown(what: impl Into<String>) -> Self {
+        Self(vec![Effect::unknown(None, what)])
+    }
+
+    /// The effects, in the order of the properties.
+    pub fn iter(&self) -> std::slice::Iter<'_, Effect> {
+        self.0.iter()
+    }
+
+    /// Adds an effect.
+    pub fn push(&mut self, effect: Effect) {
+        self.0.push(effect);
+    }
+
+    /// True when a place is among what is written by the choice of the author.
+    pub fn writes(&self, place: &Place) -> bool {
+        self.0.iter().any(|effect| matches!(effect, Effect::Write { place: written, implied: false } if written.covers(place)))
+    }
+
+    /// The same effects, where each that holds a text that is still to be replaced (`is_template`) is unknown.
+    #[must_use]
+    pub fn unresolved(self, is_template: impl Fn(&str) -> bool) -> Self {
+        let unknown = |effect: Effect| match effect.texts().into_iter().find(|text| is_template(text)) {
+            // The value of a variable is a secret.
+            Some(_) if effect.aspect() == Some(Aspect::Variable) => Effect::unknown(effect.aspect(), "a variable"),
+            Some(text) => Effect::unknown(effect.aspect(), text),
+            None => effect,
+        };
+        Self(self.0.into_iter().map(unknown).collect())
+    }
+
+    /// The effects that hold no text that is still to be replaced.
+    #[must_use]
+    pub fn resolved(self, is_template: impl Fn(&str) -> bool) -> Self {
+        let is_resolved = |effect: &Effect| !effect.texts().into_iter().any(&is_template);
+        Self(self.0.into_iter().filter(is_resolved).collect())
+    }
+}
+
+impl FromIterator<Effect> for Effects {
+    fn from_iter<I: IntoIterator<Item = Effect>>(effects: I) -> Self {
+        Self(effects.into_iter().collect())
+    }
+}
+
+impl Extend<Effect> for Effects {
+    fn extend<I: IntoIterator<Item = Effect>>(&mut self, effects: I) {
+        self.0.extend(effects);
+    }
+}
+
+impl IntoIterator for Effects {
+    type Item = Effect;
+    type IntoIter = std::vec::IntoIter<Effect>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Effects {
+    type Item = &'a Effect;
+    type IntoIter = std::slice::Iter<'a, Effect>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_still_a_template_is_unknown() {
+        let is_template = |text: &str| text.contains("{{");
+        let effects: Effects =
+            [Effect::write("/a"), Effect::write("/{{ x }}"), Effect::variable("A", "{{ secret('x') }}")].into_iter().collect();
+        let unknown: Vec<String> = effects.clone().unresolved(is_template).iter().map(ToString::to_string).collect();
+        assert_eq!(unknown, ["writes \"/a\"", "writes \"/{{ x }}\", which is unknown", "sets \"a variable\", which is unknown"]);
+        assert_eq!(effects.resolved(is_template), [Effect::write("/a")].into_iter().collect());
+    }
+
+    #[test]
+    fn messages_show_no_secrets() {
+        let fetch = Effect::Fetch(Url::new("https://u:hunter2@h/a?token=hunter2"));
+        for effect in [Effect::variable("TOKEN", "hunter2"), fetch] {
+            assert!(!format!("{effect} {effect:?}").contains("hunter2"), "{effect}");
+        }
+        assert_eq!(Effect::Read(Place::below("/a")).to_string(), "reads everything below \"/a\"");
+    }
+
+    #[test]
+    fn every_kind_is_listed_once() {
+        assert!(Aspect::ALL.is_sorted());
+        assert_eq!(Aspect::ALL.last(), Some(&Aspect::Publish));
+    }
+}

@@ -1,0 +1,83 @@
+//! Weights of values, and of what functions make of them.
+
+use ::expr::Value as Item;
+
+use super::operate;
+use crate::model::budget::VALUE_WEIGHT;
+use crate::model::{Budget, Spent};
+
+/// The deepest nesting of lists and maps. Data and facts have less.
+pub(super) const MAX_DEPTH: usize = 160;
+
+/// About how much memory a value takes; more than there is for one that is nested too deep, which nothing may walk.
+pub(super) fn of(item: &Item) -> usize {
+    at(item, 0)
+}
+
+fn at(item: &Item, depth: usize) -> usize {
+    if depth > MAX_DEPTH {
+        return usize::MAX;
+    }
+    let of = |item: &Item| at(item, depth + 1);
+    let below = match item {
+        Item::String(text) => text.len(),
+        Item::Bytes(bytes) => bytes.len(),
+        Item::Array(items) => sum(items.iter().map(of)),
+        Item::Map(map) => sum(map.iter().map(|(key, item)| of(item).saturating_add(VALUE_WEIGHT + key.len()))),
+        Item::KeyedMap(pairs) => sum(pairs.iter().map(|(key, item)| of(key).saturating_add(of(item)))),
+        _ => 0,
+    };
+    below.saturating_add(VALUE_WEIGHT)
+}
+
+fn sum(weights: impl Iterator<Item = usize>) -> usize {
+    weights.fold(0, usize::saturating_add)
+}
+
+/// A copy of a value, paid for.
+pub(super) fn copy(item: &Item, budget: &Budget) -> Result<Item, String> {
+    budget.charge(of(item)).map_err(|spent: Spent| spent.to_string())?;
+    Ok(item.clone())
+}
+
+/// The most memory that a call may take beside its arguments.
+pub(super) fn made(name: &str, args: &[Item]) -> usize {
+    let given = sum(args.iter().map(of));
+    let text = |at: usize| args.get(at).and_then(Item::as_string).map_or(0, str::len);
+    match (name, args) {
+        // The result is a number, a truth or a part that is there.
+        ("len" | "abs" | "ceil" | "floor" | "round" | "hasPrefix" | "hasSuffix" | "indexOf" | "lastIndexOf" | "type", _) => 0,
+        ("repeat", [_, times, ..]) => {
+            text(0).saturating_mul(operate::whole(times).and_then(|times| usize::try_from(times).ok()).unwrap_or(0))
+        }
+        ("replace", _) => {
+            let places = match text(1) {
+                0 => text(0) + 1,
+                length => text(0) / length,
+            };
+            text(0).saturating_add(places.saturating_mul(text(2)))
+        }
+        ("join", [Item::Array(items), ..]) => given.saturating_add(items.len().saturating_mul(text(1))),
+        // Every part becomes a value.
+        ("split" | "splitAfter", _) => text(0).saturating_add((text(0) + 1).saturating_mul(VALUE_WEIGHT)),
+        ("fromJSON", _) => text(0).saturating_mul(VALUE_WEIGHT / 2),
+        // Each line is indented by its depth, and a character takes up to six.
+        ("toJSON" | "string", _) => args.iter().map(|item| written(item, 0)).fold(0, usize::saturating_add),
+        ("toBase64" | "upper" | "lower", _) => given.saturating_mul(3),
+        _ => given.saturating_mul(2),
+    }
+}
+
+/// The most bytes of a value as JSON in lines, at a depth.
+fn written(item: &Item, depth: usize) -> usize {
+    let line = 8 + 2 * depth;
+    let below = |item: &Item| written(item, depth + 1);
+    line + match item {
+        Item::String(text) => text.len().saturating_mul(6),
+        Item::Bytes(bytes) => bytes.len().saturating_mul(5),
+        Item::Array(items) => items.iter().map(below).fold(0, usize::saturating_add),
+        Item::Map(map) => map.iter().map(|(key, item)| key.len() * 6 + below(item)).fold(0, usize::saturating_add),
+        Item::KeyedMap(pairs) => pairs.iter().map(|(key, item)| below(key) + below(item)).fold(0, usize::saturating_add),
+        _ => 40,
+    }
+}

@@ -1,0 +1,114 @@
+//! Functions that metered Jinja templates call: they pay for what operators and filters make.
+
+use std::sync::Arc;
+
+use minijinja::value::{Rest, Value as Item, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, State};
+
+use super::super::jet::failure;
+use super::super::{Inner, paid};
+use crate::model::budget::VALUE_WEIGHT;
+
+/// Adds them.
+pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
+    // It would show everything there is, whatever its size.
+    environment.remove_global("debug");
+    let of = Arc::clone(scope);
+    environment.add_function("weighed", move |item: Item| {
+        paid::weigh(&item, &|bytes| of.parts.budget.work(bytes)).map_err(failure)?;
+        Ok::<Item, Error>(item)
+    });
+    let of = Arc::clone(scope);
+    environment.add_function("paid", move |item: Item| {
+        paid::weigh(&item, &|bytes| of.parts.budget.charge(bytes)).map_err(failure)?;
+        Ok::<Item, Error>(item)
+    });
+    let of = Arc::clone(scope);
+    environment.add_function("product", move |left: Item, right: Item| product(&of, &left, &right));
+    let of = Arc::clone(scope);
+    environment.add_filter("filtered", move |state: &mut State<'_, '_>, item: Item, name: String, args: Rest<ValueOrKwargs>| {
+        filtered(&of, state, item, &name, args.into_values())
+    });
+}
+
+/// What a value weighs.
+fn weight(scope: &Inner, item: &Item) -> Result<usize, Error> {
+    let weight = std::cell::Cell::new(0_usize);
+    let count = |bytes: usize| {
+        weight.set(weight.get().saturating_add(bytes));
+        scope.parts.budget.work(bytes)
+    };
+    paid::weigh(item, &count).map_err(failure)?;
+    Ok(weight.get())
+}
+
+/// `a * b`: of numbers, or a text or list so many times.
+fn product(scope: &Inner, left: &Item, right: &Item) -> Result<Item, Error> {
+    let (many, times) = if left.is_number() { (right, left) } else { (left, right) };
+    if many.is_number() {
+        if let (true, true) = (left.is_integer(), right.is_integer()) {
+            let both = i128::try_from(left.clone())?.checked_mul(i128::try_from(right.clone())?);
+            return both.map(Item::from).ok_or_else(|| failure("the product is too large".to_owned()));
+        }
+        return Ok(Item::from(f64::try_from(left.clone())? * f64::try_from(right.clone())?));
+    }
+    let wrong = || failure("* is for numbers, and for a text or list and how often it is repeated".to_owned());
+    let times = times.as_usize().ok_or_else(wrong)?;
+    scope.charge(weight(scope, many)?.saturating_mul(times)).map_err(failure)?;
+    match (many.as_str(), many.kind()) {
+        (Some(text), _) => Ok(Item::from(text.repeat(times))),
+        (None, ValueKind::Seq | ValueKind::Iterable) => {
+            let items: Vec<Item> = many.try_iter()?.collect();
+            Ok(std::iter::repeat_n(items, times).flatten().collect())
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// A filter, paid for: first the most that it could make, then what it has made.
+fn filtered(scope: &Inner, state: &mut State<'_, '_>, item: Item, name: &str, args: Vec<Item>) -> Result<Item, Error> {
+    let budget = &scope.parts.budget;
+    let taken = budget.mark();
+    scope.charge(most(scope, &item, name, &args)?).map_err(failure)?;
+    let made = state.apply_filter(name, &[vec![item], args].concat())?;
+    budget.settle(taken, 0);
+    scope.charge(weight(scope, &made)?).map_err(failure)?;
+    Ok(made)
+}
+
+/// The most memory that a filter may take.
+fn most(scope: &Inner, item: &Item, name: &str, args: &[Item]) -> Result<usize, Error> {
+    let whole = weight(scope, item)?;
+    let given = args.iter().map(|arg| weight(scope, arg)).sum::<Result<usize, Error>>()?;
+    // Widths and counts, among them those that have a name.
+    let named = |arg: &Item| match arg.kind() {
+        ValueKind::Map => arg.try_iter().into_iter().flatten().filter_map(|key| arg.get_item(&key).ok()).collect(),
+        _ => vec![arg.clone()],
+    };
+    let number: usize = args.iter().flat_map(named).filter_map(|arg| arg.as_usize()).fold(0, usize::saturating_add);
+    let text = |at: usize| args.get(at).and_then(Item::as_str).map_or(0, str::len);
+    let parts = whole / VALUE_WEIGHT + 1;
+    Ok(match name {
+        "replace" => whole.saturating_add((whole / text(0).max(1) + 1).saturating_mul(text(1))),
+        "join" => whole.saturating_add(parts.saturating_mul(given)),
+        "indent" => {
+            let lines = item.as_str().map_or(0, |text| text.lines().count()) + 1;
+            whole.saturating_add(lines.saturating_mul(number))
+        }
+        "batch" | "slice" => whole.saturating_mul(2).saturating_add(number.saturating_mul(VALUE_WEIGHT.saturating_add(given))),
+        "tojson" => whole.saturating_mul(6).saturating_add(parts.saturating_mul(number.saturating_mul(8))),
+        // Each line is indented by its depth.
+        "pprint" => whole.saturating_mul(12),
+        "format" => {
+            let format = item.as_str().unwrap_or_default();
+            let widths = format.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
+            let widths = widths.fold(0, usize::saturating_add);
+            let stars = format.matches('*').count().saturating_mul(number);
+            [whole, given.saturating_mul(2), widths, stars].into_iter().fold(0, usize::saturating_add)
+        }
+        // Another filter may be behind it, for each part.
+        "map" => whole.saturating_add(parts.saturating_mul(given.saturating_add(number))).saturating_mul(2),
+        "sum" | "first" | "last" | "min" | "max" | "int" | "float" | "bool" | "abs" | "round" => 0,
+        _ => whole.saturating_mul(6),
+    })
+}

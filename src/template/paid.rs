@@ -1,0 +1,77 @@
+//! Values of minijinja, paid for.
+//!
+//! minijinja counts instructions, not bytes. Whatever is written goes through [`write()`]; what functions are given and make
+//! is weighed here.
+
+use std::fmt::{self, Write as _};
+
+use minijinja::value::{Value as Item, ValueKind};
+use minijinja::{Error, Output, State};
+
+use super::Inner;
+use super::jet;
+use crate::model::Spent;
+use crate::model::budget::VALUE_WEIGHT;
+
+/// The deepest nesting of lists and maps.
+const MAX_DEPTH: usize = 100;
+
+/// Pays for everything that a value holds, shared parts as often as they are held.
+///
+/// # Errors
+/// When it is too much, or nested too deep.
+pub(super) fn weigh(item: &Item, pay: &dyn Fn(usize) -> Result<(), Spent>) -> Result<(), String> {
+    walk(item, pay, 0)
+}
+
+fn walk(item: &Item, pay: &dyn Fn(usize) -> Result<(), Spent>, depth: usize) -> Result<(), String> {
+    let paid = |bytes: usize| pay(bytes).map_err(|spent| spent.to_string());
+    if depth > MAX_DEPTH {
+        return Err(format!("lists and maps are nested more than {MAX_DEPTH} deep"));
+    }
+    paid(VALUE_WEIGHT)?;
+    if let Some(text) = item.as_str() {
+        return paid(text.len());
+    }
+    match item.kind() {
+        ValueKind::Bytes => paid(item.as_bytes().map_or(0, <[u8]>::len)),
+        ValueKind::Seq | ValueKind::Iterable => {
+            item.try_iter().map_err(|error| error.to_string())?.try_for_each(|item| walk(&item, pay, depth + 1))
+        }
+        ValueKind::Map => item.try_iter().map_err(|error| error.to_string())?.try_for_each(|key| {
+            walk(&key, pay, depth + 1)?;
+            item.get_item(&key).map_or(Ok(()), |item| walk(&item, pay, depth + 1))
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What is written, paid for part by part.
+struct Paid<'o, 'w, 'b> {
+    out: &'o mut Output<'w>,
+    pay: &'b dyn Fn(usize) -> Result<(), Spent>,
+    spent: Option<Spent>,
+}
+
+impl fmt::Write for Paid<'_, '_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if let Err(spent) = (self.pay)(text.len()) {
+            self.spent = Some(spent);
+            return Err(fmt::Error);
+        }
+        self.out.write_str(text)
+    }
+}
+
+/// Writes a value; nothing is escaped.
+pub(super) fn write(scope: &Inner, out: &mut Output<'_>, _: &State<'_, '_>, item: &Item) -> Result<(), Error> {
+    let pay = |bytes: usize| scope.parts.budget.charge(bytes);
+    // Before it is printed: printing follows any nesting.
+    weigh(item, &|bytes| scope.parts.budget.work(bytes)).map_err(jet::spent)?;
+    let mut paid = Paid { out, pay: &pay, spent: None };
+    let written = write!(paid, "{item}");
+    match paid.spent {
+        Some(spent) => Err(jet::spent(spent.to_string())),
+        None => written.map_err(Error::from),
+    }
+}

@@ -1,0 +1,191 @@
+//! Reads of templates: facts, data and environment by path, files, secrets and the bus.
+//!
+//! Every read passes through here, in all template languages. Each is put to the [`Access`](crate::model::Access) of the
+//! run before it is made, and noted in the trace.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::model::Read;
+
+use super::expr::{Root, Sight};
+use super::{Inner, lookup, remote, trace};
+
+/// A text that a reader found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The text.
+    pub text: String,
+    /// True for a file of the manifest itself, which was signed with it.
+    pub own: bool,
+}
+
+/// Reads the file that `readFile`, `template` and `jet` name: resolves the path, asks whether it may, gives the text.
+/// The error says why it can't.
+pub type Reader = Arc<dyn Fn(&str) -> Result<Found, String> + Send + Sync>;
+
+/// Gives the secret of a name. The error says why it can't.
+pub type Vault = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+
+/// Why a read is refused after a value of the bus was used.
+const LED_BY_BUS: &str = "a value from the bus came before it in this template, and values from the bus do not decide what is \
+                          read or written here; sign the value with \"ensign kv put\", or set bus_data = \"any\" in [limits] of the node";
+
+impl Inner {
+    /// Notes that a value was read whose content errors may not show.
+    fn note_read(&self) {
+        if self.parts.access.is_discreet() {
+            self.parts.trace.read();
+        }
+    }
+
+    /// Notes that a value of the bus was used.
+    fn note_bus(&self, signed: bool) {
+        self.note_read();
+        if !signed && self.parts.checks_bus {
+            self.parts.trace.bus();
+        }
+    }
+
+    /// Allows to choose what is read or written, where the bus does not lead.
+    pub(super) fn may_choose(&self, what: &str) -> Result<(), String> {
+        if self.parts.trace.is_led_by_bus() { Err(format!("{what} may not be used: {LED_BY_BUS}")) } else { Ok(()) }
+    }
+
+    /// Allows to look up a variable of the environment.
+    pub(super) fn may_environ(&self, name: &str) -> Result<(), String> {
+        self.parts.access.may_read(&Read::Environ(name))?;
+        self.note_read();
+        Ok(())
+    }
+
+    /// A variable of the environment; what is not set is empty.
+    pub(super) fn variable(&self, name: &str) -> Result<String, String> {
+        self.may_environ(name)?;
+        Ok(self.parts.environ.get(name).and_then(Value::as_str).unwrap_or_default().to_owned())
+    }
+
+    /// Notes that a path into the data is looked up; `None` for a step that is no key.
+    pub(super) fn uses_data<'a>(&self, steps: impl IntoIterator<Item = Option<&'a str>>) {
+        if self.parts.reads_data {
+            self.note_read();
+        }
+        if trace::is_from(&self.parts.overlay, steps) {
+            self.note_bus(false);
+        }
+    }
+
+    /// Notes that a template sees the whole of a root.
+    pub(super) fn uses_root(&self, root: Root) {
+        match root {
+            Root::Data => self.uses_data([]),
+            Root::Environ => self.note_read(),
+            Root::Facts | Root::Value => {}
+        }
+    }
+
+    /// What a path leads to below facts, data and environ (or env).
+    fn find(&self, path: &str) -> Result<Option<Value>, String> {
+        if let Some(steps) = lookup::steps(path) {
+            let Some((root, steps)) = steps.split_first() else { return Ok(None) };
+            let root = match *root {
+                "facts" => Root::Facts,
+                "data" => Root::Data,
+                "environ" | "env" => Root::Environ,
+                _ => return Ok(None),
+            };
+            match (root, steps.first()) {
+                (Root::Environ, Some(name)) => self.may_environ(name)?,
+                (Root::Data, _) => self.uses_data(steps.iter().map(|step| Some(*step))),
+                (root, _) => self.uses_root(root),
+            }
+            let found = lookup::plain(self.root(root), steps);
+            found.map(|found| self.made(found)).transpose()?;
+            return Ok(found.cloned());
+        }
+        let below = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.starts_with('.'));
+        if !below("facts") {
+            self.uses_root(Root::Data);
+            if !below("data") {
+                self.uses_root(Root::Environ);
+            }
+        }
+        let json = self.json.get_or_init(|| self.to_json());
+        // Each modifier may write and read all of it again.
+        let passes = 1 + path.matches(['|', '@', '#', '.']).count();
+        self.parts.budget.work(json.len().saturating_mul(passes)).map_err(|spent| spent.to_string())?;
+        let found = lookup::by_gjson(json, path, &self.parts.budget)?;
+        found.as_ref().map(|found| self.made(found)).transpose()?;
+        Ok(found)
+    }
+
+    fn to_json(&self) -> String {
+        let root = |root| self.root(root).to_string();
+        let (facts, data, environ) = (root(Root::Facts), root(Root::Data), root(Root::Environ));
+        format!(r#"{{"facts":{facts},"data":{data},"environ":{environ},"env":{environ}}}"#)
+    }
+
+    pub(super) fn lookup(&self, args: &[Value]) -> Result<Value, String> {
+        let (key, default) = match args {
+            [key] => (key, None),
+            [key, default] => (key, Some(default)),
+            _ => return Err("lookup requires 1 or 2 arguments".to_owned()),
+        };
+        let key = key.as_str().ok_or("lookup requires a string argument")?;
+        match (self.find(key)?, default) {
+            (Some(found), _) => {
+                self.parts.secrets.seen(&found);
+                Ok(found)
+            }
+            (None, Some(default)) if !default.is_null() => Ok(default.clone()),
+            (None, _) if self.parts.restricted => Ok(Value::String(String::new())),
+            (None, _) => Err(format!("missing key '{key}' in environment")),
+        }
+    }
+
+    pub(super) fn read(&self, path: &str) -> Result<String, String> {
+        let failed = |why: String| format!("failed to read file \"{path}\": {why}");
+        self.may_choose(&format!("file \"{path}\""))?;
+        let reader = self.parts.reader.as_ref().ok_or_else(|| failed("no files here".to_owned()))?;
+        let found = reader(path).map_err(failed)?;
+        if !found.own {
+            self.note_read();
+        }
+        self.charge(found.text.len())?;
+        Ok(found.text)
+    }
+
+    pub(super) fn read_file(&self, args: &[Value]) -> Result<Value, String> {
+        let [Value::String(path)] = args else { return Err("readFile requires a string argument".to_owned()) };
+        self.read(path).map(Value::String)
+    }
+
+    /// What the bus says: `kvGet` and `registrations`.
+    pub(super) fn asked(&self, function: &str, args: &[Value]) -> Result<Value, String> {
+        let missing = || format!("{function} function not available: no NATS server is given");
+        let exchange = self.parts.exchange.as_deref().ok_or_else(missing)?;
+        let access = self.parts.access.as_ref();
+        let answer = if function == "kvGet" {
+            remote::value(exchange, access, args)
+        } else {
+            remote::registrations(exchange, access, args)
+        }?;
+        self.note_bus(answer.signed);
+        self.made(&answer.value)?;
+        Ok(answer.value)
+    }
+
+    pub(super) fn secret(&self, args: &[Value]) -> Result<Value, String> {
+        let [Value::String(name)] = args else {
+            return Err("secret requires a string argument: the name of a secret".to_owned());
+        };
+        self.may_choose(&format!("secret \"{name}\""))?;
+        let vault = self.parts.vault.as_ref().ok_or("there are no secrets here")?;
+        let secret = vault(name)?;
+        self.charge(secret.len())?;
+        self.parts.secrets.add(&secret);
+        self.note_read();
+        Ok(Value::String(secret))
+    }
+}

@@ -1,0 +1,113 @@
+//! Uses of values that came from elsewhere, counted while templates are resolved.
+//!
+//! A count that has grown over some work says that the work used such a value: to make text of it, or to decide by it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+
+/// The counts of a run, shared by all its scopes.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    reads: AtomicUsize,
+    bus: AtomicUsize,
+    /// Uses of the bus when the outermost evaluation began.
+    began: AtomicUsize,
+}
+
+/// Counts at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub(super) reads: usize,
+    pub(super) bus: usize,
+    pub(super) secrets: usize,
+}
+
+/// Values that some work has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Used {
+    /// A value was read on this host or from the bus, and those who see errors may not see it.
+    pub read: bool,
+    /// A value came from the bus, and no key that this host trusts has signed it.
+    pub bus: bool,
+    /// A secret.
+    pub secret: bool,
+}
+
+impl Used {
+    /// The uses of two pieces of work.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { read: self.read || other.read, bus: self.bus || other.bus, secret: self.secret || other.secret }
+    }
+}
+
+impl Trace {
+    pub(super) fn read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn bus(&self) {
+        self.bus.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn begin(&self) {
+        self.began.store(self.bus.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// True when the outermost evaluation has used the bus: whatever it asks for now may be the choice of the server.
+    pub(super) fn is_led_by_bus(&self) -> bool {
+        self.bus.load(Ordering::Relaxed) != self.began.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn mark(&self, secrets: usize) -> Mark {
+        Mark { reads: self.reads.load(Ordering::Relaxed), bus: self.bus.load(Ordering::Relaxed), secrets }
+    }
+
+    pub(super) fn since(&self, before: Mark, secrets: usize) -> Used {
+        let now = self.mark(secrets);
+        Used { read: now.reads != before.reads, bus: now.bus != before.bus, secret: now.secrets != before.secrets }
+    }
+}
+
+/// True when a path leads to something that an overlay brought, wholly or in part.
+pub(super) fn is_from<'a>(overlay: &Value, path: impl IntoIterator<Item = Option<&'a str>>) -> bool {
+    let mut here = overlay;
+    for step in path {
+        match (here, step) {
+            (Value::Null, _) => return false,
+            (Value::Object(map), Some(key)) => match map.get(key) {
+                Some(found) => here = found,
+                None => return false,
+            },
+            // A list of the overlay is joined with the one below it.
+            _ => return true,
+        }
+    }
+    !matches!(here, Value::Null) && !matches!(here, Value::Object(map) if map.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_overlay_knows_its_paths() {
+        let overlay = json!({"web": {"port": 1, "list": [1]}, "name": "x", "empty": {}});
+        for (path, expected) in [
+            (vec![], true),
+            (vec![Some("web")], true),
+            (vec![Some("web"), Some("port")], true),
+            (vec![Some("web"), Some("host")], false),
+            (vec![Some("web"), Some("list"), None], true),
+            (vec![Some("name"), Some("x")], true),
+            (vec![Some("other")], false),
+            (vec![Some("empty"), Some("x")], false),
+        ] {
+            assert_eq!(is_from(&overlay, path.clone()), expected, "{path:?}");
+        }
+        assert!(!is_from(&json!({}), []) && !is_from(&Value::Null, [Some("x")]));
+    }
+}

@@ -1,0 +1,20 @@
+//! Weights of values: about how much memory they take.
+
+use serde_json::Value;
+
+use crate::model::budget::VALUE_WEIGHT;
+use crate::model::{Budget, Spent};
+
+/// Charges for a copy of a value, part by part, so that a huge one is not walked to its end.
+pub(super) fn charge(value: &Value, budget: &Budget) -> Result<(), Spent> {
+    budget.charge(VALUE_WEIGHT)?;
+    match value {
+        Value::String(text) => budget.charge(text.len()),
+        Value::Array(items) => items.iter().try_for_each(|item| charge(item, budget)),
+        Value::Object(map) => map.iter().try_for_each(|(key, item)| {
+            budget.charge(VALUE_WEIGHT + key.len())?;
+            charge(item, budget)
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,179 @@
+//! Rights: what the rule that allowed a command lets its run do, over effects and reads alone.
+//!
+//! The verifier asks them for an `ensure`, the run asks the same ones again for every resource, when templates are resolved. What
+//! is not known is denied to a rule that restricts anything.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::access::Read;
+use crate::model::effects::{Aspect, Place};
+use crate::model::{Effect, Effects, Mounting};
+use crate::wire::bundle::Rule;
+
+use super::glob;
+
+/// The type that a rule must allow for anything that runs a program.
+const EXEC: &str = "exec";
+
+/// The rights of one command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    types: Option<Vec<String>>,
+    names: Option<Vec<String>>,
+    reads: Option<Vec<String>>,
+    noop_only: bool,
+}
+
+impl Rights {
+    /// Those of a rule.
+    pub fn of(rule: &Rule) -> Self {
+        Self { types: rule.types.clone(), names: rule.names.clone(), reads: rule.reads.clone(), noop_only: rule.noop_only }
+    }
+
+    /// Those of a command that no rule allows any more: its manifest runs, and reads nothing beside its own files.
+    pub fn least() -> Self {
+        Self { types: None, names: None, reads: Some(Vec::new()), noop_only: false }
+    }
+
+    /// What both allow, as far as manifests are concerned: rules with types or names allow none.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        let reads = match (self.readable(), other.readable()) {
+            (None, reads) | (reads, None) => reads.map(<[String]>::to_vec),
+            (Some(a), Some(b)) => Some(a.iter().filter(|pattern| b.contains(pattern)).cloned().collect()),
+        };
+        let narrower = |a: &Option<Vec<String>>, b: &Option<Vec<String>>| match (a, b) {
+            (None, list) | (list, None) => list.clone(),
+            (Some(a), Some(b)) => Some(a.iter().filter(|pattern| b.contains(pattern)).cloned().collect()),
+        };
+        Self {
+            types: narrower(&self.types, &other.types),
+            names: narrower(&self.names, &other.names),
+            reads,
+            noop_only: self.noop_only || other.noop_only,
+        }
+    }
+
+    /// True when the rule allows only some resources, or only dry runs.
+    pub fn is_restricted(&self) -> bool {
+        self.types.is_some() || self.names.is_some() || self.noop_only
+    }
+
+    /// Patterns of what may be read; everything when none.
+    fn readable(&self) -> Option<&[String]> {
+        match &self.reads {
+            Some(reads) => Some(reads),
+            None if self.is_restricted() => Some(&[]),
+            None => None,
+        }
+    }
+
+    /// Decides about a read of a template. Files of the signed bundle itself are not asked about.
+    ///
+    /// # Errors
+    /// With the reason, in words.
+    pub fn may_read(&self, read: &Read<'_>) -> Result<(), String> {
+        let Some(patterns) = self.readable() else { return Ok(()) };
+        let any = |prefix: &str, text: &str| patterns.iter().any(|pattern| glob::matches_after(pattern, prefix, text));
+        let allowed = match read {
+            Read::File(path) => path.to_str().is_some_and(|path| self.may_read_file(path)),
+            Read::Environ(name) => any("env:", name),
+            Read::Credential(name) => any("credential:", name) || any("secret:", name),
+            Read::Value { bucket, key } => any("kv:", &format!("{bucket}/{key}")),
+            Read::Registrations => patterns.iter().any(|pattern| pattern == "registrations"),
+        };
+        if allowed { Ok(()) } else { Err(format!("the rule that allows this command has no read for {read}")) }
+    }
+
+    fn may_read_file(&self, path: &str) -> bool {
+        let patterns = self.readable();
+        patterns.is_none_or(|patterns| path.starts_with('/') && glob::any_path(patterns, &Place::at(path)))
+    }
+
+    /// Decides about everything that a resource of this type does.
+    ///
+    /// # Errors
+    /// With the first effect that the rule does not allow, in words.
+    pub fn permit(&self, kind: &str, effects: &Effects) -> Result<(), String> {
+        if !self.has_type(kind) {
+            return Err(format!("it does not allow the type {kind}"));
+        }
+        for effect in effects {
+            let no = |why: &str| Err(format!("the {kind} {effect}{why}"));
+            if matches!(effect, Effect::Run { .. } | Effect::Variable { .. }) && !self.has_type(EXEC) {
+                return no(", and the rule does not allow the type exec");
+            }
+            if self.noop_only && matches!(effect, Effect::Run { dry: true, .. }) {
+                return no(", also in a dry run, and the rule allows dry runs only");
+            }
+            if !self.allows(effect, effects) {
+                return no(match effect {
+                    Effect::Read(_) => ", which neither the names nor the reads of the rule allow",
+                    _ => ", which the rule does not allow",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn has_type(&self, kind: &str) -> bool {
+        self.types.as_deref().is_none_or(|types| glob::any(types, kind))
+    }
+
+    /// True where only some resources are allowed: then what is not known may be another one.
+    fn is_narrow(&self) -> bool {
+        self.types.is_some() || self.names.is_some()
+    }
+
+    fn allows(&self, effect: &Effect, all: &Effects) -> bool {
+        let named = |name: &str| self.names.as_deref().is_none_or(|names| glob::any(names, name));
+        let placed = |place: &Place| self.names.as_deref().is_none_or(|names| glob::any_path(names, place));
+        match effect {
+            Effect::Look(_) | Effect::Connect(_) | Effect::Fetch(_) | Effect::Write { implied: true, .. } => true,
+            Effect::Read(place) => self.allows_read(place, all),
+            Effect::Write { place, .. } | Effect::Expose(place) => placed(place),
+            Effect::Run { command, .. } => self.names.as_deref().is_none_or(|names| {
+                // Without types, names are those of every type: a pattern of paths is none of programs.
+                names
+                    .iter()
+                    .any(|name| (self.types.is_some() || glob::names_program(name)) && glob::matches_command(name, command))
+            }),
+            Effect::Variable { name, value } => named(&format!("{name}={}", value.reveal())),
+            Effect::Mount(Mounting { device, point, .. }) => {
+                placed(&Place::below(point)) && (device.is_empty() || named(&glob::normal(device)))
+            }
+            Effect::Account { name, .. } => named(name),
+            Effect::Unit(name)
+            | Effect::Package(name)
+            | Effect::Kernel(name)
+            | Effect::Schedule(name)
+            | Effect::Publish(name) => named(name),
+            Effect::Nested(_) => !self.is_narrow(),
+            Effect::Unknown { aspect, .. } => {
+                let matters = matches!(aspect, None | Some(Aspect::Run | Aspect::Read));
+                !(self.is_narrow() || (self.noop_only && matters))
+            }
+        }
+    }
+
+    /// A source may be read where `reads` or `names` say so. Who may write a file may also depend on what is in it.
+    fn allows_read(&self, place: &Place, all: &Effects) -> bool {
+        let Some(reads) = self.readable() else { return true };
+        glob::any_path(reads, place)
+            || self.names.as_deref().is_some_and(|names| glob::any_path(names, place))
+            || (!self.noop_only && all.writes(place))
+    }
+
+    /// The same rights over paths with their links resolved: the part of each pattern before its first wildcard is replaced
+    /// by what `real` makes of it.
+    #[must_use]
+    pub fn located(&self, real: impl Fn(&str) -> String) -> Self {
+        let all = |list: &Option<Vec<String>>| {
+            list.as_ref().map(|list| list.iter().map(|pattern| glob::located(pattern, &real)).collect())
+        };
+        Self { types: self.types.clone(), names: all(&self.names), reads: all(&self.reads), noop_only: self.noop_only }
+    }
+}
+
+#[cfg(test)]
+mod tests;

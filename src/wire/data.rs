@@ -1,0 +1,152 @@
+//! Signed data: a value of a key-value bucket with what it is meant for, exactly as signed. It lies in the bucket as an
+//! envelope, where a plain value would lie.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::command::is_token;
+
+/// Payload type of a signed value.
+pub const DATA_TYPE: &str = "application/vnd.ensign.data.v1+json";
+
+/// A value, exactly as signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignedData {
+    /// The fleet.
+    pub fleet: String,
+    /// The bucket.
+    pub bucket: String,
+    /// The key in the bucket.
+    pub key: String,
+    /// When it was signed: nodes never go back to an earlier value of the same key.
+    #[schemars(with = "String")]
+    pub issued: Timestamp,
+    /// After this time it counts no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub expires: Option<Timestamp>,
+    /// The value as text. Exactly one of `text` and `base64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The value as standard base64, when it is no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+}
+
+/// A signed value that contradicts itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedData {
+    /// The fleet is no token.
+    #[error("the fleet \"{0}\" is not 1 to 63 of a-z, 0-9, _ and -")]
+    Fleet(String),
+    /// No value, or two.
+    #[error("it must have exactly one of \"text\" and \"base64\"")]
+    Value,
+    /// `base64` is not standard base64 with padding.
+    #[error("\"base64\" is not base64")]
+    Base64,
+    /// It ends before it begins.
+    #[error("\"expires\" must be after \"issued\"")]
+    Backwards,
+}
+
+impl SignedData {
+    /// The value of these bytes: as text where it is one.
+    #[must_use]
+    pub fn with_value(self, value: &[u8]) -> Self {
+        match std::str::from_utf8(value) {
+            Ok(text) => Self { text: Some(text.to_owned()), base64: None, ..self },
+            Err(_) => Self { text: None, base64: Some(STANDARD.encode(value)), ..self },
+        }
+    }
+
+    /// The bytes of the value.
+    ///
+    /// # Errors
+    /// When the form is wrong.
+    pub fn value(&self) -> Result<Vec<u8>, MalformedData> {
+        if !is_token(&self.fleet) {
+            return Err(MalformedData::Fleet(self.fleet.clone()));
+        }
+        if self.expires.is_some_and(|time| time <= self.issued) {
+            return Err(MalformedData::Backwards);
+        }
+        match (&self.text, &self.base64) {
+            (Some(text), None) => Ok(text.clone().into_bytes()),
+            (None, Some(encoded)) => STANDARD.decode(encoded).map_err(|_| MalformedData::Base64),
+            _ => Err(MalformedData::Value),
+        }
+    }
+}
+
+/// True for bytes that are meant as signed data: JSON with the payload type of it. Everything else is a plain value.
+pub fn is_signed_data(bytes: &[u8]) -> bool {
+    // Looked at leniently: what is almost an envelope is a broken one, not a plain value.
+    let written: Option<Value> = bytes.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(bytes).ok()).flatten();
+    written.is_some_and(|value| value.get("payloadType").is_some_and(|kind| kind == DATA_TYPE))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn data(over: &Value) -> Result<Vec<u8>, String> {
+        let mut value = json!({"fleet": "prod", "bucket": "conf", "key": "a/b", "issued": "2026-11-20T10:00:00Z", "text": "x"});
+        for (key, item) in over.as_object().unwrap() {
+            value[key] = item.clone();
+        }
+        let data: SignedData = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        data.value().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn values_are_texts_or_bytes() {
+        assert_eq!(data(&json!({})), Ok(b"x".to_vec()));
+        assert_eq!(data(&json!({"text": null, "base64": "/w=="})), Ok(vec![255]));
+        for (over, why) in [
+            (json!({"text": null}), "exactly one"),
+            (json!({"base64": "eA=="}), "exactly one"),
+            (json!({"text": null, "base64": "eA"}), "not base64"),
+            (json!({"fleet": "a.b"}), "the fleet \"a.b\""),
+            (json!({"expires": "2026-11-20T10:00:00Z"}), "must be after"),
+            (json!({"x": 1}), "unknown field"),
+        ] {
+            assert!(data(&over).unwrap_err().contains(why), "{over}");
+        }
+        let issued = Timestamp::UNIX_EPOCH;
+        let empty = SignedData {
+            fleet: "f".into(),
+            bucket: "b".into(),
+            key: "k".into(),
+            issued,
+            expires: None,
+            text: None,
+            base64: None,
+        };
+        for bytes in [&b"text"[..], b"", b"\xff\0"] {
+            assert_eq!(empty.clone().with_value(bytes).value().unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_meant_as_signed_is_told_from_plain_values() {
+        for (bytes, wanted) in [
+            (&br#"{"payloadType":"application/vnd.ensign.data.v1+json"}"#[..], true),
+            (br#" {"payloadType":"application/vnd.ensign.data.v1+json","x":1}"#, true),
+            (br#"{"payloadType":"application/vnd.in-toto+json"}"#, false),
+            (br#"{"a":1}"#, false),
+            (b"plain", false),
+            (b"", false),
+            (b"\xff", false),
+        ] {
+            assert_eq!(is_signed_data(bytes), wanted);
+        }
+    }
+}
