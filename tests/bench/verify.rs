@@ -17,9 +17,10 @@ use ed25519_dalek::Signature;
 use ensign::model::NodeId;
 use ensign::store::Ledger;
 use ensign::store::ledger::Acceptance;
-use ensign::trust::{Limits, Opened, Pin, Refusal, Seen, SigningKey, TrustedBundle, Verifier, open_bundle, seal};
+use ensign::trust::{KnownTrust, Limits, Opened, Pin, Refusal, Seen, SigningKey, TrustedBundle, Verifier, open_bundle, seal};
 use ensign::wire::report::ChannelState;
 use ensign::wire::{COMMAND_TYPE, Envelope, Subjects, TRUST_TYPE, pae};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -39,6 +40,14 @@ impl Seen for Known {
 
     fn channel(&self, name: &str) -> Option<ChannelState> {
         self.0.channel(name).cloned()
+    }
+
+    fn born(&self) -> Option<Timestamp> {
+        self.0.born().map(|birth| birth.at)
+    }
+
+    fn trust(&self) -> KnownTrust {
+        KnownTrust::AtLeast(1)
     }
 }
 
@@ -80,6 +89,7 @@ fn ledger(dir: &std::path::Path) -> Ledger {
             subject: None,
             envelope: b"{}",
             channel: None,
+            signers: &[],
         };
         ledger.accept(&command).unwrap();
     }
@@ -93,7 +103,9 @@ fn main() {
     let (limits, subjects) = (Limits::default(), Subjects::new("prod"));
     let now = "2026-11-20T10:01:00Z".parse().unwrap();
     let (node, groups, condition) = (&node, &groups, &|_: &str| Ok(true));
-    let verifier = Verifier { trust: &trust, node, groups, limits: &limits, subjects: &subjects, now, seen: &seen, condition };
+    let effects = &ensign::engine::effects::of_signed;
+    let verifier =
+        Verifier { trust: &trust, node, groups, limits: &limits, subjects: &subjects, now, seen: &seen, condition, effects };
     let open = |bytes: &[u8]| -> Result<Opened, Refusal> {
         verifier.open(black_box(bytes), Some("ensign.v1.prod.cmd.ensure.node.web1"))
     };

@@ -394,6 +394,7 @@ fn the_check_says_who_the_node_is() {
         let (code, text) = check(&fleet.path("agent.toml"));
         assert_eq!(code, Some(0), "{text}");
         assert!(text.contains("node     web1") && text.contains("version 1"), "{text}");
+        assert!(text.contains("kernel   ") && text.contains("  not held  `exec` without `paths`"), "{text}");
         let config = std::fs::read_to_string(fleet.path("agent.toml")).unwrap();
         std::fs::write(fleet.path("bad.toml"), config.replace("queue = 2", "queu = 2")).unwrap();
         let (code, text) = check(&fleet.path("bad.toml"));

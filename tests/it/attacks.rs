@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ensign::fleet::init::{Retention, init};
-use ensign::store::{Acceptance, Ledger};
+use ensign::store::{Acceptance, Birth, Ledger, Loss};
 use ensign::transport::{Bus, BusSettings, Feed, From};
 use ensign::wire::report::{ChannelState, Refused};
 use ensign::wire::{Done, NodeState, Subjects};
@@ -51,12 +51,14 @@ struct Attack {
     seen: BTreeMap<Uuid, String>,
     #[serde(default)]
     channels: BTreeMap<String, ChannelState>,
+    born: Option<Timestamp>,
+    obeyed: Option<u64>,
 }
 
 impl Attack {
     /// What the node must be like: attacks with the same go to the same agent.
     fn needs(&self) -> String {
-        json!([self.trust, self.limits, self.seen, self.channels]).to_string()
+        json!([self.trust, self.limits, self.seen, self.channels, self.born, self.obeyed]).to_string()
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -138,11 +140,22 @@ impl Victim {
     fn remember(&mut self, setup: &Setup, needs: &Attack) {
         let mut ledger = Ledger::open(&self.dir.path().join("state")).unwrap();
         let before = needs.at - SignedDuration::from_secs(1);
+        let born = needs.born.unwrap_or(needs.at - SignedDuration::from_hours(24));
+        ledger.bear(Birth { at: born, lost: Loss::default() }).unwrap();
+        ledger.note_trust(needs.obeyed.unwrap_or_default()).unwrap();
         let seen = needs.seen.iter().map(|(id, digest)| (*id, digest.as_str(), None));
         let moved = needs.channels.iter().map(|(name, state)| (Uuid::now_v7(), "0", Some((name.as_str(), state.clone()))));
         for (id, digest, channel) in seen.chain(moved) {
-            let acceptance =
-                Acceptance { id, digest, issued: before, expires: needs.at, subject: None, envelope: b"{}", channel };
+            let acceptance = Acceptance {
+                id,
+                digest,
+                issued: before,
+                expires: needs.at,
+                subject: None,
+                envelope: b"{}",
+                channel,
+                signers: &[],
+            };
             ledger.accept(&acceptance).unwrap();
             let done: Done = serde_json::from_value(json!({
                 "protocol": ensign::wire::report::DONE, "id": id, "digest": digest, "node": setup.node, "at": before, "outcome": "stable",

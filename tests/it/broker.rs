@@ -202,7 +202,8 @@ fn a_result_does_not_wait_behind_old_events() {
         let fleet = Fleet::new(binary, "").await;
         let wishes = Wishes { head: "outbox_rate = 10".to_owned(), ..Wishes::default() };
         let place = Place::new(&fleet, "web1", &fleet.server.url(), &wishes);
-        std::fs::create_dir(place.state_dir()).unwrap();
+        let agent = place.start(&fleet.bus, &mut place.process()).await;
+        assert_eq!(agent.stop(), Some(0));
         let mut outbox = Outbox::open(&place.state_dir().join("outbox"), 64 << 20).unwrap();
         for _ in 0..OLD {
             let id = uuid::Uuid::now_v7().to_string();

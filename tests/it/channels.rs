@@ -105,7 +105,13 @@ fn what_cannot_be_used_leaves_the_last_good_one_in_force() {
     assert_eq!(assign(&fleet, "good", &["--all"]).code, 0);
     let broken = fleet.path("broken.yaml");
     std::fs::write(&broken, "ccm:\n  resources:\n    - file:\n        - /x:\n            colour: red\n").unwrap();
-    let failed = fleet.run(&["assign", "base", broken.to_str().unwrap(), "--all", "--output", "json", "--timeout", "60s"]);
+    let args = ["assign", "base", broken.to_str().unwrap(), "--all", "--output", "json", "--timeout", "60s"];
+    // It does not even leave the operator, unless somebody insists.
+    let refused = fleet.run(&args);
+    let said = format!("{}:5:13", broken.display());
+    assert!(refused.code == 2 && refused.stderr.contains(&said) && refused.stderr.contains("--no-check"), "{}", refused.stderr);
+    assert_eq!(base(&fleet)["serial"], 1);
+    let failed = fleet.run(&[&args[..], &["--no-check"]].concat());
     assert_eq!((failed.code, outcome(&failed, "web1")), (1, "failed".into()), "{}", failed.stdout);
     assert!(failed.stdout.contains("colour"), "{}", failed.stdout);
     fleet.wait_for("the trouble is shown", || {
@@ -138,7 +144,7 @@ fn channels_are_for_some_and_end() {
     assert!(!motd(&fleet, "db1").exists());
 
     let monitored = assign(&fleet, "seen", &["--all", "--monitor"]);
-    assert_eq!((monitored.code, outcome(&monitored, "db1")), (0, "changed".into()), "{}", monitored.stdout);
+    assert_eq!((monitored.code, outcome(&monitored, "db1")), (0, "would_change".into()), "{}", monitored.stdout);
     assert_eq!((content(&fleet, "web1"), content(&fleet, "db1")), ("web".into(), String::new()));
 
     // The latest is for web alone: db is left out, and told so by the same message.

@@ -143,3 +143,25 @@ async fn a_clock_that_is_set_back_opens_no_old_window() {
     // What is of the right time is taken all the same: it is later than what was taken before.
     node.works("second").await;
 }
+
+#[test]
+fn an_operator_whose_clock_is_wrong_is_told_and_sees_the_fleet_as_it_is() {
+    let Some(library) = library() else { return };
+    let mut fleet = crate::support::fleet::Fleet::new(&binaries()[0], &[("web1", "web")]);
+    fleet.start("web1", "web");
+    let clock = Clock::new(&fleet.path("clock"));
+    let status = |seconds: i64| {
+        clock.off_by(seconds);
+        let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_ensign"));
+        process.args(["fleet", "--operator", fleet.path("operator.toml").to_str().unwrap(), "status"]);
+        process.env("XDG_CONFIG_HOME", fleet.path("home")).env("XDG_STATE_HOME", fleet.path("home"));
+        clock.give(&library, &mut process);
+        let output = process.output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    for (seconds, said) in [(0, ""), (3600, "s ahead of the server's"), (-3600, "s behind the server's")] {
+        let (stdout, stderr) = status(seconds);
+        assert!(stdout.contains("1 node, 1 alive"), "{seconds}: {stdout}{stderr}");
+        assert!(if said.is_empty() { !stderr.contains("clock") } else { stderr.contains(said) }, "{seconds}: {stderr}");
+    }
+}

@@ -133,3 +133,67 @@ async fn a_target_without_room_keeps_what_it_has() {
     assert_eq!(run(file(&large)).await.outcome, DoneOutcome::Changed);
     assert_eq!(std::fs::read_to_string(&target).unwrap(), large);
 }
+
+/// A state directory can be taken away in several ways.
+fn take_away(place: &Place, how: &str) {
+    let (state, away) = (place.state_dir(), place.path("away"));
+    match how {
+        "removed" => std::fs::remove_dir_all(state).unwrap(),
+        "moved" => std::fs::rename(state, away).unwrap(),
+        "replaced" => {
+            std::fs::rename(state, &away).unwrap();
+            std::fs::rename(place.path("backup"), state).unwrap();
+        }
+        _ => std::fs::remove_file(state.join("ledger.jsonl")).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let bus = &fleet.bus;
+    for how in ["removed", "moved", "replaced", "unlinked"] {
+        let place = Place::new(&fleet, how, &fleet.server.url(), &Wishes::default());
+        let agent = place.start(bus, &mut place.process()).await;
+        let before = place.append(&fleet, "before");
+        fleet.send(&before).await;
+        assert_eq!(place.only_result(bus, before.id).await.outcome, DoneOutcome::Changed);
+        std::fs::create_dir(place.path("backup")).unwrap();
+        for name in ["ledger.jsonl", "node.key", "trust.json"] {
+            std::fs::copy(place.state_dir().join(name), place.path("backup").join(name)).unwrap();
+        }
+        // One runs, and one waits behind it.
+        let script = format!("touch {0}.begun; while [ ! -e {0}.go ]; do sleep 0.05; done", place.site().join("long").display());
+        let long = place.command(&fleet, ensure("exec", &json!({"name": "long", "command": script, "provider": "shell"})));
+        let waiting = place.append(&fleet, "waiting");
+        fleet.send(&long).await;
+        fleet.until("the run", || place.site().join("long.begun").exists()).await;
+        assert!(place.ask(&fleet, &waiting, &fleet.sign(&waiting), PATIENCE).await.is_some());
+
+        take_away(&place, how);
+        // Without being asked.
+        let is_told = |text: &String| text.contains("was removed or replaced while the agent ran") && text.contains("restarted");
+        place.until(bus, "a trouble", |state| state.troubles.iter().any(is_told)).await;
+        for _ in 0..2 {
+            let after = place.append(&fleet, "after");
+            let done = answer(&fleet, &place, &after).await;
+            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{how}: {done:?}");
+            assert!(is_told(&done.message.unwrap()));
+        }
+        // What ran ends and is told; what waited is not begun, as that could not be written down.
+        std::fs::write(place.site().join("long.go"), "").unwrap();
+        assert_eq!(place.only_result(bus, long.id).await.outcome, DoneOutcome::Changed, "{how}");
+        let refused = place.only_result(bus, waiting.id).await;
+        assert_eq!((refused.outcome, refused.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{how}: {refused:?}");
+        assert_eq!((place.lines("after"), place.lines("waiting")), (0, 0));
+        place.until(bus, "the trouble is still told", |state| state.troubles.iter().any(is_told)).await;
+
+        agent.kill();
+        let _agent = place.start(bus, &mut place.process()).await;
+        let again = place.append(&fleet, "again");
+        fleet.send(&again).await;
+        assert_eq!(place.only_result(bus, again.id).await.outcome, DoneOutcome::Changed, "{how}");
+        // What was done or refused before is not done now.
+        assert_eq!((place.lines("before"), place.lines("after"), place.lines("waiting")), (1, 0, 0), "{how}");
+    }
+}

@@ -58,7 +58,7 @@ fn shell(desk: &Desk, line: &str) -> String {
     let binaries = Path::new(env!("CARGO_BIN_EXE_ensign")).parent().unwrap().display().to_string();
     let mut command = Command::new("/bin/sh");
     command.env_clear().env("PATH", format!("{binaries}:/usr/bin:/bin")).env("HOME", desk.path("home"));
-    command.env("ENSIGN_HISTORY", desk.path("runs"));
+    command.env("ENSIGN_HISTORY", desk.path("runs")).env("ENSIGN_RUNTIME", desk.path("commands"));
     command.current_dir(desk.path(".")).args(["-c", &format!("{{ {line}\n}} 2>&1")]);
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }

@@ -56,7 +56,7 @@ fn a_signed_ensure_is_done_once_and_repeated_without_effect() {
             fleet.run(&[&args, more].concat())
         };
         let noop = ensure("hello\n", &["--node", "web1", "--noop", "--output", "json"]);
-        assert_eq!((noop.code, outcomes(&noop.json())), (0, vec![("web1", "changed")]), "{}", noop.stdout);
+        assert_eq!((noop.code, outcomes(&noop.json())), (0, vec![("web1", "would_change")]), "{}", noop.stdout);
         assert!(!file.exists());
         let done = ensure("hello\n", &["--node", "web1", "--output", "json"]);
         assert_eq!((done.code, outcomes(&done.json())), (0, vec![("web1", "changed")]), "{}", done.stderr);
@@ -322,6 +322,8 @@ fn the_demonstration_shows_what_it_says() {
         for word in ["bad_signature", "replayed", "local_limit", "ensign fleet apply"] {
             assert!(demo.stdout.contains(word), "{word}: {}", demo.stdout);
         }
+        let said = format!("{}{}", demo.stdout, demo.stderr);
+        assert!(!said.contains("\\n") && !said.contains("Show("), "{said}");
     }
 }
 

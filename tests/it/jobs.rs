@@ -182,7 +182,10 @@ fn every_end_has_a_name() {
         assert_eq!((refused.code, outcomes(&refused).join(" ")), (3, "web1 refused".to_owned()));
         assert_eq!(refused.json()["nodes"][0]["code"], "local_limit");
         let left_out = run(&fleet, 0, &["--all", "--where", "Facts.role == 'db'", "--output", "json"]);
-        assert_eq!((left_out.code, outcomes(&left_out).join(" ")), (0, "web1 not_selected".to_owned()));
+        assert_eq!((left_out.code, outcomes(&left_out).join(" ")), (4, "web1 not_selected".to_owned()));
+        assert!(left_out.stderr.contains("no node is selected: Facts.role == 'db'"), "{}", left_out.stderr);
+        let nowhere = fleet.run(&["nodes", "--all", "--where", "Facts.nosuch == 'x'"]);
+        assert!(nowhere.code == 4 && nowhere.stderr.contains("no node has a fact at nosuch"), "{}", nowhere.stderr);
 
         // It lives, and does not answer. Looked at too late, it would count as away.
         let silent = || {

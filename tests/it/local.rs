@@ -56,7 +56,8 @@ impl Desk {
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", self.path("home"))
             .env("TMPDIR", self.path("tmp"))
-            .env("ENSIGN_HISTORY", self.path("runs"));
+            .env("ENSIGN_HISTORY", self.path("runs"))
+            .env("ENSIGN_RUNTIME", self.path("commands"));
         command.current_dir(self.0.path()).args(args.iter().map(|arg| self.fill(arg)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -445,6 +446,8 @@ fn runs_are_remembered() {
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("killed") && lines[1].contains("m.yaml"), "{list}");
     desk.run(&["session", "show", "nope"]).ends(2).says(&["no run nope is remembered", "ensign session list"]);
+    // The next run ends what it left.
+    desk.run(&["ensure", "exec", "true"]).ends(0).says(&["an earlier run left: "]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn what_was_planned_is_done_and_nothing_else() {
         let motd = fleet.file("motd", "hello\n");
         let planned = dry(&motd);
         let done = result(&fleet, &planned).await;
-        assert_eq!(done.outcome, DoneOutcome::Changed);
+        assert_eq!(done.outcome, DoneOutcome::WouldChange);
         let plan = done.plan.unwrap();
         assert_eq!((plan.changes.len(), plan.more), (1, 0));
         assert_eq!(plan.changes[0].resource, format!("file#{}", fleet.path("motd").display()));
@@ -90,6 +90,52 @@ fn other_values_behind_the_same_words_are_noticed() {
         assert!(!fleet.path("motd").exists());
         std::fs::write(fleet.path("source"), "one").unwrap();
         assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, DoneOutcome::Changed);
+    });
+}
+
+#[test]
+fn a_dry_run_is_no_change_and_leaves_the_last_result() {
+    on_every_server(async |binary| {
+        let fleet = solo::Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let real = fleet.file("real", "x");
+        assert_eq!(result(&fleet, &real).await.outcome, DoneOutcome::Changed);
+        let of_real = |state: &ensign::wire::NodeState| state.last_run.as_ref().is_some_and(|run| run.run_id == real.id);
+        fleet.state("the run", of_real).await;
+        assert_eq!(result(&fleet, &dry(&fleet.file("never", "x"))).await.outcome, DoneOutcome::WouldChange);
+        // Its own state comes after the result.
+        let after = fleet.file("real", "x");
+        assert_eq!(result(&fleet, &dry(&after)).await.outcome, DoneOutcome::Stable);
+        fleet.settled();
+        let status = crate::support::fleet::ensign(&[
+            "agent",
+            "status",
+            "--output",
+            "json",
+            "--config",
+            fleet.path("agent.toml").to_str().unwrap(),
+        ]);
+        assert_eq!(status.json()["last_run"]["run_id"], json!(real.id), "{}", status.stdout);
+        fleet.state("the same", of_real).await;
+    });
+}
+
+#[test]
+fn a_secret_is_no_part_of_a_plan() {
+    on_every_server(async |binary| {
+        let fleet = solo::Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        std::fs::write(fleet.path("secret"), "geheim-one").unwrap();
+        let (out, secret) = (fleet.path("out").display().to_string(), fleet.path("secret").display().to_string());
+        let script = format!("echo {{{{ secret('file:{secret}') }}}} > {out}");
+        let command = fleet.command(ensure("exec", &json!({"name": "tell", "command": script, "provider": "shell"})));
+        let planned = dry(&command);
+        let plan = result(&fleet, &planned).await.plan.unwrap();
+        let text = serde_json::to_string(&plan).unwrap();
+        assert!(!text.contains("geheim"), "{text}");
+        std::fs::write(fleet.path("secret"), "geheim-two").unwrap();
+        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.lines("out"), ["geheim-two"]);
     });
 }
 

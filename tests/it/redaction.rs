@@ -7,7 +7,7 @@ use ensign::wire::DoneOutcome;
 use ensign::wire::command::Action;
 use serde_json::Value;
 
-use crate::support::solo::{Fleet, apply, on_every_server};
+use crate::support::solo::{Fleet, apply, ensure, on_every_server};
 
 const CANARY: &str = "CANARY";
 
@@ -38,6 +38,7 @@ fn secrets_and_content_stay_on_the_node() {
         let agent = fleet.agent().await;
         let vault = fleet.path("vault");
         std::fs::write(&vault, "CANARY-vault\n").unwrap();
+        std::fs::write(fleet.path("open"), "for everybody\n").unwrap();
         let here = fleet.dir.path().display();
         let manifest = format!(
             r#"ccm:
@@ -45,6 +46,7 @@ fn secrets_and_content_stay_on_the_node() {
     - file:
         - {here}/content: {{ensure: present, content: "CANARY-content", owner: root, group: root, mode: "0600"}}
         - {here}/secret: {{ensure: present, content: "{{{{ secret('{here}/vault') }}}}", owner: root, group: root, mode: "0600"}}
+        - {here}/copy: {{ensure: present, source: "{here}/open", owner: root, group: root, mode: "0644"}}
         - {here}/nowhere/x: {{ensure: present, content: "CANARY-late", owner: root, group: root, mode: "0600", alias: nowhere}}
     - line:
         - {here}/content: {{line: "password=CANARY-line"}}
@@ -84,7 +86,7 @@ fn secrets_and_content_stay_on_the_node() {
         let guessable = [plain("CANARY-vault"), plain("CANARY-content"), plain("password=CANARY-line"), CANARY.to_owned()];
         let guessable: Vec<&str> = guessable.iter().map(String::as_str).collect();
         let (mut contents, mut types) = (Vec::new(), std::collections::BTreeSet::new());
-        let mut count = 0;
+        let (mut count, mut copies) = (0, Vec::new());
         for (stream, filter) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
             let filter = format!("ensign.v1.test.{filter}.>");
             let mut feed = fleet.bus.follow(&fleet.subjects.stream(stream), &filter, From::Beginning).await.unwrap();
@@ -97,12 +99,17 @@ fn secrets_and_content_stay_on_the_node() {
                 }
                 count += 1;
                 let event: Value = serde_json::from_str(&text).unwrap();
+                if event["properties"]["source"].is_string() {
+                    copies.push(event["status"]["metadata"]["checksum"].clone());
+                }
                 contents.extend(event["properties"]["content"].as_str().map(str::to_owned));
                 types.extend(event["type"].as_str().map(str::to_owned));
             }
         }
         assert!(count > 20, "{count}");
         assert_eq!(types.iter().map(String::as_str).collect::<Vec<_>>(), ["archive", "cron", "exec", "file", "line", "user"]);
+        // What others can read anyway is digested as it is.
+        assert!(copies.contains(&Value::String(plain("for everybody\n"))), "{copies:?}");
         // What stands for a content is the same for the same one, and for no other.
         contents.sort();
         contents.dedup();
@@ -112,4 +119,127 @@ fn secrets_and_content_stay_on_the_node() {
         let log = fleet.log();
         assert!(guessable.iter().all(|guess| !log.contains(guess)), "{log}");
     });
+}
+
+/// Every message that the node published, as text with its subject.
+async fn published(fleet: &Fleet) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (stream, filter) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
+        let filter = format!("ensign.v1.test.{filter}.>");
+        let mut feed = fleet.bus.follow(&fleet.subjects.stream(stream), &filter, From::Beginning).await.unwrap();
+        for _ in 0..feed.backlog() {
+            let message = feed.next().await.unwrap().unwrap();
+            all.push((message.subject.clone(), String::from_utf8_lossy(&message.payload).into_owned()));
+        }
+    }
+    all
+}
+
+/// Resources whose programs print what they were given, on both outputs, and fail: with a canary in every property that is
+/// not shown.
+fn talkative(here: &str) -> String {
+    let padding = "p".repeat(385);
+    format!(
+        r#"ccm:
+  resources:
+    - exec:
+        - fails: {{command: "echo out $TOKEN; echo err $TOKEN >&2; exit 3", provider: shell, environment: ["TOKEN=CANARY-fails"]}}
+        - says: {{command: "echo $TOKEN; env", provider: shell, logoutput: true, environment: ["TOKEN=CANARY-says", "PIN=4711"]}}
+        - cut: {{command: "echo \"$TOKEN\"{padding} >&2; exit 1", provider: shell, environment: ["TOKEN=CANARY-cut-in-two-by-the-length-of-an-error"]}}
+        - late: {{command: "echo $TOKEN >&2; exit {{{{ Data.code }}}}", provider: shell, environment: ["TOKEN={{{{ Data.late }}}}"]}}
+        - keeps: {{command: "echo $TOKEN > {here}/kept", provider: shell, environment: ["TOKEN=CANARY-kept"], health_checks: [{{command: "sh -c 'cat {here}/kept; exit 2'"}}]}}
+        - guarded: {{command: "cat {here}/kept >&2; exit 1", provider: shell}}
+        - download: {{command: "cat {here}/given >&2; exit 1", provider: shell}}
+    - archive:
+        - {here}/a.tar.gz: {{ensure: present, url: "http://u:CANARY-url@127.0.0.1:1/a.tar.gz?key=CANARY-query", owner: root, group: root, username: u, password: "CANARY-password", headers: {{X-Token: "CANARY-header"}}}}
+    - cron:
+        - "not a name": {{command: "true", schedule: "@daily", environment: ["TOKEN=CANARY-cron"]}}
+data: {{code: 4, late: "CANARY-late"}}
+"#
+    )
+}
+
+/// What programs print that comes from the archive's properties.
+const GIVEN: &str = "CANARY-password CANARY-header key=CANARY-query CANARY-url\n";
+
+/// The same without the resource that no node has.
+fn plannable(manifest: &str) -> String {
+    let lines = manifest.lines().filter(|line| !line.contains("cron") && !line.contains("not a name"));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+#[test]
+fn what_a_program_prints_of_its_properties_stays_on_the_node() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let agent = fleet.agent().await;
+        let here = fleet.dir.path().display().to_string();
+        let whole = talkative(&here);
+        let manifest = plannable(&whole);
+        std::fs::write(fleet.path("given"), GIVEN).unwrap();
+        let unplanned = whole.replace("not a name", "x").replace("schedule: \"@daily\"", "schedule: nonsense");
+        let mut messages = Vec::new();
+        for (name, text) in [("manifest.yaml", &manifest), ("unplanned.yaml", &unplanned)] {
+            std::fs::write(fleet.path(name), text).unwrap();
+            let command = fleet.command(Action::Apply(apply(&fleet.path(name))));
+            fleet.send(&command).await;
+            let done = fleet.only_result(command.id).await;
+            assert_eq!(done.outcome, DoneOutcome::Failed, "{done:?}");
+            messages.push(done);
+        }
+        for key in ["TOKEN=CANARY-one", "1TOKEN=CANARY-two"] {
+            let properties =
+                serde_json::json!({"name": "one", "command": "env >&2; exit 1", "provider": "shell", "environment": [key]});
+            let command = fleet.command(ensure("exec", &properties));
+            let answers = fleet.ask(&command, fleet.sign(&command), 2).await;
+            assert!(answers.iter().all(|answer| !answer.to_string().contains(CANARY)), "{answers:?}");
+            messages.push(fleet.only_result(command.id).await);
+        }
+        // What failed says why, with stars.
+        let failures = &messages[0].failures;
+        assert!(failures["exec#fails"].contains("err ***"), "{failures:?}");
+        assert!(failures["exec#late"].contains("***") && failures["exec#guarded"].contains("***"), "{failures:?}");
+        assert!(failures["exec#keeps"].contains("***"), "{failures:?}");
+        assert!(!failures["exec#cut"].contains("length-of"), "{failures:?}");
+        assert!(messages[1].message.as_ref().unwrap().contains("schedule"), "{:?}", messages[1]);
+        assert!(messages[2].event.as_ref().unwrap().errors[0].contains("TOKEN=***"), "{:?}", messages[2]);
+        fleet.settled();
+        assert_eq!(agent.stop(), Some(0));
+        let all = published(&fleet).await;
+        assert!(all.len() > 10, "{}", all.len());
+        for (subject, text) in &all {
+            assert!(!text.contains(CANARY) && !text.contains("length-of") && !text.contains("PIN=4711"), "{subject}: {text}");
+        }
+        let says = all.iter().find(|(_, text)| text.contains("\"name\":\"says\"") && text.contains("\"output\"")).unwrap();
+        assert!(says.1.contains("TOKEN=***") && says.1.contains("PIN=***"), "{says:?}");
+        let kept = holds(&fleet.path("state"), &[CANARY, "length-of", "PIN=4711"]);
+        assert!(kept.is_empty(), "{kept:?}");
+        assert!(!fleet.log().contains(CANARY), "{}", fleet.log());
+    });
+}
+
+#[test]
+fn what_a_program_prints_of_its_properties_is_not_shown_by_a_local_run() {
+    let desk = crate::local::Desk::new();
+    let here = desk.path("").display().to_string();
+    desk.write("given", GIVEN);
+    let manifest = plannable(&talkative(here.trim_end_matches('/')));
+    desk.write("m.yaml", &manifest);
+    for args in [
+        &["apply", "m.yaml"][..],
+        &["apply", "--output", "json", "m.yaml"],
+        &["apply", "--output", "jsonl", "m.yaml"],
+        &["apply", "--diff", "m.yaml"],
+    ] {
+        let ran = desk.run(args);
+        let said = format!("{}{}", ran.out, ran.err);
+        assert_eq!(ran.code, Some(1), "{args:?}: {said}");
+        assert!(!said.contains(CANARY) && said.contains("err ***"), "{args:?}: {said}");
+    }
+    let kept = holds(&desk.path("runs"), &[CANARY]);
+    assert!(kept.is_empty(), "{kept:?}");
+    // Rendered, the data are shown as they are; they are the author's to put behind `secret()`.
+    let rendered = desk.run(&["apply", "--render", "m.yaml"]).ends(0).out.clone();
+    let said: Vec<&str> = rendered.lines().filter(|line| line.contains(CANARY)).collect();
+    assert!(said.len() == 1 && said[0].trim() == "late: CANARY-late", "{rendered}");
 }

@@ -5,6 +5,8 @@
 //! that serves its directory `serve`. With `private_mounts` everything runs in a mount namespace of its own, with an
 //! `/etc` of its own: what is mounted there, and written to fstab, nobody else sees.
 
+mod effects;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -116,11 +118,13 @@ struct Place {
     home: PathBuf,
     /// Holds the mount namespace, where the scenario has one.
     holder: Option<Child>,
+    /// Where to write down what the program does; nothing is when none.
+    trace: Option<PathBuf>,
 }
 
 impl Place {
     fn new(root: PathBuf, home: PathBuf) -> Self {
-        Self { root, home, holder: None }
+        Self { root, home, holder: None, trace: None }
     }
 
     /// Makes mounts private from here on.
@@ -163,9 +167,16 @@ impl Place {
 
     /// The program with an environment that holds nothing of the tester's.
     fn ensign(&self, args: &[String]) -> Output {
-        let mut command = self.command(env!("CARGO_BIN_EXE_ensign"), &self.home);
+        let mut command = match &self.trace {
+            None => self.command(env!("CARGO_BIN_EXE_ensign"), &self.home),
+            Some(trace) => {
+                let mut command = self.command("strace", &self.home);
+                command.args(effects::STRACE).arg("-o").arg(trace).arg(env!("CARGO_BIN_EXE_ensign"));
+                command
+            }
+        };
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.home).env("TMPDIR", &self.home);
-        command.env("ENSIGN_HISTORY", "off");
+        command.env("ENSIGN_HISTORY", "off").env("ENSIGN_RUNTIME", "off");
         command.arg("apply").arg(self.root.join("manifest.yaml")).args(["--output", "json"]).args(args);
         command.output().unwrap()
     }
@@ -326,6 +337,11 @@ fn serve(directory: PathBuf) -> Web {
 }
 
 fn check(file: &Path) -> Vec<String> {
+    play(file, |run, place, web| run.check(place, web))
+}
+
+/// Prepares a scenario, lets `each` look at every run of it, and compares what is there in the end.
+fn play(file: &Path, each: impl Fn(&Run, &mut Place, &Web) -> Vec<String>) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let (root, home) = (directory.path().join("root"), directory.path().join("home"));
     [&root, &home].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
@@ -352,8 +368,10 @@ fn check(file: &Path) -> Vec<String> {
     }
     std::fs::write(root.join("manifest.yaml"), &scenario.manifest).unwrap();
     let runs = scenario.runs.iter().zip(1..);
-    let runs = runs.flat_map(|(run, number)| run.check(&place, &web).into_iter().map(move |why| format!("run {number}: {why}")));
-    let mut wrong: Vec<String> = runs.collect();
+    let mut wrong: Vec<String> = Vec::new();
+    for (run, number) in runs {
+        wrong.extend(each(run, &mut place, &web).into_iter().map(|why| format!("run {number}: {why}")));
+    }
     wrong.extend(scenario.after.iter().flat_map(|(path, after)| after.check(&root.join(path))));
     wrong
 }

@@ -15,6 +15,7 @@ use ensign::wire::{Done, DoneOutcome};
 use serde_json::json;
 
 use crate::support::certificates::Certificates;
+use crate::support::fleet::ensign;
 use crate::support::jwt::Operator;
 use crate::support::nats::{NatsServer, Options, binaries};
 use crate::support::solo::{Agent, Fleet, PATIENCE, apply, on_every_server};
@@ -206,14 +207,34 @@ async fn keys_passwords_and_tokens_log_in() {
 }
 
 #[test]
+fn a_private_key_that_others_can_read_is_refused() {
+    let certificates = Certificates::new();
+    let path = |name: &str| certificates.path(name);
+    let settings = || {
+        let written = Tls { ca: None, cert: Some(path("client.pem")), key: Some(path("client.key")), required: true };
+        written.checked().map(|_| ()).map_err(|error| chain(&error))
+    };
+    assert_eq!(settings(), Ok(()));
+    std::fs::set_permissions(path("client.key"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let operator = path("operator.toml");
+    let text = "fleet = \"test\"\n[nats]\nservers = [\"tls://localhost:4222\"]\n[nats.tls]\ncert = \"client.pem\"\nkey = \"client.key\"\n";
+    std::fs::write(&operator, text).unwrap();
+    let ran = ensign(&["fleet", "--operator", operator.to_str().unwrap(), "status"]);
+    assert!(ran.code != 0 && ran.stderr.contains("client.key") && ran.stderr.contains("chmod"), "{}", ran.stderr);
+    assert!(settings().is_err());
+}
+
+#[test]
 fn an_agent_says_why_it_is_not_connected() {
     on_every_server(async |binary| {
         let (certificates, others, operator) = (Certificates::new(), Certificates::new(), Operator::new());
         let server = server(binary, tls_block(&certificates, "server", "") + &operator.config);
         let fleet = Fleet::new(binary, "").await;
         let written = std::fs::read_to_string(fleet.path("agent.toml")).unwrap();
-        std::fs::write(fleet.path("node.creds"), operator.user(&json!({}))).unwrap();
-        std::fs::write(fleet.path("strange.creds"), Operator::new().user(&json!({}))).unwrap();
+        for (name, of) in [("node.creds", &operator), ("strange.creds", &Operator::new())] {
+            std::fs::write(fleet.path(name), of.user(&json!({}))).unwrap();
+            std::fs::set_permissions(fleet.path(name), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        }
         for (authority, creds, said) in [
             (&others, "node.creds", "an authority that is not trusted"),
             (&certificates, "strange.creds", "does not accept the credentials"),

@@ -115,10 +115,13 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
                 }
             };
             assert_eq!((refused.code.as_str(), refused.id), (*code, None), "{what}: {}", refused.message);
-            assert_eq!(refused.subject, format!("ensign.v1.{FLEET}.live.trust.3"), "{what}");
+            // As it was sent on, or as the stream had it when that was looked at.
+            let place = refused.subject.strip_prefix(&format!("ensign.v1.{FLEET}.")).unwrap();
+            assert!(["live.trust.3", "trust.3"].contains(&place), "{what}: {place}");
             assert!(!refusals.contains(&refused.digest), "{what}: published twice");
             refusals.push(refused.digest);
             assert_eq!(state(&fleet).await.unwrap().trust, 2, "{what}");
+            fleet.state(what, |state| state.troubles.iter().any(|trouble| trouble.contains(code))).await;
         }
         // After all that the right one still gets through, and brings other roots.
         put(&fleet, 3, sealed(&bundle(3, &[8]), &[1, 8])).await;
@@ -273,9 +276,11 @@ fn an_operator_rotates_trust_with_the_program() {
         assert!(back.code == 0 && back.stderr.contains("published already"), "{}", back.stderr);
         edit(&["renew", &sealed, "--life", "400d", "--root", &root2]);
         edit(&["remove-key", &sealed, "carol", "--root", &root2]);
+        // A version that is not at hand is not left out.
+        std::fs::rename(path("trust.5.dsse.json"), path("elsewhere.dsse.json")).unwrap();
         let skipped = trust(&fleet, &["publish", &sealed]);
         assert!(skipped.code == 3 && skipped.stderr.contains("publish the versions between"), "{}", skipped.stderr);
-        let both = trust(&fleet, &["publish", &path("trust.5.dsse.json"), &sealed]);
+        let both = trust(&fleet, &["publish", &path("elsewhere.dsse.json"), &sealed]);
         assert_eq!((both.code, both.stdout.as_str()), (0, "2 of 2 nodes obey version 6\n"));
     }
 }

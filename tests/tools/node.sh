@@ -13,7 +13,7 @@
 set -euo pipefail
 
 # What a test may expect of a node. Another list makes another root.
-packages=systemd,systemd-sysv,dbus,apt,ca-certificates,procps,dnf,rpm
+packages=systemd,systemd-sysv,dbus,apt,ca-certificates,procps,dnf,rpm,strace
 # The release of this machine, so that a program that was built here runs there.
 release=$(. /etc/os-release && [ "${ID:-}" = debian ] && printf %s "${VERSION_CODENAME:-}") || true
 release=${release:-bookworm}

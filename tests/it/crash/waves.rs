@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use ensign::host::Checkpoint;
 use ensign::model::Span;
+use ensign::trust::SigningKey;
 use ensign::wire::command::{Action, Command, JobRef, Waves};
-use ensign::wire::report::FailedMark;
-use ensign::wire::waves::{Place as Turn, Step};
+use ensign::wire::report::RolloutMark;
+use ensign::wire::waves::{Place as Turn, Step, Witness};
 use ensign::wire::{Done, DoneOutcome};
 use futures_util::future::join_all;
 use jiff::SignedDuration;
@@ -43,9 +44,10 @@ fn resource(place: &Place) -> Value {
 
 /// The node is in the first of two waves; the second begins soon, and others may begin for an hour after that.
 fn gated(place: &Place, mut command: Command) -> Command {
-    let steps = [(Turn::of(command.id, &place.node), 0), (Turn::LAST, 2)];
-    let steps = steps.map(|(upto, after)| Step { upto, after: Span::seconds(after) }).to_vec();
-    command.options.waves = Some(Waves { steps, max_failed: 0, health: true });
+    let witness = Witness { node: place.node.clone(), key: SigningKey::from_seed(&[7; 32]).public().to_short() };
+    let first = Step { upto: Turn::of(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
+    let steps = vec![first, Step { upto: Turn::LAST, witnesses: vec![], min_ok: 0 }];
+    command.options.waves = Some(Waves { steps, hold: Span::seconds(2), max_failed: 0, health: true, go: false });
     command
 }
 
@@ -87,7 +89,7 @@ async fn until(place: &Place, what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-async fn marks(fleet: &Fleet, command: &Command) -> Vec<FailedMark> {
+async fn marks(fleet: &Fleet, command: &Command) -> Vec<RolloutMark> {
     let failures = fleet.subjects.rollout_failures(command.id);
     stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), failures.as_str())
         .await
@@ -100,8 +102,9 @@ async fn marks(fleet: &Fleet, command: &Command) -> Vec<FailedMark> {
 async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     let (kind, end) = (if stands { "stands" } else { "once" }, if breaks { "ill" } else { "well" });
     let place = place(fleet, &format!("{kind}-{end}-{}", at.name().replace('.', "-")));
-    let command = if stands { standing(fleet, &place) } else { once(fleet, &place) };
     let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", at.name())).await;
+    // What was signed before the node began to remember is refused.
+    let command = if stands { standing(fleet, &place) } else { once(fleet, &place) };
     send(fleet, &place, &command).await;
     assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}\n{}", at.name(), place.log());
     assert_eq!(looks(&place).len(), 1, "{}: it is not written down", at.name());
@@ -124,6 +127,11 @@ async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     assert_eq!(stop(&mut agent).await.code(), Some(0));
     let marks = marks(fleet, &command).await;
     assert_eq!(marks.len(), usize::from(fails), "{} {marks:?}", at.name());
+    let ok = fleet.subjects.rollout_successes(command.id);
+    let ok = stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), ok.as_str()).await.len();
+    // Of one that died right after it was well, the next look tells that it is ill.
+    let was_well = !fails || at == Checkpoint::LookTaken;
+    assert_eq!(ok, usize::from(was_well), "{}: it went well, and that is said once", at.name());
     assert_eq!(looks(&place), Vec::<PathBuf>::new());
 }
 
@@ -155,10 +163,10 @@ async fn a_word_is_remembered_although_the_agent_dies() {
     }
     let fleet = Fleet::new(&binaries()[0], "").await;
     let place = place(&fleet, "web1");
+    let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", Checkpoint::WordKept.name())).await;
     let job = once(&fleet, &place);
     let (before, halt, after) =
         (word(&fleet, &place, false, &job, 1), word(&fleet, &place, true, &job, 2), word(&fleet, &place, false, &job, 3));
-    let mut agent = place.start(&fleet.bus, place.process().env("ENSIGN_CHECKPOINT", Checkpoint::WordKept.name())).await;
     // By word of mouth alone: the stream does not have it, and will have an older one.
     fleet.send(&halt).await;
     assert_eq!(ended(&mut agent).await.signal(), Some(9), "{}", place.log());

@@ -9,6 +9,7 @@ use crate::support::solo::on_every_server;
 fn a_command_is_signed_verified_and_carried() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, &[("web1", "web")]);
+        fleet.start("web1", "web");
         let path = |name: &str| fleet.path(name).display().to_string();
         let (plain, signed) = (path("command.json"), path("signed.json"));
         let file = fleet.path("web1/site/bob-file");
@@ -45,7 +46,6 @@ fn a_command_is_signed_verified_and_carried() {
         let after: Value = serde_json::from_slice(&std::fs::read(&signed).unwrap()).unwrap();
         assert_eq!((&before["payload"], after["signatures"].as_array().unwrap().len()), (&after["payload"], 2));
         // Carried to the node, without the operator being there.
-        fleet.start("web1", "web");
         let config = fleet.path("web1/agent.toml").display().to_string();
         let done = ensign(&["agent", "accept", &signed, "--config", &config]);
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);

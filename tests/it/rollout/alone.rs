@@ -3,23 +3,90 @@
 use std::time::{Duration, Instant};
 
 use base64::Engine;
-use ensign::model::Span;
+use ensign::model::{NodeId, Span};
 use ensign::trust::{SigningKey, seal};
-use ensign::wire::command::{Action, Command, JobRef, Waves};
-use ensign::wire::report::FailedMark;
+use ensign::wire::command::{Action, Command, GoAhead, JobRef, Waves};
+use ensign::wire::receipt::{HEADER, Statement};
+use ensign::wire::report::{OK, RolloutMark};
 use ensign::wire::subject::EventKind;
-use ensign::wire::waves::{Place, Step};
-use ensign::wire::{Ack, COMMAND_TYPE, Done, DoneOutcome, Refused};
+use ensign::wire::waves::{Place, Step, Witness};
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, Refused};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::support::solo::{Agent, Fleet, PATIENCE, ensure, node, on_every_server};
+use crate::support::clock::{Clock, library};
+use crate::support::solo::{Fleet, PATIENCE, ensure, node, on_every_server};
 
-/// The turn of the node comes so many seconds after the command was signed.
-fn in_waves(mut command: Command, after: u64) -> Command {
-    let steps = vec![Step { upto: Place::LAST, after: Span::seconds(after) }];
-    command.options.waves = Some(Waves { steps, max_failed: 1, health: false });
+fn waves(steps: Vec<Step>, max_failed: u64) -> Waves {
+    Waves { steps, hold: Span::seconds(1), max_failed, health: false, go: false }
+}
+
+/// In one wave: the turn of the node comes at once.
+fn in_waves(mut command: Command) -> Command {
+    let steps = vec![Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }];
+    command.options.waves = Some(waves(steps, 1));
     command
+}
+
+/// A node that nobody runs: what it says, the test says.
+struct Canary {
+    node: NodeId,
+    key: SigningKey,
+}
+
+/// The node is in the second wave, after that of a canary.
+fn after_canary(mut command: Command) -> (Command, Canary) {
+    let key = SigningKey::from_seed(&[7; 32]);
+    // Each id has another order of the nodes.
+    let node = loop {
+        let own = Place::of(command.id, &node());
+        let mut others = (0..50).map(|n| format!("canary{n}").parse::<NodeId>().unwrap());
+        match others.find(|other| Place::of(command.id, other) < own) {
+            Some(found) => break found,
+            None => command.id = uuid::Uuid::now_v7(),
+        }
+    };
+    let witnesses = vec![Witness { node: node.clone(), key: key.public().to_short() }];
+    let first = Step { upto: Place::of(command.id, &node), witnesses, min_ok: 1 };
+    command.options.waves = Some(waves(vec![first, Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }], 0));
+    command.to = ensign::wire::Audience::all();
+    (command, Canary { node, key })
+}
+
+impl Canary {
+    /// Says that this command went well on it; signed with this key, about this digest.
+    async fn says(&self, fleet: &Fleet, command: &Command, key: &SigningKey, digest: &str) {
+        let subject = fleet.subjects.rollout_ok(command.id, &self.node);
+        let (protocol, outcome) = (OK.to_owned(), DoneOutcome::Changed);
+        let mark = RolloutMark { protocol, id: command.id, node: self.node.clone(), at: Timestamp::now(), outcome };
+        let payload = serde_json::to_vec(&mark).unwrap();
+        let statement = Statement {
+            node: self.node.clone(),
+            boot: uuid::Uuid::nil(),
+            seq: None,
+            prev: None,
+            subject: subject.as_str().to_owned(),
+            sha256: ensign::wire::digest(&payload),
+            at: mark.at,
+            command: Some(digest.to_owned()),
+        };
+        let receipt = ensign::trust::issue(key, &statement);
+        fleet.bus.publish_stored(subject.as_str(), &[(HEADER, receipt.as_str())], payload).await.unwrap();
+    }
+
+    /// It went well there.
+    async fn succeeds(&self, fleet: &Fleet, command: &Command) {
+        self.says(fleet, command, &self.key, &digest(command)).await;
+    }
+}
+
+fn digest(command: &Command) -> String {
+    ensign::wire::digest(&serde_json::to_vec(command).unwrap())
+}
+
+/// Long enough for a node that may begin to have begun: it looks every half second.
+async fn a_while() {
+    tokio::time::sleep(Duration::from_secs(3)).await;
 }
 
 /// What is said of a job, so many milliseconds after it was signed.
@@ -39,44 +106,149 @@ async fn accepted(fleet: &Fleet, command: &Command) -> Ack {
     serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap()
 }
 
-async fn passed(time: Timestamp) {
-    while Timestamp::now() <= time {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// What something gives, and how many seconds it took, at least one: how fast this machine is now.
-async fn timed<T>(work: impl Future<Output = T>) -> (T, u64) {
-    let start = Instant::now();
-    (work.await, start.elapsed().as_secs() + 1)
-}
-
-fn turn(command: &Command) -> Timestamp {
-    command.options.waves.as_ref().unwrap().last_begins(command.issued)
-}
-
 #[test]
 fn a_job_waits_for_its_turn_without_keeping_others_from_theirs() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
-        let (_, pace) = timed(fleet.agent()).await;
         let agent = fleet.agent().await;
-        // Time for two commands and a start.
-        let command = in_waves(fleet.slow("waits", 0), 2 + 4 * pace);
+        let (command, canary) = after_canary(fleet.slow("waits", 0));
         let ack = accepted(&fleet, &command).await;
-        assert_eq!(ack.due, Some(turn(&command)));
+        assert_eq!(ack.wave, Some(2));
         // Others run meanwhile: it takes no place in the queue.
         fleet.send(&fleet.slow("other", 0)).await;
         fleet.until("the other", || fleet.lines("other").len() == 2).await;
         // Killed and started again, it waits on, and begins once.
         agent.kill();
         let _agent = fleet.agent().await;
-        assert!(Timestamp::now() < turn(&command) && fleet.lines("waits").is_empty(), "too slow to tell");
+        a_while().await;
+        assert!(fleet.lines("waits").is_empty());
         let again = accepted(&fleet, &command).await;
-        assert_eq!((again.id, again.due), (command.id, Some(turn(&command))));
-        let done = fleet.only_result(command.id).await;
-        assert!(done.outcome == DoneOutcome::Changed && done.at >= turn(&command), "{done:?}");
+        assert_eq!((again.id, again.wave), (command.id, Some(2)));
+        canary.succeeds(&fleet, &command).await;
+        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
         assert_eq!(fleet.lines("waits"), ["begun", "ended"]);
+    });
+}
+
+#[test]
+fn no_broker_invents_the_success_of_a_wave() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let (command, canary) = after_canary(fleet.file("guarded", "x"));
+        let (other, others) = after_canary(fleet.file("other", "x"));
+        accepted(&fleet, &command).await;
+        // Signed by nobody, by another key, about another command, taken from another job, on the subject of another node.
+        let subject = fleet.subjects.rollout_ok(command.id, &canary.node);
+        fleet.bus.publish_stored(subject.as_str(), &[], b"{}".to_vec()).await.unwrap();
+        a_while().await;
+        canary.says(&fleet, &command, &SigningKey::from_seed(&[8; 32]), &digest(&command)).await;
+        a_while().await;
+        canary.says(&fleet, &command, &canary.key, &digest(&other)).await;
+        a_while().await;
+        others.succeeds(&fleet, &other).await;
+        let (stream, theirs) = (fleet.subjects.stream("ROLLOUTS"), fleet.subjects.rollout_ok(other.id, &others.node));
+        let taken = fleet.bus.last(&stream, theirs.as_str()).await.unwrap().unwrap();
+        let receipt = taken.header(HEADER).unwrap().to_owned();
+        fleet.bus.publish_stored(subject.as_str(), &[(HEADER, receipt.as_str())], taken.payload).await.unwrap();
+        a_while().await;
+        let stranger = fleet.subjects.rollout_ok(command.id, &"stranger".parse().unwrap());
+        fleet.bus.publish_stored(stranger.as_str(), &[], b"{}".to_vec()).await.unwrap();
+        a_while().await;
+        assert!(!fleet.path("guarded").exists());
+        canary.succeeds(&fleet, &command).await;
+        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+    });
+}
+
+#[test]
+fn a_wave_that_stays_silent_has_failed() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let (mut command, canary) = after_canary(fleet.file("silent", "x"));
+        // A second for the run, one for the hold, and the margin.
+        command.options.timeout = Span::seconds(1);
+        accepted(&fleet, &command).await;
+        let done = fleet.only_result(command.id).await;
+        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Halted, Some("halted")));
+        let said = format!("0 of the 1 nodes of wave 1 that must succeed did, and {} stayed silent", canary.node);
+        assert_eq!(done.message, Some(said));
+        canary.succeeds(&fleet, &command).await;
+        a_while().await;
+        assert!(!fleet.path("silent").exists(), "its end is its end");
+    });
+}
+
+#[test]
+fn a_clock_that_jumps_begins_no_wave_and_ends_none() {
+    let Some(library) = library() else { return };
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let (clock, mut process) = (Clock::new(&fleet.path("clock")), fleet.process());
+        clock.give(&library, &mut process);
+        let _agent = fleet.agent_as(&mut process).await;
+        let (command, canary) = after_canary(fleet.file("jumps", "x"));
+        accepted(&fleet, &command).await;
+        // Far beyond the time that the wave before has, and back.
+        for seconds in [1800, -1800, 0] {
+            clock.off_by(seconds);
+            a_while().await;
+            assert!(!fleet.path("jumps").exists(), "{seconds}");
+        }
+        canary.succeeds(&fleet, &command).await;
+        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+    });
+}
+
+#[test]
+fn a_witness_that_is_not_selected_says_so_once_however_often_it_is_asked() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let mut command = fleet.file("never", "x");
+        command.to.only_where = Some("false".to_owned());
+        let witnesses = vec![Witness { node: node(), key: SigningKey::from_seed(&[7; 32]).public().to_short() }];
+        let first = Step { upto: Place::of(command.id, &node()), witnesses, min_ok: 1 };
+        command.options.waves = Some(waves(vec![first, Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }], 0));
+        let mut marks = fleet.bus.subscribe(fleet.subjects.rollout_ok(command.id, &node()).as_str()).await.unwrap();
+        fleet.bus.flush_roundtrip().await.unwrap();
+        for _ in 0..10 {
+            assert_eq!(accepted(&fleet, &command).await.status, AckStatus::NotSelected);
+        }
+        fleet.settled();
+        let mark = tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap();
+        let mark: RolloutMark = serde_json::from_slice(&mark.payload).unwrap();
+        assert_eq!(mark.outcome, DoneOutcome::NotSelected);
+        assert!(tokio::time::timeout(Duration::from_secs(1), marks.next()).await.is_err(), "a second mark");
+    });
+}
+
+#[test]
+fn a_wave_waits_for_its_go_ahead() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let (mut command, canary) = after_canary(fleet.file("ahead", "x"));
+        command.options.waves.as_mut().unwrap().go = true;
+        accepted(&fleet, &command).await;
+        canary.succeeds(&fleet, &command).await;
+        a_while().await;
+        let go = |job, wave, key: Option<&SigningKey>| {
+            let go = fleet.command(Action::Go(GoAhead { job, wave }));
+            match key {
+                Some(key) => seal(COMMAND_TYPE, serde_json::to_vec(&go).unwrap(), &[("ops", key)]).encode(),
+                None => fleet.sign(&go),
+            }
+        };
+        let mallory = SigningKey::from_seed(&[9; 32]);
+        for envelope in [go(command.id, 2, Some(&mallory)), go(uuid::Uuid::nil(), 2, None), go(command.id, 1, None)] {
+            fleet.bus.publish_stored(fleet.subjects.rollout_go(command.id).as_str(), &[], envelope).await.unwrap();
+            a_while().await;
+            assert!(!fleet.path("ahead").exists());
+        }
+        fleet.bus.publish_stored(fleet.subjects.rollout_go(command.id).as_str(), &[], go(command.id, 2, None)).await.unwrap();
+        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
     });
 }
 
@@ -84,15 +256,15 @@ fn a_job_waits_for_its_turn_without_keeping_others_from_theirs() {
 fn without_a_server_nothing_begins() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, "").await;
-        let (_agent, pace) = timed(fleet.agent()).await;
-        let command = in_waves(fleet.file("held", "x"), 2 + 2 * pace);
+        let _agent = fleet.agent().await;
+        let (command, canary) = after_canary(fleet.file("held", "x"));
         accepted(&fleet, &command).await;
         fleet.server.kill();
-        assert!(Timestamp::now() < turn(&command), "too slow to tell");
-        passed(turn(&command) + SignedDuration::from_secs(1)).await;
+        a_while().await;
         assert!(!fleet.path("held").exists());
         fleet.server.up();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
+        canary.succeeds(&fleet, &command).await;
         // The agent may take half a minute to connect again.
         let start = Instant::now();
         while !fleet.path("held").exists() {
@@ -106,10 +278,10 @@ fn without_a_server_nothing_begins() {
         let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
         fleet.bus.publish_with_reply(&delete, &format!("{reply}.1"), &[], vec![]).await.unwrap();
         tokio::time::timeout(PATIENCE, inbox.next()).await.expect("the stream is deleted").unwrap();
-        let command = in_waves(fleet.file("blind", "x"), 0);
+        let command = in_waves(fleet.file("blind", "x"));
         accepted(&fleet, &command).await;
         fleet.until("it asks in vain", || fleet.log().contains("can't be asked whether it may begin")).await;
-        passed(turn(&command) + SignedDuration::from_secs(2)).await;
+        a_while().await;
         assert!(!fleet.path("blind").exists());
     });
 }
@@ -126,7 +298,7 @@ fn only_the_latest_word_of_an_operator_counts() {
         for (code, name) in
             [("bad_signature", "forged"), ("wrong_fleet", "foreign"), ("expired", "old"), ("subject_mismatch", "about")]
         {
-            let command = in_waves(fleet.file(name, "x"), 1);
+            let command = in_waves(fleet.file(name, "x"));
             let mut halt = word(&fleet, true, &command, 1);
             let envelope = match name {
                 "forged" => seal(COMMAND_TYPE, serde_json::to_vec(&halt).unwrap(), &[("ops", &mallory)]).encode(),
@@ -145,7 +317,7 @@ fn only_the_latest_word_of_an_operator_counts() {
             assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed, "{name}");
         }
         // A halt holds, also when an older resume takes its place in the stream.
-        let command = in_waves(fleet.file("halted", "x"), 1);
+        let command = in_waves(fleet.file("halted", "x"));
         let (before, halt, after) =
             (word(&fleet, false, &command, 1), word(&fleet, true, &command, 2), word(&fleet, false, &command, 3));
         keep(&fleet, &command, fleet.sign(&halt)).await;
@@ -154,7 +326,7 @@ fn only_the_latest_word_of_an_operator_counts() {
         keep(&fleet, &command, fleet.sign(&before)).await;
         let done: Done = serde_json::from_value(fleet.ask(&before, fleet.sign(&before), 1).await[0].clone()).unwrap();
         assert_eq!(done.message.as_deref(), Some("something later was said of this job"));
-        passed(turn(&command) + SignedDuration::from_secs(1)).await;
+        a_while().await;
         assert!(!fleet.path("halted").exists());
         // A later one lets it go on, at once, by the ordinary way alone; and its result is kept as any other.
         let done: Done = serde_json::from_value(fleet.ask(&after, fleet.sign(&after), 1).await[0].clone()).unwrap();
@@ -169,7 +341,7 @@ fn others_failures_and_the_end_of_its_time_end_it() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let agent = fleet.agent().await;
-        let mut command = in_waves(fleet.file("spent", "x"), 1);
+        let mut command = in_waves(fleet.file("spent", "x"));
         command.to = ensign::wire::Audience::all();
         for name in ["db1", "db2"] {
             let subject = fleet.subjects.rollout_failed(command.id, &name.parse().unwrap());
@@ -180,12 +352,12 @@ fn others_failures_and_the_end_of_its_time_end_it() {
         assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Halted, Some("halted")));
         assert_eq!(done.message.as_deref(), Some("the error budget of 1 is spent: db1, db2 failed first"));
         // A node that died while it ran has failed too, and says so when it is back.
-        let command = in_waves(fleet.slow("dies", 20), 0);
+        let command = in_waves(fleet.slow("dies", 20));
         fleet.send(&command).await;
         fleet.until("the run", || !fleet.lines("dies").is_empty()).await;
         agent.kill();
         // Meanwhile, the time of another one runs out: as its own ledger has it, it was accepted hours ago.
-        let mut late = in_waves(fleet.file("late", "x"), 0);
+        let mut late = in_waves(fleet.file("late", "x"));
         late.issued -= SignedDuration::from_hours(2);
         late.expires = late.issued + SignedDuration::from_mins(5);
         let halt = word(&fleet, true, &late, 1);
@@ -204,7 +376,7 @@ fn others_failures_and_the_end_of_its_time_end_it() {
         let failures = fleet.subjects.rollout_failures(command.id);
         let mut marks = fleet.bus.follow(&stream, failures.as_str(), ensign::transport::From::Beginning).await.unwrap();
         let mark = tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
-        let mark: FailedMark = serde_json::from_slice(&mark.payload).unwrap();
+        let mark: RolloutMark = serde_json::from_slice(&mark.payload).unwrap();
         assert_eq!((mark.node, mark.outcome), (node(), DoneOutcome::Interrupted));
         // Whether it was halted it may not even have been able to ask.
         let done = fleet.only_result(late.id).await;
@@ -217,7 +389,7 @@ fn others_failures_and_the_end_of_its_time_end_it() {
 fn health_that_turns_critical_counts_as_a_failure() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
-        let (agent, pace): (Agent, u64) = timed(fleet.agent()).await;
+        let agent = fleet.agent().await;
         let file = fleet.path("healthy");
         let check = json!([{"command": format!("sh -c 'test ! -e {} || exit 2'", fleet.path("broken").display()), "tries": 1}]);
         let own = nix::unistd::geteuid().as_raw().to_string();
@@ -225,32 +397,41 @@ fn health_that_turns_critical_counts_as_a_failure() {
         let gated = |hold: u64| {
             let mut command = fleet.command(ensure("file", &properties));
             // The node is in the first of two waves.
-            let steps = [(Place::of(command.id, &node()), 0), (Place::LAST, hold)];
-            let steps = steps.map(|(upto, after)| Step { upto, after: Span::seconds(after) }).to_vec();
-            command.options.waves = Some(Waves { steps, max_failed: 0, health: true });
+            let witnesses = vec![Witness { node: node(), key: SigningKey::from_seed(&[7; 32]).public().to_short() }];
+            let first = Step { upto: Place::of(command.id, &node()), witnesses, min_ok: 1 };
+            let steps = vec![first, Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }];
+            command.options.waves = Some(Waves { hold: Span::seconds(hold), health: true, ..waves(steps, 0) });
             command
         };
         let mut events = fleet.events().await;
         let run = async |breaks: bool| {
-            // Where its health breaks, that is to be after the run and before it is looked at.
-            let command = gated(if breaks { 4 + 4 * pace } else { 4 });
+            // Where its health breaks, that is to be after the run and before the end of the hold.
+            let command = gated(if breaks { 8 } else { 1 });
             fleet.send(&command).await;
-            assert_ne!(fleet.only_result(command.id).await.outcome, DoneOutcome::Failed);
-            let looks = command.options.waves.as_ref().unwrap().looks(Place::of(command.id, &node()), command.issued);
+            let done = fleet.only_result(command.id).await;
+            assert_ne!(done.outcome, DoneOutcome::Failed);
             if breaks {
-                assert!(Timestamp::now() < looks, "too slow to tell");
+                assert!(Timestamp::now() < done.at + SignedDuration::from_secs(8), "too slow to tell");
                 std::fs::write(fleet.path("broken"), "").unwrap();
             }
-            passed(looks).await;
             command
         };
-        let (well, ill) = (run(false).await, run(true).await);
         let stream = fleet.subjects.stream("ROLLOUTS");
+        let well = run(false).await;
+        let ok = fleet.subjects.rollout_successes(well.id);
+        let mut marks = fleet.bus.follow(&stream, ok.as_str(), ensign::transport::From::Beginning).await.unwrap();
+        tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
+        let ill = run(true).await;
         let filter = format!("ensign.v1.test.rollout.{}.failed.web1", ill.id);
         let mut marks = fleet.bus.follow(&stream, &filter, ensign::transport::From::Beginning).await.unwrap();
         tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
-        let none = fleet.bus.last_per_subject(&stream, fleet.subjects.rollout_failures(well.id).as_str()).await.unwrap();
-        assert!(none.is_empty());
+        // Of the one that was well to the end of its hold, that is said; of the other one not.
+        let said = async |filter: ensign::wire::subject::Subject| {
+            fleet.bus.last_per_subject(&stream, filter.as_str()).await.unwrap().len()
+        };
+        let (ok, failed) = (|id| fleet.subjects.rollout_successes(id), |id| fleet.subjects.rollout_failures(id));
+        assert_eq!((said(ok(well.id)).await, said(failed(well.id)).await), (1, 0));
+        assert_eq!((said(ok(ill.id)).await, said(failed(ill.id)).await), (0, 1));
         let event = loop {
             let message = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
             let event: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();

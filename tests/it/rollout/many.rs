@@ -18,7 +18,7 @@ fn a_budget_halts_a_large_fleet_after_the_operator_was_killed() {
         // Of the twenty nodes of the first wave, about twelve fail; four may.
         let sim = fleet.start(NODES, &["--fail-rate", "60%", "--work", "1ms..50ms"]);
         let what = ["ensure", "file", "/srv/motd", "--content", "x", "--owner", "root", "--file-group", "root", "--mode=0644"];
-        let how = ["--all", "--waves", "10%,50%,100%", "--hold", "15s", "--max-failed", "2%"];
+        let how = ["--all", "--waves", "10%,50%,100%", "--hold", "2s", "--max-failed", "2%"];
         let mut operator =
             fleet.process(&[&what[..], &how].concat()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(operator.stderr.take().unwrap()).lines().map_while(Result::ok);

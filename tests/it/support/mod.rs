@@ -9,6 +9,7 @@ pub mod netns;
 pub mod node;
 pub mod place;
 pub mod port;
+pub mod processes;
 pub mod proxy;
 #[cfg(feature = "simulator")]
 pub mod sim;

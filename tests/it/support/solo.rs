@@ -109,8 +109,13 @@ impl Fleet {
 
     /// A version of the trust bundle, signed; all of them say the same.
     pub fn trust(&self, version: u64) -> Vec<u8> {
+        self.trust_with(version, |_| {})
+    }
+
+    /// A version of the trust bundle, changed and signed.
+    pub fn trust_with(&self, version: u64, change: impl FnOnce(&mut TrustBundle)) -> Vec<u8> {
         let root = SigningKey::from_seed(&[1; 32]);
-        let bundle = TrustBundle {
+        let mut bundle = TrustBundle {
             fleet: FLEET.into(),
             version,
             expires: Timestamp::now() + SignedDuration::from_hours(24 * 365),
@@ -124,6 +129,7 @@ impl Fleet {
             revoked: vec![],
             rules: vec![Rule { keys: vec!["ops".into()], quorum: 1, ..Rule::default() }],
         };
+        change(&mut bundle);
         seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]).encode()
     }
 
@@ -388,6 +394,9 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        // Nothing starts it again that would end what it runs.
+        let running = super::processes::descendants(self.0.id());
         let _ended = self.0.kill().and_then(|()| self.0.wait());
+        super::processes::kill(&running);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::trust::{Code, Limits, Opened, Pin, PublicKey, Seen, TrustedBundle, Verifier, open_bundle};
+use ensign::trust::{Code, KnownTrust, Limits, Opened, Pin, PublicKey, Seen, TrustedBundle, Verifier, open_bundle};
 use ensign::wire::report::ChannelState;
 use ensign::wire::{COMMAND_TYPE, MAX_ENVELOPE, Subjects, TRUST_TYPE, digest};
 use serde::{Deserialize, Serialize};
@@ -56,10 +56,18 @@ struct Attack {
     seen: BTreeMap<Uuid, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     channels: BTreeMap<String, ChannelState>,
+    /// When the ledger of the node was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    born: Option<String>,
+    /// A version of the trust bundle that was in force before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    obeyed: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct LocalLimits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    read_paths: Option<Vec<String>>,
     types: Option<Vec<String>>,
     paths: Option<Vec<String>>,
     exec: bool,
@@ -76,6 +84,14 @@ impl Seen for Memory<'_> {
 
     fn channel(&self, name: &str) -> Option<ChannelState> {
         self.0.channels.get(name).cloned()
+    }
+
+    fn born(&self) -> Option<jiff::Timestamp> {
+        self.0.born.as_ref().map(|born| born.parse().unwrap())
+    }
+
+    fn trust(&self) -> KnownTrust {
+        KnownTrust::AtLeast(self.0.obeyed.unwrap_or_default())
     }
 }
 
@@ -130,6 +146,8 @@ fn attack(expect: &str, about: &str, message: String) -> Attack {
         trust: None,
         limits: None,
         seen: BTreeMap::new(),
+        born: None,
+        obeyed: None,
         channels: BTreeMap::new(),
     }
 }
@@ -442,6 +460,24 @@ fn permissions() -> Vec<(&'static str, Attack)> {
     };
     let alice = |kind: &str, properties| signed(&ensure(kind, properties), ALICE);
     vec![
+        (
+            "before-ledger",
+            Attack {
+                born: Some("2026-11-20T10:00:00Z".into()),
+                ..attack("before_ledger", "A command that ran before the ledger was lost.", signed(&nginx(), ALICE))
+            },
+        ),
+        (
+            "trust-lost",
+            Attack {
+                obeyed: Some(8),
+                ..attack(
+                    "trust_lost",
+                    "A key of an older bundle, after the one that revoked it was lost.",
+                    signed(&nginx(), ALICE),
+                )
+            },
+        ),
         ("policy-type", attack("not_allowed", "A type outside the rule.", bob(nginx()))),
         ("policy-name", attack("not_allowed", "A path outside the rule.", www(json!({"name": "/etc/passwd"})))),
         (
@@ -617,6 +653,181 @@ fn permissions() -> Vec<(&'static str, Attack)> {
     ]
 }
 
+/// What resources do beside what they are called, by keys that may do less.
+fn effects() -> Vec<(&'static str, Attack)> {
+    let rule = |more: Value| {
+        let mut rule = json!({"keys": ["alice"]});
+        rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        rule
+    };
+    let by = |about: &str, only: Value, message: Value| {
+        let base = ruled("not_allowed", about, &rule(only));
+        Attack { message: signed(&message, ALICE), subject: None, ..base }
+    };
+    let dry = |kind: &str, properties: Value| with(ensure(kind, properties), "/options/noop", json!(true));
+    let www = || json!({"names": ["/srv/www/**"]});
+    let kinds = |kind: &str| json!({"types": [kind]});
+    let file = |more: Value| {
+        let mut all = json!({"name": "/srv/www/a", "ensure": "present", "owner": "root", "group": "root", "mode": "0644"});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ensure("file", all)
+    };
+    let mount = |device: &str, fstype: &str, options: &str| {
+        let all = json!({"name": "/srv/www/m", "ensure": "mounted", "device": device, "fstype": fstype, "options": options});
+        ensure("mount", all)
+    };
+    let command = |line: &str| ensure("exec", json!({"name": line, "provider": "shell"}));
+    let ls = || json!({"types": ["exec"], "names": ["/bin/ls **"]});
+    let limited = |about: &str, message: Value| {
+        let all = json!({"types": null, "paths": ["/srv"], "exec": true, "fetch_hosts": null, "apply": true});
+        let limits = Some(serde_json::from_value(all).unwrap());
+        Attack { subject: None, limits, ..attack("local_limit", about, signed(&message, ALICE)) }
+    };
+    let control = |action: &str, about: &str| {
+        let mut value = with(nginx(), "/action", json!({action: {"job": "0198c1f2-7a3b-7c4d-8e5f-102030405061"}}));
+        value["options"] = json!({"noop": true});
+        Attack { subject: None, ..attack("malformed", about, signed(&value, ALICE)) }
+    };
+    let long = with(nginx(), "/options/timeout", json!("876000h"));
+    vec![
+        (
+            "noop-onlyif",
+            by(
+                "A guard run by a key for dry runs.",
+                json!({"noop_only": true}),
+                dry("exec", json!({"name": "x", "onlyif": "id"})),
+            ),
+        ),
+        (
+            "noop-unless",
+            by(
+                "A guard run by a key for dry runs.",
+                json!({"noop_only": true}),
+                dry("exec", json!({"name": "x", "unless": "id"})),
+            ),
+        ),
+        (
+            "noop-health-check",
+            by(
+                "A health check run by a key for dry runs.",
+                json!({"noop_only": true}),
+                dry("service", json!({"name": "nginx", "health_checks": [{"command": "id"}]})),
+            ),
+        ),
+        (
+            "noop-goss-command",
+            by(
+                "A command in the rules of a health check, run by a key for dry runs.",
+                json!({"noop_only": true}),
+                dry(
+                    "service",
+                    json!({"name": "nginx", "health_checks": [{"goss_rules": {"command": {"id": {"exit-status": 0}}}}]}),
+                ),
+            ),
+        ),
+        (
+            "noop-post",
+            by(
+                "A command on rendered files, run by a key for dry runs.",
+                json!({"noop_only": true}),
+                dry("scaffold", json!({"name": "/srv/a", "ensure": "present", "source": "/srv/b", "post": [{"*": "id"}]})),
+            ),
+        ),
+        (
+            "noop-line-match",
+            by(
+                "A file guessed by the pattern of a line.",
+                json!({"noop_only": true}),
+                dry("line", json!({"name": "/etc/shadow", "line": "x", "match": "^root:[$]6"})),
+            ),
+        ),
+        ("noop-halt", control("halt", "A halt that calls itself a dry run.")),
+        ("noop-resume", control("resume", "A resume that calls itself a dry run.")),
+        ("long-timeout", Attack { subject: None, ..attack("malformed", "A run of a hundred years.", signed(&long, ALICE)) }),
+        ("effect-source", by("A secret copied by a rule for types.", kinds("file"), file(json!({"source": "/etc/shadow"})))),
+        (
+            "effect-template",
+            by("A state that the node would make.", www(), file(json!({"ensure": "{{ readFile('/etc/shadow') }}"}))),
+        ),
+        ("effect-validate", by("A program that judges new content.", www(), file(json!({"content": "x", "validate": "sh %s"})))),
+        ("effect-backup", by("Old content kept elsewhere.", www(), file(json!({"content": "x", "backup": "/etc/cron.d"})))),
+        (
+            "effect-link",
+            by("A link that leads elsewhere.", www(), ensure("symlink", json!({"name": "/srv/www/a", "target": "../../etc"}))),
+        ),
+        (
+            "effect-recurse",
+            by(
+                "A directory removed with what the rule does not name.",
+                json!({"names": ["/srv/*"]}),
+                ensure("file", json!({"name": "/srv/www", "ensure": "absent", "force": true})),
+            ),
+        ),
+        (
+            "effect-group",
+            by(
+                "A user put into a group that the rule does not name.",
+                json!({"types": ["user"], "names": ["web*"]}),
+                ensure("user", json!({"name": "web1", "groups": ["sudo"]})),
+            ),
+        ),
+        (
+            "effect-superuser",
+            by(
+                "A user with the number of root.",
+                json!({"types": ["user"], "names": ["web*", "/home/**"]}),
+                ensure("user", json!({"name": "web1", "uid": 0, "home": "/home/web1"})),
+            ),
+        ),
+        (
+            "effect-cron",
+            by(
+                "A command for cron where no program may run.",
+                json!({"types": ["cron"], "names": ["backup", "id"]}),
+                ensure("cron", json!({"name": "backup", "command": "id", "minute": "1"})),
+            ),
+        ),
+        (
+            "effect-nested",
+            by("A manifest within.", json!({"types": ["apply"]}), ensure("apply", json!({"name": "/srv/www/m.yaml"}))),
+        ),
+        ("shell-semicolon", by("Another command after the allowed one.", ls(), command("/bin/ls /; reboot"))),
+        (
+            "shell-newline",
+            by(
+                "Another command on a line of its own.",
+                ls(),
+                ensure("exec", json!({"name": "/bin/ls /", "command": "/bin/ls /\nreboot"})),
+            ),
+        ),
+        ("shell-backtick", by("A command within the allowed one.", ls(), command("/bin/ls `reboot`"))),
+        ("shell-dollar", by("A command within the allowed one.", ls(), command("/bin/ls $(reboot)"))),
+        ("shell-redirect", by("Output that becomes a file.", ls(), command("/bin/ls / > /etc/cron.d/x"))),
+        ("shell-pipe", by("Output that another program reads.", ls(), command("/bin/ls / | sh"))),
+        ("shell-background", by("Another command beside the allowed one.", ls(), command("/bin/ls / & reboot"))),
+        ("mount-bind", by("A directory mounted a second time.", www(), mount("/etc", "tmpfs", "bind"))),
+        ("mount-fuse", by("A program as a file system.", kinds("mount"), mount("/srv/www/evil#x", "fuse", "defaults"))),
+        ("mount-helper", by("A program as a helper.", kinds("mount"), mount("tmpfs", "tmpfs", "helper=evil"))),
+        ("mount-layer", by("A layer with a relative path.", www(), mount("/srv/www/x", "overlay", "lowerdir=../../etc"))),
+        ("mount-proc", by("The processes of the node.", www(), mount("proc", "proc", "defaults"))),
+        ("limit-bind", limited("A directory mounted a second time.", mount("/etc", "tmpfs", "bind"))),
+        ("limit-rbind", limited("The root mounted a second time.", mount("/", "ramfs", "rbind"))),
+        ("limit-layer", limited("A layer with a relative path.", mount("overlay", "overlay", "lowerdir=../../etc"))),
+        ("limit-proc", limited("The processes of the node.", mount("proc", "proc", "defaults"))),
+        ("limit-devtmpfs", limited("The devices of the node.", mount("x", "devtmpfs", "defaults"))),
+        ("limit-fuse", limited("A program as a file system.", mount("/srv/evil#x", "fuse", "defaults"))),
+        ("limit-tmpfs", limited("A file system that the owner did not list.", mount("tmpfs", "tmpfs", "defaults"))),
+        ("limit-source", limited("A secret copied to where it can be read.", file(json!({"source": "/etc/shadow"})))),
+        (
+            "limit-templates",
+            limited(
+                "A directory of secrets as templates.",
+                ensure("scaffold", json!({"name": "/srv/a", "ensure": "present", "source": "/root"})),
+            ),
+        ),
+    ]
+}
+
 fn bundles() -> Vec<(&'static str, Attack)> {
     let next = || with(bundle(), "/version", json!(8));
     let trusting = |expect, about, message| Attack { is_trust: true, subject: None, ..attack(expect, about, message) };
@@ -684,7 +895,7 @@ fn bundles() -> Vec<(&'static str, Attack)> {
 }
 
 fn attacks() -> Vec<(String, Value)> {
-    [controls(), signatures(), forms(), context(), permissions(), bundles()]
+    [controls(), signatures(), forms(), context(), permissions(), effects(), bundles()]
         .into_iter()
         .flatten()
         .map(|(name, attack)| (format!("{name}.json"), serde_json::to_value(attack).unwrap()))
@@ -709,10 +920,11 @@ fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8])
         |limits| Limits {
             types: limits.types.clone(),
             paths: limits.paths.clone(),
+            read_paths: limits.read_paths.clone(),
             exec: limits.exec,
             fetch_hosts: limits.fetch_hosts.clone(),
             apply: limits.apply,
-            channels: None,
+            ..Limits::default()
         },
     );
     let verifier = Verifier {
@@ -724,6 +936,7 @@ fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8])
         now: attack.at.parse().unwrap(),
         seen: &Memory(attack),
         condition: &|text| text.parse().map_err(|_| "not a condition".into()),
+        effects: &ensign::engine::effects::of_signed,
     };
     match verifier.open(message, attack.subject.as_deref()) {
         Ok(Opened::New(_)) => "accepted".into(),

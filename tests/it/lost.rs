@@ -1,0 +1,205 @@
+//! State that is lost: a ledger, a trust bundle, or both. Nothing that ran before runs again, a key that was revoked is not
+//! obeyed again, and the node says what it lost.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use ensign::trust::{SigningKey, seal};
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, Envelope};
+
+use crate::support::nats::binaries;
+use crate::support::solo::{Fleet, apply, assign};
+
+fn remove(fleet: &Fleet, names: &[&str]) {
+    for name in names {
+        let path = fleet.path("state").join(name);
+        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+    }
+}
+
+async fn answer(fleet: &Fleet, command: &ensign::wire::Command) -> (DoneOutcome, Option<String>) {
+    let answer = fleet.ask(command, fleet.sign(command), 1).await.remove(0);
+    match serde_json::from_value::<Ack>(answer.clone()) {
+        Ok(ack) if ack.status == AckStatus::Accepted => (fleet.only_result(command.id).await.outcome, None),
+        _ => serde_json::from_value::<Done>(answer).map(|done| (done.outcome, done.code)).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_command_does_not_run_again_after_the_ledger_was_lost() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let agent = fleet.agent().await;
+    let once = fleet.slow("once", 0);
+    assert_eq!(answer(&fleet, &once).await.0, DoneOutcome::Changed);
+    fleet.settled();
+    agent.kill();
+    remove(&fleet, &["ledger.jsonl"]);
+    let agent = fleet.agent().await;
+    let said = "the ledger of accepted commands was lost: commands that were signed before ";
+    let is_said = |state: &ensign::wire::NodeState| state.troubles.iter().any(|text| text.starts_with(said));
+    fleet.state("the loss", is_said).await;
+    assert_eq!(answer(&fleet, &once).await, (DoneOutcome::Refused, Some("before_ledger".to_owned())));
+    let new = fleet.slow("new", 0);
+    assert_eq!(answer(&fleet, &new).await.0, DoneOutcome::Changed);
+    fleet.settled();
+    // Everything of the state, the key too: to all others it is a new node, and it does not run what it may have run.
+    agent.kill();
+    std::fs::remove_dir_all(fleet.path("state")).unwrap();
+    let _agent = fleet.agent().await;
+    for command in [&once, &new] {
+        assert_eq!(answer(&fleet, command).await.1.as_deref(), Some("before_ledger"));
+    }
+    assert_eq!((fleet.lines("once").len(), fleet.lines("new").len()), (2, 2), "each ran once: it began, and ended");
+    fleet.state("no loss", |state| !is_said(state)).await;
+}
+
+#[tokio::test]
+async fn a_node_that_lost_its_trust_obeys_nobody_until_that_is_back() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let agent = fleet.agent().await;
+    fleet.rotate(2).await;
+    fleet.state("version 2", |state| state.trust == 2).await;
+    agent.kill();
+    // Withheld: the stream has nothing of it any more.
+    let stream = fleet.subjects.stream("TRUST");
+    fleet.bus.purge(&stream, fleet.subjects.trust(2).as_str()).await.unwrap();
+    remove(&fleet, &["trust.json"]);
+    let agent = fleet.agent().await;
+    let said = "the trust state was lost: version 2 of the trust bundle was in force, and version 1 is all there is";
+    fleet.state("the loss", |state| state.trust == 1 && state.troubles.iter().any(|text| text.starts_with(said))).await;
+    let refused = (DoneOutcome::Refused, Some("trust_lost".to_owned()));
+    assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
+    // Another start does not make it forgotten.
+    agent.kill();
+    let _agent = fleet.agent().await;
+    assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
+    fleet.rotate(2).await;
+    fleet.state("version 2 again", |state| state.trust == 2 && state.troubles.is_empty()).await;
+    assert_eq!(answer(&fleet, &fleet.slow("free", 0)).await.0, DoneOutcome::Changed);
+    assert!(fleet.lines("held").is_empty());
+}
+
+#[tokio::test]
+async fn a_node_that_lost_everything_begins_with_its_named_bundle_until_it_is_shown_the_next() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let agent = fleet.agent().await;
+    let revoking = fleet.trust_with(2, |bundle| bundle.revoked = vec!["ops".into()]);
+    let subject = fleet.subjects.trust(2);
+    fleet.bus.publish_stored(subject.as_str(), &[], revoking.clone()).await.unwrap();
+    fleet.state("version 2", |state| state.trust == 2).await;
+    let revoked = (DoneOutcome::Refused, Some("revoked_key".to_owned()));
+    assert_eq!(answer(&fleet, &fleet.slow("before", 0)).await, revoked);
+    agent.kill();
+    std::fs::remove_dir_all(fleet.path("state")).unwrap();
+    fleet.bus.purge(&fleet.subjects.stream("TRUST"), subject.as_str()).await.unwrap();
+    let _agent = fleet.agent().await;
+    assert_eq!(answer(&fleet, &fleet.slow("meanwhile", 0)).await.0, DoneOutcome::Changed);
+    fleet.bus.publish_stored(subject.as_str(), &[], revoking).await.unwrap();
+    fleet.state("version 2 again", |state| state.trust == 2).await;
+    assert_eq!(answer(&fleet, &fleet.slow("after", 0)).await, revoked);
+    assert!(fleet.lines("before").is_empty() && fleet.lines("after").is_empty());
+}
+
+#[tokio::test]
+async fn an_assignment_that_nobody_signs_again_is_an_alarm_and_stays() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let _agent = fleet.agent().await;
+    std::fs::write(fleet.path("m.yaml"), "ccm:\n  resources: []\n").unwrap();
+    let mut command = fleet.standing(1, assign(apply(&fleet.path("m.yaml"))));
+    command.expires = command.issued + jiff::SignedDuration::from_secs(4);
+    fleet.desire(&command).await;
+    let said = "channel base was to be signed again by ";
+    let state = fleet.state("the alarm", |state| state.troubles.iter().any(|trouble| trouble.contains(said))).await;
+    assert_eq!((state.assignments.len(), state.assignments[0].id), (1, command.id), "{state:?}");
+}
+
+#[tokio::test]
+async fn a_costly_where_holds_nobody_up() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let _agent = fleet.agent().await;
+    let mut costly = fleet.slow("costly", 0);
+    let squares = "len(filter(map(1..3000, len(filter(1..3000, # % 7 == 0))), # > 0)) > 0";
+    costly.to.only_where = Some(squares.to_owned());
+    costly.options.timeout = ensign::model::Span::seconds(5);
+    fleet.send(&costly).await;
+    let status = fleet.command(ensign::wire::Action::Status(ensign::wire::command::Nothing {}));
+    assert_eq!(answer(&fleet, &status).await, (DoneOutcome::Stable, None));
+    assert!(!fleet.log().contains("bad_where"), "the agent's own thread evaluated it first");
+    fleet.until("its end", || fleet.log().contains("bad_where")).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_stops_takes_nothing_more() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let agent = fleet.agent().await;
+    let running = fleet.gated("running");
+    fleet.send(&running).await;
+    fleet.until("the run", || !fleet.lines("running").is_empty()).await;
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.0.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    fleet.until("it stops", || fleet.log().contains("stopping")).await;
+    // It listens no more, or says that it is stopping.
+    fleet.send(&fleet.slow("late", 0)).await;
+    fleet.open("running");
+    let mut agent = agent;
+    assert!(agent.0.wait().unwrap().success());
+    assert_eq!((fleet.lines("running").len(), fleet.lines("late").len()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_flood_of_forged_messages_does_not_hold_up_a_good_one() {
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let _agent = fleet.agent().await;
+    let foreign: Vec<(String, SigningKey)> =
+        (0..16).map(|n| (if n == 0 { "ops".into() } else { format!("x{n}") }, SigningKey::from_seed(&[100 + n; 32]))).collect();
+    let by: Vec<(&str, &SigningKey)> = foreign.iter().map(|(id, key)| (id.as_str(), key)).collect();
+    let forged = |n: u32| {
+        let command = fleet.slow(&format!("forged{n}"), 0);
+        let envelope: Envelope = seal(COMMAND_TYPE, serde_json::to_vec(&command).unwrap(), &by);
+        (command, envelope.encode())
+    };
+    let mut slowest = Duration::ZERO;
+    for round in 0..5 {
+        for n in 0..20 {
+            let (command, envelope) = forged(round * 20 + n);
+            fleet.publish(&command, envelope, "_INBOX.nobody").await;
+        }
+        let began = Instant::now();
+        let (outcome, code) = answer(&fleet, &fleet.slow("good", 0)).await;
+        assert_eq!((outcome, code), (DoneOutcome::Changed, None));
+        slowest = slowest.max(began.elapsed());
+    }
+    println!("behind 20 forged messages of 16 signatures, a command is done within {slowest:?}");
+    assert_eq!(fleet.lines("good").len(), 10);
+}
+
+/// Needs strace, which a machine with the tests has; without it this is said and skipped.
+#[tokio::test]
+async fn what_is_acknowledged_is_on_the_disk() {
+    if Process::new("strace").arg("-V").output().is_err() {
+        println!("skipped: there is no strace");
+        return;
+    }
+    let fleet = Fleet::new(&binaries()[0], "").await;
+    let agent = fleet.agent().await;
+    let (trace, pid) = (fleet.path("trace"), agent.0.id().to_string());
+    let mut strace = Process::new("strace")
+        .args(["-f", "-y", "-e", "trace=write,writev,fdatasync,fsync,sendto,sendmsg", "-s", "4096", "-p", &pid, "-o"])
+        .arg(&trace)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut attached = String::new();
+    BufReader::new(strace.stderr.as_mut().unwrap()).read_line(&mut attached).unwrap();
+    assert!(attached.contains("attached"), "{attached}");
+    assert_eq!(answer(&fleet, &fleet.slow("once", 0)).await.0, DoneOutcome::Changed);
+    agent.kill();
+    strace.wait().unwrap();
+    let text = std::fs::read_to_string(trace).unwrap();
+    let first = |what: &dyn Fn(&str) -> bool| text.lines().position(what).unwrap_or_else(|| panic!("{text}"));
+    let written = first(&|line| line.contains("write(") && line.contains("ledger.jsonl"));
+    let synced = first(&|line| line.contains("sync(") && line.contains("ledger.jsonl"));
+    let told = first(&|line| line.contains("io.ensign.v1.job.ack"));
+    assert!(written < synced && synced < told, "{written}, {synced}, {told}: {text}");
+}

@@ -1,0 +1,122 @@
+//! Commands of a killed agent, or of a killed local run: the next start ends them before it says anything of them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ensign::wire::DoneOutcome;
+use serde_json::json;
+
+use crate::local::{Desk, start};
+use crate::support::node::Node;
+use crate::support::processes::{is_alive, kill, with_text};
+use crate::support::solo::{Fleet, PATIENCE, ensure, on_every_server};
+
+/// A script whose processes name this directory: a loop, a grandchild of it, one in a session of its own, one of which the
+/// parent is gone, and a daemon that left all of them and the output.
+fn script(place: &Path) -> String {
+    let place = place.display();
+    let endless = |name: &str| format!("while [ ! -e {place}/{name}.go ]; do sleep 0.05; done");
+    format!(
+        "sh -c '{grandchild}; :' & setsid sh -c '{session}; :' & (setsid sh -c '{lost}; :' &) ; \
+         (setsid sh -c 'echo $$ > {place}/daemon; {daemon}; :' > /dev/null 2>&1 < /dev/null &) ; \
+         while [ ! -s {place}/daemon ]; do sleep 0.01; done; : > {place}/begun; {own}",
+        grandchild = endless("grandchild"),
+        session = endless("session"),
+        lost = endless("lost"),
+        daemon = endless("daemon"),
+        own = endless("own"),
+    )
+}
+
+/// The daemon of a script, which no restart ends.
+fn daemon(place: &Path) -> i32 {
+    std::fs::read_to_string(place.join("daemon")).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_restarted_agent_ends_what_the_killed_one_left_before_it_says_so() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let place = fleet.path("site");
+        std::fs::create_dir(&place).unwrap();
+        let agent = fleet.agent().await;
+        let properties = json!({"name": "left", "command": script(&place), "provider": "shell"});
+        let command = fleet.command(ensure("exec", &properties));
+        fleet.send(&command).await;
+        fleet.until("the run", || place.join("begun").exists()).await;
+        agent.kill();
+        let left = with_text(&place);
+        assert!(left.len() >= 5, "{left:?}");
+
+        let _agent = fleet.agent().await;
+        let done = fleet.only_result(command.id).await;
+        let now = with_text(&place);
+        assert_eq!(done.outcome, DoneOutcome::Interrupted, "{done:?}");
+        let message = done.message.unwrap();
+        assert!(message.contains("ended processes that an earlier run left: ") && message.contains("sh ("), "{message}");
+        let daemon = daemon(&place);
+        assert_eq!(now, [daemon], "only what left on purpose goes on");
+        kill(&[daemon]);
+
+        // What ended by itself is left alone at the next start, as is what it started in the background.
+        let background =
+            format!("sh -c 'echo $$ > {0}/daemon; while [ ! -e {0}/go ]; do sleep 0.05; done; :' &", place.display());
+        std::fs::remove_file(place.join("daemon")).unwrap();
+        let command = fleet.command(ensure("exec", &json!({"name": "service", "command": background, "provider": "shell"})));
+        fleet.send(&command).await;
+        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        fleet.until("the service", || std::fs::read_to_string(place.join("daemon")).is_ok_and(|pid| pid.ends_with('\n'))).await;
+        _agent.kill();
+        let _agent = fleet.agent().await;
+        let service = self::daemon(&place);
+        assert!(is_alive(service));
+        kill(&[service]);
+    });
+}
+
+#[test]
+fn the_next_local_run_ends_what_a_killed_one_left() {
+    let desk = Desk::new();
+    let place = desk.path("site");
+    std::fs::create_dir(&place).unwrap();
+    let script = script(&place);
+    let mut child = start(&mut desk.command(&["ensure", "exec", &script, "--provider", "shell"]), &place.join("begun"));
+    // Who runs is left alone by others.
+    desk.run(&["ensure", "exec", "true"]).ends(0);
+    assert!(child.try_wait().unwrap().is_none() && with_text(&place).len() >= 5);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A dry run changes nothing.
+    let dry = desk.run(&["ensure", "exec", "true", "--noop"]).ends(0).err.clone();
+    assert!(!dry.contains("earlier run"), "{dry}");
+    desk.run(&["ensure", "exec", "true"]).ends(0).says(&["warning: ended processes that an earlier run left: "]);
+    let until = Instant::now() + PATIENCE;
+    let daemon = daemon(&place);
+    while with_text(&place) != [daemon] {
+        assert!(Instant::now() < until, "{:?}", with_text(&place));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill(&[daemon]);
+    let quiet = desk.run(&["ensure", "exec", "true"]).ends(0).err.clone();
+    assert!(!quiet.contains("earlier run"), "{quiet}");
+    assert_eq!(std::fs::read_dir(desk.path("commands")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_control_group_of_the_unit_reaches_a_daemon_too() {
+    let Some(node) = Node::start() else { return };
+    let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/systemd/ensign-agent.service")).unwrap();
+    let mode = unit.lines().find(|line| line.starts_with("KillMode=")).unwrap();
+    // As the agent: a process that is killed, and a daemon that left it on purpose.
+    let script = "(setsid sh -c 'echo $$ > /tmp/daemon; exec sleep 600' > /dev/null 2>&1 < /dev/null &)\nexec sleep 600\n";
+    node.write("/root/left.sh", script);
+    node.sh(&format!(
+        "systemd-run --quiet --unit=left -p {mode} sh /root/left.sh; while [ ! -s /tmp/daemon ]; do sleep 0.05; done"
+    ));
+    node.sh("kill -0 $(cat /tmp/daemon); kill -9 $(systemctl show -P MainPID left)");
+    let until = Instant::now() + PATIENCE;
+    while node.sh("[ -d /proc/$(cat /tmp/daemon) ] && echo there || echo gone") != "gone\n" {
+        assert!(Instant::now() < until, "{}", node.sh("systemctl status left"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,52 @@
+//! Attacks by holders of valid but restricted keys, and against the limits of a node, on running agents.
+//!
+//! `restricted/cases.rs` has the attacks, `restricted/arena.rs` the node that is attacked. After every attack the same is
+//! looked at, whatever the agent answered: no program ran, no secret left the node, nothing outside of what the rule and the
+//! limits allow was written, nothing was mounted.
+
+mod arena;
+mod cases;
+
+use crate::support::nats::binaries;
+
+use arena::Arena;
+use cases::Case;
+
+/// Sends every case to one agent with these limits, and collects what got through.
+async fn attack(limits: &str, cases: impl FnOnce(&Arena) -> Vec<Case>) {
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("skipped: an agent that could do harm runs as root");
+        return;
+    }
+    let mut arena = Arena::new(binaries().last().unwrap(), limits).await;
+    let cases = cases(&arena);
+    let mut through = Vec::new();
+    for case in &cases {
+        if let Err(harm) = arena.send(case).await {
+            through.push(format!("{}: {harm}", case.about));
+        }
+    }
+    assert!(through.is_empty(), "{} of {} got through:\n{}", through.len(), cases.len(), through.join("\n"));
+    arena.still_obeys().await;
+    println!("{} attacks, none got through", cases.len());
+}
+
+#[tokio::test]
+async fn a_restricted_key_runs_nothing_in_a_dry_run() {
+    attack("exec = true", cases::dry_runs).await;
+}
+
+#[tokio::test]
+async fn a_restricted_key_reads_nothing() {
+    attack("exec = true", cases::reads).await;
+}
+
+#[tokio::test]
+async fn a_restricted_key_stays_within_its_names() {
+    attack("exec = true", cases::names).await;
+}
+
+#[tokio::test]
+async fn the_limits_of_a_node_hold_for_every_key() {
+    attack("exec = false\npaths = [\"W/www\"]", cases::limits).await;
+}

@@ -1,0 +1,158 @@
+//! Trust that begins with root keys alone, and streams that lost versions: nodes follow the whole chain, say when they can't,
+//! and what lies beside the latest bundle repairs it. Subscriptions that a server does not permit are said as well.
+
+use ensign::trust::{SigningKey, seal};
+use ensign::wire::bundle::Roots;
+use ensign::wire::{DoneOutcome, NodeState, TRUST_TYPE, TrustBundle};
+
+use crate::support::fleet::{self, Ran, ensign};
+use crate::support::nats::binaries;
+use crate::support::solo::{Fleet, on_every_server};
+
+fn root(seed: u8) -> SigningKey {
+    SigningKey::from_seed(&[seed; 32])
+}
+
+/// A version with the content that the fleet begins with, with this root, signed by these.
+fn bundle(fleet: &Fleet, version: u64, of: u8, by: &[u8]) -> Vec<u8> {
+    let envelope = ensign::wire::Envelope::parse(&fleet.trust(version)).unwrap();
+    let mut bundle: TrustBundle = serde_json::from_slice(&envelope.payload).unwrap();
+    bundle.root = Roots { threshold: 1, keys: vec![root(of).public().to_string()] };
+    let keys: Vec<SigningKey> = by.iter().map(|seed| root(*seed)).collect();
+    let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|key| ("root", key)).collect();
+    seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &keys).encode()
+}
+
+async fn put(fleet: &Fleet, version: u64, bytes: Vec<u8>) {
+    fleet.bus.publish_stored(fleet.subjects.trust(version).as_str(), &[], bytes).await.unwrap();
+}
+
+fn says(state: &NodeState, part: &str) -> bool {
+    state.troubles.iter().any(|trouble| trouble.contains(part))
+}
+
+#[test]
+fn a_node_with_root_keys_alone_obeys_the_chain_that_they_signed_and_nothing_before() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        fleet.edit_config("bundle = \"trust.json\"\n", "");
+        std::fs::remove_file(fleet.path("trust.json")).unwrap();
+        let agent = fleet.agent().await;
+        let state = fleet.state("it waits", |state| says(state, "no trust bundle yet")).await;
+        assert_eq!(state.trust, 0);
+        let early = fleet.file("early", "x");
+        let refused = fleet.ask(&early, fleet.sign(&early), 1).await.remove(0);
+        assert_eq!((refused["outcome"].as_str(), refused["code"].as_str()), (Some("refused"), Some("unknown_key")), "{refused}");
+        // A chain of other roots is none, nor one that begins later.
+        put(&fleet, 1, bundle(&fleet, 1, 9, &[9])).await;
+        fleet.state("another root is refused", |state| state.trust == 0 && says(state, "trust_quorum")).await;
+        put(&fleet, 1, bundle(&fleet, 2, 1, &[1])).await;
+        fleet.state("another version is refused", |state| state.trust == 0 && says(state, "trust_version")).await;
+        // What is assigned waits in the stream for somebody to obey.
+        let manifest = fleet.path("m.yaml");
+        let text = format!(
+            "ccm:\n  resources:\n    - file:\n        - {}: {{ensure: present, content: hi, owner: root, group: root, mode: \"0644\"}}\n",
+            fleet.path("assigned").display()
+        );
+        std::fs::write(&manifest, text).unwrap();
+        fleet.desire(&fleet.standing(1, crate::support::solo::assign(crate::support::solo::apply(&manifest)))).await;
+        // Other roots take over on the way.
+        put(&fleet, 3, bundle(&fleet, 3, 8, &[8])).await;
+        put(&fleet, 2, bundle(&fleet, 2, 8, &[1, 8])).await;
+        put(&fleet, 1, bundle(&fleet, 1, 1, &[1])).await;
+        fleet.state("the whole chain", |state| state.trust == 3 && state.troubles.is_empty()).await;
+        fleet.until("it keeps to what was assigned", || fleet.path("assigned").exists()).await;
+        let command = fleet.file("motd", "hello\n");
+        fleet.send(&command).await;
+        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert!(!fleet.path("early").exists());
+        agent.stop();
+        let _agent = fleet.agent().await;
+        fleet.state("the latest is kept", |state| state.trust == 3).await;
+    });
+}
+
+#[test]
+fn a_node_that_cannot_follow_says_which_version_is_missing() {
+    on_every_server(async |binary| {
+        let fleet = Fleet::new(binary, "").await;
+        let agent = fleet.agent().await;
+        put(&fleet, 4, fleet.trust(4)).await;
+        let missing = "can't follow: the stream has version 4, and version 2 is missing";
+        fleet.state("an alarm", |state| state.trust == 1 && says(state, missing)).await;
+        // Found at a start as well, when nothing is sent on.
+        agent.stop();
+        let _agent = fleet.agent().await;
+        fleet.state("an alarm at the start", |state| state.trust == 1 && says(state, missing)).await;
+        fleet.rotate(3).await;
+        fleet.rotate(2).await;
+        fleet.state("it follows", |state| state.trust == 4 && state.troubles.is_empty()).await;
+    });
+}
+
+fn trust(fleet: &fleet::Fleet, args: &[&str]) -> Ran {
+    let operator = fleet.path("operator.toml").display().to_string();
+    ensign(&[&["trust"], args, &["--operator", &operator]].concat())
+}
+
+/// With the permissions that nodes have, and the files that the tool keeps.
+#[test]
+fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
+    for binary in binaries() {
+        let mut fleet = fleet::Fleet::new(&binary, &[("web1", "web"), ("db1", "db")]);
+        fleet.start("web1", "web");
+        let path = |name: &str| fleet.path(name).display().to_string();
+        let [sealed, key] = ["trust.dsse.json", "root.key"].map(path);
+        for life in ["300d", "301d", "302d"] {
+            let renewed = ensign(&["trust", "renew", &sealed, "--life", life, "--root", &key]);
+            assert_eq!(renewed.code, 0, "{}", renewed.stderr);
+        }
+        // One command brings all of them, though only the latest is named.
+        let published = trust(&fleet, &["publish", &sealed]);
+        assert_eq!((published.code, published.stdout.as_str()), (0, "1 of 1 nodes obey version 4\n"), "{}", published.stderr);
+        for version in 1..=4 {
+            let said = format!("version {version} of the trust bundle of test is published");
+            assert!(published.stderr.contains(&said), "{said}: {}", published.stderr);
+        }
+        // The stream is lost; somebody who has the latest file only puts it there.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let operator = fleet.connect("operator", None).await;
+            operator.purge(&fleet.subjects.stream("TRUST"), fleet.subjects.trusts().as_str()).await.unwrap();
+        });
+        let alone = fleet.path("alone");
+        std::fs::create_dir(&alone).unwrap();
+        std::fs::copy(&sealed, alone.join("trust.dsse.json")).unwrap();
+        let latest = trust(&fleet, &["publish", alone.join("trust.dsse.json").to_str().unwrap()]);
+        assert!(latest.code == 0 && latest.stderr.contains("nothing was published before"), "{}", latest.stderr);
+        // A new node that has the root keys alone.
+        let section = std::fs::read_to_string(fleet.path("trust.toml")).unwrap();
+        let roots: Vec<&str> = section.lines().filter(|line| !line.starts_with("bundle")).collect();
+        std::fs::write(fleet.path("trust.toml"), roots.join("\n")).unwrap();
+        fleet.start("db1", "db");
+        let missing = "db1                  this node obeys version 0 of the trust bundle and can't follow: the stream has version 4, and version 1 is missing";
+        fleet.wait_for("its alarm is shown", || fleet.run(&["status"]).stdout.contains(missing));
+        let repaired = trust(&fleet, &["publish", &sealed]);
+        assert_eq!((repaired.code, repaired.stdout.as_str()), (0, "2 of 2 nodes obey version 4\n"), "{}", repaired.stderr);
+        assert!(repaired.stderr.contains("version 1 of the trust bundle of test is published"), "{}", repaired.stderr);
+        assert!(repaired.stderr.contains("version 4 is published already"), "{}", repaired.stderr);
+        fleet.wait_for("all is well", || !fleet.run(&["status"]).stdout.contains('!'));
+    }
+}
+
+#[test]
+fn a_group_that_the_server_does_not_permit_is_an_alarm() {
+    for binary in binaries() {
+        let mut fleet = fleet::Fleet::new(&binary, &[("web1", "web")]);
+        fleet.start("web1", "web\", \"extra\", \"more");
+        let said = "the server does not let this node hear commands for group extra, group more:";
+        fleet.wait_for("the groups are named", || fleet.run(&["status"]).stdout.contains(said));
+        // Commands to the others arrive as ever, and the alarm ends with the groups.
+        let config = fleet.path("web1/agent.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, text.replace(", \"extra\", \"more\"", "")).unwrap();
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(fleet.pid("web1")).unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+        fleet.wait_for("no alarm", || !fleet.run(&["status"]).stdout.contains("does not let this node hear"));
+    }
+}
