@@ -70,7 +70,7 @@ def action(args):
 def command(args):
     """The command. A node takes it for at most 15 minutes after `issued`, and an id only once."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    stamp = lambda when: when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = lambda when: when.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body = {
         "id": uuid7(),
         "fleet": args.fleet,
