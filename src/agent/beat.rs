@@ -30,7 +30,7 @@ const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// No clock of a host that works is before this: the program is younger.
 const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
 
-/// Says the state until `stop`; the last state is the caller's to say, with [`say_state`].
+/// Says the state until `stop`; the last state is the caller's to say.
 pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<bool>) {
     // Not being allowed to listen to itself costs only the detection of a twin.
     let own = node.subjects.state(&node.settings().node);
@@ -43,7 +43,7 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<boo
     let mut due = Instant::now() + jitter::up_to(task.node.settings().heartbeat);
     loop {
         task.look();
-        say_state(&task.node, &task.bus, true).await;
+        say_state(&task.node, &task.bus).await;
         standing.mark_unchanged();
         loop {
             // Cancel-safe, all of them: watches keep their last value, a sleep that is dropped is made anew
@@ -183,7 +183,7 @@ fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
 }
 
 /// Says how the node stands now. Not kept when there is no connection: the next one says more.
-pub(super) async fn say_state(node: &Node, bus: &Bus, alive: bool) {
+async fn say_state(node: &Node, bus: &Bus) {
     let subject = node.subjects.state(&node.settings().node);
-    node.courtesy(bus, subject.as_str(), say::json(&say::state(node, alive)), None).await;
+    node.courtesy(bus, subject.as_str(), say::json(&say::state(node, true)), None).await;
 }

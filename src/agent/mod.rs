@@ -331,6 +331,12 @@ impl Agent {
         Figures { accepted, ended, waiting: waiting.outbox, dropped: waiting.dropped }
     }
 
+    /// Cuts the connection for good: for simulators, whose nodes fall silent without dying.
+    pub fn cut(&self) -> impl Future<Output = ()> + Send + use<> {
+        let bus = self.bus.clone();
+        async move { bus.drain(Instant::now() + FAREWELL).await }
+    }
+
     /// Lets what runs end, says the last state, and closes the connection. What is left stays on disk.
     pub async fn stop(self) {
         self.stopper.send_replace(true);
@@ -346,7 +352,7 @@ impl Agent {
         self.node.post_life("stopped");
         self.reporter.ended(FAREWELL).await;
         self.beat.abort();
-        beat::say_state(&self.node, &self.bus, false).await;
+        self.node.say_farewell(&self.bus).await;
         self.bus.drain(Instant::now() + FAREWELL).await;
     }
 }
@@ -589,6 +595,18 @@ impl Node {
             self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result)
         });
         self.noted(told);
+    }
+
+    /// Sends the last state of this agent, and waits for the server to have it: whoever looks next sees that it stopped.
+    async fn say_farewell(&self, bus: &Bus) {
+        let (subject, payload) = (self.subjects.state(&self.settings().node), say::json(&say::state(self, false)));
+        let receipt = self.disk.notary().receipt(subject.as_str(), &payload, None, self.now(), None).encode();
+        let headers = [(receipt::HEADER, receipt.as_str())];
+        match tokio::time::timeout(FAREWELL, bus.publish_stored(subject.as_str(), &headers, payload)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(error = %crate::diag::chain(&error), "the last state is not stored"),
+            Err(_) => tracing::debug!("the last state is not stored: no answer from the server"),
+        }
     }
 
     /// Sends something that may get lost; `command` is the digest of the command that it answers.

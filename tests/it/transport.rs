@@ -219,3 +219,35 @@ async fn credentials_are_used_and_their_refusal_is_clear() {
     assert!(matches!(Bus::connect(&nobody).await, Err(TransportError::Connect { .. })));
     assert!(!Bus::connect(&BusSettings { retry_initial: true, ..nobody }).await.unwrap().is_connected());
 }
+
+/// Many writers keep replacing the one message of their subject, as heartbeats do: a reader must find every subject.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_message_of_each_subject_is_found_while_it_is_replaced() {
+    const SUBJECTS: usize = 60;
+    for binary in binaries() {
+        let server = NatsServer::start_binary(&binary, &with_jetstream());
+        let bus = Bus::connect(&settings(&server)).await.unwrap();
+        bus.ensure_stream(&StreamSpec { max_per_subject: Some(1), ..spec("S", "s.>") }).await.unwrap();
+        for subject in 0..SUBJECTS {
+            bus.publish_stored(&format!("s.{subject}"), &[], b"0".to_vec()).await.unwrap();
+        }
+        let writer = Bus::connect(&settings(&server)).await.unwrap();
+        let (done, mut stop) = tokio::sync::watch::channel(false);
+        let writing = tokio::spawn(async move {
+            let mut round = 0_u64;
+            while !*stop.borrow_and_update() {
+                round += 1;
+                for subject in 0..SUBJECTS {
+                    writer.publish(&format!("s.{subject}"), &[], round.to_string().into_bytes()).await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        });
+        for reading in 0..200 {
+            let found = bus.last_per_subject("S", "s.>").await.unwrap();
+            assert_eq!(found.len(), SUBJECTS, "reading {reading} of {}", binary.display());
+        }
+        done.send_replace(true);
+        writing.await.unwrap();
+    }
+}

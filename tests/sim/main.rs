@@ -50,7 +50,9 @@ async fn run(options: Options) -> Result<(), Wrong> {
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (fleet, state) = Fleet::prepare(&options)?;
+    // A node falls silent once: the simulator bounds how many there are.
+    let (silent, mut silenced) = tokio::sync::mpsc::unbounded_channel();
+    let (fleet, state) = Fleet::prepare(&options, silent)?;
     let fleet = Arc::new(fleet);
     let mut printer = Printer::new(&fleet);
     let starting = tokio::spawn(Arc::clone(&fleet).start(options.threads));
@@ -58,11 +60,12 @@ async fn run(options: Options) -> Result<(), Wrong> {
     let mut starting = std::pin::pin!(starting);
     let mut started = false;
     loop {
-        // Cancel-safe: an interval and a signal keep what came, the handle is borrowed.
+        // Cancel-safe: an interval, a signal and a channel keep what came, the handle is borrowed.
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = tick.tick() => printer.tick(),
+            Some(node) = silenced.recv() => fleet.silence(&node).await,
             result = &mut starting, if !started => {
                 result??;
                 started = true;

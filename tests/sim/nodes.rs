@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ensign::agent::{Agent, Parts, Work};
 use ensign::config::{Settings, Surroundings};
+use ensign::model::NodeId;
 use ensign::transport::Link;
 use futures_util::future::join_all;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::Wrong;
@@ -78,7 +80,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// Makes everything that the nodes share; none runs yet.
-    pub(crate) fn prepare(options: &Options) -> Result<(Self, State), Wrong> {
+    pub(crate) fn prepare(options: &Options, silent: UnboundedSender<NodeId>) -> Result<(Self, State), Wrong> {
         raise_limit(options)?;
         let state = match (&options.state_dir, options.no_fsync) {
             (Some(path), _) => State::Kept(std::path::absolute(path)?),
@@ -95,6 +97,8 @@ impl Fleet {
             fails: options.fail_rate,
             changes: options.change_rate,
             takes: options.work,
+            silences: options.silent_rate,
+            silent,
             played: AtomicU64::new(0),
         };
         let fleet = Self {
@@ -153,6 +157,14 @@ impl Fleet {
         let facts = facts(self.seed, node.number);
         let work = Work::Rehearsal(Arc::clone(&self.play) as Arc<_>);
         Ok(Parts { settings, facts: Arc::new(move |_| facts.clone()), environ: BTreeMap::new(), search_path: None, work })
+    }
+
+    /// Cuts the connection of a node.
+    pub(crate) async fn silence(&self, name: &NodeId) {
+        let node = self.nodes.iter().find(|node| id(node.number) == name.as_str());
+        if let Some(cut) = node.and_then(|node| node.with(Agent::cut)) {
+            cut.await;
+        }
     }
 
     /// Stops all nodes, together.

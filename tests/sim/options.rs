@@ -36,6 +36,10 @@ pub(crate) struct Options {
     /// The share of commands that change something.
     #[arg(long, value_name = "SHARE", default_value = "10%")]
     pub(crate) change_rate: Share,
+    /// The share of commands in which the node falls silent: its connection is cut when the work begins, and does not come
+    /// back.
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    pub(crate) silent_rate: Share,
     /// The share of nodes that are stopped once they were there.
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     pub(crate) offline_rate: Share,

@@ -10,6 +10,7 @@ use ensign::wire::command::Action;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
 use super::options::{Between, Share};
@@ -17,6 +18,8 @@ use super::options::{Between, Share};
 /// Why things fail: few causes for many nodes, as in the world.
 const CAUSES: [&str; 3] =
     ["E: Unable to locate package", "could not write: No space left on device (os error 28)", "it did not start: exit status 1"];
+/// Longer than any command may take.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
 /// The resources of a manifest, whatever it says.
 const RESOURCES: [(&str, &str); 8] = [
     ("package", "nginx"),
@@ -35,6 +38,9 @@ pub(crate) struct Play {
     pub(crate) fails: Share,
     pub(crate) changes: Share,
     pub(crate) takes: Between,
+    pub(crate) silences: Share,
+    /// Takes the nodes that fall silent.
+    pub(crate) silent: UnboundedSender<NodeId>,
     /// How many were played: more than were accepted would be a command that ran twice.
     pub(crate) played: AtomicU64,
 }
@@ -65,8 +71,13 @@ enum End {
 impl Rehearse for Play {
     fn play(&self, node: &NodeId, command: &Command) -> Played {
         self.played.fetch_add(1, Ordering::Relaxed);
-        let [fate, time, cause] = dice(self.seed, &[node.as_str().as_bytes(), command.id.as_bytes()]);
+        let [fate, time, cause, voice] = dice(self.seed, &[node.as_str().as_bytes(), command.id.as_bytes()]);
         let takes = self.takes.from + (self.takes.to - self.takes.from).mul_f64(time);
+        if voice < self.silences.0 {
+            // Gone only when the simulator ends.
+            let _cut = self.silent.send(node.clone());
+            return Played { takes: FOREVER, events: Vec::new() };
+        }
         let end = if fate < self.fails.0 {
             // Most have the first cause.
             End::Failed(if cause < 0.7 {

@@ -137,26 +137,29 @@ impl Heard {
     async fn open(session: &Session) -> Result<Self, TransportError> {
         let (bus, subjects) = (&session.bus, &session.subjects);
         let refusals = bus.follow(&subjects.stream("EVENTS"), subjects.refusals().as_str(), From::New).await?;
-        let states = bus.follow(&subjects.stream("STATE"), subjects.states().as_str(), From::Latest).await?;
-        Ok(Self { states, refusals, nodes: BTreeMap::new(), refused: BTreeMap::new() })
+        // Followed before those that are there are read: no state falls between the two.
+        let states = bus.follow(&subjects.stream("STATE"), subjects.states().as_str(), From::New).await?;
+        let mut heard = Self { states, refusals, nodes: BTreeMap::new(), refused: BTreeMap::new() };
+        for message in bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await? {
+            heard.state(&message, session);
+        }
+        Ok(heard)
     }
 
     /// Waits until all nodes that are there obey a bundle, or `patience` is over.
     async fn wait(&mut self, bundle: &TrustedBundle, patience: Duration, session: &Session) -> Result<Obedience, TransportError> {
         let until = Instant::now() + patience;
         let mut look = tokio::time::interval(LOOK);
-        let mut left = self.states.backlog();
         loop {
             // Cancel-safe: feeds lose no message, an interval keeps its next moment.
             tokio::select! {
                 message = self.states.next() => {
-                    left = left.saturating_sub(1);
                     self.state(&message.ok_or(TransportError::Disconnected)??, session);
                 }
                 message = self.refusals.next() => self.refusal(&message.ok_or(TransportError::Disconnected)??),
                 _ = look.tick() => {
                     let found = self.obedience(bundle, session.now());
-                    let settled = left == 0 && found.behind.iter().all(|behind| behind.why.is_some());
+                    let settled = found.behind.iter().all(|behind| behind.why.is_some());
                     if settled || Instant::now() > until {
                         return Ok(found);
                     }

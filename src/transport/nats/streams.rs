@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::time::Duration;
 
 use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig, OrderedErrorKind};
 use async_nats::jetstream::consumer::{DeliverPolicy, push};
@@ -20,6 +21,8 @@ use super::{ANSWER, Bus, header_map, message, room};
 /// The most bytes of one reading of the latest messages: a hundred thousand states of nodes take half of it. Who may publish
 /// must not decide how much memory a reader takes.
 const MOST_LATEST: usize = 512 << 20;
+/// The silence after which a subject that was there at the beginning of a reading counts as removed.
+const QUIET: Duration = Duration::from_millis(500);
 /// The bytes that a message takes beside its payload, about.
 const MESSAGE_COST: usize = 512;
 
@@ -145,23 +148,36 @@ impl Bus {
 
     /// The last message of every subject that `filter` matches, by subject.
     ///
+    /// A message that is replaced while it is read comes later, as the newer one, and the server may say before that that
+    /// nothing is pending. So the reading ends when as many subjects were seen as there were at its beginning; a subject that
+    /// was removed meanwhile is missed after [`QUIET`].
+    ///
     /// # Errors
     /// When the stream is not there, or the messages stop coming.
     pub async fn last_per_subject(&self, stream: &str, filter: &str) -> Result<Vec<Message>, TransportError> {
         let doing = || format!("could not read the stream {stream}");
         let consumer = self.consumer(stream, filter, DeliverPolicy::LastPerSubject).await?;
         let mut latest = BTreeMap::new();
-        if consumer.cached_info().num_pending == 0 {
+        let subjects = consumer.cached_info().num_pending;
+        if subjects == 0 {
             return Ok(Vec::new());
         }
         let mut messages = consumer.messages().await.map_err(|error| TransportError::failed(doing(), error))?;
-        let mut size = 0;
+        let (mut size, mut pending) = (0, subjects);
         loop {
-            let next = timeout(ANSWER, messages.next())
-                .await
-                .map_err(|_| TransportError::TimedOut(format!("reading the stream {stream}")))?;
+            let all = latest.len() as u64 >= subjects;
+            let patience = match (all, pending == 0) {
+                (true, true) => return Ok(latest.into_values().collect()),
+                (false, false) => ANSWER,
+                _ => QUIET,
+            };
+            let next = match timeout(patience, messages.next()).await {
+                Ok(next) => next,
+                Err(_) if patience == QUIET => return Ok(latest.into_values().collect()),
+                Err(_) => return Err(TransportError::TimedOut(format!("reading the stream {stream}"))),
+            };
             let next = next.ok_or(TransportError::Disconnected)?.map_err(|error| TransportError::failed(doing(), error))?;
-            let pending = next.info().map_err(|error| TransportError::failed(doing(), error))?.pending;
+            pending = next.info().map_err(|error| TransportError::failed(doing(), error))?.pending;
             let message = stored(next)?;
             size += message.payload.len() + MESSAGE_COST;
             if size > MOST_LATEST {
@@ -170,9 +186,6 @@ impl Bus {
             }
             // After a loss the client goes on with all messages, not only the last ones: later ones win.
             latest.insert(message.subject.clone(), message);
-            if pending == 0 {
-                return Ok(latest.into_values().collect());
-            }
         }
     }
 
@@ -348,8 +361,6 @@ fn bring_to(config: &mut Config, spec: &StreamSpec) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -49,3 +49,28 @@ fn a_budget_halts_a_large_fleet_after_the_operator_was_killed() {
         sim.stop();
     });
 }
+
+#[test]
+fn a_silent_canary_stops_a_large_fleet_without_an_operator() {
+    on_each(|binary| {
+        let fleet = SimulatedFleet::new(binary);
+        let sim = fleet.start(NODES, &["--silent-rate", "100%"]);
+        let what = ["ensure", "file", "/srv/motd", "--content", "x", "--owner", "root", "--file-group", "root", "--mode=0644"];
+        // Much may fail, and the canary did not: it is silent. Time alone begins nothing.
+        let how = ["--all", "--waves", "1,10%,100%", "--hold", "1s", "--timeout", "2s", "--max-failed", "50%", "--detach"];
+        let sent = fleet.run(&[&what[..], &how].concat());
+        assert_eq!(sent.code, 0, "{}", sent.stderr);
+        sim.wait_for("the canary is silent", |figures| figures["played"] == 1 && figures["connected"] == NODES - 1);
+        let id = sent.stdout.trim();
+        let watched = fleet.run(&["rollout", "watch", id, "--output", "json"]);
+        assert_eq!(watched.code, 4, "{}", watched.stderr);
+        let standing = fleet.run(&["rollout", "status", id, "--output", "json"]).json();
+        let column = |name: &str| -> Vec<u64> {
+            standing["waves"].as_array().unwrap().iter().map(|wave| wave[name].as_u64().unwrap()).collect()
+        };
+        assert_eq!((column("nodes"), column("halted")), (vec![1, 19, 180], vec![0, 19, 180]), "{standing}");
+        let figures = sim.figures();
+        assert_eq!((&figures["played"], &figures["accepted"]), (&Value::from(1), &Value::from(NODES)));
+        sim.stop();
+    });
+}
