@@ -55,6 +55,8 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// Which events are published.
     pub events: Publish,
+    /// Time between two counts of stable runs; zero publishes the summary of each.
+    pub stable_interval: Duration,
     /// Most bytes that wait on disk for the server.
     pub outbox_max: u64,
     /// How long events wait on disk for the server.
@@ -259,6 +261,8 @@ impl Check<'_> {
         self.channels(file.channels.as_deref());
         let heartbeat = self.between(&["heartbeat"], file.heartbeat.0, Span::seconds(1), Span::seconds(3600)).get();
         let queue = usize::try_from(self.between(&["queue"], file.queue, 1, MAX_QUEUE as u64)).unwrap_or(1);
+        let stable_interval =
+            self.between(&["stable_interval"], file.stable_interval, Span::seconds(0), Span::seconds(7 * 86_400)).get();
         let outbox_max = self.between(&["outbox_max"], file.outbox_max, 1 << 20, 1 << 40);
         let outbox_age = self.between(&["outbox_age"], file.outbox_age, Span::seconds(60), Span::seconds(365 * 86_400)).get();
         let outbox_rate = u32::try_from(self.between(&["outbox_rate"], file.outbox_rate, 1, 100_000)).unwrap_or(u32::MAX);
@@ -280,6 +284,7 @@ impl Check<'_> {
                 facts_dirs: file.facts_dirs.iter().map(|dir| self.path(dir)).collect(),
                 heartbeat,
                 events: file.events,
+                stable_interval,
                 outbox_max,
                 outbox_age,
                 outbox_rate,

@@ -21,7 +21,7 @@ impl Changes {
     pub(super) fn hear(&mut self, event: &TransactionEvent) {
         if event.changed || event.refreshed {
             // Without secrets and content, as everything in an event; the content is there by its digest.
-            self.0.change(&event.label(), &words(event), &event.properties.to_string());
+            self.0.change(&event.label(), &words(event), &event.properties.to_string(), event.diff.as_deref());
         }
     }
 
@@ -33,6 +33,10 @@ impl Changes {
 /// What would be done, in words: `installed version 1.24`, `updated: content, mode 0600 → 0644`.
 fn words(event: &TransactionEvent) -> String {
     let done = event.noop_message.strip_prefix("Would have ").unwrap_or(&event.noop_message);
+    // The Go system calls a new content of a file that is there "created" too.
+    let updated = done.strip_prefix("created ").filter(|_| event.final_ensure == event.requested_ensure);
+    let updated = updated.map(|what| format!("updated {what}"));
+    let done = updated.as_deref().unwrap_or(done);
     let details = event.changes.join(", ");
     match (done, details.as_str()) {
         ("", details) => details.to_owned(),

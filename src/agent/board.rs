@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::model::ApplyState;
-use crate::wire::report::{AssignmentState, ChannelState};
+use crate::wire::report::{AssignmentState, ChannelState, FailingResource};
 
 /// What can be wrong with the agent itself; each stands on the board at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +72,8 @@ pub(super) struct Standing {
     pub(super) queued: u64,
     /// The last run.
     pub(super) last_run: Option<ApplyState>,
+    /// The first resources that failed, in the order of the run: by channel, and under "" those of the last command.
+    pub(super) failing: BTreeMap<String, Vec<FailingResource>>,
     /// The version of the trust bundle in force.
     pub(super) trust: u64,
     /// The latest serial of each channel.

@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 
 use crate::diag::chain;
 use crate::manifest::Source;
-use crate::model::HealthStatus;
+use crate::model::{HealthStatus, RunOutcome};
+use crate::store::Convergence;
 use crate::transport::Bus;
 use crate::trust::Code;
 use crate::wire::{Done, DoneOutcome};
@@ -96,6 +97,12 @@ impl Task {
         let settings = self.node.settings();
         if !channel.is_here(&settings) {
             // Withdrawn, or for other nodes now: all that is left to do is to say so.
+            if let Err(error) = Convergence::forget(&settings.state_dir, name) {
+                tracing::warn!(channel = name, "{}", chain(&error));
+            }
+            self.node.board.change(|standing| {
+                standing.failing.remove(name);
+            });
             self.settle(
                 name,
                 &channel,
@@ -242,6 +249,9 @@ impl Task {
         let ran = ended.apply().map(|state| (state.timestamp, state.outcome));
         self.node.standing.change(name, latest, |channel| {
             channel.went.ran = ran.or(channel.went.ran);
+            if let Some((_, outcome)) = ran {
+                channel.went.stable_runs = if outcome == RunOutcome::Stable { channel.went.stable_runs + 1 } else { 0 };
+            }
             channel.went.health = ended.health.or(channel.went.health);
             channel.went.trouble = trouble;
         });

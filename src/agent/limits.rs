@@ -108,9 +108,22 @@ impl Permit for Permitted {
         self.real.1.permit(kind, &real).map_err(leads)?;
         real.iter().try_for_each(|effect| self.spare_own(effect)).map_err(leads)
     }
+
+    fn may_show(&self, effects: &Effects, host: &Host) -> bool {
+        effects.iter().all(|effect| match effect {
+            Effect::Read(place) | Effect::Write { place, .. } => self.may_show_file(Path::new(&place.path), host),
+            _ => true,
+        })
+    }
 }
 
 impl Permitted {
+    /// Whether a template of the run could read the file at this path, under its name and where links lead.
+    fn may_show_file(&self, path: &Path, host: &Host) -> bool {
+        let path = host.resolve(path);
+        [fs::real(&path), path].iter().all(|path| self.may_read(&Read::File(path)).is_ok())
+    }
+
     /// An effect as it is on this host: what is read is seen from the directory of the manifest. Nothing for files of the
     /// bundle, which may be read.
     fn absolute(&self, effect: &Effect, host: &Host) -> Option<Effect> {

@@ -67,6 +67,7 @@ mod rollout;
 mod room;
 mod say;
 mod socket;
+mod stable;
 mod standing;
 mod steady;
 mod succession;
@@ -80,7 +81,7 @@ mod work;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -142,6 +143,8 @@ pub struct Parts {
     pub environ: BTreeMap<String, String>,
     /// Where bare command names are looked for.
     pub search_path: Option<String>,
+    /// The operating system, as states name it.
+    pub platform: Option<String>,
     /// What runs the commands.
     pub work: Work,
 }
@@ -204,6 +207,8 @@ struct Node {
     looks: looks::Looks,
     room: waiting::Room,
     values: values::Values,
+    stable: Mutex<stable::StableRuns>,
+    platform: Option<String>,
     boot: Uuid,
     started: Timestamp,
 }
@@ -349,6 +354,7 @@ impl Agent {
         if let Err(error) = self.enforcer.await {
             tracing::error!(%error, "the enforcer broke");
         }
+        self.node.post_stable_runs();
         self.node.post_life("stopped");
         self.reporter.ended(FAREWELL).await;
         self.beat.abort();
@@ -359,7 +365,7 @@ impl Agent {
 
 impl Node {
     fn open(parts: Parts) -> Result<Self, AgentError> {
-        let Parts { settings, facts, environ, search_path, work } = parts;
+        let Parts { settings, facts, environ, search_path, platform, work } = parts;
         let host = Host::system(search_path.as_deref());
         let kernel = matches!(work, Work::Engine).then(confinement::kernel);
         kernel.map_or(Ok(()), |kernel| confinement::begin(&settings, kernel)).map_err(AgentError::Confinement)?;
@@ -421,6 +427,8 @@ impl Node {
             looks,
             room: waiting::Room::default(),
             values,
+            stable: Mutex::default(),
+            platform,
         })
     }
 
@@ -585,6 +593,22 @@ impl Node {
 
     fn post_life_of(&self, life: &Life) {
         self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Class::Result));
+    }
+
+    /// Publishes how many runs were only counted so far.
+    fn post_stable_runs(&self) {
+        let counted = self.stable.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(runs) = counted {
+            self.post_stable(runs);
+        }
+    }
+
+    fn post_stable(&self, runs: BTreeMap<String, u64>) {
+        let stable = say::stable(self, runs);
+        let event = self.event(EventKind::Stable, Uuid::nil(), say::json(&stable), Class::Result);
+        // Short, and never the same: it is said at most once a second.
+        let msg_id = format!("{}.{:x}", self.settings().node, stable.timestamp.as_second());
+        self.post(&Message { msg_id, ..event });
     }
 
     /// Says what had to be dropped, once there is room for it.

@@ -87,7 +87,8 @@ impl Notary {
             prev: head.and_then(|head| head.digest.clone()),
             subject: subject.to_owned(),
             sha256: digest(payload),
-            at,
+            // Every message carries it, and is kept for weeks.
+            at: at.round(jiff::Unit::Millisecond).unwrap_or(at),
             command: command.map(str::to_owned),
         };
         receipt::sign(&self.key, &statement)

@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use crate::trust::{Code, Verified};
 use crate::wire::command::Command;
-use crate::wire::report::{self, Life};
+use crate::wire::report::AssignmentState;
+use crate::wire::report::{self, FailingResource, Life, StableRuns};
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
 
 use super::Node;
@@ -84,6 +85,12 @@ pub(super) fn refused(node: &Node, done: &Done, subject: &str, keyids: Vec<Strin
     }
 }
 
+pub(super) fn stable(node: &Node, runs: BTreeMap<String, u64>) -> StableRuns {
+    let now = node.now();
+    let timestamp = now.round(jiff::Unit::Second).unwrap_or(now);
+    StableRuns { protocol: report::STABLE.to_owned(), timestamp, runs }
+}
+
 pub(super) fn life(node: &Node, what: &str) -> Life {
     Life {
         protocol: report::LIFE.to_owned(),
@@ -103,9 +110,19 @@ pub(super) fn trust_life(node: &Node, version: u64) -> Life {
     Life { message: Some(format!("now obeys version {version}")), ..life(node, "trust") }
 }
 
+/// The failing resources that a state names, at most: a state is read by everybody who looks at the fleet.
+const MOST_FAILING: usize = 5;
+
+/// The first failing resources: of the last command, then of the channels in their order.
+fn failing(all: &BTreeMap<String, Vec<FailingResource>>, assignments: &[AssignmentState]) -> Vec<FailingResource> {
+    let channels = assignments.iter().filter_map(|assignment| all.get(&assignment.channel));
+    all.get("").into_iter().chain(channels).flatten().take(MOST_FAILING).cloned().collect()
+}
+
 pub(super) fn state(node: &Node, alive: bool) -> NodeState {
     let waiting = node.disk.waiting();
     let standing = node.board.read(Clone::clone);
+    let failing = failing(&standing.failing, &standing.assignments);
     NodeState {
         protocol: report::STATE.to_owned(),
         node: node.settings().node.clone(),
@@ -116,6 +133,7 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         boot: node.boot,
         started: node.started,
         version: VERSION.to_owned(),
+        platform: node.platform.clone(),
         groups: node.settings().groups.clone(),
         trust: node.trust().version(),
         channels: standing.channels,
@@ -123,6 +141,7 @@ pub(super) fn state(node: &Node, alive: bool) -> NodeState {
         running: standing.running,
         queued: standing.queued,
         last_run: standing.last_run,
+        failing,
         outbox: waiting.outbox,
         dropped: waiting.dropped,
         dropped_results: waiting.dropped_results,

@@ -87,6 +87,8 @@ pub(super) struct Went {
     pub(super) selected: bool,
     /// When the last run ended, and how.
     pub(super) ran: Option<(Timestamp, RunOutcome)>,
+    /// The runs in a row, up to the last one, that found everything as wanted.
+    pub(super) stable_runs: u64,
     /// The worst health check.
     pub(super) health: Option<HealthStatus>,
     /// Why the latest is not in force.
@@ -95,7 +97,7 @@ pub(super) struct Went {
 
 impl Default for Went {
     fn default() -> Self {
-        Self { selected: true, ran: None, health: None, trouble: None }
+        Self { selected: true, ran: None, stable_runs: 0, health: None, trouble: None }
     }
 }
 
@@ -303,6 +305,7 @@ impl Standing {
                 expires,
                 ran: channel.went.ran.map(|(at, _)| at),
                 outcome: channel.went.ran.map(|(_, outcome)| outcome),
+                stable_runs: channel.went.stable_runs,
                 health: channel.went.health.map(|status| status.as_str().to_ascii_lowercase()),
                 channel: name,
             });

@@ -3,17 +3,19 @@
 //! `work/inside.rs` is the part that is confined, `work/heard.rs` keeps the records of the run outside of that;
 //! `work/rehearse.rs` is the stand-in of all of it for simulators.
 
+mod causes;
 mod heard;
 mod inside;
 mod rehearse;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
 use crate::host::confine::{ConfineError, Confined, Worker};
 use crate::host::{Cancel, Checkpoint, Host, News, checkpoint};
@@ -32,9 +34,10 @@ use super::approve;
 use super::confinement::{self, ExchangeOutside, Placement};
 use super::limits;
 use super::obtain::Missing;
+use super::stable::Telling;
 use super::{Node, say};
 
-use heard::{Heard, Record};
+use heard::{Heard, Record, Told};
 use inside::{Inside, Ran};
 pub(super) use rehearse::rehearse;
 pub use rehearse::{Played, Rehearse, Work};
@@ -272,24 +275,25 @@ pub(super) fn run(
         Ran::Planned(report) => report,
     };
     checkpoint(Checkpoint::RunEnded);
-    let (heard, manifest) = record.end(&End { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() });
+    let (told, manifest) = record.end(&End { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() });
     let (outcome, why) = ending(report.outcome, report.error, &host, job);
-    let state = state(node, job, manifest, report.outcome, why.clone(), report.summary);
+    let corrective = told.causes.end(node, report.outcome != RunOutcome::Interrupted);
+    let state = ApplyState { corrective, ..state(node, job, manifest, report.outcome, why.clone(), report.summary) };
     if job.health_check_only {
-        publish_health(node, job, &state, heard.health);
+        publish_health(node, job, &state, told.health);
     } else {
-        publish_state(node, job, &state);
+        publish_state(node, job, state.clone());
     }
     // Half a plan is none: nobody shall approve it.
     let whole = report.outcome != RunOutcome::Interrupted && why.is_none();
     Ended {
-        event: heard.last,
+        event: told.last,
         apply: Some(state),
-        failures: heard.failures,
-        plan: heard.changes.filter(|_| whole).map(|changes| changes.planned(job)),
-        checked: heard.checked,
+        failures: told.failures,
+        plan: told.changes.filter(|_| whole).map(|changes| changes.planned(job)),
+        checked: told.checked,
         planned: true,
-        health: heard.health,
+        health: told.health,
         ..Ended::of(outcome, why)
     }
 }
@@ -315,7 +319,7 @@ fn not_planned(node: &Node, job: &Job, source: Option<&Source>, wrong: &[Diagnos
     let why = wrong.iter().take(FAILURES).map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let manifest = source.map(|source| ManifestId { source: source.name.clone(), digest: source.digest.clone() });
     let state = state(node, job, manifest, RunOutcome::Failed, Some(why.clone()), Summary::default());
-    publish_state(node, job, &state);
+    publish_state(node, job, state.clone());
     Ended { apply: Some(state), ..Ended::failed(why) }
 }
 
@@ -338,6 +342,8 @@ fn state(
         manifest,
         error,
         summary,
+        corrective: 0,
+        stable_runs: 0,
     }
 }
 
@@ -349,11 +355,27 @@ fn publish_health(node: &Node, job: &Job, state: &ApplyState, health: Option<Hea
     }
 }
 
-fn publish_state(node: &Node, job: &Job, state: &ApplyState) {
-    let event = node.event(EventKind::Run, state.event_id, say::json(state), Class::Result);
-    node.post(&Message { command: Some(job.digest().to_owned()), ..event });
+/// Publishes the summary of a run; of one more run of a channel that found everything as wanted only now and then.
+fn publish_state(node: &Node, job: &Job, mut state: ApplyState) {
     // What would be is not what is: a dry run leaves the last result in its place.
     if !state.noop {
         node.board.change(|standing| standing.last_run = Some(state.clone()));
     }
+    let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.command.options.noop;
+    if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {
+        let settings = node.settings();
+        let interval = if settings.events == Publish::All { Duration::ZERO } else { settings.stable_interval };
+        let mut runs = node.stable.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first run of an assignment is what its command came to.
+        let interval = if job.run == job.id() { Duration::ZERO } else { interval };
+        let telling = runs.ended(&channel.name, state.outcome, interval, Instant::now());
+        drop(runs);
+        match telling {
+            Telling::Summary(before) => state.stable_runs = before,
+            Telling::Counts(runs) => return node.post_stable(runs),
+            Telling::Nothing => return,
+        }
+    }
+    let event = node.event(EventKind::Run, state.event_id, say::json(&state), Class::Result);
+    node.post(&Message { command: Some(job.digest().to_owned()), ..event });
 }

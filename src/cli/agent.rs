@@ -152,7 +152,8 @@ fn run(args: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     let environ = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let environ = environ.collect();
-    let parts = Parts { settings, facts: Arc::new(gather), environ, search_path, work: Work::Engine };
+    let parts =
+        Parts { settings, facts: Arc::new(gather), environ, search_path, platform: facts::platform_name(), work: Work::Engine };
     agent::run(parts, reload, page).map_err(|error| failure(&error))?;
     Ok(Exit::Done)
 }

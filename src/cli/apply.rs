@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::diag::Diagnostic;
-use crate::engine::{self, Plan, Settings};
+use crate::engine::{self, Diff, Plan, Settings};
 use crate::host::{Cancel, Host};
 use crate::model::{Exchange, Outcome, TransactionEvent};
 use crate::store::history::{Recording, Start};
@@ -213,7 +213,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     let settings = Settings {
         noop: args.noop,
         health_check_only: args.health_check_only,
-        diff: args.diff,
+        diff: Diff::when(args.diff),
         bare: args.output == OutputFormat::Text && args.session.is_none(),
         run_id: host.new_id(),
         node: None,

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::diag::Diagnostic;
-use crate::engine::{self, Inputs, Plan, Settings};
+use crate::engine::{self, Diff, Inputs, Plan, Settings};
 use crate::host::{Host, account};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
@@ -107,7 +107,7 @@ impl How {
         Settings {
             noop: self.noop,
             health_check_only: false,
-            diff: self.diff,
+            diff: Diff::when(self.diff),
             bare: false,
             run_id: host.new_id(),
             node: None,

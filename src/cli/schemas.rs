@@ -30,6 +30,7 @@ pub static ALL: &[Named] = &[
     Named { name: "job_done", make: || of::<wire::Done>() },
     Named { name: "rollout_ok", make: || of::<wire::report::RolloutMark>() },
     Named { name: "rollout_failed", make: || of::<wire::report::RolloutMark>() },
+    Named { name: "stable", make: || of::<wire::report::StableRuns>() },
     Named { name: "life", make: || of::<wire::report::Life>() },
     Named { name: "refused", make: || of::<wire::Refused>() },
     Named { name: "node_state", make: || of::<wire::NodeState>() },

@@ -42,6 +42,9 @@ pub struct AgentFile {
     /// Which events are published.
     #[serde(default)]
     pub events: Publish,
+    /// Time between two counts of runs that found everything as wanted; zero publishes the summary of each instead.
+    #[serde(default = "stable_interval")]
+    pub stable_interval: Span,
     /// Most bytes that wait on disk for the server, as a number or as `64MiB`.
     #[serde(default = "outbox_max", deserialize_with = "size")]
     #[schemars(with = "String")]
@@ -353,6 +356,10 @@ impl Default for Limits {
 
 fn facts_dirs() -> Vec<PathBuf> {
     ["/etc/choria/ccm", "/etc/ensign"].map(PathBuf::from).to_vec()
+}
+
+fn stable_interval() -> Span {
+    Span::seconds(3600)
 }
 
 fn outbox_max() -> u64 {

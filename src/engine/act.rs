@@ -11,6 +11,7 @@ use crate::host::confine::Worker;
 use crate::model::Secrets;
 use crate::resource::{BindError, Bound, Checked, Decoded, Preview, Providers, ResourceType, Step};
 
+use super::run::Diff;
 use super::unified::unified;
 use super::veil;
 
@@ -59,7 +60,7 @@ impl Place<'_> {
 pub(super) struct How {
     pub(super) noop: bool,
     pub(super) bare: bool,
-    pub(super) diff: bool,
+    pub(super) diff: Diff,
     pub(super) secrets: Arc<Secrets>,
 }
 
@@ -175,8 +176,10 @@ impl How {
 
     fn due(&self, checked: &dyn Checked, host: &Host) -> Due {
         let (steps, refreshed) = (checked.steps(), checked.is_refresh());
-        let diff = (self.diff && !steps.is_empty()).then(|| checked.preview(host)).flatten();
-        let diff = diff.map(|Preview { before, after }| veil::diff(&self.secrets, &before, &after, || unified(&before, &after)));
+        let preview = (self.diff != Diff::None && !steps.is_empty()).then(|| checked.preview(host)).flatten();
+        let preview = preview.filter(|preview| self.diff == Diff::All || preview.is_public);
+        let diff =
+            preview.map(|Preview { before, after, .. }| veil::diff(&self.secrets, &before, &after, || unified(&before, &after)));
         Due { steps, refreshed, diff }
     }
 

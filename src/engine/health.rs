@@ -206,6 +206,10 @@ mod tests {
                 let runs = effects.iter().find(|effect| matches!(effect, Effect::Run { .. }));
                 runs.map_or(Ok(()), |run| Err(format!("a {kind} that {run}")))
             }
+
+            fn may_show(&self, _: &Effects, _: &Host) -> bool {
+                false
+            }
         }
         let runner = FakeRunner::exiting(&[0, 0]);
         for check in

@@ -25,4 +25,4 @@ mod veil;
 pub use act::Outside;
 pub use inputs::{BusData, Inputs};
 pub use plan::{Plan, plan_manifest, plan_one, precheck, precheck_one};
-pub use run::{Conceal, Permit, Report, Settings, run};
+pub use run::{Conceal, Diff, Permit, Report, Settings, run};

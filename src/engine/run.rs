@@ -24,6 +24,27 @@ pub trait Permit: Send + Sync {
     /// # Errors
     /// With the reason, for people.
     fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String>;
+
+    /// Whether the content of the files that these effects are about may be shown to whoever asked for the run.
+    fn may_show(&self, effects: &Effects, host: &Host) -> bool;
+}
+
+/// The changes whose events carry a diff of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Diff {
+    /// None.
+    None,
+    /// All, for a person at the machine who may read the files anyway.
+    All,
+    /// Those of files that everybody on the host may read, and [`Permit::may_show`] allows: for readers elsewhere.
+    Public,
+}
+
+impl Diff {
+    /// All diffs when they are wanted, else none.
+    pub fn when(wanted: bool) -> Self {
+        if wanted { Self::All } else { Self::None }
+    }
 }
 
 /// How to run.
@@ -33,8 +54,8 @@ pub struct Settings {
     pub noop: bool,
     /// Run only health checks.
     pub health_check_only: bool,
-    /// Put a diff of the content into events of changes.
-    pub diff: bool,
+    /// The diffs of content that events of changes carry.
+    pub diff: Diff,
     /// Leave `properties` and `status` out of events: for a run whose events nobody keeps.
     pub bare: bool,
     /// The run, as events name it.

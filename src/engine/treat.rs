@@ -22,7 +22,7 @@ use crate::template::is_template;
 use super::act::{self, How, Outside, PANICKED, Place, Reached};
 use super::plan::{Plan, Planned, resolve};
 use super::provenance::{Shaped, Unfit};
-use super::run::Settings;
+use super::run::{Diff, Settings};
 use super::{effects, health, veil};
 
 pub(super) struct Treatment<'a> {
@@ -96,7 +96,8 @@ impl Treatment<'_> {
             return Ok(());
         }
         let refresh = self.refresh_due()?;
-        let reached = self.how().act(self.place(decoded.as_ref()), bound, self.host, refresh).map_err(Stop::Failed)?;
+        let mut reached = self.how().act(self.place(decoded.as_ref()), bound, self.host, refresh).map_err(Stop::Failed)?;
+        reached.diff = reached.diff.take().filter(|_| self.may_show(decoded.as_ref()));
         self.settle(event, reached);
         Ok(())
     }
@@ -150,6 +151,11 @@ impl Treatment<'_> {
     fn known_effects(&self, decoded: Option<&dyn Decoded>) -> Effects {
         let common = effects::of_common(&self.planned.common).resolved(is_template);
         decoded.map(Decoded::effects).unwrap_or_default().into_iter().chain(common).collect()
+    }
+
+    fn may_show(&self, decoded: &dyn Decoded) -> bool {
+        let permit = self.settings.permit.as_ref().filter(|_| self.settings.diff == Diff::Public);
+        permit.is_none_or(|permit| permit.may_show(&decoded.effects(), self.host))
     }
 
     fn permit(&self, effects: &Effects) -> Result<(), Stop> {
@@ -319,6 +325,7 @@ impl Treatment<'_> {
             manifest: self.plan.manifest.clone(),
             changes: Vec::new(),
             diff: None,
+            change_cause: None,
         }
     }
 }

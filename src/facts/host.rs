@@ -5,15 +5,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::platform::platform;
+use super::platform::{Platform, platform};
 use super::{FactError, text, text_or_empty, virtualization};
 use crate::host::{Host, fs, kernel};
 
 /// Gathers them.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     let names = kernel::names()?;
-    let os_release = text("/etc/os-release").or_else(|_| text("/usr/lib/os-release")).unwrap_or_default();
-    let platform = platform(&os_release, &text_or_empty("/etc/debian_version"), &text_or_empty("/etc/redhat-release"));
+    let platform = platform_here();
     let (system, role) = virtualization::detect(&names.release);
     let processes = fs::list(Path::new("/proc"))?.iter().filter(|path| is_process(path)).count();
     let id =
@@ -33,6 +32,12 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
         "virtualizationRole": role,
         "hostId": id,
     }}))
+}
+
+/// The distribution of this host.
+pub(super) fn platform_here() -> Platform {
+    let os_release = text("/etc/os-release").or_else(|_| text("/usr/lib/os-release")).unwrap_or_default();
+    platform(&os_release, &text_or_empty("/etc/debian_version"), &text_or_empty("/etc/redhat-release"))
 }
 
 fn is_process(path: &Path) -> bool {

@@ -57,6 +57,14 @@ pub struct Gathered {
     pub warnings: Vec<String>,
 }
 
+/// The operating system, its version and the processor, as `debian 12.11 x86_64`; none when the system does not say.
+pub fn platform_name() -> Option<String> {
+    let platform = host::platform_here();
+    let machine = crate::host::kernel::names().ok()?.machine;
+    let parts = [platform.name, platform.version, machine];
+    Some(parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
+}
+
 /// Gathers the facts, with those that files in the `custom` directories add; later directories win.
 pub fn gather(host: &Host, custom: &[PathBuf]) -> Gathered {
     let mut facts = Map::new();

@@ -246,6 +246,7 @@ mod tests {
             expires: "2026-12-20T10:00:00Z".parse().unwrap(),
             ran: None,
             outcome: None,
+            stable_runs: 0,
             health: None,
         });
         state

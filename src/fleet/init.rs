@@ -9,6 +9,18 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Longer than any outage after which a node repeats what it may have stored before.
 const DEDUPE: Duration = Duration::from_secs(600);
 
+/// Bytes in a stream of a count of stable runs: payload, receipt, headers and what the server adds. Measured by
+/// `tests/it/stable.rs`, and rounded up for longer names.
+pub const STABLE_MESSAGE: u64 = 800;
+/// Counts of stable runs of a node in a day, with the `stable_interval` that agents have when nothing else is said.
+const STABLE_A_DAY: u64 = 24;
+/// Bytes of what else a node says in a day: two runs that change something, each a summary and two events.
+const CHANGES_A_DAY: u64 = 2 * 3 * 2048;
+/// Bytes of what becomes of commands on a node in a day: ten, each with an acknowledgement and a result.
+const COMMANDS_A_DAY: u64 = 10 * (1024 + 3072);
+/// Less holds little more than the results of one job on a few thousand nodes.
+const LEAST: u64 = 64 << 20;
+
 /// How much is kept, on how many servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -37,6 +49,18 @@ impl Retention {
         self.jobs_size.saturating_add(self.events_size).saturating_add(self.rollouts_size())
     }
 
+    /// The sizes for so many nodes, with the times that are kept.
+    #[must_use]
+    pub fn for_nodes(self, nodes: u64) -> Self {
+        let size = |kept: Duration, a_day: u64| {
+            let days = kept.as_secs().div_ceil(DAY.as_secs());
+            let bytes = nodes.saturating_mul(a_day).saturating_mul(days);
+            (bytes.div_ceil(1 << 20) << 20).max(LEAST)
+        };
+        let events_a_day = STABLE_A_DAY * STABLE_MESSAGE + CHANGES_A_DAY;
+        Self { events_size: size(self.events, events_a_day), jobs_size: size(self.jobs, COMMANDS_A_DAY), ..self }
+    }
+
     /// Marks of rollouts are small, and few.
     fn rollouts_size(&self) -> u64 {
         self.jobs_size / 16
@@ -56,6 +80,8 @@ pub struct Wanted {
     pub jobs_size: Option<u64>,
     /// See [`Retention::events_size`].
     pub events_size: Option<u64>,
+    /// The nodes that the sizes which are not said are computed for.
+    pub nodes: Option<u64>,
 }
 
 impl Wanted {
@@ -71,12 +97,19 @@ impl Wanted {
         };
         let size =
             |wanted: Option<u64>, kept: Option<Kept>, default| wanted.or(kept.and_then(|kept| kept.max_bytes)).unwrap_or(default);
-        Ok(Retention {
+        let retention = Retention {
             replicas: self.replicas.or(jobs.map(|kept| kept.replicas)).unwrap_or(default.replicas),
             jobs: age(self.jobs, jobs, default.jobs),
             events: age(self.events, events, default.events),
             jobs_size: size(self.jobs_size, jobs, default.jobs_size),
             events_size: size(self.events_size, events, default.events_size),
+        };
+        let Some(nodes) = self.nodes else { return Ok(retention) };
+        let computed = retention.for_nodes(nodes);
+        Ok(Retention {
+            jobs_size: self.jobs_size.unwrap_or(computed.jobs_size),
+            events_size: self.events_size.unwrap_or(computed.events_size),
+            ..retention
         })
     }
 }
@@ -142,4 +175,20 @@ pub async fn init(
     let bucket = subjects.bucket();
     made(&bucket, bus.ensure_bucket(&bucket, retention.replicas).await?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_follow_from_the_number_of_nodes() {
+        let of = |nodes| {
+            let sizes = Retention::default().for_nodes(nodes);
+            (sizes.events_size >> 20, sizes.jobs_size >> 20)
+        };
+        assert_eq!([of(1), of(100), of(2000), of(10_000)], [(64, 64), (91, 64), (1802, 547), (9009, 2735)]);
+        let longer = Retention { events: 90 * DAY, ..Retention::default() };
+        assert_eq!(longer.for_nodes(2000).events_size >> 20, 5406);
+    }
 }

@@ -83,6 +83,9 @@ pub struct Group {
     pub cause: String,
     /// What would be changed: the first few. The name of a node in it is `<node>`.
     pub changes: Vec<PlannedChange>,
+    /// True when the nodes would change the same resources from or to different content; then those diffs are left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub diffs_differ: bool,
     /// How many resources would be changed.
     pub count: u64,
     /// The digests of their plans: more than one where only names of nodes differ.
@@ -241,7 +244,12 @@ pub fn groups(results: &[NodeResult]) -> Vec<Group> {
     for result in results {
         let (group, key) = group(result);
         let key = (Reverse(result.outcome.grade()), group.count == 0, key);
-        let known = found.entry(key).or_insert(group.clone());
+        let known = found.entry(key).or_insert_with(|| group.clone());
+        for (change, other) in known.changes.iter_mut().zip(&group.changes) {
+            if change.diff != other.diff {
+                (change.diff, known.diffs_differ) = (None, true);
+            }
+        }
         known.nodes.push(result.node.clone());
         known.digests.extend(group.digests);
     }
@@ -270,6 +278,7 @@ fn group(result: &NodeResult) -> (Group, String) {
     let named = |change: &PlannedChange| PlannedChange {
         resource: cause::without_name(&change.resource, &result.node),
         what: cause::without_name(&change.what, &result.node),
+        diff: change.diff.as_ref().map(|diff| cause::without_name(diff, &result.node)),
     };
     let changes: Vec<PlannedChange> = plan.map(|plan| plan.changes.iter().map(named).collect()).unwrap_or_default();
     // What is not shown tells plans apart by its digest.
@@ -280,6 +289,7 @@ fn group(result: &NodeResult) -> (Group, String) {
         outcome: word.to_owned(),
         cause,
         changes,
+        diffs_differ: false,
         count: plan.map_or(0, Planned::count),
         digests: plan.map(|plan| plan.digest.clone()).into_iter().collect(),
         nodes: Vec::new(),
@@ -299,7 +309,7 @@ mod tests {
 
     fn result(node: &str, outcome: DoneOutcome, changes: &[(&str, &str)]) -> NodeResult {
         let mut planning = Planning::new("");
-        changes.iter().for_each(|(resource, what)| planning.change(resource, what, ""));
+        changes.iter().for_each(|(resource, what)| planning.change(resource, what, "", None));
         let plan = planning.planned(&action());
         let done =
             json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z", "outcome": outcome, "plan": plan});

@@ -173,6 +173,11 @@ impl Roster {
         held(&self.known).get(&self.fleet, node).map(|known| known.key)
     }
 
+    /// The nodes of the fleet that are known.
+    pub fn names(&self) -> Vec<NodeId> {
+        held(&self.known).of(&self.fleet).map(|(node, _)| node.clone()).collect()
+    }
+
     /// How many nodes of the fleet are known.
     pub fn count(&self) -> usize {
         held(&self.known).count(&self.fleet)

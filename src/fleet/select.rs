@@ -162,6 +162,8 @@ pub(super) mod tests {
             running: None,
             queued: 0,
             last_run: None,
+            failing: Vec::new(),
+            platform: None,
             outbox: 0,
             dropped: 0,
             dropped_results: 0,

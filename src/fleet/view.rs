@@ -26,6 +26,8 @@ pub struct FleetView {
     pub alive: usize,
     /// The outcomes of the last runs, and how many nodes have each; `none` for those that never ran.
     pub last_runs: BTreeMap<&'static str, usize>,
+    /// The nodes whose last run corrected drift.
+    pub drifted: usize,
     /// The nodes of each trust bundle version.
     pub trust: BTreeMap<u64, usize>,
     /// The nodes of each program version.
@@ -114,6 +116,7 @@ pub fn fleet(fleet: &str, states: &States, now: Timestamp) -> FleetView {
         strangers: states.strangers,
         alive: 0,
         last_runs: BTreeMap::new(),
+        drifted: 0,
         trust: BTreeMap::new(),
         versions: BTreeMap::new(),
         attention: Vec::new(),
@@ -121,6 +124,7 @@ pub fn fleet(fleet: &str, states: &States, now: Timestamp) -> FleetView {
     let usual = usual_trust(states);
     for state in states.values() {
         *view.last_runs.entry(last_run(state)).or_default() += 1;
+        view.drifted += usize::from(state.last_run.as_ref().is_some_and(|run| run.corrective > 0));
         *view.trust.entry(state.trust).or_default() += 1;
         *view.versions.entry(state.version.clone()).or_default() += 1;
         let mut attend = |what: String| view.attention.push(Attention { node: state.node.clone(), what });
@@ -129,7 +133,12 @@ pub fn fleet(fleet: &str, states: &States, now: Timestamp) -> FleetView {
             Presence::Offline(since) => attend(format!("stopped at {since:.0}")),
             _ => view.alive += 1,
         }
-        if matches!(last_run(state), "failed" | "interrupted") {
+        for failing in &state.failing {
+            let channel = failing.channel.as_ref().map_or_else(String::new, |channel| format!("channel {channel}: "));
+            attend(format!("{channel}{} failed: {} (since {:.0})", failing.resource, failing.error, failing.since));
+        }
+        // Which resources failed is said above; this is for runs that say no more.
+        if matches!(last_run(state), "failed" | "interrupted") && state.failing.is_empty() {
             let run = state.last_run.as_ref();
             let why = run.and_then(|run| run.error.clone()).unwrap_or_else(|| {
                 run.map(|run| format!("{} of {} failed", run.summary.failed_resources, resources(run.summary.total_resources)))

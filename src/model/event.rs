@@ -205,6 +205,19 @@ pub struct TransactionEvent {
     /// A unified diff of the content, when one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
+    /// The reason for a change; absent where nothing was changed and in runs without an agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_cause: Option<ChangeCause>,
+}
+
+/// The reason for a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeCause {
+    /// Somebody asked for it: a command, or an assignment whose properties for the resource are new.
+    Intentional,
+    /// Drift: an earlier run of the channel left the resource with the same properties, and something else changed it.
+    Corrective,
 }
 
 fn is_false(value: &bool) -> bool {

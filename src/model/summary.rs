@@ -171,4 +171,15 @@ pub struct ApplyState {
     pub error: Option<String>,
     /// The counts.
     pub summary: Summary,
+    /// The changed resources that were drift, which the run corrected or, in a dry run, would have.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub corrective: u64,
+    /// The runs before this one that found everything as wanted, and were not published (see `stable_interval`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stable_runs: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

@@ -448,7 +448,8 @@ impl Resource for Cron {
     fn preview(p: &Properties, state: &CronState, _: &Host) -> Option<Preview> {
         let before = state.file.as_ref().map_or("", |file| &file.text);
         let after = if p.ensure == Presence::Present { p.file_text().ok()? } else { String::new() };
-        Some(Preview { before: blanked(before), after: blanked(&after) })
+        let is_public = state.file.as_ref().is_none_or(|file| file.sound);
+        Some(Preview { before: blanked(before), after: blanked(&after), is_public })
     }
 
     fn shown(p: &Properties) -> Value {

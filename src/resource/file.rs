@@ -194,12 +194,12 @@ impl Resource for File {
     }
 
     fn preview(p: &Properties, state: &FileState, host: &Host) -> Option<Preview> {
-        let before = match &state.found {
+        let (before, is_public) = match &state.found {
             Found::Something { look, .. } if look.kind == fs::Kind::File => {
-                host.managed(p.follow).read_text(p.path(), PREVIEW_LIMIT).ok()?
+                (host.managed(p.follow).read_text(p.path(), PREVIEW_LIMIT).ok()?, look.is_public())
             }
             Found::Something { .. } => return None,
-            Found::Nothing | Found::DanglingLink | Found::ForeignLink | Found::Shared => String::new(),
+            Found::Nothing | Found::DanglingLink | Found::ForeignLink | Found::Shared => (String::new(), true),
         };
         let after = match (p.ensure, &p.content) {
             (Ensure::Absent, _) => String::new(),
@@ -210,7 +210,7 @@ impl Resource for File {
                 host.sources(p.follow).read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?
             }
         };
-        Some(Preview { before, after })
+        Some(Preview { before, after, is_public })
     }
 
     fn shown(p: &Properties) -> Value {

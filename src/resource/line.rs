@@ -374,7 +374,11 @@ impl Resource for Line {
         if before.len().max(after.len()) as u64 > file::PREVIEW_LIMIT {
             return None;
         }
-        Some(Preview { before: String::from_utf8(before.to_vec()).ok()?, after: String::from_utf8(after).ok()? })
+        let is_public = match &state.found {
+            Found::File { look, .. } => look.is_public(),
+            _ => before.is_empty(),
+        };
+        Some(Preview { before: String::from_utf8(before.to_vec()).ok()?, after: String::from_utf8(after).ok()?, is_public })
     }
 
     fn shown(p: &Properties) -> Value {

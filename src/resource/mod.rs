@@ -134,6 +134,8 @@ pub struct Preview {
     pub before: String,
     /// What would be there.
     pub after: String,
+    /// True when everybody on the host may read the text before, or there is none.
+    pub is_public: bool,
 }
 
 /// A way to do a type's work on one kind of host.

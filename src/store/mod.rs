@@ -6,6 +6,7 @@
 //! program's own. Nothing here decides: `trust` says what may be accepted, the agent what is run.
 
 mod append;
+mod convergence;
 pub mod dir;
 pub mod history;
 pub mod ledger;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 
 use crate::host::FsError;
 
+pub use convergence::Convergence;
 pub use history::History;
 pub use ledger::{Acceptance, Birth, Ledger, Loss, Unfinished};
 pub use objects::Objects;

@@ -13,6 +13,10 @@ use super::report::{Planned, PlannedChange};
 const MOST_CHANGES: usize = 50;
 /// How many characters of each are shown.
 const LONGEST_CHANGE: usize = 200;
+/// The longest diff of one change, in bytes, and the most bytes of all diffs of a plan: a result must pass the server's limit
+/// and is kept in the ledger of the node.
+const LONGEST_DIFF: usize = 4 << 10;
+const MOST_DIFFS: usize = 48 << 10;
 
 /// The first string under the digest: which digest it is.
 const DOMAIN: &str = "ensign.plan.v1";
@@ -48,6 +52,8 @@ pub struct Planning {
     exact: Strings,
     changes: Vec<PlannedChange>,
     more: u64,
+    /// Bytes that are left for diffs.
+    room: usize,
 }
 
 impl Planning {
@@ -55,18 +61,20 @@ impl Planning {
     pub fn new(manifest: &str) -> Self {
         let mut words = Strings::new(DOMAIN);
         words.add(manifest);
-        Self { words, exact: Strings::new(EXACT_DOMAIN), changes: Vec::new(), more: 0 }
+        Self { words, exact: Strings::new(EXACT_DOMAIN), changes: Vec::new(), more: 0, room: MOST_DIFFS }
     }
 
     /// A resource (`type#name`) that would change: what would be done, in words; and what it shall be, in any form that is
-    /// the same for the same.
-    pub fn change(&mut self, resource: &str, what: &str, wanted: &str) {
+    /// the same for the same. A diff is for people, and under no digest.
+    pub fn change(&mut self, resource: &str, what: &str, wanted: &str, diff: Option<&str>) {
         self.words.add(resource);
         self.words.add(what);
         self.exact.add(resource);
         self.exact.add(wanted);
         if self.changes.len() < MOST_CHANGES {
-            self.changes.push(PlannedChange { resource: shortened(resource), what: shortened(what) });
+            let diff = diff.filter(|_| self.room > 0).map(|diff| beginning(diff, LONGEST_DIFF.min(self.room)));
+            self.room = self.room.saturating_sub(diff.as_ref().map_or(0, String::len));
+            self.changes.push(PlannedChange { resource: shortened(resource), what: shortened(what), diff });
         } else {
             self.more += 1;
         }
@@ -82,6 +90,23 @@ impl Planning {
             more: self.more,
         }
     }
+}
+
+/// The whole lines of a diff that have room, and how many are left out.
+fn beginning(diff: &str, room: usize) -> String {
+    if diff.len() <= room {
+        return diff.to_owned();
+    }
+    let mut shown = String::new();
+    let mut lines = diff.split_inclusive('\n');
+    for line in lines.by_ref() {
+        if shown.len() + line.len() > room {
+            break;
+        }
+        shown.push_str(line);
+    }
+    // The line that had no room is left out too.
+    shown + &format!("... {} more lines\n", lines.count() + 1)
 }
 
 fn shortened(text: &str) -> String {
@@ -130,7 +155,7 @@ impl Planned {
         }
         for (number, wanted) in now.changes.iter().enumerate() {
             match self.changes.get(number) {
-                Some(approved) if approved == wanted => {}
+                Some(approved) if (&approved.resource, &approved.what) == (&wanted.resource, &wanted.what) => {}
                 Some(approved) if approved.resource == wanted.resource => {
                     return Err(format!(
                         "{} would now be changed otherwise: \"{}\", and the plan says \"{}\"",
@@ -171,7 +196,7 @@ mod tests {
 
     fn plan(changes: &[(&str, &str, &str)]) -> Planned {
         let mut planning = Planning::new("");
-        changes.iter().for_each(|(resource, what, wanted)| planning.change(resource, what, wanted));
+        changes.iter().for_each(|(resource, what, wanted)| planning.change(resource, what, wanted, None));
         planning.planned(&action(r#"{"status": {}}"#))
     }
 
@@ -180,8 +205,8 @@ mod tests {
     fn the_digest_is_the_documented_one() {
         assert_eq!(plan(&[]).digest, "b3bc8ad2353a618f003cee2d2daf82aef54ef943f98446e82fd73cecebe80086");
         let mut planning = Planning::new(&"0".repeat(64));
-        planning.change("package#nginx", "installed version 1.24", "");
-        planning.change("file#/etc/motd", "updated: Größe", "");
+        planning.change("package#nginx", "installed version 1.24", "", None);
+        planning.change("file#/etc/motd", "updated: Größe", "", Some("+x"));
         let planned = planning.planned(&action(r#"{"status": {}}"#));
         assert_eq!(planned.digest, "47130d4f67bc1a8352ea1107e06b5c23939e3f4f311f1f0e4827f358a8516606");
     }
@@ -203,8 +228,8 @@ mod tests {
         let long = "ä".repeat(300);
         let of = |last: &str| {
             let mut planning = Planning::new("");
-            names.iter().for_each(|name| planning.change(name, &long, ""));
-            planning.change(last, "x", "");
+            names.iter().for_each(|name| planning.change(name, &long, "", None));
+            planning.change(last, "x", "", None);
             planning.planned(&action(r#"{"status": {}}"#))
         };
         let (one, other) = (of("file#/a"), of("file#/b"));
@@ -214,6 +239,23 @@ mod tests {
         assert!(one.still_holds(&other).unwrap_err().contains("beyond what plans show"));
         assert_eq!(shortened(&"ä".repeat(200)).chars().count(), 200);
         assert!(!shortened(&"ä".repeat(200)).ends_with('…'));
+    }
+
+    #[test]
+    fn diffs_are_cut_and_no_part_of_what_is_compared() {
+        let plan = |diff: &str, count: usize| {
+            let mut planning = Planning::new("");
+            (0..count).for_each(|number| planning.change(&format!("file#/{number}"), "content", "1", Some(diff)));
+            planning.planned(&action(r#"{"status": {}}"#))
+        };
+        let (one, other) = (plan("-a\n+b\n", 1), plan("-c\n+b\n", 1));
+        assert_eq!((one.changes[0].diff.as_deref(), &one.digest), (Some("-a\n+b\n"), &other.digest));
+        assert_eq!(one.still_holds(&other), Ok(()));
+        let long = plan(&"+0123456789\n".repeat(1000), 40);
+        let cut = long.changes[0].diff.as_ref().unwrap();
+        assert!(cut.len() <= LONGEST_DIFF + 30 && cut.ends_with("\n... 659 more lines\n"), "{cut}");
+        let all: usize = long.changes.iter().filter_map(|change| change.diff.as_ref()).map(String::len).sum();
+        assert!(all < MOST_DIFFS + 1000 && long.changes[39].diff.is_none(), "{all}");
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub const FAILED: &str = "io.ensign.v1.rollout.failed";
 pub const OK: &str = "io.ensign.v1.rollout.ok";
 /// Protocol of a [`Life`].
 pub const LIFE: &str = "io.ensign.v1.event.life";
+/// Protocol of a [`StableRuns`].
+pub const STABLE: &str = "io.ensign.v1.event.stable";
 /// Protocol of a [`NodeState`].
 pub const STATE: &str = "io.ensign.v1.node.state";
 
@@ -142,6 +144,9 @@ pub struct PlannedChange {
     pub resource: String,
     /// What would be done, in words.
     pub what: String,
+    /// A unified diff of the content, without secrets; absent where there is none, or where it may not leave the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
 }
 
 /// The terminal states of a command on a node.
@@ -233,6 +238,19 @@ pub struct RolloutMark {
     pub outcome: DoneOutcome,
 }
 
+/// Runs that found everything as wanted, counted: one message instead of a summary of each. The node is in the subject and in
+/// the receipt: a fleet at rest says little else, and every byte is kept for a month.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StableRuns {
+    /// Always `io.ensign.v1.event.stable`.
+    pub protocol: String,
+    /// The time of this message, in whole seconds. The runs are those since the message before it.
+    #[schemars(with = "String")]
+    pub timestamp: Timestamp,
+    /// The number of runs, by channel.
+    pub runs: BTreeMap<String, u64>,
+}
+
 /// An agent came or went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Life {
@@ -318,6 +336,9 @@ pub struct NodeState {
     pub started: Timestamp,
     /// The version of the program.
     pub version: String,
+    /// The operating system, its version and the processor, as `debian 12.11 x86_64`; absent while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
     /// The groups of the node.
     pub groups: Vec<String>,
     /// The version of the trust bundle it obeys.
@@ -337,6 +358,9 @@ pub struct NodeState {
     /// The last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<ApplyState>,
+    /// The resources that failed in the last run of each channel and in the last command, the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<FailingResource>,
     /// Messages that wait on disk for the server.
     #[serde(default)]
     pub outbox: u64,
@@ -363,6 +387,21 @@ pub struct NodeState {
     pub troubles: Vec<String>,
 }
 
+/// A resource that failed, or whose requirements did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailingResource {
+    /// The resource, `type#name`.
+    pub resource: String,
+    /// The channel; absent for a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// The errors, without secrets.
+    pub error: String,
+    /// The time of its first failure without a success since.
+    #[schemars(with = "String")]
+    pub since: Timestamp,
+}
+
 /// How a node stands to an assignment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AssignmentState {
@@ -387,6 +426,9 @@ pub struct AssignmentState {
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<RunOutcome>,
+    /// The runs in a row, up to the last one, that found everything as wanted.
+    #[serde(default)]
+    pub stable_runs: u64,
     /// The worst health check of the last look; absent when there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<String>,

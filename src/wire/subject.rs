@@ -41,10 +41,14 @@ pub enum EventKind {
     Run,
     /// The `ApplyState` of a look at the health checks alone that was not well.
     Health,
+    /// A count of runs that found everything as wanted.
+    Stable,
     /// An agent came or went.
     Life,
     /// A command was refused.
     Refused,
+    /// The envelope of a command that was accepted from a file: no stream of the fleet has it.
+    Command,
 }
 
 impl EventKind {
@@ -54,8 +58,10 @@ impl EventKind {
             Self::Transaction => "transaction",
             Self::Run => "run",
             Self::Health => "health",
+            Self::Stable => "stable",
             Self::Life => "life",
             Self::Refused => "refused",
+            Self::Command => "command",
         }
     }
 }

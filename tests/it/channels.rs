@@ -240,3 +240,52 @@ fn data_of_the_host_is_laid_over_and_remembered() {
     assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "anew"), "{}{}", applied.stdout, applied.stderr);
     fleet.wait_for("no trouble", || state(&fleet, "web1")["troubles"].as_array().is_none_or(Vec::is_empty));
 }
+
+/// Drift is told from what was asked for, and what fails from when on; both survive a restart.
+#[test]
+fn changes_say_whether_they_are_drift_and_failures_since_when() {
+    for binary in binaries() {
+        let mut fleet = fleet(&binary);
+        assert_eq!(assign(&fleet, "one", &["--all"]).code, 0);
+        fleet.wait_for("its state says so", || state(&fleet, "web1")["last_run"]["outcome"] == "changed");
+        assert_eq!(state(&fleet, "web1")["last_run"]["corrective"], Value::Null);
+        fleet.stop("web1");
+        std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
+        fleet.start("web1", "web");
+        fleet.wait_for("repaired", || state(&fleet, "web1")["last_run"]["corrective"] == 1);
+        let status = fleet.run(&["status"]).stdout;
+        assert!(status.contains("drift      corrected on 1 node by the last run"), "{status}");
+        let events = fleet.run(&["events", "--since", "1h", "--node", "web1", "--output", "json"]).json();
+        let causes: Vec<&str> = events.as_array().unwrap().iter().filter_map(|event| event["change_cause"].as_str()).collect();
+        assert_eq!(causes, ["intentional", "corrective"], "{events}");
+        // New content is meant.
+        assert_eq!(assign(&fleet, "two", &["--all"]).code, 0);
+        fleet.wait_for("its state says so", || state(&fleet, "web1")["last_run"]["corrective"] == Value::Null);
+
+        // The file can't be written from now on.
+        fleet.stop("web1");
+        std::fs::remove_file(motd(&fleet, "web1")).unwrap();
+        std::fs::create_dir(motd(&fleet, "web1")).unwrap();
+        fleet.start("web1", "web");
+        fleet.wait_for("it fails", || state(&fleet, "web1")["failing"][0]["resource"].is_string());
+        let failing = |fleet: &Fleet| state(fleet, "web1")["failing"][0].clone();
+        let first = failing(&fleet);
+        assert_eq!(
+            (&first["channel"], first["resource"].as_str()),
+            (&Value::from("base"), Some(format!("file#{}", motd(&fleet, "web1").display()).as_str()))
+        );
+        let status = fleet.run(&["status"]).stdout;
+        assert!(status.contains("web1") && status.contains("channel base: file#") && status.contains("(since "), "{status}");
+        fleet.stop("web1");
+        fleet.start("web1", "web");
+        fleet.wait_for("it fails again", || {
+            let again = failing(&fleet);
+            again["since"].is_string() && again["since"] == first["since"]
+        });
+        assert!(state(&fleet, "web1")["platform"].as_str().unwrap().contains("debian"), "{}", state(&fleet, "web1"));
+        fleet.stop("web1");
+        std::fs::remove_dir(motd(&fleet, "web1")).unwrap();
+        fleet.start("web1", "web");
+        fleet.wait_for("mended", || content(&fleet, "web1") == "two" && failing(&fleet) == Value::Null);
+    }
+}

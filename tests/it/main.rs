@@ -59,6 +59,8 @@ mod services;
 mod signed_values;
 #[cfg(feature = "simulator")]
 mod simulated;
+#[cfg(feature = "simulator")]
+mod stable;
 #[allow(dead_code, reason = "not every helper is used all the time")]
 mod support;
 mod system;

@@ -140,6 +140,30 @@ fn a_secret_is_no_part_of_a_plan() {
 }
 
 #[test]
+fn a_plan_says_what_is_updated_and_shows_the_difference_of_what_everybody_may_read() {
+    on_every_server(async |binary| {
+        let fleet = solo::Fleet::new(binary, "").await;
+        let _agent = fleet.agent().await;
+        let motd = fleet.file("motd", "hello\n");
+        let change = async || result(&fleet, &dry(&motd)).await.plan.unwrap().changes.remove(0);
+        let new = change().await;
+        assert_eq!(
+            (new.what.as_str(), new.diff.as_deref()),
+            ("created the file", Some("--- now\n+++ wanted\n@@ -0,0 +1 @@\n+hello\n"))
+        );
+        std::fs::write(fleet.path("motd"), "old\n").unwrap();
+        let update = change().await;
+        assert_eq!(update.what, "updated the file: content");
+        assert_eq!(update.diff.as_deref(), Some("--- now\n+++ wanted\n@@ -1 +1 @@\n-old\n+hello\n"));
+        // What only some may read on the node is not shown to whoever asks for a plan.
+        std::fs::set_permissions(fleet.path("motd"), PermissionsExt::from_mode(0o640)).unwrap();
+        let private = change().await;
+        assert!(private.what.starts_with("updated the file: content"), "{private:?}");
+        assert_eq!(private.diff, None);
+    });
+}
+
+#[test]
 fn questions_wait_for_no_run() {
     on_every_server(async |binary| {
         let fleet = solo::Fleet::new(binary, "").await;

@@ -260,6 +260,10 @@ async fn what_is_withheld_leaves_a_gap() {
         let result = place(&|line| line.contains(&format!("{last}.web1.done")));
         let command = place(&|line| line.contains(&format!("{last}.command")));
         let refusal = place(&|line| line.contains("event.web1.refused"));
+        let of_web1 = |line: &&str| line.contains(".web1.") || line.contains("state.web1\"");
+        let all: Vec<usize> = (0..lines.len()).filter(|line| of_web1(&lines[*line])).collect();
+        let said: Vec<usize> = all.iter().copied().filter(|line| !lines[*line].contains("state.web1\"")).collect();
+        assert!(said.len() + 1 == all.len() && said.len() > 8, "{said:?} of {all:?}");
         let without = |gone: &[usize]| {
             let kept: Vec<&str> =
                 lines.iter().enumerate().filter(|(line, _)| !gone.contains(line)).map(|(_, line)| *line).collect();
@@ -273,6 +277,9 @@ async fn what_is_withheld_leaves_a_gap() {
             (vec![refusal], vec!["gap"]),
             (vec![result], vec!["gap"]),
             (vec![command], vec!["no_command"]),
+            // Everything that the node said, and then its state too.
+            (said, vec!["gap"]),
+            (all, vec!["absent"]),
         ] {
             let (code, report) = without(&gone);
             assert_eq!((code, kinds(&report)), (1, wanted), "{gone:?} {report}");

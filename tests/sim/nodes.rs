@@ -155,8 +155,16 @@ impl Fleet {
         settings.groups = group(node.number, &self.groups).into_iter().collect();
         settings.state_dir = settings.state_dir.join(&name);
         let facts = facts(self.seed, node.number);
+        let platform = facts.pointer("/host/info/platformFamily").and_then(Value::as_str).map(str::to_owned);
         let work = Work::Rehearsal(Arc::clone(&self.play) as Arc<_>);
-        Ok(Parts { settings, facts: Arc::new(move |_| facts.clone()), environ: BTreeMap::new(), search_path: None, work })
+        Ok(Parts {
+            settings,
+            facts: Arc::new(move |_| facts.clone()),
+            environ: BTreeMap::new(),
+            search_path: None,
+            platform,
+            work,
+        })
     }
 
     /// Cuts the connection of a node.
@@ -209,8 +217,8 @@ fn settings(options: &Options, state: &Path) -> Result<Settings, Wrong> {
     let trust = std::fs::read_to_string(&options.trust).map_err(|error| format!("{}: {error}", options.trust.display()))?;
     let trust = trust.split_once("[trust]").map(|(_, table)| table).ok_or("the file of --trust has no [trust] table")?;
     let text = format!(
-        "fleet = {:?}\nnode = \"sim\"\nfacts_dirs = []\nheartbeat = \"{}\"\n[nats]\nservers = [{:?}]\n[trust]{trust}",
-        options.fleet, options.heartbeat, options.server
+        "fleet = {:?}\nnode = \"sim\"\nfacts_dirs = []\nheartbeat = \"{}\"\nstable_interval = \"{}\"\n[nats]\nservers = [{:?}]\n[trust]{trust}",
+        options.fleet, options.heartbeat, options.stable_interval, options.server
     );
     let directory = std::path::absolute(&options.trust)?.parent().unwrap_or(Path::new("/")).to_owned();
     let around = Surroundings { hostname: "sim".to_owned(), state_dir: state.to_owned(), directory };

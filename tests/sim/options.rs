@@ -52,6 +52,9 @@ pub(crate) struct Options {
     /// Time between two heartbeats of a node.
     #[arg(long, default_value = "30s")]
     pub(crate) heartbeat: Span,
+    /// Time between two counts of stable runs of a node.
+    #[arg(long, default_value = "1h")]
+    pub(crate) stable_interval: Span,
     /// Where the nodes keep ledgers and outboxes, and find them again; a directory that is removed at the end when not given.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,

@@ -124,3 +124,21 @@ fn files_of_the_bundle_may_be_read() {
     assert!(of("../../../x", "sub").is_err());
     assert!(of("/etc/shadow", "").is_err());
 }
+
+#[test]
+fn content_is_shown_to_those_who_may_read_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, other) = (directory.path().join("a"), directory.path().join("b"));
+    std::fs::write(&file, "x").unwrap();
+    let shows = |rule: &Value| {
+        let permitted = Permitted::new(Limits::default(), rights(rule), &[], None);
+        let properties = json!({"name": file, "ensure": "present", "content": "y"});
+        permitted.may_show(&of_signed("file", properties.as_object().unwrap()), &host(FakeRunner::exiting(&[])))
+    };
+    assert!(shows(&json!({"keys": ["a"]})));
+    // Who may only write it has no business with what is in it.
+    assert!(!shows(&json!({"keys": ["a"], "names": [file]})));
+    assert!(!shows(&json!({"keys": ["a"], "noop_only": true})));
+    assert!(!shows(&json!({"keys": ["a"], "names": [file], "reads": [other]})));
+    assert!(shows(&json!({"keys": ["a"], "names": [file], "reads": [file]})));
+}

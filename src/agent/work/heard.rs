@@ -15,6 +15,7 @@ use crate::wire::subject::EventKind;
 
 use super::super::approve::Changes;
 use super::super::{Node, say};
+use super::causes::Causes;
 use super::{ERROR_LENGTH, FAILURES, Job, within_size};
 
 /// The records of one run. Clones write the same ones.
@@ -46,17 +47,20 @@ impl Record {
     /// Records an event.
     pub(super) fn event(&self, event: TransactionEvent) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        records.recording.event(&event);
         records.heard.hear(event);
+        let Records { heard, recording, .. } = &mut *records;
+        if let Some(event) = &heard.told.last {
+            recording.event(event);
+        }
     }
 
     /// Records the end; gives what was heard, and the manifest.
-    pub(super) fn end(self, end: &End) -> (Heard, Option<ManifestId>) {
+    pub(super) fn end(self, end: &End) -> (Told, Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = std::mem::take(&mut records.recording).end(end) {
             tracing::warn!("the run is not in the history: {}", chain(&error));
         }
-        (records.heard.take(), records.manifest.take())
+        (std::mem::take(&mut records.heard.told), records.manifest.take())
     }
 }
 
@@ -72,6 +76,12 @@ pub(super) fn name(job: &Job, plan: &Plan) -> String {
 pub(super) struct Heard {
     node: Arc<Node>,
     job: Job,
+    pub(super) told: Told,
+}
+
+/// The part of the events of a run that its result is made of.
+#[derive(Default)]
+pub(super) struct Told {
     pub(super) last: Option<TransactionEvent>,
     pub(super) failures: BTreeMap<String, String>,
     pub(super) health: Option<HealthStatus>,
@@ -79,54 +89,49 @@ pub(super) struct Heard {
     pub(super) changes: Option<Changes>,
     /// For a look at health checks: what they found.
     pub(super) checked: Vec<CheckedHealth>,
+    /// The reasons for what was changed.
+    pub(super) causes: Causes,
+}
+
+/// The beginning of an error, as long as states and results carry it.
+pub(super) fn shortened(mut error: String) -> String {
+    let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
+    error.truncate(end);
+    error
 }
 
 impl Heard {
     pub(super) fn new(node: &Arc<Node>, job: &Job) -> Self {
         let changes = job.command.options.noop.then(|| Changes::of(job));
-        Self {
-            node: Arc::clone(node),
-            job: job.clone(),
-            last: None,
-            failures: BTreeMap::new(),
-            health: None,
-            changes,
-            checked: Vec::new(),
-        }
+        let told = Told { changes, causes: Causes::of(node, job), ..Told::default() };
+        Self { node: Arc::clone(node), job: job.clone(), told }
     }
 
-    pub(super) fn hear(&mut self, event: TransactionEvent) {
+    pub(super) fn hear(&mut self, mut event: TransactionEvent) {
+        self.told.causes.note(&mut event, self.node.now());
         let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
         if matters || self.node.settings().events == Publish::All {
             let payload = say::json(&within_size(event.clone()));
             let event = self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event);
             self.node.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
         }
-        if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.failures.len() < FAILURES {
+        if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.told.failures.len() < FAILURES {
             let mut error = event.errors.join("; ");
             if error.is_empty() {
                 error = format!("requirements are not met: {}", event.unmet_requirements.join(", "));
             }
-            let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
-            error.truncate(end);
-            self.failures.insert(event.label(), error);
+            self.told.failures.insert(event.label(), shortened(error));
         }
         let checked = event.health_check.iter().map(|check| check.status);
-        self.health = checked.chain(self.health).max_by_key(|status| status.gravity());
-        if let Some(changes) = &mut self.changes {
+        self.told.health = checked.chain(self.told.health).max_by_key(|status| status.gravity());
+        if let Some(changes) = &mut self.told.changes {
             changes.hear(&event);
         }
         if self.job.health_check_only {
             let of =
                 |result: &HealthResult| CheckedHealth { channel: String::new(), resource: event.label(), result: result.clone() };
-            self.checked.extend(event.health_check.iter().map(of));
+            self.told.checked.extend(event.health_check.iter().map(of));
         }
-        self.last = Some(event);
-    }
-
-    /// What was heard; nothing is heard any more.
-    fn take(&mut self) -> Self {
-        let fresh = Self::new(&self.node, &self.job);
-        std::mem::replace(self, fresh)
+        self.told.last = Some(event);
     }
 }

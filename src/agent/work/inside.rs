@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::BusData;
 use crate::diag::Diagnostic;
-use crate::engine::{self, Inputs, Plan, Report};
+use crate::engine::{self, Diff, Inputs, Plan, Report};
 use crate::host::{Checkpoint, Host, checkpoint};
 use crate::manifest::Source;
 use crate::model::{Exchange, RunOutcome, merge};
@@ -87,8 +87,8 @@ impl Inside<'_> {
         engine::Settings {
             noop: job.is_dry() && !job.health_check_only,
             health_check_only: job.health_check_only,
-            // A diff shows content, and content does not leave the node.
-            diff: false,
+            // The diff of a plan is for people; that of a run would only repeat what the command said.
+            diff: if job.command.options.noop { Diff::Public } else { Diff::None },
             bare: false,
             run_id: job.run,
             node: Some(node.settings().node.clone()),

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::manifest::Source;
 use crate::model::summary::Tally;
-use crate::model::{ManifestId, NodeId, RunOutcome, TransactionEvent};
+use crate::model::{ApplyState, ManifestId, NodeId, RunOutcome, TransactionEvent};
 use crate::wire::command::Command;
 
-use super::{DoneOutcome, Ended, Heard, Job, Node, publish_state, state};
+use super::{DoneOutcome, Ended, Heard, Job, Node, Told, publish_state, state};
 
 /// What runs the commands of an agent.
 #[derive(Clone, Default)]
@@ -57,8 +57,8 @@ pub(in crate::agent) async fn rehearse(
         tally.add(event);
         heard.hear(event.clone());
     }
-    let (event, failures) = (heard.last, heard.failures);
-    let plan = heard.changes.map(|changes| changes.planned(&job));
+    let Told { last: event, failures, changes, causes, .. } = heard.told;
+    let plan = changes.map(|changes| changes.planned(&job));
     let summary = tally.summary();
     let run = RunOutcome::of(&summary);
     let outcome = match run {
@@ -68,7 +68,8 @@ pub(in crate::agent) async fn rehearse(
         RunOutcome::Failed | RunOutcome::Interrupted => DoneOutcome::Failed,
     };
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
-    let state = state(&node, &job, manifest, run, None, summary);
-    publish_state(&node, &job, &state);
+    let corrective = causes.end(&node, true);
+    let state = ApplyState { corrective, ..state(&node, &job, manifest, run, None, summary) };
+    publish_state(&node, &job, state.clone());
     Ended { event, apply: Some(state), failures, plan, planned: true, ..Ended::of(outcome, None) }
 }

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use jiff::SignedDuration;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::diag::chain;
 use crate::fleet::roster::Doubt;
 use crate::fleet::{Roster, newcomers};
+use crate::model::event::ChangeCause;
 use crate::model::{ApplyState, NodeId, Outcome, RunOutcome, Span, TransactionEvent};
 use crate::transport::{From, Message};
-use crate::wire::json;
-use crate::wire::report::{Life, Refused};
+use crate::wire::report::{Life, Refused, StableRuns};
+use crate::wire::{Command, Envelope, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -141,8 +142,12 @@ fn doubt(message: &Message, roster: &Roster) -> Option<String> {
 
 /// The event, and whether it is the node's.
 fn document(message: &Message, roster: &Roster) -> Option<Value> {
-    let mut event = json::parse(&message.payload).ok()?;
-    event.as_object_mut()?.insert("verified".to_owned(), Value::Bool(doubt(message, roster).is_none()));
+    let mut event = strict::parse(&message.payload).ok()?;
+    let fields = event.as_object_mut()?;
+    if let Some(node) = speaker(message).filter(|_| !fields.contains_key("node")) {
+        fields.insert("node".to_owned(), json!(node));
+    }
+    fields.insert("verified".to_owned(), Value::Bool(doubt(message, roster).is_none()));
     Some(event)
 }
 
@@ -158,9 +163,12 @@ fn line(message: &Message, ui: &Ui) -> Text {
 fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
     let unreadable = || (Tone::Bad, "unreadable", kind.to_owned());
     match kind {
-        "transaction" => json::read::<TransactionEvent>(payload).map_or_else(|_| unreadable(), |event| transaction(&event)),
-        "run" => json::read::<ApplyState>(payload).map_or_else(|_| unreadable(), |state| run_words(&state)),
-        "life" => json::read::<Life>(payload).map_or_else(
+        "transaction" => strict::read::<TransactionEvent>(payload).map_or_else(|_| unreadable(), |event| transaction(&event)),
+        "run" | "health" => strict::read::<ApplyState>(payload).map_or_else(|_| unreadable(), |state| run_words(&state)),
+        "stable" => {
+            strict::read::<StableRuns>(payload).map_or_else(|_| unreadable(), |stable| (Tone::Good, "stable", runs(&stable)))
+        }
+        "life" => strict::read::<Life>(payload).map_or_else(
             |_| unreadable(),
             |life| {
                 let word = ["started", "trust", "dropped"].into_iter().find(|word| life.what == *word).unwrap_or("stopped");
@@ -174,7 +182,8 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
                 (Tone::Dim, word, what)
             },
         ),
-        "refused" => json::read::<Refused>(payload)
+        "command" => (Tone::Notable, "command", carried(payload)),
+        "refused" => strict::read::<Refused>(payload)
             .map_or_else(|_| unreadable(), |refused| (Tone::Bad, "refused", format!("{}: {}", refused.code, refused.message))),
         _ => unreadable(),
     }
@@ -191,7 +200,21 @@ fn transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
     };
     let steps = if event.failed { event.errors.join("; ") } else { event.changes.join(", ") };
     let noop = if event.noop { " (noop)" } else { "" };
-    (tone, word, format!("{}{noop}  {steps}", event.label()).trim_end().to_owned())
+    let drift = if event.change_cause == Some(ChangeCause::Corrective) { " (drift)" } else { "" };
+    (tone, word, format!("{}{noop}{drift}  {steps}", event.label()).trim_end().to_owned())
+}
+
+/// The action and the id of a command that was accepted from a file.
+fn carried(payload: &[u8]) -> String {
+    let envelope = Envelope::parse(payload).ok();
+    let command = envelope.and_then(|envelope| strict::read::<Command>(&envelope.payload).ok());
+    command.map_or_else(|| "unreadable".to_owned(), |command| format!("from a file: {} {}", command.action.name(), command.id))
+}
+
+/// `12 runs of base, 3 runs of web`
+fn runs(stable: &StableRuns) -> String {
+    let of = |(channel, count): (&String, &u64)| format!("{count} {} of {channel}", if *count == 1 { "run" } else { "runs" });
+    stable.runs.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 fn run_words(state: &ApplyState) -> (Tone, &'static str, String) {
@@ -201,8 +224,11 @@ fn run_words(state: &ApplyState) -> (Tone, &'static str, String) {
         RunOutcome::Failed | RunOutcome::Interrupted => Tone::Bad,
     };
     let summary = &state.summary;
-    let counts =
-        format!("run: {} of {} changed, {} failed", summary.changed_resources, summary.total_resources, summary.failed_resources);
+    let drift = if state.corrective > 0 { format!(" ({} drift)", state.corrective) } else { String::new() };
+    let counts = format!(
+        "run: {} of {} changed{drift}, {} failed",
+        summary.changed_resources, summary.total_resources, summary.failed_resources
+    );
     (tone, "run", state.error.as_ref().map_or(counts, |error| format!("run: {error}")))
 }
 

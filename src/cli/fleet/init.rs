@@ -13,6 +13,7 @@ use crate::wire::Subjects;
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
+use super::report::nodes;
 use super::session::{Context, Session, failure};
 
 /// Less would not hold the results of one job on a few thousand nodes.
@@ -29,6 +30,10 @@ pub(super) struct InitArgs {
     /// How long events are kept. 30d at first; as it is when left out later.
     #[arg(long, value_name = "DURATION")]
     events: Option<Span>,
+    /// Computes the sizes for so many nodes, where they are not given: for a count of stable runs every hour, two runs a day that
+    /// change something, and ten commands a day to every node.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    nodes: Option<u64>,
     /// How much of results is kept at most; the server sets it aside, and a sixteenth more for rollouts. 1GiB at first; as it is
     /// when left out later.
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -58,8 +63,20 @@ pub(super) async fn run(args: InitArgs, context: &Context, ui: &mut Ui) -> Resul
         events: args.events.map(Span::get),
         jobs_size: args.jobs_size,
         events_size: args.events_size,
+        nodes: args.nodes,
     };
     let retention = wanted.retention(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    if let Some(count) = args.nodes {
+        let days = |kept: std::time::Duration| kept.as_secs().div_ceil(86_400);
+        ui.say(text!(
+            "for {}: {} of events ({} days) and {} of results ({} days)",
+            nodes(usize::try_from(count).unwrap_or(usize::MAX)),
+            bytes(retention.events_size),
+            days(retention.events),
+            bytes(retention.jobs_size),
+            days(retention.jobs)
+        ));
+    }
     let mut all = Vec::new();
     let mut made = |name: &str, ensured| {
         let (word, changes) = match ensured {

@@ -22,7 +22,7 @@ use super::super::ui::{Tone, Ui, text};
 use super::ahead::{all_waves, go_on};
 use super::collect::{self, MARGIN};
 use super::plan::print_groups;
-use super::report::{self, Followed, ago, follow, node_line, nodes};
+use super::report::{self, Followed, ago, cluster_lines, follow, node_line, nodes};
 use super::session::{Context, Session, failure, unchecked};
 
 /// The widest column of the list; what is wider moves the others of its line.
@@ -301,7 +301,10 @@ fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Sessi
     if jobs::is_open(command, now) {
         ui.say(text!("nodes take it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
     }
-    for result in results {
+    if !in_full {
+        cluster::cluster(results).iter().for_each(|cluster| cluster_lines(cluster, ui));
+    }
+    for result in results.iter().filter(|_| in_full) {
         ui.line(node_line(result, now, ui));
         if let Some(done) = result.done.as_ref().filter(|_| in_full) {
             for (resource, error) in &done.failures {

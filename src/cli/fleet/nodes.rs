@@ -176,6 +176,9 @@ fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
     let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
     line("host", state.hostname.clone());
     line("agent", format!("{}, started {} ago, boot {}", state.version, ago(state.started, now), state.boot));
+    if let Some(platform) = &state.platform {
+        line("platform", platform.clone());
+    }
     line("groups", or_none(state.groups.join(", ")));
     line("trust", format!("bundle {}", state.trust));
     let running = state.running.map_or_else(|| "nothing".to_owned(), |id| format!("job {id}"));

@@ -156,6 +156,20 @@ pub(super) fn print_groups(groups: &[Group], ui: &mut Ui) {
         let width = group.changes.iter().map(|change| change.resource.chars().count()).max().unwrap_or(0).min(48);
         for change in &group.changes {
             ui.line(text!("      + {:<width$}  {}", change.resource, change.what));
+            for line in change.diff.iter().flat_map(|diff| diff.lines()) {
+                let tone = match line.chars().next() {
+                    Some('+') => Tone::Good,
+                    Some('-') => Tone::Bad,
+                    _ => Tone::Dim,
+                };
+                ui.line(text!("          {}", ui.paint(tone, line)));
+            }
+        }
+        if group.diffs_differ {
+            ui.line(ui.paint(
+                Tone::Dim,
+                "      the content differs from node to node: `ensign fleet job show ID --node NODE` shows one",
+            ));
         }
         let more = group.count.saturating_sub(group.changes.len() as u64);
         if more > 0 {

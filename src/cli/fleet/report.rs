@@ -202,7 +202,7 @@ pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> Text {
     text!("  {} {:<12} {:<23}  {}", ui.paint(tone, mark), word, result.node.as_str(), cause).trim_end()
 }
 
-fn cluster_lines(cluster: &Cluster, ui: &mut Ui) {
+pub(super) fn cluster_lines(cluster: &Cluster, ui: &mut Ui) {
     let (mark, tone) = look(cluster.outcome.word());
     let word = ui.paint(tone, text!("{} {:<12}", mark, cluster.outcome.word()));
     ui.line(text!("  {} {:>6}× {}  {}", word, cluster.nodes.len(), cluster.cause, few(&cluster.nodes)));

@@ -35,6 +35,9 @@ pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Resu
 fn print_view(view: &FleetView, ui: &mut Ui) {
     ui.line(text!("{}  {}, {} alive", view.fleet, count(view.nodes), view.alive));
     ui.line(text!("last runs  {}", counts(&view.last_runs)));
+    if view.drifted > 0 {
+        ui.line(text!("drift      corrected on {} by the last run", count(view.drifted)));
+    }
     ui.line(text!("versions   {}", counts(&view.versions)));
     ui.line(text!("trust      {}", counts(&view.trust)));
     for alarm in alarms(&view.attention) {

@@ -52,7 +52,7 @@ fn dry() -> Settings {
     Settings {
         noop: true,
         health_check_only: false,
-        diff: false,
+        diff: crate::engine::Diff::None,
         bare: false,
         run_id: Uuid::nil(),
         node: None,

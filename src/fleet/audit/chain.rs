@@ -35,6 +35,8 @@ pub(super) struct Claim {
     pub(super) chain: u64,
     /// How many messages wait on the node.
     pub(super) waiting: u64,
+    /// The start of the agent that says so.
+    pub(super) started: Timestamp,
     /// Which of its links the streams can't have yet, where it says so.
     pub(super) open: Option<Open>,
 }
@@ -129,11 +131,11 @@ impl Chain {
 
     /// Places that nothing is in.
     fn gaps(&self, horizon: Option<Timestamp>) -> Vec<Found> {
-        let Some(low) = self.low(horizon) else { return Vec::new() };
         let said = self.claim.map_or(0, |claim| match claim.open {
             Some(_) => claim.chain,
             None => claim.chain.saturating_sub(claim.waiting),
         });
+        let Some(low) = self.low(horizon) else { return self.all_dropped(said, horizon).into_iter().collect() };
         let high = self.links.last().map_or(0, |link| link.seq).max(said);
         let there: BTreeSet<u64> = self.links.iter().map(|link| link.seq).collect();
         let mut missing: BTreeSet<u64> = (low..=high).filter(|seq| !there.contains(seq)).collect();
@@ -160,6 +162,15 @@ impl Chain {
             found.push((Kind::Gap, format!("{count} {messages} missing: {}", listed(&missing))));
         }
         found
+    }
+
+    /// An agent says something when it starts: without a message since then all of them were dropped.
+    fn all_dropped(&self, said: u64, horizon: Option<Timestamp>) -> Option<Found> {
+        let claim = self.claim.filter(|claim| said > 0 && horizon.is_none_or(|horizon| claim.started >= horizon))?;
+        let waits = claim.open.is_some_and(|open| open.first == 1);
+        let what =
+            format!("all of its messages since its start at {:.0} are missing: it says that it sent {said}", claim.started);
+        (!waits).then_some((Kind::Gap, what))
     }
 
     /// The first place that is asked for; none when there is nothing to ask about. The chain of a node begins with 1; what
@@ -277,11 +288,19 @@ mod tests {
 
     #[test]
     fn the_end_can_be_missing_too() {
-        let claim = |chain: u64, waiting: u64| move |all: &mut Chain| all.claim = Some(Claim { chain, waiting, open: None });
+        let claim = |chain: u64, waiting: u64| {
+            move |all: &mut Chain| all.claim = Some(Claim { chain, waiting, open: None, started: time(5) })
+        };
         assert_eq!(check(straight(30), claim(32, 0), None), ["Gap: 2 messages are missing: #31 to #32"]);
         assert!(check(straight(30), claim(32, 2), None).is_empty());
         assert_eq!(check(without(straight(30), &[25]), claim(32, 2), None), ["Waiting: #25 may still be on their way"]);
         assert_eq!(check(without(straight(30), &[3]), claim(32, 2), None), ["Gap: 1 message is missing: #3"]);
+        // Everything: the start of the agent would be there.
+        let all = "Gap: all of its messages since its start at 2027-01-15T08:00:05Z are missing: it says that it sent 9";
+        assert_eq!(check(vec![], claim(9, 0), None), [all]);
+        assert_eq!(check(vec![], claim(9, 0), Some(4)), [all]);
+        assert!(check(vec![], claim(9, 0), Some(6)).is_empty(), "it may have gone for its age");
+        assert!(check(vec![], claim(9, 9), None).is_empty(), "nothing was sent yet");
     }
 
     /// The stream of events takes nothing since #3, that of results goes on.
@@ -289,7 +308,9 @@ mod tests {
     fn what_waits_for_its_stream_is_no_gap() {
         let claim = |chain: u64, open: Option<(u64, u64)>| {
             let open = open.map(|(first, count)| Open { first, count });
-            move |all: &mut Chain| all.claim = Some(Claim { chain, waiting: open.map_or(0, |open| open.count), open })
+            move |all: &mut Chain| {
+                all.claim = Some(Claim { chain, waiting: open.map_or(0, |open| open.count), open, started: time(5) })
+            }
         };
         let stuck = || without(straight(40), &[3, 4, 6, 38]);
         assert_eq!(check(stuck(), claim(40, Some((3, 4))), None), ["Waiting: #3 to #4, #6, #38 may still be on their way"]);

@@ -7,11 +7,12 @@ use crate::diag::chain;
 use crate::model::NodeId;
 use crate::transport::Message;
 use crate::trust::{Attested, TrustedBundle};
-use crate::wire::report::{Dropped, Life, Open};
-use crate::wire::subject::Stage;
+use crate::wire::report::{Dropped, Life};
+use crate::wire::subject::{EventKind, Stage};
 use crate::wire::{Ack, AckStatus, Command, Done, DoneOutcome, Envelope, NodeState, Subjects, json};
 
 use super::super::roster::Roster;
+use super::chain::Claim;
 use super::record::Record;
 
 /// What to check messages with.
@@ -58,10 +59,18 @@ pub(super) struct Said {
 /// What it said.
 #[derive(Debug)]
 pub(super) enum What {
-    Ack { job: Uuid, accepted: bool },
-    Done { job: Uuid, outcome: DoneOutcome },
+    Ack {
+        job: Uuid,
+        accepted: bool,
+    },
+    Done {
+        job: Uuid,
+        outcome: DoneOutcome,
+    },
     Dropped(Dropped),
-    State { chain: u64, waiting: u64, open: Option<Open> },
+    State(Claim),
+    /// A command that somebody carried to the node.
+    Carried(Box<Given>),
     Other,
 }
 
@@ -141,11 +150,15 @@ impl Inspector<'_> {
         }
         if self.subjects.state(node).as_str() == message.subject {
             let state: NodeState = json::read(&message.payload).map_err(unreadable)?;
-            return Ok(What::State { chain: state.chain, waiting: state.outbox, open: state.open });
+            let NodeState { chain, outbox: waiting, open, started, .. } = state;
+            return Ok(What::State(Claim { chain, waiting, open, started }));
         }
         if message.subject.ends_with(".life") {
             let life: Life = json::read(&message.payload).map_err(unreadable)?;
             return Ok(life.dropped.map_or(What::Other, What::Dropped));
+        }
+        if self.subjects.event(node, EventKind::Command).as_str() == message.subject {
+            return self.command(message).map(|given| What::Carried(Box::new(given)));
         }
         Ok(What::Other)
     }

@@ -10,8 +10,8 @@ use crate::trust::TrustedBundle;
 use crate::wire::Subjects;
 
 use super::super::roster::{Roster, share_here};
-use super::chain::{Chain, Claim, Link};
-use super::inspect::{Inspected, Inspector, Said, What};
+use super::chain::{Chain, Link};
+use super::inspect::{Given, Inspected, Inspector, Said, What};
 use super::jobs::{self, Answers, Job};
 use super::record::{Opening, Record, RecordError};
 
@@ -42,6 +42,8 @@ pub enum Kind {
     TwoEnds,
     /// A node accepted a command, and its result is missing.
     NoResult,
+    /// A known node of which nothing is on record.
+    Absent,
     /// A message on a subject that means nothing.
     Stranger,
     /// Only noted: messages that the node itself says it had to drop.
@@ -73,6 +75,7 @@ impl Kind {
             Self::OtherCommand => "other_command",
             Self::TwoEnds => "two_ends",
             Self::NoResult => "no_result",
+            Self::Absent => "absent",
             Self::Stranger => "stranger",
             Self::Dropped => "dropped",
             Self::Lost => "lost",
@@ -169,7 +172,7 @@ pub fn verify<E: std::convert::From<RecordError>>(
             all.take(one?);
         }
     }
-    Ok(all.report(opening, trust.is_some()))
+    Ok(all.report(opening, trust.is_some(), &roster.names()))
 }
 
 /// What was read so far.
@@ -188,17 +191,7 @@ impl All {
         self.messages += 1;
         let find = |kind, node, job, what| Finding { kind, node, job, what };
         match inspected {
-            Inspected::Command(given) => {
-                self.commands += 1;
-                let job = self.jobs.entry(given.command.id).or_default();
-                match &job.given {
-                    Some(before) if before.digest != given.digest => {
-                        let what = "another command with this id is on record too".to_owned();
-                        self.found.push(find(Kind::BadCommand, None, Some(given.command.id), what));
-                    }
-                    _ => job.given = Some(*given),
-                }
-            }
+            Inspected::Command(given) => self.command(*given),
             Inspected::Said(said) => self.said(*said),
             Inspected::Doubtful { node, what } => {
                 self.nodes.entry(node.clone()).or_default().unverified += 1;
@@ -208,6 +201,22 @@ impl All {
             Inspected::Stranger(subject) => {
                 self.found.push(find(Kind::Stranger, None, None, format!("a message on {subject}")));
             }
+        }
+    }
+
+    /// Takes a command, which is on record once for the fleet and once for each node that it was carried to.
+    fn command(&mut self, given: Given) {
+        let (id, job) = (given.command.id, self.jobs.entry(given.command.id).or_default());
+        match &job.given {
+            None => {
+                self.commands += 1;
+                job.given = Some(given);
+            }
+            Some(before) if before.digest != given.digest => {
+                let what = "another command with this id is on record too".to_owned();
+                self.found.push(Finding { kind: Kind::BadCommand, node: None, job: Some(id), what });
+            }
+            Some(_) => {}
         }
     }
 
@@ -224,7 +233,8 @@ impl All {
             What::Ack { job, accepted } => self.answers(job, node, statement.command).accepted |= accepted,
             What::Done { job, outcome } => self.answers(job, node, statement.command).outcomes.push(outcome),
             What::Dropped(dropped) => chain.dropped.push(dropped),
-            What::State { chain: links, waiting, open } => chain.claim = Some(Claim { chain: links, waiting, open }),
+            What::State(claim) => chain.claim = Some(claim),
+            What::Carried(given) => self.command(*given),
             What::Other => {}
         }
     }
@@ -235,7 +245,15 @@ impl All {
         answers
     }
 
-    fn report(mut self, opening: Opening, commands_checked: bool) -> Report {
+    fn report(mut self, opening: Opening, commands_checked: bool, known: &[NodeId]) -> Report {
+        let silent = known.iter().filter(|node| !self.nodes.contains_key(*node));
+        self.found.extend(silent.map(|node| Finding {
+            kind: Kind::Absent,
+            node: Some(node.clone()),
+            job: None,
+            what: "nothing of it is on record, not even its state, which has no age; `ensign fleet node forget` is for one that is gone"
+                .to_owned(),
+        }));
         let horizon = opening.horizon();
         for (node, chain) in &mut self.chains {
             let found = chain.check(horizon);

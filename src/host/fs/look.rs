@@ -63,6 +63,11 @@ impl Look {
         }
     }
 
+    /// True when everybody on the host may read the content.
+    pub fn is_public(&self) -> bool {
+        self.mode & 0o004 != 0
+    }
+
     pub(in crate::host) fn of_stat(stat: &FileStat) -> Self {
         let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFREG => Kind::File,

@@ -219,12 +219,14 @@ pub(super) fn remove(p: &Properties, differences: &Differences, host: &Host) -> 
 
 /// The text of all files that differ, before and after.
 pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differences, host: &Host) -> Option<Preview> {
-    let mut preview = Preview { before: String::new(), after: String::new() };
+    let mut preview = Preview { before: String::new(), after: String::new(), is_public: true };
     let purged: &[String] = if p.purge { &differences.extra } else { &[] };
     for path in differences.added.iter().chain(&differences.updated).chain(purged) {
         let title = format!("==> {path}\n");
         if !differences.added.contains(path) {
             let before = host.managed(p.follow).read_text(&p.target().join(path), PREVIEW_LIMIT).ok()?;
+            let seen = host.managed(p.follow).look(&p.target().join(path), false).ok()?;
+            preview.is_public &= matches!(seen, Seen::Something { look, .. } if look.is_public());
             preview.before.extend([title.as_str(), &before]);
         }
         if let Some(content) = rendered.files.get(path) {

@@ -50,6 +50,16 @@ fn a_command_is_signed_verified_and_carried() {
         let done = ensign(&["agent", "accept", &signed, "--config", &config]);
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "x\n");
+        // It is on record as well as one that came over the bus: nothing says that its answer belongs to no command.
+        fleet.settled("web1");
+        let export = path("export.jsonl");
+        assert_eq!(fleet.run(&["audit", "export", &export]).code, 0);
+        let (known, trust) = (path("known_nodes"), path("trust.dsse.json"));
+        let audit = ["audit", "verify", &export, "--known-nodes", &known, "--trust", &trust, "--output", "json"];
+        let audit = ensign(&audit);
+        assert_eq!((audit.code, &audit.json()["commands"]), (0, &json!(1)), "{}", audit.stdout);
+        let events = fleet.run(&["events"]).stdout;
+        assert!(events.contains("from a file: ensure "), "{events}");
         // What a rule does not allow is refused here and there, with the same code.
         let path = |name: &str| fleet.path(name).display().to_string();
         let other = json!({"name": fleet.path("web1/site/other"), "ensure": "absent"});
