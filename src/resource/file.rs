@@ -210,6 +210,7 @@ impl Resource for File {
                 host.sources(p.follow).read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?
             }
         };
+        let is_public = is_public && (p.ensure == Ensure::Absent || fs::is_public(p.wanted_mode()));
         Some(Preview { before, after, is_public })
     }
 

@@ -376,7 +376,7 @@ impl Resource for Line {
         }
         let is_public = match &state.found {
             Found::File { look, .. } => look.is_public(),
-            _ => before.is_empty(),
+            _ => fs::is_public(p.mode.map_or(NEW_MODE, Mode::bits)),
         };
         Some(Preview { before: String::from_utf8(before.to_vec()).ok()?, after: String::from_utf8(after).ok()?, is_public })
     }

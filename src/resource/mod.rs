@@ -134,7 +134,7 @@ pub struct Preview {
     pub before: String,
     /// What would be there.
     pub after: String,
-    /// True when everybody on the host may read the text before, or there is none.
+    /// True when everybody on the host may read the file that is there, and the one that is wanted.
     pub is_public: bool,
 }
 

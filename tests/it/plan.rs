@@ -160,6 +160,11 @@ fn a_plan_says_what_is_updated_and_shows_the_difference_of_what_everybody_may_re
         let private = change().await;
         assert!(private.what.starts_with("updated the file: content"), "{private:?}");
         assert_eq!(private.diff, None);
+        // Nor is what only some shall read.
+        std::fs::remove_file(fleet.path("motd")).unwrap();
+        let private = json!({"name": fleet.path("motd"), "ensure": "present", "content": "x", "owner": "root", "group": "root", "mode": "0640"});
+        let planned = result(&fleet, &dry(&fleet.command(ensure("file", &private)))).await.plan.unwrap();
+        assert_eq!((planned.changes.len(), &planned.changes[0].diff), (1, &None));
     });
 }
 

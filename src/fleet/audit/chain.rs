@@ -309,7 +309,7 @@ mod tests {
         let claim = |chain: u64, open: Option<(u64, u64)>| {
             let open = open.map(|(first, count)| Open { first, count });
             move |all: &mut Chain| {
-                all.claim = Some(Claim { chain, waiting: open.map_or(0, |open| open.count), open, started: time(5) })
+                all.claim = Some(Claim { chain, waiting: open.map_or(0, |open| open.count), open, started: time(5) });
             }
         };
         let stuck = || without(straight(40), &[3, 4, 6, 38]);

@@ -65,7 +65,7 @@ impl Look {
 
     /// True when everybody on the host may read the content.
     pub fn is_public(&self) -> bool {
-        self.mode & 0o004 != 0
+        is_public(self.mode)
     }
 
     pub(in crate::host) fn of_stat(stat: &FileStat) -> Self {
@@ -85,6 +85,11 @@ impl Look {
             sha256: None,
         }
     }
+}
+
+/// True when everybody on the host may read a file of this mode.
+pub fn is_public(mode: u32) -> bool {
+    mode & 0o004 != 0
 }
 
 /// What a path names, links followed; `None` when nothing, as for a link that leads nowhere.

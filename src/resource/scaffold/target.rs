@@ -230,6 +230,7 @@ pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differe
             preview.before.extend([title.as_str(), &before]);
         }
         if let Some(content) = rendered.files.get(path) {
+            preview.is_public &= fs::is_public(content.mode);
             preview.after.extend([title.as_str(), std::str::from_utf8(&content.bytes).ok()?]);
         }
         if preview.before.len().max(preview.after.len()) as u64 > PREVIEW_LIMIT {

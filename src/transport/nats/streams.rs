@@ -1,8 +1,8 @@
 //! JetStream: stored publishes, streams, and reading them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::push::{Ordered, OrderedConfig, OrderedErrorKind};
 use async_nats::jetstream::consumer::{DeliverPolicy, push};
@@ -148,35 +148,37 @@ impl Bus {
 
     /// The last message of every subject that `filter` matches, by subject.
     ///
-    /// A message that is replaced while it is read comes later, as the newer one, and the server may say before that that
-    /// nothing is pending. So the reading ends when as many subjects were seen as there were at its beginning; a subject that
-    /// was removed meanwhile is missed after [`QUIET`].
+    /// A message that is replaced while it is read comes later, as the newer one, and what the server says before that of
+    /// messages that are left does not count it. So the reading ends when every subject was seen that the stream had at its
+    /// beginning. A subject that was removed meanwhile is missed after [`QUIET`].
     ///
     /// # Errors
     /// When the stream is not there, or the messages stop coming.
     pub async fn last_per_subject(&self, stream: &str, filter: &str) -> Result<Vec<Message>, TransportError> {
         let doing = || format!("could not read the stream {stream}");
-        let consumer = self.consumer(stream, filter, DeliverPolicy::LastPerSubject).await?;
+        let handle = self.stream(stream).await?;
+        let mut missing = HashSet::new();
+        let mut subjects = handle.info_with_subjects(filter).await.map_err(|error| TransportError::failed(doing(), error))?;
+        while let Some(subject) = subjects.next().await {
+            missing.insert(subject.map_err(|error| TransportError::failed(doing(), error))?.0);
+        }
         let mut latest = BTreeMap::new();
-        let subjects = consumer.cached_info().num_pending;
-        if subjects == 0 {
+        if missing.is_empty() {
             return Ok(Vec::new());
         }
+        let consumer = self.consumer(&handle, filter, DeliverPolicy::LastPerSubject).await?;
+        let (mut size, mut pending) = (0, consumer.cached_info().num_pending);
         let mut messages = consumer.messages().await.map_err(|error| TransportError::failed(doing(), error))?;
-        let (mut size, mut pending) = (0, subjects);
-        loop {
-            let all = latest.len() as u64 >= subjects;
-            let patience = match (all, pending == 0) {
-                (true, true) => return Ok(latest.into_values().collect()),
-                (false, false) => ANSWER,
-                _ => QUIET,
-            };
+        let mut heard = Instant::now();
+        while !missing.is_empty() {
+            // Others may go on being replaced: silence is that of the missing ones.
+            let patience = if pending == 0 { QUIET.saturating_sub(heard.elapsed()) } else { ANSWER };
             let next = match timeout(patience, messages.next()).await {
-                Ok(next) => next,
-                Err(_) if patience == QUIET => return Ok(latest.into_values().collect()),
+                Ok(next) => next.ok_or(TransportError::Disconnected)?,
+                Err(_) if pending == 0 => break,
                 Err(_) => return Err(TransportError::TimedOut(format!("reading the stream {stream}"))),
             };
-            let next = next.ok_or(TransportError::Disconnected)?.map_err(|error| TransportError::failed(doing(), error))?;
+            let next = next.map_err(|error| TransportError::failed(doing(), error))?;
             pending = next.info().map_err(|error| TransportError::failed(doing(), error))?.pending;
             let message = stored(next)?;
             size += message.payload.len() + MESSAGE_COST;
@@ -184,9 +186,13 @@ impl Bus {
                 let what = format!("the latest messages of the stream {stream}");
                 return Err(TransportError::TooLarge { what, size: size as u64, max: MOST_LATEST as u64 });
             }
+            if missing.remove(&message.subject) {
+                heard = Instant::now();
+            }
             // After a loss the client goes on with all messages, not only the last ones: later ones win.
             latest.insert(message.subject.clone(), message);
         }
+        Ok(latest.into_values().collect())
     }
 
     /// The numbers of the first and the last message of a stream, and when the first one was stored. An empty stream
@@ -219,7 +225,7 @@ impl Bus {
             }
         };
         let since = if let From::Since(time) = from { Some(time) } else { None };
-        let consumer = self.consumer(stream, filter, policy).await?;
+        let consumer = self.consumer(&self.stream(stream).await?, filter, policy).await?;
         let backlog = consumer.cached_info().num_pending;
         let messages = consumer
             .messages()
@@ -230,7 +236,7 @@ impl Bus {
 
     async fn consumer(
         &self,
-        stream: &str,
+        stream: &jetstream::stream::Stream,
         filter: &str,
         deliver_policy: DeliverPolicy,
     ) -> Result<jetstream::consumer::Consumer<OrderedConfig>, TransportError> {
@@ -240,11 +246,8 @@ impl Bus {
             deliver_policy,
             ..OrderedConfig::default()
         };
-        self.stream(stream)
-            .await?
-            .create_consumer(config)
-            .await
-            .map_err(|error| TransportError::failed(format!("could not read the stream {stream}"), error))
+        let doing = || format!("could not read the stream {}", stream.cached_info().config.name);
+        stream.create_consumer(config).await.map_err(|error| TransportError::failed(doing(), error))
     }
 }
 
