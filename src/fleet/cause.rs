@@ -27,6 +27,16 @@ pub fn without_name(text: &str, node: &NodeId) -> String {
     rewrite(text, &Names::of(node), false)
 }
 
+/// A diff without the name of the node. Its lines stay lines, and those without the name stay as they are.
+pub fn diff_without_name(diff: &str, node: &NodeId) -> String {
+    let names = Names::of(node);
+    let line = |line: &str| {
+        let general = rewrite(line, &names, false);
+        if general.matches("<node>").count() > line.matches("<node>").count() { general } else { line.to_owned() }
+    };
+    diff.lines().map(|text| line(text) + "\n").collect()
+}
+
 /// What a node is called in messages: by its id, and by host names that such an id is made of.
 struct Names(Vec<String>);
 
@@ -212,6 +222,12 @@ fn is_number(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_diff_keeps_its_lines_and_blanks() {
+        let diff = "@@ -1,2 +1,2 @@\n-listen  80\n+  name  web1;\n";
+        assert_eq!(diff_without_name(diff, &"web1".parse().unwrap()), "@@ -1,2 +1,2 @@\n-listen  80\n+ name <node>;\n");
+    }
 
     #[test]
     fn what_differs_from_host_to_host_is_taken_out() {

@@ -278,7 +278,7 @@ fn group(result: &NodeResult) -> (Group, String) {
     let named = |change: &PlannedChange| PlannedChange {
         resource: cause::without_name(&change.resource, &result.node),
         what: cause::without_name(&change.what, &result.node),
-        diff: change.diff.as_ref().map(|diff| cause::without_name(diff, &result.node)),
+        diff: change.diff.as_ref().map(|diff| cause::diff_without_name(diff, &result.node)),
     };
     let changes: Vec<PlannedChange> = plan.map(|plan| plan.changes.iter().map(named).collect()).unwrap_or_default();
     // What is not shown tells plans apart by its digest.
@@ -370,6 +370,19 @@ mod tests {
         assert_eq!(groups[2].changes[1].resource, "file#/srv/<node>/a");
         let plan = Plan::of(&command(true), "d", &results).unwrap();
         assert_eq!(plan.counts(), (3, 2));
+    }
+
+    #[test]
+    fn a_group_shows_the_diff_that_all_its_nodes_have() {
+        let planned = |node: &str, diffs: [&str; 2]| {
+            let mut result = result(node, DoneOutcome::WouldChange, &[("file#/a", "content"), ("file#/b", "content")]);
+            let changes = &mut result.done.as_mut().unwrap().plan.as_mut().unwrap().changes;
+            changes.iter_mut().zip(diffs).for_each(|(change, diff)| change.diff = Some(diff.to_owned()));
+            result
+        };
+        let groups = groups(&[planned("web1", ["+x\n", "+name web1\n"]), planned("web2", ["+y\n", "+name web2\n"])]);
+        let shown: Vec<Option<&str>> = groups[0].changes.iter().map(|change| change.diff.as_deref()).collect();
+        assert_eq!((groups.len(), groups[0].diffs_differ, shown), (1, true, vec![None, Some("+name <node>\n")]));
     }
 
     #[test]

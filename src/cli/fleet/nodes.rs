@@ -222,6 +222,9 @@ fn assigned(assignment: &crate::wire::report::AssignmentState, now: Timestamp) -
     parts.push(if assignment.enforce { "enforced".to_owned() } else { "looked at only".to_owned() });
     let outcome = assignment.outcome.map(view::outcome_word).unwrap_or("never");
     parts.push(assignment.ran.map_or_else(|| "never ran".to_owned(), |ran| format!("{outcome} {} ago", ago(ran, now))));
+    if assignment.stable_runs > 1 {
+        parts.push(format!("{} stable runs in a row", assignment.stable_runs));
+    }
     parts.extend(assignment.health.as_ref().map(|health| format!("health {health}")));
     parts.push(format!("until {:.0}", assignment.expires));
     parts.join(", ")
