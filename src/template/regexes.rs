@@ -1,7 +1,9 @@
 //! Regular expressions of templates: bounded in size, and paid for by what they may cost.
 //!
 //! Matching takes time in proportion to the text and, for hard expressions, to the size of the program. The size is not
-//! told, so that it is found by trying: most expressions fit the small one.
+//! told, so that it is found by trying: most expressions fit the small one. `syntax` puts those of Go into those of the crate.
+
+mod syntax;
 
 use std::ops::Deref;
 
@@ -25,15 +27,16 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Reads an expression.
+    /// Reads an expression, which is in the syntax of Go.
     pub(super) fn read(pattern: &str) -> Result<Self, String> {
-        let of = |limit: usize| RegexBuilder::new(pattern).size_limit(limit).dfa_size_limit(LARGE).build();
+        let pattern = syntax::translated(pattern).map_err(|why| no_regex(&why))?;
+        let of = |limit: usize| RegexBuilder::new(&pattern).size_limit(limit).dfa_size_limit(LARGE).build();
         match of(SMALL) {
             Ok(regex) => Ok(Self { regex, cost: 8 }),
             Err(regex::Error::CompiledTooBig(_)) => {
-                of(LARGE).map(|regex| Self { regex, cost: 256 }).map_err(|error| no_regex(&error))
+                of(LARGE).map(|regex| Self { regex, cost: 256 }).map_err(|error| no_regex(&error.to_string()))
             }
-            Err(error) => Err(no_regex(&error)),
+            Err(error) => Err(no_regex(&error.to_string())),
         }
     }
 
@@ -59,8 +62,7 @@ impl Deref for Pattern {
 }
 
 /// Why a regular expression can't be read, on one line.
-fn no_regex(error: &regex::Error) -> String {
-    let shown = error.to_string();
+fn no_regex(shown: &str) -> String {
     let why = shown.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
     format!("the regular expression can't be read: {why}")
 }
