@@ -213,7 +213,11 @@ impl Rooms {
 fn roots(session: &Session) -> Item {
     let scope = &session.scope;
     // Facts cost much to gather; most templates use none.
-    let facts = if session.mentions("acts") { Item::from(Serde(scope.root(Root::Facts))) } else { Item::UNDEFINED };
+    let facts = match session.engine {
+        _ if !session.mentions("acts") => Item::UNDEFINED,
+        Engine::Jet => jet::facts(scope.root(Root::Facts)),
+        _ => Item::from(Serde(scope.root(Root::Facts))),
+    };
     if session.mentions("ata") {
         scope.uses_root(Root::Data);
     }

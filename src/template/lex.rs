@@ -8,6 +8,8 @@ pub(super) struct Token<'a> {
     pub(super) offset: usize,
     /// White space, or a comment, stands before it.
     pub(super) spaced: bool,
+    /// What a text stands between.
+    pub(super) quote: Option<char>,
 }
 
 /// What a word is.
@@ -53,7 +55,7 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
             }
             Some(quote @ ('"' | '\'' | '`')) => {
                 let (text, length) = text(rest, quote).map_err(|(inside, message)| (at + inside, message))?;
-                tokens.push(Token { kind: Kind::Text(text), offset: at, spaced: at > ended });
+                tokens.push(Token { kind: Kind::Text(text), offset: at, spaced: at > ended, quote: Some(quote) });
                 at += length;
                 ended = at;
                 continue;
@@ -63,9 +65,10 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
                 // Kept as written: which escapes bytes may have is for the evaluator to say.
                 bytes_length(rest, quote).ok_or_else(|| (at, "the text does not end".to_owned()))?
             }
-            Some('#' | '$' | '_' | 'a'..='z' | 'A'..='Z') => {
-                let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-                1 + rest.get(1..).unwrap_or_default().find(|c| !is_part(c)).unwrap_or(rest.len() - 1)
+            Some(first) if first == '#' || first == '$' || is_letter(first) => {
+                let is_part = |c: char| c.is_ascii_digit() || is_letter(c);
+                let begin = first.len_utf8();
+                begin + rest.get(begin..).unwrap_or_default().find(|c| !is_part(c)).unwrap_or(rest.len() - begin)
             }
             Some('0'..='9') => number(rest),
             Some('.') if rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit) => number(rest),
@@ -78,17 +81,22 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
         let word = rest.get(..length).unwrap_or_default();
         let kind = match word.as_bytes() {
             [b'b' | b'B', b'"' | b'\'', ..] | [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..] => Kind::Literal(word),
-            [b'#' | b'$' | b'_' | b'a'..=b'z' | b'A'..=b'Z', ..] => Kind::Name(word),
+            [b'#' | b'$', ..] => Kind::Name(word),
+            _ if word.starts_with(is_letter) => Kind::Name(word),
             _ => Kind::Sign(word),
         };
-        tokens.push(Token { kind, offset: at, spaced: at > ended });
+        tokens.push(Token { kind, offset: at, spaced: at > ended, quote: None });
         at += length;
         ended = at;
     }
     Ok(tokens)
 }
 
-/// The length of a number; `1..3` is a number and a range, `1.e` a number and a name.
+fn is_letter(c: char) -> bool {
+    c == '_' || c.is_alphabetic()
+}
+
+/// The length of a number; `1..3` is a number and a range.
 fn number(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     let digits = |from: usize| {
@@ -96,7 +104,7 @@ fn number(rest: &str) -> usize {
         from + bytes.iter().skip(from).take_while(is_digit).count()
     };
     let mut end = digits(0);
-    if bytes.get(end) == Some(&b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit) {
+    if bytes.get(end) == Some(&b'.') && bytes.get(end + 1) != Some(&b'.') {
         end = digits(end + 1);
     }
     let is_hex = matches!(bytes.get(..2), Some(b"0x" | b"0X"));
@@ -125,6 +133,11 @@ fn text(rest: &str, quote: char) -> Result<(String, usize), (usize, String)> {
     let mut chars = rest.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {
         match c {
+            // Within backticks, two stand for one.
+            '`' if quote == '`' && rest.get(at + 1..).is_some_and(|behind| behind.starts_with('`')) => {
+                chars.next();
+                text.push('`');
+            }
             c if c == quote => return Ok((text, at + 1)),
             '\\' if quote != '`' => {
                 let escape = chars.next().map(|(_, c)| c);
@@ -137,8 +150,12 @@ fn text(rest: &str, quote: char) -> Result<(String, usize), (usize, String)> {
                     'r' => '\r',
                     't' => '\t',
                     'v' => '\u{b}',
-                    plain @ ('\\' | '"' | '\'' | '`' | '/') => plain,
+                    plain @ ('\\' | '"' | '\'' | '`') => plain,
+                    first @ '0'..='3' => octal(first, &mut chars).ok_or_else(wrong)?,
                     'x' => coded(&mut chars, 2, 16).ok_or_else(wrong)?,
+                    'u' if rest.get(at + 2..).is_some_and(|behind| behind.starts_with('{')) => {
+                        braced(&mut chars).ok_or_else(wrong)?
+                    }
                     'u' => coded(&mut chars, 4, 16).ok_or_else(wrong)?,
                     'U' => coded(&mut chars, 8, 16).ok_or_else(wrong)?,
                     _ => return Err(wrong()),
@@ -156,6 +173,21 @@ fn coded(chars: &mut impl Iterator<Item = (usize, char)>, digits: usize, radix: 
         code = code.checked_mul(radix)? + chars.next()?.1.to_digit(radix)?;
     }
     char::from_u32(code)
+}
+
+/// The rest of `\101`.
+fn octal(first: char, chars: &mut impl Iterator<Item = (usize, char)>) -> Option<char> {
+    let mut code = first.to_digit(8)?;
+    for _ in 0..2 {
+        code = code * 8 + chars.next()?.1.to_digit(8)?;
+    }
+    char::from_u32(code)
+}
+
+/// The rest of `\u{e9}`.
+fn braced(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<char> {
+    let digits: String = chars.skip(1).map(|(_, c)| c).take(7).take_while(|c| *c != '}').collect();
+    u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() < 7).and_then(char::from_u32)
 }
 
 #[cfg(test)]
@@ -180,6 +212,9 @@ mod tests {
         let cases = [
             ("Data.port+1", "n:Data . n:port + l:1"),
             ("1..3", "l:1 .. l:3"),
+            ("5. 1.e3", "l:5. l:1.e3"),
+            ("\u{e9}a_1", "n:\u{e9}a_1"),
+            (r"'\101\u{e9}' `a``b`", "t:A\u{e9} t:a`b"),
             ("1.5 .5 1e+06 0xFe+1 1_000", "l:1.5 l:.5 l:1e+06 l:0xFe + l:1 l:1_000"),
             ("a?.b ?? c ? d : e", "n:a ?. n:b ?? n:c ? n:d : n:e"),
             ("{# > 5} #acc $env", "{ n:# > l:5 } n:#acc n:$env"),
@@ -188,6 +223,7 @@ mod tests {
             (r#"b"\x00""#, r#"l:b"\x00""#),
             ("\"open", "error at 0"),
             (r#""\q""#, "error at 1"),
+            (r"'\/'", "error at 1"),
             ("a § b", "error at 2"),
             ("/* open", "error at 0"),
         ];

@@ -12,6 +12,7 @@ mod expr;
 mod go;
 mod jet;
 mod jinja;
+mod json;
 mod lex;
 mod lookup;
 mod paid;

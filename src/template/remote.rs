@@ -38,18 +38,31 @@ pub(super) fn registrations(exchange: &dyn Exchange, access: &dyn Access, args: 
     Ok(FromBus { value: value.iter().map(shown).collect(), signed })
 }
 
-/// A registration with the names of its JSON, and with those that templates of the Go system use.
 fn shown(entry: &Registration) -> Value {
-    let mut value = serde_json::to_value(entry).unwrap_or_default();
-    if let Value::Object(map) = &mut value {
-        let capital = |key: &str| match key {
-            "ttl" => "TTL".to_owned(),
-            _ => key.chars().take(1).flat_map(char::to_uppercase).chain(key.chars().skip(1)).collect(),
-        };
-        let named: Vec<(String, Value)> = map.iter().map(|(key, value)| (capital(key), value.clone())).collect();
-        map.extend(named);
-    }
-    value
+    serde_json::to_value(entry).unwrap_or_default()
+}
+
+/// The fields of a registration: the names that templates of the Go system use, and those of the JSON.
+const FIELDS: &[(&str, &str)] = &[
+    ("Cluster", "cluster"),
+    ("Service", "service"),
+    ("Protocol", "protocol"),
+    ("Address", "address"),
+    ("Port", "port"),
+    ("Priority", "priority"),
+    ("TTL", "ttl"),
+    ("Annotations", "annotations"),
+];
+
+/// The field that a name of the Go system means in a map that is a registration, which is told by what it `has`.
+pub(super) fn go_field(name: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
+    let (_, field) = FIELDS.iter().find(|(go, _)| *go == name)?;
+    is_registration(has).then_some(*field)
+}
+
+/// True for a map with the fields that every registration has.
+pub(super) fn is_registration(has: impl Fn(&str) -> bool) -> bool {
+    ["cluster", "service", "protocol", "address"].into_iter().all(has)
 }
 
 /// The registrations in a list that `registrations` gave, for Prometheus.

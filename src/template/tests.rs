@@ -8,7 +8,7 @@ use super::*;
 fn data() -> Value {
     json!({
         "port": 8080, "name": "shop", "on": true, "off": false, "ratio": 3.25159, "list": ["a", "b", "c"],
-        "nums": [3, 1, 2], "m": {"k": "v", "n": {"x": 1}}, "empty": "", "zero": 0, "neg": -42, "big": 1_000_000,
+        "nums": [3, 1, 2], "m": {"k": "v", "n": {"x": 1}}, "empty": "", "zero": 0, "el": [], "em": {}, "neg": -42, "big": 1_000_000,
         "none": null, "users": [{"name": "x", "uid": 1}, {"name": "yy", "uid": 2}],
         "app_name": "myapp", "evil": "{{ Data.name }}",
     })
@@ -18,6 +18,7 @@ fn facts() -> Value {
     json!({
         "host": {"info": {"os": "linux", "platformFamily": "debian"}}, "role": "web", "n": "5", "a.b": "1", "e": "",
         "eq": "x=y:z", "x": "{{ Data.name }}",
+        "network": {"interfaces": [{"name": "lo"}, {"name": "eth0"}]},
     })
 }
 

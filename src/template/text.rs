@@ -47,6 +47,20 @@ fn push(out: &mut String, value: &Value) {
     }
 }
 
+/// In capital letters, each letter for itself, as Go does it: `ß` has none.
+pub(super) fn upper(text: &str) -> String {
+    let upper = |c: char| {
+        let mut letters = c.to_uppercase();
+        letters.next().filter(|_| letters.next().is_none()).unwrap_or(c)
+    };
+    text.chars().map(upper).collect()
+}
+
+/// In small letters, each letter for itself.
+pub(super) fn lower(text: &str) -> String {
+    text.chars().map(|c| c.to_lowercase().next().unwrap_or(c)).collect()
+}
+
 /// A float with the fewest digits that read back the same; with an exponent of at least two digits
 /// when the decimal exponent is below -4 or at least 6.
 pub(super) fn float_text(value: f64) -> String {

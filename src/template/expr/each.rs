@@ -100,7 +100,7 @@ pub(super) fn call(run: &Run<'_>, call: &Call<'_>, list: Vec<Item>, frame: Optio
         holds
     };
     let found = |index: Option<usize>| index.map_or(Item::Nil, |index| list.get(index).cloned().unwrap_or(Item::Nil));
-    let place = |index: Option<usize>| index.map_or(Item::Integer(-1), Item::from);
+    let place = |index: Option<usize>| index.map_or(Item::Nil, Item::from);
     Ok(match call.what {
         Each::All => Item::Bool(first(&list, |at, item| Ok(!holds(at, item)?))?.is_none()),
         Each::Any => Item::Bool(first(&list, holds)?.is_some()),
@@ -179,16 +179,22 @@ fn sort(
     frame: Option<&Frame<'_>>,
     says: impl Fn(usize, &Item) -> Result<Item, String>,
 ) -> Result<Item, String> {
-    let backwards = match call.rest.map(|rest| run.eval(rest, frame)).transpose()? {
+    let order = call.rest.map(|rest| run.eval(rest, frame)).transpose()?;
+    let mut keyed = Vec::with_capacity(list.len());
+    for (index, item) in list.iter().enumerate() {
+        keyed.push((says(index, item)?, weigh::copy(item, run.budget)?));
+    }
+    sorted(keyed, order.as_ref()).map(Item::Array)
+}
+
+/// Values in the order of their keys: `asc`, which is the default, or `desc`.
+pub(super) fn sorted(mut keyed: Vec<(Item, Item)>, order: Option<&Item>) -> Result<Vec<Item>, String> {
+    let backwards = match order {
         None => false,
         Some(Item::String(order)) if order == "asc" => false,
         Some(Item::String(order)) if order == "desc" => true,
         Some(other) => return Err(format!("invalid order {other}, expected asc or desc")),
     };
-    let mut keyed = Vec::with_capacity(list.len());
-    for (index, item) in list.iter().enumerate() {
-        keyed.push((says(index, item)?, weigh::copy(item, run.budget)?));
-    }
     let mut wrong = None;
     keyed.sort_by(|(a, _), (b, _)| {
         let order = operate::compare(a, b).unwrap_or_else(|| {
@@ -199,7 +205,7 @@ fn sort(
     });
     match wrong {
         Some(wrong) => Err(wrong),
-        None => Ok(Item::Array(keyed.into_iter().map(|(_, item)| item).collect())),
+        None => Ok(keyed.into_iter().map(|(_, item)| item).collect()),
     }
 }
 

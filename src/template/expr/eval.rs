@@ -8,6 +8,7 @@ use super::each::{self, Call};
 use super::parse::{Node, Op, Pointer};
 use super::{operate, weigh};
 use crate::model::Budget;
+use crate::model::budget::VALUE_WEIGHT;
 
 /// The most steps that running an expression may take.
 const MAX_STEPS: u32 = 2_000_000;
@@ -109,13 +110,19 @@ impl<'r> Run<'r> {
                 self.budget.charge(weigh::made(name, &args)).map_err(|spent| spent.to_string())?;
                 self.environment.eval_func(self.context, name, args, None).map_err(|error| error.to_string())
             }
-            Node::Each { what, list, predicate, rest } => match self.eval(list, frame)? {
-                Item::Array(items) => {
-                    let call = Call { what: *what, predicate: predicate.as_deref(), rest: rest.as_deref() };
-                    each::call(self, &call, items, frame)
-                }
-                other => Err(format!("a predicate wants a list, this is {}", operate::kind(&other))),
-            },
+            Node::Each { what, list, predicate, rest } => {
+                let items = match self.eval(list, frame)? {
+                    Item::Array(items) => items,
+                    text @ (Item::String(_) | Item::Bytes(_)) => {
+                        let bytes = operate::bytes(&text).unwrap_or_default();
+                        self.budget.charge(bytes.len().saturating_mul(VALUE_WEIGHT)).map_err(|spent| spent.to_string())?;
+                        bytes.iter().map(|byte| Item::Integer((*byte).into())).collect()
+                    }
+                    other => return Err(format!("a predicate wants a list, this is {}", operate::kind(&other))),
+                };
+                let call = Call { what: *what, predicate: predicate.as_deref(), rest: rest.as_deref() };
+                each::call(self, &call, items, frame)
+            }
             Node::Let(name, value, body) => {
                 let held = Held::Local(name, self.eval(value, frame)?);
                 self.eval(body, Some(&Frame { outer: frame, held }))
@@ -129,11 +136,19 @@ impl<'r> Run<'r> {
     }
 
     fn map(&self, pairs: &[(Node, Node)], frame: Option<&Frame<'_>>) -> Result<Item, String> {
-        let pairs = pairs.iter().map(|(key, value)| match self.eval(key, frame)? {
-            Item::String(key) => Ok((key, self.eval(value, frame)?)),
-            other => Err(format!("a key of a map is a text, not {}", operate::kind(&other))),
-        });
-        Ok(pairs.collect::<Result<Vec<_>, String>>()?.into_iter().collect())
+        let mut made: Vec<(String, Item)> = Vec::with_capacity(pairs.len());
+        for (key, value) in pairs {
+            let key = match self.eval(key, frame)? {
+                Item::String(key) => key,
+                other => return Err(format!("a key of a map is a text, not {}", operate::kind(&other))),
+            };
+            let value = self.eval(value, frame)?;
+            // Of two equal keys the first one counts.
+            if !made.iter().any(|(known, _)| *known == key) {
+                made.push((key, value));
+            }
+        }
+        Ok(made.into_iter().collect())
     }
 
     fn truth(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<bool, String> {
@@ -143,8 +158,11 @@ impl<'r> Run<'r> {
 
     fn binary(&self, op: Op, a: &Node, b: &Node, frame: Option<&Frame<'_>>) -> Result<Item, String> {
         match op {
-            Op::Or => Ok(Item::Bool(self.truth(a, frame)? || self.truth(b, frame)?)),
-            Op::And => Ok(Item::Bool(self.truth(a, frame)? && self.truth(b, frame)?)),
+            // What the left side does not decide is the right side, whatever that is.
+            Op::Or | Op::And => match self.truth(a, frame)? {
+                decided if decided == (op == Op::Or) => Ok(Item::Bool(decided)),
+                _ => self.eval(b, frame),
+            },
             Op::Coalesce => match self.eval(a, frame)? {
                 Item::Nil => self.eval(b, frame),
                 found => Ok(found),

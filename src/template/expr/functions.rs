@@ -1,12 +1,12 @@
 //! Functions of the language that the crate has otherwise.
 
-use std::fmt::Write;
-
-use ::expr::{Environment, Error, Value as Item};
+use ::expr::{Context, Environment, Error, Value as Item};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{operate, to_item, to_value};
-use crate::template::text;
+use super::{each, operate, to_item, to_value};
+use crate::template::{json, text};
 
 /// The most repetitions of a text.
 const MAX_REPEAT: i64 = 1_000_000;
@@ -14,7 +14,7 @@ const MAX_REPEAT: i64 = 1_000_000;
 /// Lays them over those of the crate.
 pub(super) fn add(environment: &mut Environment<'static>) {
     type Function = fn(&[Item]) -> Result<Item, String>;
-    let functions: [(&str, Function); 8] = [
+    let functions: [(&str, Function); 15] = [
         ("trimPrefix", |args| trim(args, |text, part| text.strip_prefix(part).unwrap_or(text))),
         ("trimSuffix", |args| trim(args, |text, part| text.strip_suffix(part).unwrap_or(text))),
         ("split", |args| split("split", args, false)),
@@ -23,13 +23,20 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         ("type", kind),
         ("fromJSON", from_json),
         ("join", join),
+        ("upper", |args| one_text("upper", args).map(|text| Item::String(text::upper(text)))),
+        ("lower", |args| one_text("lower", args).map(|text| Item::String(text::lower(text)))),
+        ("first", |args| end("first", args, 0)),
+        ("last", |args| end("last", args, -1)),
+        ("get", get),
+        ("sort", sort),
+        ("timezone", timezone),
     ];
     for (name, function) in functions {
         environment.add_function(name, move |call| function(&call.args).map_err(Error::ExprError));
     }
     environment.add_function("toJSON", |call| {
         let [item] = call.args.as_slice() else { return Err(Error::ExprError("toJSON takes one argument".to_owned())) };
-        Ok(Item::String(to_json(&to_value(item.clone(), call.env))))
+        Ok(Item::String(json::indented(&json_value(item, call.env)?)))
     });
     environment.add_function("int", |call| match call.args.as_slice() {
         [Item::Month(number) | Item::Weekday(number)] => Ok(Item::Integer(i64::from(*number))),
@@ -42,6 +49,68 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         [other] => Err(Error::ExprError(format!("invalid operation: int({})", operate::kind(other)))),
         _ => Err(Error::ExprError("int takes one argument".to_owned())),
     });
+}
+
+/// A value as JSON has it: times by RFC 3339, spans of time in nanoseconds, bytes in Base64.
+fn json_value(item: &Item, environment: &Environment<'_>) -> Result<Value, Error> {
+    Ok(match item {
+        Item::Array(items) => Value::Array(items.iter().map(|item| json_value(item, environment)).collect::<Result<_, _>>()?),
+        Item::Map(map) => {
+            let pairs = map.iter().map(|(key, item)| Ok((key.clone(), json_value(item, environment)?)));
+            Value::Object(pairs.collect::<Result<_, Error>>()?)
+        }
+        Item::Duration(nanoseconds) => Value::from(*nanoseconds),
+        Item::Month(number) | Item::Weekday(number) => Value::from(*number),
+        Item::Bytes(bytes) => Value::from(STANDARD.encode(bytes)),
+        Item::DateTime(_) => {
+            let mut context = Context::default();
+            context.insert("of", item.clone());
+            to_value(::expr::eval("of.Format('2006-01-02T15:04:05.999999999Z07:00')", &context)?, environment)
+        }
+        other => to_value(other.clone(), environment),
+    })
+}
+
+fn one_text<'a>(name: &str, args: &'a [Item]) -> Result<&'a str, String> {
+    match args {
+        [Item::String(text)] => Ok(text),
+        _ => Err(wrong(name, args)),
+    }
+}
+
+/// The first or last element; nothing where there is none.
+fn end(name: &str, args: &[Item], at: i64) -> Result<Item, String> {
+    match args {
+        [of] => Ok(operate::member(of, &Item::Integer(at)).unwrap_or(Item::Nil)),
+        _ => Err(wrong(name, args)),
+    }
+}
+
+/// What a key or an index leads to; nothing where it leads nowhere.
+fn get(args: &[Item]) -> Result<Item, String> {
+    match args {
+        [Item::Array(_) | Item::String(_) | Item::Bytes(_), key] if operate::whole(key).is_none() => Err(wrong("get", args)),
+        [Item::Map(_), key] if !matches!(key, Item::String(_) | Item::Nil) => Err(wrong("get", args)),
+        [of, key] => Ok(operate::member(of, key).unwrap_or(Item::Nil)),
+        _ => Err(wrong("get", args)),
+    }
+}
+
+fn sort(args: &[Item]) -> Result<Item, String> {
+    let (items, order) = match args {
+        [Item::Array(items)] => (items.as_slice(), None),
+        [Item::Array(items), order] => (items.as_slice(), Some(order)),
+        [Item::Nil] => (&[][..], None),
+        _ => return Err(wrong("sort", args)),
+    };
+    each::sorted(items.iter().map(|item| (item.clone(), item.clone())).collect(), order).map(Item::Array)
+}
+
+fn timezone(args: &[Item]) -> Result<Item, String> {
+    let name = one_text("timezone", args)?;
+    let mut context = Context::default();
+    context.insert("name", Item::from(if name.is_empty() { "UTC" } else { name }));
+    ::expr::eval("timezone(name)", &context).map_err(|error| error.to_string())
 }
 
 fn wrong(name: &str, args: &[Item]) -> String {
@@ -139,63 +208,5 @@ fn floats(item: Item) -> Item {
         Item::Array(items) => Item::Array(items.into_iter().map(floats).collect()),
         Item::Map(map) => map.into_iter().map(|(key, item)| (key, floats(item))).collect(),
         other => other,
-    }
-}
-
-/// As Go's `MarshalIndent` with two spaces: keys in order, `<`, `>` and `&` escaped.
-fn to_json(value: &Value) -> String {
-    let mut out = String::new();
-    push_json(&mut out, value, 0);
-    out
-}
-
-fn push_json(out: &mut String, value: &Value, depth: usize) {
-    let line = |out: &mut String, depth: usize| {
-        out.push('\n');
-        out.push_str(&"  ".repeat(depth));
-    };
-    match value {
-        Value::Array(items) if !items.is_empty() => {
-            out.push('[');
-            for (index, item) in items.iter().enumerate() {
-                out.push_str(if index > 0 { "," } else { "" });
-                line(out, depth + 1);
-                push_json(out, item, depth + 1);
-            }
-            line(out, depth);
-            out.push(']');
-        }
-        Value::Object(map) if !map.is_empty() => {
-            let mut pairs: Vec<_> = map.iter().collect();
-            pairs.sort_by_key(|(key, _)| key.as_str());
-            out.push('{');
-            for (index, (key, item)) in pairs.into_iter().enumerate() {
-                out.push_str(if index > 0 { "," } else { "" });
-                line(out, depth + 1);
-                push_text(out, key);
-                out.push_str(": ");
-                push_json(out, item, depth + 1);
-            }
-            line(out, depth);
-            out.push('}');
-        }
-        Value::String(text) => push_text(out, text),
-        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            // Plain digits where Go has them, else an exponent.
-            Some(float) if float == 0.0 || (1e-6..1e21).contains(&float.abs()) => out.push_str(&float.to_string()),
-            Some(float) => out.push_str(&text::float_text(float)),
-            None => out.push_str(&number.to_string()),
-        },
-        plain => out.push_str(&plain.to_string()),
-    }
-}
-
-fn push_text(out: &mut String, text: &str) {
-    for c in Value::from(text).to_string().chars() {
-        match c {
-            // Writing to a string can't fail.
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => drop(write!(out, "\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
     }
 }

@@ -196,8 +196,12 @@ fn resolve(path: &Path, root: &Value, budget: &Budget) -> Result<Item, String> {
 
 /// Facts may also be written as the fields of another engine are: `PlatformFamily`, `OS`.
 fn by_old_name<'a>(root: Root, map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    let old = root == Root::Facts && key.starts_with(|c: char| c.is_ascii_uppercase());
-    old.then(|| map.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)).flatten()
+    map.iter().find(|(name, _)| root == Root::Facts && is_old_name(key, name)).map(|(_, value)| value)
+}
+
+/// Whether a key is the name that a fact has as a field of another engine.
+pub(super) fn is_old_name(key: &str, name: &str) -> bool {
+    key.starts_with(|c: char| c.is_ascii_uppercase()) && name.eq_ignore_ascii_case(key)
 }
 
 fn member(member: &Member) -> String {

@@ -125,6 +125,14 @@ impl Names<'_> {
         }
     }
 
+    /// Whether a name means something already.
+    pub(super) fn is_taken(&self, name: &str) -> bool {
+        self.root(name).is_ok()
+            || BUILTINS.contains(&name)
+            || super::each::NAMES.contains(&name)
+            || self.functions.contains(&name)
+    }
+
     /// Whether a function of this name can be called.
     pub(super) fn function(&self, name: &str) -> Result<(), String> {
         if UNAVAILABLE.contains(&name) && !self.functions.contains(&name) {

@@ -7,6 +7,7 @@ use super::weigh;
 use crate::model::budget::VALUE_WEIGHT;
 use crate::model::{Budget, Spent};
 use crate::template::regexes::Pattern;
+use crate::template::remote::go_field;
 use ::expr::{Context, Value as Item};
 
 /// The longest range.
@@ -27,7 +28,8 @@ pub(super) fn kind(item: &Item) -> &'static str {
     }
 }
 
-fn sign(op: Op) -> &'static str {
+/// The sign or word of an operator.
+pub(super) fn sign(op: Op) -> &'static str {
     match op {
         Op::Or => "or",
         Op::And => "and",
@@ -128,6 +130,8 @@ pub(super) fn float(item: &Item) -> Option<f64> {
 pub(super) fn whole(item: &Item) -> Option<i64> {
     match item {
         Item::Integer(value) => Some(*value),
+        // Beyond what fits, as on the machines that Go runs on.
+        Item::Float(value) if !(-9.3e18..9.3e18).contains(value) => Some(i64::MIN),
         #[expect(clippy::cast_possible_truncation, reason = "truncation is what is meant")]
         Item::Float(value) => Some(*value as i64),
         _ => None,
@@ -162,8 +166,17 @@ fn equal(a: &Item, b: &Item) -> bool {
     match (a, b) {
         (Item::Integer(_) | Item::Float(_), Item::Integer(_) | Item::Float(_)) => compare(a, b) == Some(Ordering::Equal),
         (Item::Array(a), Item::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Item::Map(_), Item::Map(_)) => same(a, b),
+        _ => a == b,
+    }
+}
+
+/// Whether two values are equal and their numbers of one kind, as everything within maps is compared.
+fn same(a: &Item, b: &Item) -> bool {
+    match (a, b) {
+        (Item::Array(a), Item::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         (Item::Map(a), Item::Map(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| equal(value, other)))
+            a.len() == b.len() && a.iter().all(|(key, value)| b.get(key).is_some_and(|other| same(value, other)))
         }
         _ => a == b,
     }
@@ -173,7 +186,11 @@ fn within(item: &Item, of: &Item) -> Result<bool, String> {
     match of {
         Item::Nil => Ok(false),
         Item::Array(items) => Ok(items.iter().any(|other| equal(item, other))),
-        Item::Map(map) => Ok(item.as_string().is_some_and(|key| map.contains_key(key))),
+        Item::Map(map) => match item {
+            Item::String(key) => Ok(map.contains_key(key)),
+            Item::Nil => Ok(false),
+            other => Err(format!("a key of a map is a text, not {}", kind(other))),
+        },
         Item::KeyedMap(pairs) => Ok(pairs.iter().any(|(key, _)| equal(key, item))),
         _ => Err(format!("operator \"in\" not defined on {}", kind(of))),
     }
@@ -216,14 +233,28 @@ pub(super) fn member(of: &Item, key: &Item) -> Result<Item, String> {
     match (of, key) {
         (Item::Array(items), _) => Ok(items.get(place(items.len())?).cloned().unwrap_or(Item::Nil)),
         // A text is bytes there.
-        (Item::String(text), Item::Integer(_) | Item::Float(_)) => {
-            Ok(text.as_bytes().get(place(text.len())?).map_or(Item::Nil, |byte| Item::Integer((*byte).into())))
+        (Item::String(_) | Item::Bytes(_), Item::Integer(_) | Item::Float(_)) => {
+            let bytes = bytes(of).unwrap_or_default();
+            Ok(bytes.get(place(bytes.len())?).map_or(Item::Nil, |byte| Item::Integer((*byte).into())))
         }
-        (Item::Map(map), Item::String(key)) => Ok(map.get(key).cloned().unwrap_or(Item::Nil)),
+        (Item::Map(map), Item::String(key)) => {
+            let field = || go_field(key, |field| map.contains_key(field)).and_then(|field| map.get(field));
+            Ok(map.get(key).or_else(field).cloned().unwrap_or(Item::Nil))
+        }
+        (Item::Map(_), Item::Nil) => Ok(Item::Nil),
         (Item::KeyedMap(pairs), _) => {
             Ok(pairs.iter().find(|(known, _)| equal(known, key)).map_or(Item::Nil, |(_, item)| item.clone()))
         }
         _ => Err(format!("cannot fetch {} from {}", shown(key), kind(of))),
+    }
+}
+
+/// The bytes of a text.
+pub(super) fn bytes(item: &Item) -> Option<&[u8]> {
+    match item {
+        Item::String(text) => Some(text.as_bytes()),
+        Item::Bytes(bytes) => Some(bytes),
+        _ => None,
     }
 }
 
@@ -236,6 +267,7 @@ pub(super) fn slice(of: &Item, from: Option<&Item>, to: Option<&Item>) -> Result
     let length = match of {
         Item::Array(items) => items.len(),
         Item::String(text) => text.len(),
+        Item::Bytes(bytes) => bytes.len(),
         _ => return Err(format!("cannot slice {}", kind(of))),
     };
     let place = |item: Option<&Item>, default: usize| -> Result<usize, String> {
@@ -252,6 +284,7 @@ pub(super) fn slice(of: &Item, from: Option<&Item>, to: Option<&Item>) -> Result
             let part = text.get(range).ok_or("cannot slice a text in the middle of a character")?;
             Item::String(part.to_owned())
         }
+        Item::Bytes(bytes) => Item::Bytes(bytes.get(range).unwrap_or_default().to_vec()),
         _ => Item::Nil,
     })
 }

@@ -1,7 +1,9 @@
 //! Reads expressions: words in, a tree out. Operators bind as they do in the Expr language.
 //!
-//! `lex` gives the words, `node` has the tree, `operand` reads what stands between operators.
+//! `lex` gives the words, `node` has the tree, `operand` reads what stands between operators, `kinds` refuses what can't be
+//! right whatever the values are.
 
+mod kinds;
 mod node;
 mod operand;
 
@@ -40,7 +42,7 @@ pub(super) fn parse(source: &str, names: &Names<'_>) -> Result<(Node, Vec<Path>)
         at: 0,
         paths: Vec::new(),
         locals: Vec::new(),
-        predicates: 0,
+        predicates: Vec::new(),
         depth: 0,
         operators: 0,
     };
@@ -55,8 +57,8 @@ struct Parser<'a, 't> {
     at: usize,
     paths: Vec<Path>,
     locals: Vec<&'t str>,
-    /// How many predicates are around.
-    predicates: usize,
+    /// The predicates around, innermost last: whether each is one of `reduce`.
+    predicates: Vec<bool>,
     /// How many brackets are open.
     depth: usize,
     operators: usize,
@@ -143,11 +145,15 @@ impl<'a, 't> Parser<'a, 't> {
 
     fn declaration(&mut self) -> Parsed {
         self.at += 1;
+        let offset = self.offset();
         let Some(Kind::Name(name)) = self.peek(0) else { return Err(self.unexpected()) };
         let name: &'t str = name;
         self.at += 1;
         self.expect("=")?;
         self.count()?;
+        if self.locals.contains(&name) || self.names.is_taken(name) {
+            return Err((offset, format!("{name} is there already: a variable needs a name of its own")));
+        }
         let value = self.whole()?;
         self.expect(";")?;
         self.locals.push(name);
@@ -160,7 +166,9 @@ impl<'a, 't> Parser<'a, 't> {
     fn condition(&mut self) -> Parsed {
         self.at += 1;
         self.count()?;
-        let condition = self.binary(0)?;
+        let offset = self.offset();
+        let condition = self.whole()?;
+        kinds::condition(&condition, offset)?;
         self.expect("{")?;
         let then = self.inside("}", Self::sequence)?;
         self.expect("else")?;
@@ -202,21 +210,22 @@ impl<'a, 't> Parser<'a, 't> {
                 let word = self.word(0);
                 return Err((self.offset(), format!("{word} and ?? can't be mixed: put one of them into parentheses")));
             }
+            let offset = self.offset();
             self.at += words;
             self.count()?;
             left = if is_order(op) {
-                self.chained(left, op)?
+                self.chained(left, op, offset)?
             } else {
                 let right = self.binary(if op == Op::Power { tightness } else { tightness + 1 })?;
-                self.join(op, left, right)?
+                self.join(op, left, right, offset)?
             };
             if negated {
-                left = Node::Not(Box::new(left));
+                left = operand::negated(left);
             }
             coalesced = op == Op::Coalesce;
         }
         if least == 0 {
-            while self.takes("?") {
+            while self.word(0) == "?" {
                 left = self.choice(left)?;
             }
         }
@@ -224,8 +233,8 @@ impl<'a, 't> Parser<'a, 't> {
     }
 
     /// `a < b <= c` is `a < b and b <= c`.
-    fn chained(&mut self, first: Node, op: Op) -> Parsed {
-        let (mut op, mut begin) = (op, self.at);
+    fn chained(&mut self, first: Node, op: Op, offset: usize) -> Parsed {
+        let (mut op, mut begin, mut offset) = (op, self.at, offset);
         let mut right = self.binary(21)?;
         let mut all: Option<Node> = None;
         let mut left = first;
@@ -241,12 +250,14 @@ impl<'a, 't> Parser<'a, 't> {
                 }
                 None => None,
             };
+            kinds::binary(op, &left, &right, offset)?;
             let one = Node::Binary(op, Box::new(left), Box::new(right));
             all = Some(match all {
                 Some(all) => Node::Binary(Op::And, Box::new(all), Box::new(one)),
                 None => one,
             });
             let (Some(next), Some(again)) = (next, again) else { break };
+            offset = self.offset();
             self.at += 1;
             self.count()?;
             begin = self.at;
@@ -256,25 +267,45 @@ impl<'a, 't> Parser<'a, 't> {
         all.ok_or_else(|| self.unexpected())
     }
 
-    fn join(&self, op: Op, left: Node, right: Node) -> Parsed {
+    fn join(&self, op: Op, left: Node, right: Node, offset: usize) -> Parsed {
+        kinds::binary(op, &left, &right, offset)?;
         if let (Op::Matches, Node::Item(Item::String(pattern))) = (op, &right) {
             let pattern = Pattern::read(pattern).map_err(|why| (self.offset(), why))?;
             return Ok(Node::Matches(Box::new(left), pattern));
         }
-        Ok(Node::Binary(op, Box::new(left), Box::new(right)))
+        Ok(folded(op, left, right))
     }
 
-    /// After `?`: `a ? b : c`, or `a ?: c`.
+    /// At `?`: `a ? b : c`, or `a ?: c`.
     fn choice(&mut self, condition: Node) -> Parsed {
+        kinds::condition(&condition, self.offset())?;
+        self.at += 1;
         self.count()?;
         if self.takes(":") {
-            let otherwise = self.binary(0)?;
+            let otherwise = self.whole()?;
             // Only true goes the first way.
             return Ok(Node::Choice(Box::new(condition), Box::new(Node::Item(Item::Bool(true))), Box::new(otherwise)));
         }
-        let then = self.binary(0)?;
+        let then = self.whole()?;
         self.expect(":")?;
-        let otherwise = self.binary(0)?;
+        let otherwise = self.whole()?;
         Ok(Node::Choice(Box::new(condition), Box::new(then), Box::new(otherwise)))
+    }
+}
+
+/// Leaves out the side of `and` and `or` that a literal on the other one decides, as the Go parser does: `x or true` is
+/// true whatever `x` is, and `x and true` is `x`.
+fn folded(op: Op, left: Node, right: Node) -> Node {
+    let literal = |node: &Node| if let Node::Item(Item::Bool(truth)) = node { Some(*truth) } else { None };
+    let decides = match op {
+        Op::And => false,
+        Op::Or => true,
+        _ => return Node::Binary(op, Box::new(left), Box::new(right)),
+    };
+    match (literal(&left), literal(&right)) {
+        (Some(truth), _) if truth != decides => right,
+        (_, Some(truth)) if truth != decides => left,
+        (Some(_), _) | (_, Some(_)) => Node::Item(Item::Bool(decides)),
+        (None, None) => Node::Binary(op, Box::new(left), Box::new(right)),
     }
 }

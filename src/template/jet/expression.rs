@@ -9,6 +9,11 @@ const MAX_DEPTH: usize = 48;
 /// The variables that a file or a block was given by who asked for it.
 pub(super) const GIVEN: &str = "ensign_given";
 
+/// The operators by how tight they bind, loosest first.
+const LEVELS: [&[&str]; 5] = [&["||", "or", "&&", "and"], &["==", "!="], &["<", "<=", ">", ">="], &["+", "-"], &["*", "/", "%"]];
+/// The level that a negation reaches up to.
+const COMPARISON: usize = 1;
+
 /// What names mean where an expression stands.
 pub(super) trait Names {
     /// The variable that a name stands for, as minijinja knows it.
@@ -49,6 +54,11 @@ impl Code {
             self.chain.push(self.code.clone());
         }
         self
+    }
+
+    /// Whether it counts as true.
+    pub(super) fn truth(&self) -> String {
+        format!("truth({})", self.code)
     }
 
     /// True when every step of the path leads to something.
@@ -185,16 +195,25 @@ impl<'a, 't> Reader<'a, 't> {
         if !self.take("?") {
             return Ok(condition);
         }
-        let yes = self.pipeline()?;
+        // A pipe behind it takes the whole of it.
+        let yes = self.nested()?;
         self.want(":")?;
-        let no = self.pipeline()?;
-        Ok(Code::of(format!("({} if {} else {})", yes.code, condition.code, no.code)))
+        let no = self.nested()?;
+        Ok(Code::of(format!("({} if {} else {})", yes.code, condition.truth(), no.code)))
     }
 
-    /// The operators, loosest first.
+    fn nested(&mut self) -> Result<Code, String> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err("the expression is nested too deep".to_owned());
+        }
+        let code = self.ternary()?;
+        self.depth -= 1;
+        Ok(code)
+    }
+
+    /// The operators, loosest first; `&&` and `||` bind alike.
     fn binary(&mut self, level: usize) -> Result<Code, String> {
-        const LEVELS: [&[&str]; 5] =
-            [&["||", "or"], &["&&", "and"], &["==", "!=", "<", "<=", ">", ">="], &["+", "-"], &["*", "/", "%"]];
         let Some(signs) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
         let mut count = 0;
@@ -217,38 +236,42 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     fn join(left: &Code, sign: &str, right: &Code) -> Code {
-        let one = |sign: &str| format!("({} {sign} {})", left.code, right.code);
+        let called = |name: &str| format!("{name}({}, {})", left.code, right.code);
         Code::of(match sign {
             "==" if right.is_nil => format!("(not {})", left.is_set()),
             "!=" if right.is_nil => left.is_set(),
             "==" if left.is_nil => format!("(not {})", right.is_set()),
             "!=" if left.is_nil => right.is_set(),
-            "||" => one("or"),
-            "&&" => one("and"),
-            "+" => format!("plus({}, {})", left.code, right.code),
-            "*" => format!("times({}, {})", left.code, right.code),
-            "/" => format!("div({}, {})", left.code, right.code),
-            other => one(other),
+            "==" => called("same"),
+            "!=" => format!("(not {})", called("same")),
+            "||" | "or" => format!("({} or {})", left.truth(), right.truth()),
+            "&&" | "and" => format!("({} and {})", left.truth(), right.truth()),
+            "+" => called("plus"),
+            "-" => called("minus"),
+            "*" => called("times"),
+            "/" => called("div"),
+            "%" => called("rem"),
+            order => format!("ordered({}, {}, {})", quoted(order), left.code, right.code),
         })
     }
 
     fn unary(&mut self) -> Result<Code, String> {
-        let start = self.at;
-        let mut negations = Vec::new();
-        loop {
-            if self.take("!") || self.operator(&["not"]).is_some() {
-                negations.push("not ");
-            } else if self.take("-") {
-                negations.push("-");
-            } else {
-                break;
-            }
+        let not = self.take("!") || self.operator(&["not"]).is_some();
+        let sign = if not { None } else { self.operator(&["-", "+"]) };
+        if !not && sign.is_none() {
+            return self.postfix();
         }
-        if self.at - start > MAX_DEPTH {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
             return Err("the expression is nested too deep".to_owned());
         }
-        let inner = self.postfix()?;
-        Ok(negations.into_iter().rev().fold(inner, |inner, sign| Code::of(format!("({sign}{})", inner.code))))
+        // What is negated reaches up to the next `&&` or `||`.
+        let code = if not { self.binary(COMPARISON)? } else { self.postfix()? };
+        self.depth -= 1;
+        Ok(Code::of(match sign {
+            None => format!("(not {})", code.truth()),
+            Some(sign) => format!("signed({}, {})", quoted(sign), code.code),
+        }))
     }
 
     fn postfix(&mut self) -> Result<Code, String> {
@@ -299,8 +322,9 @@ impl<'a, 't> Reader<'a, 't> {
         let token = self.peek().ok_or_else(|| self.unexpected())?;
         self.at += 1;
         match token {
+            Kind::Text(text) if self.tokens.get(self.at - 1).is_some_and(|token| token.quote == Some('\'')) => character(text),
             Kind::Text(text) => Ok(Code::of(quoted(text))),
-            Kind::Literal(number) if number.starts_with(|c: char| c.is_ascii_digit()) => Ok(Code::of(*number)),
+            Kind::Literal(word) => number(word).map(float).ok_or_else(|| format!("{word} is no number")),
             Kind::Sign("(") => {
                 let code = self.pipeline()?;
                 self.want(")")?;
@@ -395,6 +419,36 @@ impl<'a, 't> Reader<'a, 't> {
                 return Ok(());
             }
         }
+    }
+}
+
+/// A number as it is written: all of them are floats.
+fn number(word: &str) -> Option<f64> {
+    if word.contains('_') {
+        return None;
+    }
+    let radix = |digits: &str, radix: u32| u64::from_str_radix(digits, radix).ok();
+    let whole = match word.as_bytes() {
+        [b'0', b'x' | b'X', ..] => radix(word.get(2..)?, 16)?,
+        _ if word.contains(['.', 'e', 'E']) => return word.parse().ok().filter(|float: &f64| float.is_finite()),
+        [b'0', _, ..] => radix(word, 8)?,
+        _ => radix(word, 10)?,
+    };
+    #[expect(clippy::cast_precision_loss, reason = "numbers beyond 2^53 are rounded in Go too")]
+    Some(whole as f64)
+}
+
+/// A float as minijinja writes it.
+fn float(value: f64) -> Code {
+    Code::of(format!("{value:?}"))
+}
+
+/// What stands in single quotes is a character, by its number.
+fn character(text: &str) -> Result<Code, String> {
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(one), None) => Ok(float(f64::from(u32::from(one)))),
+        _ => Err(format!("'{text}' is no character: a text stands in double quotes")),
     }
 }
 

@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::super::escape;
 use super::super::text::to_text;
+use super::super::{escape, json, text};
+use super::arithmetic;
 
 /// A function: its arguments to its result, or to what is wrong.
 pub(super) type Function = fn(&[Value]) -> Result<Value, String>;
 
 /// The longest text and the longest list that a function makes.
-const MAX_MADE: usize = 1 << 20;
+pub(super) const MAX_MADE: usize = 1 << 20;
 
 /// The functions that templates call.
 pub(super) static TABLE: &[(&str, Function)] = &[
@@ -19,8 +20,8 @@ pub(super) static TABLE: &[(&str, Function)] = &[
         [Value::String(text)] => Ok(text.len().into()),
         _ => Err("len takes a list, a map or a text".to_owned()),
     }),
-    ("lower", |args| Ok(one_text("lower", args)?.to_lowercase().into())),
-    ("upper", |args| Ok(one_text("upper", args)?.to_uppercase().into())),
+    ("lower", |args| Ok(text::lower(&one_text("lower", args)?).into())),
+    ("upper", |args| Ok(text::upper(&one_text("upper", args)?).into())),
     ("trimSpace", |args| Ok(one_text("trimSpace", args)?.trim().into())),
     ("html", |args| Ok(escape::html(&one_text("html", args)?).into())),
     ("safeHtml", |args| Ok(escape::html(&one_text("safeHtml", args)?).into())),
@@ -42,7 +43,7 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     }),
     ("repeat", |args| match args {
         [text, count] => {
-            let (text, count) = (to_text(text), count.as_u64().and_then(|count| usize::try_from(count).ok()));
+            let (text, count) = (to_text(text), arithmetic::whole(count).and_then(|count| usize::try_from(count).ok()));
             let count = count.filter(|count| text.len().saturating_mul(*count) <= MAX_MADE);
             Ok(text.repeat(count.ok_or("repeat takes a count that is not too large")?).into())
         }
@@ -52,7 +53,7 @@ pub(super) static TABLE: &[(&str, Function)] = &[
         [text, from, to, rest @ ..] if rest.len() <= 1 => {
             let (text, from, to) = (to_text(text), to_text(from), to_text(to));
             // As in Go: a count below zero is all of them.
-            let count = rest.first().and_then(Value::as_i64).and_then(|count| usize::try_from(count).ok());
+            let count = rest.first().and_then(arithmetic::whole).and_then(|count| usize::try_from(count).ok());
             Ok(count.map_or_else(|| text.replace(&from, &to), |count| text.replacen(&from, &to, count)).into())
         }
         _ => Err("replace takes a text, what to replace, by what, and how often".to_owned()),
@@ -69,15 +70,18 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     ("array", |args| Ok(args.to_vec().into())),
     ("ints", |args| match args {
         [from, to] => {
-            let (from, to) = (from.as_i64(), to.as_i64());
+            let (from, to) = (arithmetic::whole(from), arithmetic::whole(to));
+            if from.zip(to).is_some_and(|(from, to)| to <= from) {
+                return Err("ints takes two numbers, the larger one last".to_owned());
+            }
             let bounds = from.zip(to).filter(|(from, to)| usize::try_from(to.saturating_sub(*from)).unwrap_or(0) <= MAX_MADE);
             let (from, to) = bounds.ok_or("ints takes two numbers that are not too far apart")?;
             Ok((from..to).collect::<Vec<_>>().into())
         }
         _ => Err("ints takes two numbers".to_owned()),
     }),
-    ("json", |args| Ok(escape::for_html(&one("json", args)?.to_string()).into())),
-    ("writeJson", |args| Ok(escape::for_html(&one("writeJson", args)?.to_string()).into())),
+    ("json", |args| Ok(json::compact(one("json", args)?).into())),
+    ("writeJson", |args| Ok(format!("{}\n", json::compact(one("writeJson", args)?)).into())),
 ];
 
 /// The most memory that a call may take beside its arguments.
@@ -97,30 +101,19 @@ pub(super) fn made(name: &str, args: &[Value]) -> usize {
 /// What operators become.
 pub(super) static INTERNAL: &[(&str, Function)] = &[
     ("plus", |args| match args {
-        [left, right] if left.is_string() || right.is_string() => Ok(format!("{}{}", to_text(left), to_text(right)).into()),
-        [left, right] => match (left.as_i64(), right.as_i64()) {
-            (Some(left), Some(right)) => Ok(left.checked_add(right).ok_or("the sum is too large")?.into()),
-            _ => float_of("+", left, right, |left, right| left + right),
-        },
-        _ => Err("+ has two sides".to_owned()),
+        [Value::String(left), right] => Ok(format!("{left}{}", to_text(right)).into()),
+        _ => arithmetic::plus(args),
     }),
-    ("times", |args| match args {
-        [left, right] => match (left.as_i64(), right.as_i64()) {
-            (Some(left), Some(right)) => Ok(left.checked_mul(right).ok_or("the product is too large")?.into()),
-            _ => float_of("*", left, right, |left, right| left * right),
-        },
-        _ => Err("* has two sides".to_owned()),
-    }),
-    ("div", |args| match args {
-        [left, right] => match (left.as_i64(), right.as_i64()) {
-            (Some(left), Some(right)) => Ok(left.checked_div(right).ok_or("division by zero")?.into()),
-            _ => float_of("/", left, right, |left, right| left / right),
-        },
-        _ => Err("/ has two sides".to_owned()),
-    }),
+    ("minus", arithmetic::minus),
+    ("times", arithmetic::times),
+    ("div", arithmetic::div),
+    ("rem", arithmetic::rem),
+    ("signed", arithmetic::signed),
     ("part", |args| match args {
         [value, from, to] => {
-            let bound = |bound: &Value, default: usize| bound.as_u64().and_then(|at| usize::try_from(at).ok()).unwrap_or(default);
+            let bound = |bound: &Value, default: usize| {
+                arithmetic::whole(bound).and_then(|at| usize::try_from(at).ok()).unwrap_or(default)
+            };
             match value {
                 Value::Array(items) => {
                     let (from, to) = (bound(from, 0), bound(to, items.len()));
@@ -136,31 +129,6 @@ pub(super) static INTERNAL: &[(&str, Function)] = &[
         _ => Err("a slice has two bounds".to_owned()),
     }),
 ];
-
-/// What a loop runs over: keys or indexes, each with its value.
-pub(super) fn entries(value: &Value) -> Result<Value, String> {
-    match value {
-        Value::Array(items) => Ok(items.iter().enumerate().map(|(index, item)| (index.into(), item.clone())).map(pair).collect()),
-        Value::Object(map) => Ok(map.iter().map(|(key, item)| (key.as_str().into(), item.clone())).map(pair).collect()),
-        Value::Number(most) if most.is_i64() || most.is_u64() => {
-            let most = most.as_i64().filter(|most| usize::try_from(*most).unwrap_or(0) <= MAX_MADE);
-            let most = most.ok_or_else(|| format!("a range over more than {MAX_MADE} numbers"))?;
-            Ok((0..most).map(|at| (at.into(), at.into())).map(pair).collect())
-        }
-        // A key without a value is an empty list, as in Go.
-        Value::Null => Ok(Value::Array(Vec::new())),
-        _ => Err("nothing to range over: neither a list nor a map nor a number".to_owned()),
-    }
-}
-
-fn pair((key, item): (Value, Value)) -> Value {
-    Value::Array(vec![key, item])
-}
-
-fn float_of(sign: &str, left: &Value, right: &Value, operate: fn(f64, f64) -> f64) -> Result<Value, String> {
-    let sides = left.as_f64().zip(right.as_f64());
-    sides.map(|(left, right)| operate(left, right).into()).ok_or_else(|| format!("{sign} takes numbers"))
-}
 
 fn one<'a>(name: &str, args: &'a [Value]) -> Result<&'a Value, String> {
     if let [value] = args { Ok(value) } else { Err(format!("{name} takes one argument")) }

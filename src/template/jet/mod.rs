@@ -1,15 +1,18 @@
 //! `jet(…)`: the Jet template language, put into that of minijinja and rendered there.
 //!
-//! `expression`, `statement`, `translate` and `link` do the former; `functions` and `calls` are what is called there, this file
-//! renders. Loops
-//! end: rendering has fuel. Nothing is escaped for HTML.
+//! `expression`, `statement`, `translate` and `link` do the former; `functions`, `calls` and `values` are what is called there,
+//! with `arithmetic` for numbers and `facts` for what has names of another engine; this file renders. Loops end: rendering
+//! has fuel. Nothing is escaped for HTML.
 
+mod arithmetic;
 mod calls;
 mod expression;
+mod facts;
 mod functions;
 mod link;
 mod statement;
 mod translate;
+mod values;
 
 use std::sync::Arc;
 
@@ -20,8 +23,9 @@ use serde_json::Value;
 
 use super::expr::Root;
 use super::expr::Sight;
-use super::{Inner, paid, remote, text};
+use super::{Inner, paid, remote};
 
+pub(super) use self::facts::facts;
 pub(super) use self::link::{Alone, Library, Linked, Place, Unit, link};
 pub(super) use self::translate::{Surroundings, Wrong, translate};
 
@@ -65,7 +69,7 @@ pub(super) fn render(
         Item::from(Serde(scope.root(root)))
     };
     let context = context! {
-        facts => root(linked.code.contains("facts"), Root::Facts),
+        facts => if linked.code.contains("facts") { facts(scope.root(Root::Facts)) } else { Item::UNDEFINED },
         data => root(linked.code.contains("data"), Root::Data),
         environ => root(linked.code.contains("environ"), Root::Environ),
     };
@@ -110,37 +114,7 @@ pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Enviro
     }
     let of = Arc::clone(scope);
     environment.add_function(remote::PROMETHEUS, move |list: Item| answer(&of, remote::prometheus(&[value(&of, &list)?])));
-    let of = Arc::clone(scope);
-    // The name of what is shown comes along, for the error when there is nothing.
-    environment.add_function("show", move |item: Item, name: String| match value(&of, &item)? {
-        Value::Null => Err(failure(format!("missing key '{name}' in environment"))),
-        shown => Ok(text::to_text(&shown)),
-    });
-    environment.add_function("at", |item: Item, key: Item, name: String| {
-        if item.is_undefined() || item.is_none() {
-            return Err(failure(format!("missing key '{name}': cannot fetch {key} from <nil>")));
-        }
-        // As in Go: the byte at an index.
-        if let (Some(text), Some(at)) = (item.as_str(), key.as_usize()) {
-            return text
-                .as_bytes()
-                .get(at)
-                .map(|byte| Item::from(*byte))
-                .ok_or_else(|| failure(format!("index out of range: {at}")));
-        }
-        item.get_item(&key)
-    });
-    let of = Arc::clone(scope);
-    environment.add_function("entries", move |item: Item, name: String| {
-        if item.is_undefined() {
-            return Err(failure(format!("missing key '{name}' in environment")));
-        }
-        let taken = of.parts.budget.mark();
-        let entries = functions::entries(&value(&of, &item)?);
-        of.parts.budget.settle(taken, 0);
-        answer(&of, entries)
-    });
-    environment.add_function("has", |item: Item| !item.is_undefined() && !item.is_none());
+    values::add(&mut environment, scope);
     calls::add(&mut environment);
     environment.set_recursion_limit(MAX_RECURSION);
     add_scoped(&mut environment, scope, SCOPED, depth);

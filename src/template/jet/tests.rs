@@ -35,7 +35,7 @@ fn templates_render() {
             "[[ data.list[1] ]] [[ data.m[\"k\"] ]] [[ data.list[1:] ]] [[ data.list ]] [[ data.m ]]",
             "b v [b c] [a b c] map[k:v n:map[x:1]]",
         ),
-        ("[[ 10 / 4 ]] [[ 10 / 4.0 ]] [[ 7 % 4 ]] [[ (1 + 2) * 3 ]] [[ -1 + 2 ]] [[ \"p\" + data.port ]]", "2 2.5 3 9 1 p8080"),
+        ("[[ 10 / 4 ]] [[ 10 / 4.0 ]] [[ 7 % 4 ]] [[ (1 + 2) * 3 ]] [[ -1 + 2 ]] [[ \"p\" + data.port ]]", "2.5 2.5 3 9 1 p8080"),
         ("[[ if data.nope ]]x[[ end ]][[ if data.port >= 80 && data.name != \"x\" ]]y[[ end ]]", "y"),
         (
             "[[ lookup(\"data.m.k\") ]] [[ lookup(\"data.no\", \"d\") ]] [[ file(\"x.txt\") | trimSpace ]]",
@@ -190,7 +190,7 @@ fn the_documentation_holds() {
             "&lt;a href=&#39;x&#39;&gt;&amp; a+b%26c \\'\\u003C",
         ),
         ("[[ raw: \"<&>\" ]][[ \"<&>\" | unsafe ]][[ \"<\" | safeHtml ]]", "<&><&>&lt;"),
-        ("[[ json(map(\"a\", \"<\")) ]] [[ writeJson: slice(1) ]]", "{\"a\":\"\\u003c\"} [1]"),
+        ("[[ json(map(\"a\", \"<\")) ]] [[ writeJson: slice(1) ]]", "{\"a\":\"\\u003c\"} [1]\n"),
         (
             "[[ range ints(1, 4) ]][[ . ]][[ end ]] [[ hasPrefix(\"ab\", \"a\") ]] [[ hasSuffix: \"ab\", \"a\" ]]",
             "123 true false",
@@ -204,6 +204,112 @@ fn the_documentation_holds() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What eval.go, parse.go and the printer of CloudyKit/jet 6 do.
+#[test]
+fn values_are_as_in_go() {
+    let cases = [
+        // Literals are floats; whole numbers of data stay whole.
+        ("[[ 5/2 ]] [[ data.port / 2 ]] [[ data.port / data.nums[1] ]] [[ 7 % 4 ]] [[ -7 % 4 ]]", "2.5 4040 8080 3 -3"),
+        ("[[ data.nums[0] / data.nums[2] ]] [[ data.nums[0] / 2 ]]", "1 1.5"),
+        (
+            "[[ 7.9 % 4 ]] [[ data.port % 79 ]] [[ 2.5 * 2 ]] [[ 1 - 3 ]] [[ -data.port ]] [[ +3 ]] [[ -(2) ]]",
+            "3 22 5 -2 -8080 3 -2",
+        ),
+        (
+            "[[ 2500000 ]] [[ 0.00000001 ]] [[ 1e6 ]] [[ 1e21 ]] [[ 1.50 ]] [[ .5 ]] [[ 5. ]]",
+            "2500000 0.00000001 1000000 1000000000000000000000 1.5 0.5 5",
+        ),
+        ("[[ 0x1F ]] [[ 017 ]] [[ 'a' ]] [[ '\\n' ]]", "31 15 97 10"),
+        ("[[ 1 / 0 ]] [[ -1 / 0 ]]", "+Inf -Inf"),
+        ("[[ slice(2500000, 1.5) ]] [[ \"x\" + 2500000 ]]", "[2.5e+06 1.5] x2.5e+06"),
+        (
+            "[[ 1 + \"2\" ]] [[ data.port + \"1\" ]] [[ \"1\" + 2 ]] [[ \"a\" + true ]] [[ \"a\" + data.list ]]",
+            "3 8081 12 atrue a[a b c]",
+        ),
+        // What counts as true.
+        ("[[ data.el ? 1 : 2 ]] [[ data.em ? 1 : 2 ]] [[ slice() ? 1 : 2 ]] [[ map() ? 1 : 2 ]]", "1 1 1 1"),
+        (
+            "[[ 0 ? 1 : 2 ]] [[ -1 ? 1 : 2 ]] [[ \"\" ? 1 : 2 ]] [[ \" \" ? 1 : 2 ]] [[ data.zero ? 1 : 2 ]] [[ nil ? 1 : 2 ]]",
+            "2 1 2 1 2 2",
+        ),
+        (
+            "[[ if data.el ]]y[[ else ]]n[[ end ]][[ if !data.el ]]y[[ else ]]n[[ end ]][[ if data.nope ]]y[[ else ]]n[[ end ]]",
+            "ynn",
+        ),
+        (
+            "[[ data.name || false ]] [[ data.name && data.port ]] [[ data.nope || 0 ]] [[ \"\" && 5 % 0 ? 1 : 2 ]]",
+            "true true false 2",
+        ),
+        // How tight operators bind.
+        (
+            "[[ not 1 == 2 ]] [[ !1 == 2 ]] [[ not 1 == 2 && false ]] [[ !(1 == 1) || true ]] [[ !!data.on ]]",
+            "true true false true true",
+        ),
+        ("[[ 1 < 2 == true ]] [[ true == 1 < 2 ]] [[ 1 + 1 == 2 ]] [[ 2 > 1 == 1 < 2 ]]", "true true true true"),
+        ("[[ false && true || true ]] [[ true || true && false ]] [[ true or false and false ]]", "true false false"),
+        ("[[ data.on ? \"a\" : \"b\" | upper ]] [[ data.off ? 1 : data.on ? 2 : 3 ]]", "A 2"),
+        // Comparisons.
+        (
+            "[[ 1 == 1.0 ]] [[ data.port == 8080 ]] [[ data.port == \"8080\" ]] [[ \"a\" == \"a\" ]] [[ true == 1 ]] [[ data.list == slice(\"a\", \"b\", \"c\") ]]",
+            "true true false true false true",
+        ),
+        (
+            "[[ data.nope == nil ]] [[ data.nope != \"x\" ]] [[ data.name != nil ]] [[ 2 < \"10\" ]] [[ data.port >= 8080 ]]",
+            "true true true true true",
+        ),
+        // Places and bounds may be floats, which literals are.
+        (
+            "[[ data.list[1] ]] [[ x := 4 / 2 ]][[ data.list[x] ]] [[ data.list[0:x] ]] [[ \"abc\"[1] ]] [[ isset(data.list[9]) ]]",
+            "b c [a b] 98 false",
+        ),
+        (
+            "[[ repeat(\"ab\", 2) ]] [[ replace(\"aaa\", \"a\", \"b\", 2) ]] [[ range ints(0, 4 / 2) ]][[ . ]][[ end ]] [[ range 2 ]]x[[ end ]]",
+            "abab bba 01 xx",
+        ),
+        // Blanks before the first text or action, and a template of nothing else.
+        ("  \n ", ""),
+        ("\n  [[ 1 ]]\n", "1\n"),
+        (" {* c *} \n{* d *} x", " x"),
+        (" x [[ 1 ]]", " x 1"),
+        ("[[ upper(\"stra\u{df}e\") ]]", "STRA\u{df}E"),
+        // JSON.
+        (
+            "[[ json(map(\"b\", 1, \"a\", 2.5)) ]]|[[ writeJson(map(\"b\", 1)) ]]|[[ json(data.m) ]]",
+            "{\"a\":2.5,\"b\":1}|{\"b\":1}\n|{\"k\":\"v\",\"n\":{\"x\":1}}",
+        ),
+        // Facts under the names of another engine.
+        ("[[ facts.host.info.PlatformFamily ]] [[ Facts.Host.Info.OS ]] [[ facts.host.info.os ]]", "debian linux linux"),
+        ("[[ range facts.network.interfaces ]][[ .Name ]]=[[ .name ]] [[ end ]]", "lo=lo eth0=eth0 "),
+    ];
+    let mut wrong = Vec::new();
+    for (body, expected) in cases {
+        match render(body) {
+            Ok(found) if found == expected => {}
+            found => wrong.push(format!("{body}: expected {expected:?}, got {found:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for (body, expected) in [
+        ("[[ data.port / data.zero ]]", "division by zero"),
+        ("[[ 5 % 0 ]]", "division by zero"),
+        ("[[ true + 1 ]]", "+ takes numbers, and its left side is none"),
+        ("[[ 1 + true ]]", "+ takes numbers, and its right side is none"),
+        ("[[ 1 - \"x\" ]]", "- takes numbers, and its right side is none"),
+        ("[[ \"a\" - 1 ]]", "- takes numbers, and its left side is none"),
+        ("[[ \"a\" < \"b\" ]]", "< takes numbers, and its left side is none"),
+        ("[[ data.nope < 1 ]]", "< takes numbers"),
+        ("[[ -\"a\" ]]", "- stands before what is no number"),
+        ("[[ ints(2, 2) ]]", "the larger one last"),
+        ("[[ 'ab' ]]", "a text stands in double quotes"),
+        ("[[ 1_000 ]]", "1_000 is no number"),
+        ("[[ 09 ]]", "09 is no number"),
+        ("[[ data.m.K ]]", "missing key 'data.m.K'"),
+    ] {
+        let error = render(body).expect_err(body);
+        assert!(error.contains(expected), "{body}: {error}");
+    }
 }
 
 #[test]

@@ -52,6 +52,7 @@ pub(in super::super) fn translate(body: &str, around: &Surroundings<'_>) -> Resu
         unit: Unit::default(),
         blocks: vec![Block { kind: Statement::Top, variables: HashMap::new(), dot: around.dot.map(str::to_owned), at: 0 }],
         made: 0,
+        begun: false,
         any: false,
     };
     let mut rest = body;
@@ -125,6 +126,8 @@ pub(super) struct Translator<'a> {
     pub(super) blocks: Vec<Block>,
     /// How many names were made.
     made: usize,
+    /// True once there was text that is not blank.
+    begun: bool,
     /// True once there was an action that is not `extends` or `import`.
     pub(super) any: bool,
 }
@@ -163,6 +166,11 @@ impl Translator<'_> {
     }
 
     fn text(&mut self, text: &str) {
+        // Blanks before the first text or action are left out, and so are those around `extends` and `import`.
+        if !self.any && !self.begun && text.trim().is_empty() {
+            return;
+        }
+        self.begun = true;
         for (index, part) in text.split('{').enumerate() {
             if index > 0 {
                 // Alone, it would begin something with what follows.
@@ -268,7 +276,7 @@ impl Translator<'_> {
             return Err("an if asks for a condition, which comes last".to_owned());
         }
         let condition = self.read(asked)?;
-        self.emit(&["{% ", keyword, " ", &condition.code, " %}"]);
+        self.emit(&["{% ", keyword, " ", &condition.truth(), " %}"]);
         if let Some(Block { kind: Statement::If { header, .. }, variables, .. }) = self.blocks.last_mut() {
             header.clone_from(variables);
         }

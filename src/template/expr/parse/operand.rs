@@ -5,7 +5,7 @@ use ::expr::Value as Item;
 use super::super::each::Each;
 use super::super::names::{Member, Path, Step};
 use super::node::{NOT, Node, OPERATORS, Pointer, SIGN};
-use super::{Parsed, Parser, Wrong};
+use super::{Parsed, Parser, Wrong, kinds};
 use crate::template::lex::Kind;
 use crate::template::remote::PROMETHEUS;
 
@@ -17,11 +17,16 @@ impl<'t> Parser<'_, 't> {
             "-" | "+" => SIGN,
             _ => return self.primary(),
         };
-        let negative = self.word(0) == "-";
+        let (negative, offset) = (self.word(0) == "-", self.offset());
         self.at += 1;
         self.count()?;
-        let node = Box::new(self.binary(tightness)?);
-        Ok(if tightness == NOT { Node::Not(node) } else { Node::Signed(negative, node) })
+        let node = self.binary(tightness)?;
+        if tightness == NOT {
+            kinds::condition(&node, offset)?;
+            return Ok(negated(node));
+        }
+        kinds::signed(&node, negative, offset)?;
+        Ok(Node::Signed(negative, Box::new(node)))
     }
 
     fn primary(&mut self) -> Parsed {
@@ -49,7 +54,7 @@ impl<'t> Parser<'_, 't> {
                 Node::Map(self.inside("}", Self::pairs)?)
             }
             // `.name` in a predicate is `#.name`.
-            Kind::Sign(".") if self.predicates > 0 => Node::Pointer(Pointer::Item),
+            Kind::Sign(".") if !self.predicates.is_empty() => Node::Pointer(Pointer::Item),
             Kind::Name(name) => {
                 let name: &'t str = name;
                 self.at += 1;
@@ -70,10 +75,11 @@ impl<'t> Parser<'_, 't> {
         }
         if let Some(what) = name.strip_prefix('#') {
             let pointer = match what {
-                _ if self.predicates == 0 => return Err((offset, format!("unexpected '{name}': only predicates have it"))),
+                _ if self.predicates.is_empty() => return Err((offset, format!("unexpected '{name}': only predicates have it"))),
                 "" => Pointer::Item,
                 "index" => Pointer::Index,
-                "acc" => Pointer::Accumulator,
+                "acc" if self.predicates.last() == Some(&true) => Pointer::Accumulator,
+                "acc" => return Err((offset, "unknown pointer #acc, which only reduce has".to_owned())),
                 _ => return Err((offset, format!("unknown pointer {name}, there are #, #index and #acc"))),
             };
             return Ok(Node::Pointer(pointer));
@@ -172,9 +178,9 @@ impl<'t> Parser<'_, 't> {
     /// `[1]`, `[1:2]`, `[:]`, without the brackets.
     fn index(&mut self, of: Node, optional: bool) -> Parsed {
         let of = Box::new(of);
-        let from = if self.word(0) == ":" { None } else { Some(Box::new(self.binary(0)?)) };
+        let from = if self.word(0) == ":" { None } else { Some(Box::new(self.whole()?)) };
         if self.takes(":") {
-            let to = if self.word(0) == "]" { None } else { Some(Box::new(self.binary(0)?)) };
+            let to = if self.word(0) == "]" { None } else { Some(Box::new(self.whole()?)) };
             return Ok(Node::Slice { of, from, to });
         }
         from.map(|key| Node::Member { of, key, optional }).ok_or_else(|| self.unexpected())
@@ -208,7 +214,11 @@ impl<'t> Parser<'_, 't> {
         let Some(what) = Each::of(name) else {
             self.names.function(name).map_err(|why| (offset, why))?;
             let args = self.inside(")", |parser| parser.list(")"))?;
-            return Ok(Node::Call(name.to_owned(), first.into_iter().chain(args).collect()));
+            let args: Vec<Node> = first.into_iter().chain(args).collect();
+            if matches!(name, "first" | "last" | "get") {
+                args.first().map_or(Ok(()), |list| kinds::list(name, list, offset))?;
+            }
+            return Ok(Node::Call(name.to_owned(), args));
         };
         let (list, predicate, rest) = self.inside(")", |parser| {
             let list = match first {
@@ -221,11 +231,12 @@ impl<'t> Parser<'_, 't> {
                     list
                 }
             };
-            let predicate = if parser.word(0) == ")" { None } else { Some(Box::new(parser.predicate()?)) };
+            let predicate = if parser.word(0) == ")" { None } else { Some(Box::new(parser.predicate(what)?)) };
             let rest = if parser.takes(",") && parser.word(0) != ")" { Some(Box::new(parser.whole()?)) } else { None };
             parser.takes(",");
             Ok((Box::new(list), predicate, rest))
         })?;
+        kinds::list(name, &list, offset)?;
         if predicate.is_none() && !what.works_alone() {
             return Err((offset, format!("{name} wants a list and a predicate, as {name}(list, # > 1)")));
         }
@@ -233,15 +244,17 @@ impl<'t> Parser<'_, 't> {
     }
 
     /// `# > 1` or `{ # > 1 }`
-    fn predicate(&mut self) -> Parsed {
-        self.predicates += 1;
+    fn predicate(&mut self, what: Each) -> Parsed {
+        let offset = self.offset();
+        self.predicates.push(what == Each::Reduce);
         let node = if self.word(0) == "{" && !self.map_begins() {
             self.at += 1;
             self.inside("}", Self::sequence)?
         } else {
             self.whole()?
         };
-        self.predicates -= 1;
+        self.predicates.pop();
+        kinds::predicate(what, &node, offset)?;
         Ok(node)
     }
 
@@ -289,6 +302,14 @@ impl<'t> Parser<'_, 't> {
     }
 }
 
+/// The opposite; of a literal, at once.
+pub(super) fn negated(node: Node) -> Node {
+    match node {
+        Node::Item(Item::Bool(truth)) => Node::Item(Item::Bool(!truth)),
+        node => Node::Not(Box::new(node)),
+    }
+}
+
 /// A number, or bytes.
 fn literal(word: &str) -> Option<Item> {
     if word.starts_with(['b', 'B']) {
@@ -302,7 +323,7 @@ fn literal(word: &str) -> Option<Item> {
         }
     }
     if plain.contains(['.', 'e', 'E']) {
-        return plain.parse().ok().map(Item::Float);
+        return plain.parse().ok().filter(|float: &f64| float.is_finite()).map(Item::Float);
     }
     plain.parse().ok().map(Item::Integer)
 }

@@ -1,0 +1,183 @@
+//! Kinds of values that are known before an expression runs: what they refuse is refused as soon as it is read.
+
+use ::expr::Value as Item;
+
+use super::super::each::Each;
+use super::super::operate::{kind, sign};
+use super::Wrong;
+use super::node::{Node, Op};
+
+/// What an expression gives, as far as its text says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Kind {
+    Nil,
+    Bool,
+    Integer,
+    Float,
+    Text,
+    List,
+    Map,
+    /// Known when it runs.
+    Any,
+}
+
+impl Kind {
+    /// What a node gives.
+    pub(in super::super) fn of(node: &Node) -> Self {
+        match node {
+            Node::Item(item) => Self::of_item(item),
+            Node::Not(_) | Node::Matches(..) => Self::Bool,
+            Node::Signed(_, of) => Self::of(of),
+            Node::Binary(op, left, right) => Self::of_binary(*op, left, right),
+            Node::Choice(_, left, right) => Self::either(Self::of(left), Self::of(right)),
+            Node::List(_) => Self::List,
+            Node::Map(_) => Self::Map,
+            Node::Call(name, _) => Self::of_call(name),
+            Node::Each { what, .. } => Self::of_each(*what),
+            Node::Let(_, _, body) => Self::of(body),
+            Node::Sequence(nodes) => nodes.last().map_or(Self::Any, Self::of),
+            Node::Path(_)
+            | Node::Roots
+            | Node::Local(_)
+            | Node::Pointer(_)
+            | Node::Member { .. }
+            | Node::Slice { .. }
+            | Node::Method { .. } => Self::Any,
+        }
+    }
+
+    fn of_item(item: &Item) -> Self {
+        match item {
+            Item::Nil => Self::Nil,
+            Item::Bool(_) => Self::Bool,
+            Item::Integer(_) => Self::Integer,
+            Item::Float(_) => Self::Float,
+            Item::String(_) => Self::Text,
+            Item::Array(_) => Self::List,
+            Item::Map(_) => Self::Map,
+            _ => Self::Any,
+        }
+    }
+
+    fn of_binary(op: Op, left: &Node, right: &Node) -> Self {
+        match op {
+            Op::Range => Self::List,
+            Op::Divide | Op::Power => Self::Float,
+            Op::Modulo => Self::Integer,
+            Op::Coalesce => Self::either(Self::of(left), Self::of(right)),
+            Op::Add | Op::Subtract | Op::Multiply => match (Self::of(left), Self::of(right)) {
+                (Self::Integer, Self::Integer) => Self::Integer,
+                (Self::Integer | Self::Float, Self::Integer | Self::Float) => Self::Float,
+                (Self::Text, Self::Text) => Self::Text,
+                _ => Self::Any,
+            },
+            // Their right side may be anything that is known when they run.
+            Op::And | Op::Or => Self::either(Self::Bool, Self::of(right)),
+            _ => Self::Bool,
+        }
+    }
+
+    fn either(left: Self, right: Self) -> Self {
+        if left == right { left } else { Self::Any }
+    }
+
+    fn of_call(name: &str) -> Self {
+        match name {
+            "hasPrefix" | "hasSuffix" => Self::Bool,
+            "indexOf" | "int" | "lastIndexOf" | "len" => Self::Integer,
+            "float" => Self::Float,
+            "join" | "lower" | "repeat" | "replace" | "string" | "toBase64" | "toJSON" | "trim" | "trimPrefix" | "trimSuffix"
+            | "type" | "upper" => Self::Text,
+            "concat" | "flatten" | "keys" | "reverse" | "split" | "splitAfter" | "toPairs" | "uniq" | "values" => Self::List,
+            _ => Self::Any,
+        }
+    }
+
+    fn of_each(what: Each) -> Self {
+        match what {
+            Each::All | Each::Any | Each::None | Each::One => Self::Bool,
+            Each::Count => Self::Integer,
+            Each::Filter | Each::Map | Each::SortBy => Self::List,
+            _ => Self::Any,
+        }
+    }
+
+    fn is_number(self) -> bool {
+        matches!(self, Self::Integer | Self::Float)
+    }
+
+    /// As errors call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nil => kind(&Item::Nil),
+            Self::Bool => "bool",
+            Self::Integer => "int",
+            Self::Float => "float64",
+            Self::Text => "string",
+            Self::List => "list",
+            Self::Map => "map",
+            Self::Any => "unknown",
+        }
+    }
+}
+
+/// Refuses an operator between values that it can't be between.
+pub(super) fn binary(op: Op, left: &Node, right: &Node, offset: usize) -> Result<(), Wrong> {
+    let (a, b) = (Kind::of(left), Kind::of(right));
+    let each = |fits: fn(Kind) -> bool| fits(a) && fits(b);
+    let fits = match op {
+        Op::Equal | Op::NotEqual => {
+            a == b || (a.is_number() && b.is_number()) || [a, b].iter().any(|kind| matches!(kind, Kind::Any | Kind::Nil))
+        }
+        Op::Less | Op::LessEqual | Op::More | Op::MoreEqual | Op::Add => {
+            each(|kind| kind.is_number() || kind == Kind::Any) || each(|kind| matches!(kind, Kind::Text | Kind::Any))
+        }
+        Op::Subtract | Op::Multiply | Op::Divide | Op::Power => each(|kind| kind.is_number() || kind == Kind::Any),
+        Op::Modulo | Op::Range => each(|kind| matches!(kind, Kind::Integer | Kind::Any)),
+        Op::And | Op::Or => each(|kind| matches!(kind, Kind::Bool | Kind::Any)),
+        Op::In => matches!(b, Kind::List | Kind::Map | Kind::Any),
+        Op::Contains | Op::StartsWith | Op::EndsWith | Op::Matches => each(|kind| matches!(kind, Kind::Text | Kind::Any)),
+        Op::Coalesce => true,
+    };
+    let (a, sign, b) = (a.name(), sign(op), b.name());
+    if fits { Ok(()) } else { Err((offset, format!("invalid operation: {a} {sign} {b}"))) }
+}
+
+/// Refuses a condition that is neither true nor false.
+pub(super) fn condition(node: &Node, offset: usize) -> Result<(), Wrong> {
+    match Kind::of(node) {
+        Kind::Bool | Kind::Any => Ok(()),
+        other => Err((offset, format!("expected true or false, this is {}", other.name()))),
+    }
+}
+
+/// Refuses a sign before what is no number.
+pub(super) fn signed(node: &Node, negative: bool, offset: usize) -> Result<(), Wrong> {
+    let kind = Kind::of(node);
+    if kind.is_number() || kind == Kind::Any {
+        return Ok(());
+    }
+    Err((offset, format!("invalid operation: {} before {}", if negative { "-" } else { "+" }, kind.name())))
+}
+
+/// Refuses what is no list, for a function that wants one; `get` takes a map too.
+pub(super) fn list(name: &str, node: &Node, offset: usize) -> Result<(), Wrong> {
+    match Kind::of(node) {
+        Kind::List | Kind::Any => Ok(()),
+        Kind::Map if name == "get" => Ok(()),
+        other => Err((offset, format!("{name} wants a list, this is {}", other.name()))),
+    }
+}
+
+/// Refuses a predicate that is not what its function asks for.
+pub(super) fn predicate(what: Each, node: &Node, offset: usize) -> Result<(), Wrong> {
+    let kind = Kind::of(node);
+    match what {
+        Each::Map | Each::Sum | Each::Reduce | Each::GroupBy | Each::SortBy if kind != Kind::Nil => Ok(()),
+        _ if matches!(kind, Kind::Bool | Kind::Any) => Ok(()),
+        Each::Map | Each::Sum | Each::Reduce | Each::GroupBy | Each::SortBy => {
+            Err((offset, "the predicate gives nothing".to_owned()))
+        }
+        _ => Err((offset, format!("a predicate must be true or false, not {}", kind.name()))),
+    }
+}

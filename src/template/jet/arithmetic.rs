@@ -1,0 +1,108 @@
+//! Numbers in Jet: whole ones of data and facts, and floats, which all literals are.
+//!
+//! The left side decides: two whole numbers give a whole one, anything else a float. A text on the right is read as a number.
+
+use serde_json::Value;
+
+use super::super::text;
+
+/// A number as a place or a count; what is behind the point falls away.
+pub(super) fn whole(value: &Value) -> Option<i64> {
+    match value.as_i64() {
+        None => value.as_f64().map(truncated),
+        whole => whole,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "truncation is what is meant")]
+fn truncated(float: f64) -> i64 {
+    float as i64
+}
+
+/// A float as a value; what is no number, or without end, is its text.
+fn float(value: f64) -> Value {
+    serde_json::Number::from_f64(value).map_or_else(|| Value::String(text::float_text(value)), Value::Number)
+}
+
+/// Two sides of an operator.
+enum Sides {
+    Whole(i64, i64),
+    Float(f64, f64),
+}
+
+fn sides(sign: &str, args: &[Value]) -> Result<Sides, String> {
+    let [left, right] = args else { return Err(format!("{sign} has two sides")) };
+    if !left.is_number() {
+        return Err(format!("{sign} takes numbers, and its left side is none"));
+    }
+    let wrong = || format!("{sign} takes numbers, and its right side is none");
+    let right = match right {
+        Value::String(digits) => match (left.as_i64(), digits.parse::<i64>()) {
+            (Some(_), Ok(whole)) => Value::from(whole),
+            (Some(_), Err(_)) => return Err(wrong()),
+            (None, _) => digits.parse().map(float).map_err(|_| wrong())?,
+        },
+        number if number.is_number() => number.clone(),
+        _ => return Err(wrong()),
+    };
+    match (left.as_i64(), right.as_i64()) {
+        (Some(left), Some(right)) => Ok(Sides::Whole(left, right)),
+        _ => left.as_f64().zip(right.as_f64()).map(|(left, right)| Sides::Float(left, right)).ok_or_else(wrong),
+    }
+}
+
+fn operated(
+    sign: &str,
+    args: &[Value],
+    whole: fn(i64, i64) -> Option<i64>,
+    floats: fn(f64, f64) -> f64,
+) -> Result<Value, String> {
+    match sides(sign, args)? {
+        Sides::Whole(_, 0) if sign == "/" => Err("division by zero".to_owned()),
+        Sides::Whole(left, right) => {
+            whole(left, right).map(Value::from).ok_or_else(|| format!("{sign}: the result is too large"))
+        }
+        Sides::Float(left, right) => Ok(float(floats(left, right))),
+    }
+}
+
+/// `a + b`, where `a` is no text.
+pub(super) fn plus(args: &[Value]) -> Result<Value, String> {
+    operated("+", args, i64::checked_add, |left, right| left + right)
+}
+
+/// `a - b`
+pub(super) fn minus(args: &[Value]) -> Result<Value, String> {
+    operated("-", args, i64::checked_sub, |left, right| left - right)
+}
+
+/// `a * b`
+pub(super) fn times(args: &[Value]) -> Result<Value, String> {
+    operated("*", args, i64::checked_mul, |left, right| left * right)
+}
+
+/// `a / b`
+pub(super) fn div(args: &[Value]) -> Result<Value, String> {
+    operated("/", args, i64::checked_div, |left, right| left / right)
+}
+
+/// `a % b`, which is whole whatever the sides are.
+pub(super) fn rem(args: &[Value]) -> Result<Value, String> {
+    let (left, right) = match sides("%", args)? {
+        Sides::Whole(left, right) => (left, right),
+        Sides::Float(left, right) => (truncated(left), truncated(right)),
+    };
+    left.checked_rem(right).map(Value::from).ok_or_else(|| "division by zero".to_owned())
+}
+
+/// `-a` and `+a`
+pub(super) fn signed(args: &[Value]) -> Result<Value, String> {
+    let [Value::String(sign), number] = args else { return Err("a sign stands before one number".to_owned()) };
+    let negative = sign == "-";
+    match (number.as_i64(), number.as_f64()) {
+        (Some(whole), _) if negative => whole.checked_neg().map(Value::from).ok_or_else(|| "the number is too large".to_owned()),
+        (None, Some(value)) if negative => Ok(float(-value)),
+        (Some(_), _) | (_, Some(_)) => Ok(number.clone()),
+        _ => Err(format!("{sign} stands before what is no number")),
+    }
+}

@@ -1,0 +1,34 @@
+//! Facts in templates of Jet: under their names, and under those that the fields of another engine have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use minijinja::value::{Enumerator, Object, Serde, Value as Item};
+use serde_json::Value;
+
+use super::super::expr::is_old_name;
+
+/// A map of facts.
+#[derive(Debug)]
+struct Fields(BTreeMap<String, Item>);
+
+impl Object for Fields {
+    fn get_value(self: &Arc<Self>, key: &Item) -> Option<Item> {
+        let key = key.as_str()?;
+        let by_old_name = || self.0.iter().find(|(name, _)| is_old_name(key, name)).map(|(_, item)| item);
+        self.0.get(key).or_else(by_old_name).cloned()
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.0.keys().map(|name| Item::from(name.as_str())).collect())
+    }
+}
+
+/// Facts as templates see them.
+pub(in super::super) fn facts(value: &Value) -> Item {
+    match value {
+        Value::Object(map) => Item::from_object(Fields(map.iter().map(|(key, value)| (key.clone(), facts(value))).collect())),
+        Value::Array(items) => items.iter().map(facts).collect(),
+        plain => Item::from(Serde(plain)),
+    }
+}

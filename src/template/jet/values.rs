@@ -1,0 +1,134 @@
+//! What translated templates do with values: show them, go below them, compare them, run over them.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use minijinja::value::{Value as Item, ValueKind};
+use minijinja::{Environment, Error};
+use serde_json::Value;
+
+use super::super::remote::go_field;
+use super::super::{Inner, paid, text};
+use super::functions::MAX_MADE;
+use super::{failure, spent, value};
+
+/// Adds these functions.
+pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
+    let of = Arc::clone(scope);
+    // The name of what is shown comes along, for the error when there is nothing.
+    environment.add_function("show", move |item: Item, name: String| match value(&of, &item)? {
+        Value::Null => Err(failure(format!("missing key '{name}' in environment"))),
+        shown => Ok(printed(&shown)),
+    });
+    environment.add_function("at", |item: Item, key: Item, name: String| at(&item, &key, &name));
+    let of = Arc::clone(scope);
+    environment.add_function("entries", move |item: Item, name: String| {
+        if item.is_undefined() {
+            return Err(failure(format!("missing key '{name}' in environment")));
+        }
+        let entries = entries(&item)?;
+        paid::weigh(&entries, &|bytes| of.parts.budget.charge(bytes)).map_err(spent)?;
+        Ok(entries)
+    });
+    environment.add_function("has", |item: Item| !item.is_undefined() && !item.is_none());
+    environment.add_function("truth", |item: Item| is_true(&item));
+    environment.add_function("same", |left: Item, right: Item| is_same(&left, &right));
+    environment.add_function("ordered", |sign: String, left: Item, right: Item| ordered(&sign, &left, &right));
+}
+
+/// A value as an action prints it: a float in full, never with an exponent.
+fn printed(value: &Value) -> String {
+    match value.as_f64().filter(|_| value.is_f64()) {
+        Some(float) => float.to_string(),
+        None => text::to_text(value),
+    }
+}
+
+/// What a key or an index leads to.
+fn at(item: &Item, key: &Item, name: &str) -> Result<Item, Error> {
+    if item.is_undefined() || item.is_none() {
+        return Err(failure(format!("missing key '{name}': cannot fetch {key} from <nil>")));
+    }
+    let index = if key.is_number() { number(key).map(f64::trunc) } else { None };
+    let Some(index) = index else {
+        let found = item.get_item(key)?;
+        let field = key.as_str().filter(|_| found.is_undefined() && item.kind() == ValueKind::Map);
+        let has = |field: &str| item.get_attr(field).is_ok_and(|found| !found.is_undefined());
+        return field.and_then(|key| go_field(key, has)).map_or(Ok(found), |field| item.get_attr(field));
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and not below zero")]
+    let place = (index >= 0.0 && index < 9e15).then_some(index as usize);
+    // As in Go: the byte at an index.
+    if let Some(text) = item.as_str() {
+        let byte = place.and_then(|place| text.as_bytes().get(place));
+        return byte.map(|byte| Item::from(*byte)).ok_or_else(|| failure(format!("index out of range: {index}")));
+    }
+    // Below zero there is nothing.
+    place.map_or(Ok(Item::UNDEFINED), |place| item.get_item(&Item::from(place)))
+}
+
+fn number(item: &Item) -> Option<f64> {
+    if item.is_number() { f64::try_from(item.clone()).ok() } else { None }
+}
+
+/// Whether a value counts as true: what is not there, zero, false and the empty text do not. Empty lists and maps do.
+fn is_true(item: &Item) -> bool {
+    match item.kind() {
+        ValueKind::Undefined | ValueKind::None => false,
+        ValueKind::Number => number(item) != Some(0.0),
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => true,
+        _ => item.is_true(),
+    }
+}
+
+/// Whether two values are equal; values of two kinds never are.
+fn is_same(left: &Item, right: &Item) -> bool {
+    let nothing = |item: &Item| item.is_undefined() || item.is_none();
+    if nothing(left) || nothing(right) {
+        return nothing(left) && nothing(right);
+    }
+    left.kind() == right.kind() && left == right
+}
+
+/// `a < b` and the like, of numbers; a text on the right is read as one.
+fn ordered(sign: &str, left: &Item, right: &Item) -> Result<bool, Error> {
+    let wrong = |side: &str| failure(format!("{sign} takes numbers, and its {side} side is none"));
+    let order = match (left.as_i64(), right.as_i64()) {
+        (Some(a), Some(b)) if left.is_integer() && right.is_integer() => Some(a.cmp(&b)),
+        _ => {
+            let a = number(left).ok_or_else(|| wrong("left"))?;
+            let read = || right.as_str().and_then(|text| text.parse().ok());
+            a.partial_cmp(&number(right).or_else(read).ok_or_else(|| wrong("right"))?)
+        }
+    };
+    Ok(match sign {
+        "<" => order == Some(Ordering::Less),
+        "<=" => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+        ">" => order == Some(Ordering::Greater),
+        _ => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+    })
+}
+
+/// What a loop runs over: keys or indexes, each with its value.
+fn entries(item: &Item) -> Result<Item, Error> {
+    let pair = |key: Item, item: Item| Item::from(vec![key, item]);
+    match item.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            Ok(item.try_iter()?.enumerate().map(|(index, item)| pair(index.into(), item)).collect())
+        }
+        ValueKind::Map => item.try_iter()?.map(|key| Ok(pair(key.clone(), item.get_item(&key)?))).collect(),
+        ValueKind::Number => {
+            let most = number(item).filter(|most| most.fract() == 0.0);
+            let most = most.ok_or_else(|| failure("a range runs over a whole number".to_owned()))?;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "too many are refused below")]
+            let most = most.max(0.0) as usize;
+            if most > MAX_MADE {
+                return Err(failure(format!("a range over more than {MAX_MADE} numbers")));
+            }
+            Ok((0..most).map(|at| pair(at.into(), at.into())).collect())
+        }
+        // A key without a value is an empty list, as in Go.
+        ValueKind::None => Ok(Item::from(Vec::<Item>::new())),
+        _ => Err(failure("nothing to range over: neither a list nor a map nor a number".to_owned())),
+    }
+}
