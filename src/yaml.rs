@@ -3,7 +3,7 @@
 //! The only user of the YAML crates. Reading is one parse into [`serde_json::Value`]; a place is
 //! looked up in the text only when somebody asks, which is when something is wrong. `load.rs`
 //! reads, `lenient.rs` what it does not, `find.rs` looks up, `numbers.rs` knows how numbers
-//! were written, `remarks.rs` what comments say. Neighbours:
+//! were written, `remarks.rs` what comments say, `write.rs` writes. Neighbours:
 //! `manifest`, `data` and `facts` read with it, `cli` prints with it.
 
 mod find;
@@ -12,6 +12,7 @@ mod load;
 mod numbers;
 mod remarks;
 mod scalar;
+mod write;
 
 use std::sync::OnceLock;
 
@@ -23,6 +24,7 @@ use crate::diag::{Diagnostic, Place};
 use find::{Answer, Found, Search};
 use load::Refused;
 use numbers::Numbers;
+pub use write::to_string;
 
 /// The largest text that is read, in bytes: room for a manifest of 100 000 resources.
 pub const MAX_BYTES: usize = 32 << 20;
@@ -80,11 +82,12 @@ pub struct Document {
 impl Document {
     /// Reads one document; `file` is only named in errors. An empty document is null.
     ///
-    /// `yes`, `no` and `0644` are texts; keys that are no texts become theirs; `<<` merges.
+    /// `yes`, `no` and `0644` are texts; keys that are no texts become theirs; `<<` merges. A text that begins with a bracket
+    /// is JSON, where `1e6` is a number.
     ///
     /// # Errors
     /// When the text is too large, is no YAML, nests too deep, repeats a key, or holds something
-    /// that data has no form for: a custom tag, a key that is a map, a number without end.
+    /// that data has no form for: a custom tag, a key that is a map.
     pub fn parse(text: &str, file: &str) -> Result<Self, Diagnostic> {
         if text.len() > MAX_BYTES {
             let message = format!("{file} has {} bytes, at most {MAX_BYTES} are read", text.len());
@@ -252,12 +255,6 @@ fn is_suspicious(text: &str) -> bool {
         }
         open > SUSPICIOUS_BRACKETS
     })
-}
-
-/// A value as YAML, with a line end.
-pub fn to_string(value: &Value) -> String {
-    // JSON is YAML too; writing to memory has no other way to fail than a bug in the writer.
-    serde_yaml::to_string(value).unwrap_or_else(|_| format!("{value}\n"))
 }
 
 #[cfg(test)]

@@ -380,7 +380,8 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, shape
 
 /// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.
 fn as_written(properties: &mut Map<String, Value>, kind: &dyn ResourceType, document: &Document, declaration: &Declaration) {
-    for (key, value) in properties.iter_mut().filter(|(_, value)| value.is_number()) {
+    let endless = |value: &Value| value.as_str().is_some_and(|text| matches!(text, "+Inf" | "-Inf" | "NaN"));
+    for (key, value) in properties.iter_mut().filter(|(_, value)| value.is_number() || endless(value)) {
         if !is_typed(kind, key) {
             let below = |path: &[Step]| document.number_text(&[path, &[Step::Key(key.clone())]].concat());
             let defaults = || declaration.defaults_at.as_deref().and_then(below);

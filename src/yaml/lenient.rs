@@ -1,6 +1,7 @@
 //! From text to value by the parser that most others use, for what the strict one refuses.
 //!
-//! Slower, and it does not tell where a value stands.
+//! Slower, and it does not tell where a value stands, nor how a number was written: `1e6` is one, `1_000` and what does not
+//! fit into 64 bits are texts.
 
 use serde_json::{Map, Number, Value};
 use serde_yaml::Value as Yaml;
@@ -43,7 +44,9 @@ fn data(tree: Yaml) -> Result<Value, Refused> {
         Yaml::Number(number) => {
             let whole = number.as_i64().map(Number::from).or_else(|| number.as_u64().map(Number::from));
             let number_here = whole.or_else(|| number.as_f64().and_then(Number::from_f64));
-            number_here.map(Value::Number).ok_or_else(|| refused(format!("{number} is no number that data can hold")))
+            // Numbers without end are what they print as.
+            let endless = || number.as_f64().map_or("NaN", |float| if float > 0.0 { "+Inf" } else if float < 0.0 { "-Inf" } else { "NaN" });
+            Ok(number_here.map_or_else(|| Value::from(endless()), Value::Number))
         }
         Yaml::Sequence(items) => items.into_iter().map(data).collect::<Result<_, _>>().map(Value::Array),
         Yaml::Mapping(pairs) => {

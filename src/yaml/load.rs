@@ -9,7 +9,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-use super::scalar::{scalar, unsupported};
+use super::scalar::{Form, scalar, unsupported};
 
 /// The deepest nesting that is read.
 pub(super) const MAX_DEPTH: usize = 128;
@@ -48,7 +48,7 @@ pub(super) fn load(text: &str) -> Result<Value, Refused> {
     let without_blanks = text.trim_end_matches(' ');
     let text = if without_blanks.ends_with('\n') { without_blanks } else { text };
     let cut = if text.ends_with('\n') { None } else { Some(text.chars().count()) };
-    Loader { events: Parser::new_from_str(text), anchors: HashMap::new(), copied: 0, cut }.document()
+    Loader { events: Parser::new_from_str(text), anchors: HashMap::new(), copied: 0, cut, form: Form::of(text) }.document()
 }
 
 /// A value that has a name, complete.
@@ -64,6 +64,7 @@ struct Loader<'a> {
     copied: usize,
     /// Where a text that does not end with a line end ends, in characters.
     cut: Option<usize>,
+    form: Form,
 }
 
 impl<'a> Loader<'a> {
@@ -95,7 +96,7 @@ impl<'a> Loader<'a> {
                 if block && self.cut == Some(at.end.index()) && text.ends_with('\n') {
                     text.to_mut().pop();
                 }
-                (scalar(text, style, tag.as_deref(), at)?, anchor)
+                (scalar(text, style, tag.as_deref(), self.form, at)?, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
                 enter(tag.as_deref(), "seq", depth, at)?;

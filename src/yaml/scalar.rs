@@ -7,21 +7,37 @@ use serde_json::{Number, Value};
 
 use super::load::Refused;
 
+/// Which numbers a document writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `1e6` is a text, and so is what does not fit into 64 bits.
+    Yaml,
+    /// Both are floats.
+    Json,
+}
+
+impl Form {
+    /// That of a text: JSON begins with a bracket.
+    pub(super) fn of(text: &str) -> Self {
+        if text.trim_start().starts_with(['{', '[']) { Self::Json } else { Self::Yaml }
+    }
+}
+
 /// What a scalar is.
-pub(super) fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>, at: Span) -> Result<Value, Refused> {
+pub(super) fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>, form: Form, at: Span) -> Result<Value, Refused> {
     match tag {
-        None if style == ScalarStyle::Plain => plain(text, at),
+        None if style == ScalarStyle::Plain => Ok(plain(text, form)),
         None => Ok(Value::String(text.into_owned())),
-        Some(tag) if tag.is_yaml_core_schema() => tagged(text, tag, at),
+        Some(tag) if tag.is_yaml_core_schema() => tagged(text, tag, form, at),
         Some(tag) => Err(unsupported(tag, at)),
     }
 }
 
-fn tagged(text: Cow<'_, str>, tag: &Tag, at: Span) -> Result<Value, Refused> {
+fn tagged(text: Cow<'_, str>, tag: &Tag, form: Form, at: Span) -> Result<Value, Refused> {
     if tag.suffix == "str" {
         return Ok(Value::String(text.into_owned()));
     }
-    let value = plain(Cow::Borrowed(&text), at)?;
+    let value = plain(Cow::Borrowed(&text), form);
     let fits = match tag.suffix.as_str() {
         "null" => value.is_null(),
         "bool" => value.is_boolean(),
@@ -36,65 +52,60 @@ fn tagged(text: Cow<'_, str>, tag: &Tag, at: Span) -> Result<Value, Refused> {
     }
 }
 
-/// A scalar without quotes, by the core schema of YAML 1.2: `yes`, `no` and `0644` are texts.
-fn plain(text: Cow<'_, str>, at: Span) -> Result<Value, Refused> {
-    Ok(match &*text {
+/// A scalar without quotes, as the library reads it that other tools for these documents use: YAML 1.2, with `_` between
+/// digits. `yes`, `no` and `0644` are texts.
+pub(super) fn plain(text: Cow<'_, str>, form: Form) -> Value {
+    match &*text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "true" | "True" | "TRUE" => Value::Bool(true),
         "false" | "False" | "FALSE" => Value::Bool(false),
+        // Data holds no such numbers: what they print as stands for them.
+        ".inf" | ".Inf" | ".INF" => Value::from("+Inf"),
+        "-.inf" | "-.Inf" | "-.INF" => Value::from("-Inf"),
+        ".nan" | ".NaN" | ".NAN" => Value::from("NaN"),
         // Nearly every text is told from a number by its first byte.
         other if !other.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first)) => {
             Value::String(text.into_owned())
         }
-        other => match number(other) {
-            Numeric::Number(number) => Value::Number(number),
-            Numeric::No => Value::String(text.into_owned()),
-            Numeric::TooLarge => {
-                return Err(Refused::new(format!("the number {other} is too large; in quotes it is a text"), at));
-            }
-            Numeric::Endless => return Err(Refused::new(format!("{other} is no number that data can hold"), at)),
+        other => match number(other, form) {
+            Some(number) => Value::Number(number),
+            None => Value::String(text.into_owned()),
         },
-    })
+    }
 }
 
-enum Numeric {
-    Number(Number),
-    /// Whole, of more than 64 bits.
-    TooLarge,
-    /// Infinite, or not a number.
-    Endless,
-    No,
-}
-
-fn number(text: &str) -> Numeric {
+/// The number that a text is.
+fn number(text: &str, form: Form) -> Option<Number> {
     let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (text.starts_with('-'), rest),
         None => (false, text),
     };
-    match unsigned {
-        ".inf" | ".Inf" | ".INF" => return Numeric::Endless,
-        ".nan" | ".NaN" | ".NAN" if unsigned.len() == text.len() => return Numeric::Endless,
-        _ => {}
+    if unsigned.starts_with(['_', '+', '-']) {
+        return None;
     }
+    let unsigned = if unsigned.contains('_') { Cow::Owned(unsigned.replace('_', "")) } else { Cow::Borrowed(unsigned) };
     let prefixes = [("0x", 16), ("0o", 8), ("0b", 2)];
     let prefixed = prefixes.iter().find_map(|(prefix, radix)| Some((unsigned.strip_prefix(prefix)?, *radix)));
-    let (digits, radix) = prefixed.unwrap_or((unsigned, 10));
+    let (digits, radix) = prefixed.unwrap_or((&unsigned, 10));
     if !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix)) {
         // A zero in front makes it a text, as in the mode of a file.
         if radix == 10 && digits.len() > 1 && digits.starts_with('0') {
-            return Numeric::No;
+            return None;
         }
         let whole = i128::from_str_radix(digits, radix).map(|whole| if negative { -whole } else { whole });
-        let number = whole.ok().and_then(Number::from_i128);
-        return number.map_or(Numeric::TooLarge, Numeric::Number);
+        return match whole.ok().and_then(Number::from_i128) {
+            None if form == Form::Json => float(digits, negative),
+            whole => whole,
+        };
     }
-    match unsigned.parse::<f64>() {
-        // The sign is the first byte; a second one is none.
-        Ok(float) if float.is_finite() && !unsigned.starts_with(['+', '-']) => {
-            Number::from_f64(if negative { -float } else { float }).map_or(Numeric::No, Numeric::Number)
-        }
-        _ => Numeric::No,
-    }
+    let is_float = unsigned.contains('.') || form == Form::Json;
+    let plain = unsigned.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    if is_float && plain { float(&unsigned, negative) } else { None }
+}
+
+fn float(unsigned: &str, negative: bool) -> Option<Number> {
+    let value: f64 = unsigned.parse().ok()?;
+    Number::from_f64(if negative { -value } else { value })
 }
 
 pub(super) fn unsupported(tag: &Tag, at: Span) -> Refused {
@@ -126,7 +137,26 @@ mod tests {
             ("0o8", json!("0o8")),
             ("9223372036854775808", json!(9_223_372_036_854_775_808_u64)),
             ("-9223372036854775808", json!(i64::MIN)),
-            ("1e3", json!(1000.0)),
+            ("1e3", json!("1e3")),
+            ("1.5e3", json!(1500.0)),
+            ("1_000", json!(1000)),
+            ("1_000.5", json!(1000.5)),
+            ("1__0_", json!(10)),
+            ("_1", json!("_1")),
+            ("0x_ff", json!(255)),
+            ("0b1_0", json!(2)),
+            ("0o1_7", json!(15)),
+            ("0O17", json!("0O17")),
+            ("0X1F", json!("0X1F")),
+            ("0_7", json!("0_7")),
+            ("1.8e308", json!("1.8e308")),
+            (".inf", json!("+Inf")),
+            ("-.Inf", json!("-Inf")),
+            ("+.inf", json!("+.inf")),
+            (".NaN", json!("NaN")),
+            ("18446744073709551616", json!("18446744073709551616")),
+            ("-9223372036854775809", json!("-9223372036854775809")),
+            ("{a: 1e3, b: 18446744073709551616, c: 0o17}", json!({"a": 1000.0, "b": 18_446_744_073_709_551_616.0_f64, "c": 15})),
             (".5", json!(0.5)),
             ("-1.", json!(-1.0)),
             ("00.5", json!(0.5)),
@@ -135,7 +165,6 @@ mod tests {
             ("--1", json!("--1")),
             ("+inf", json!("+inf")),
             ("1.2.3", json!("1.2.3")),
-            ("1_000", json!("1_000")),
             ("12:30", json!("12:30")),
             ("2026-11-20", json!("2026-11-20")),
             (".", json!(".")),
@@ -163,10 +192,6 @@ mod tests {
             assert_eq!(read(text), Ok(expected), "{text}");
         }
         for text in [
-            "18446744073709551616",
-            "-9223372036854775809",
-            "-.inf",
-            ".NAN",
             "!!int x",
             "!!bool yes",
             "!!binary eA==",

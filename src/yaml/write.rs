@@ -1,0 +1,106 @@
+//! Values as YAML.
+//!
+//! The library that writes knows other numbers than those that are read here. Texts that would come back as numbers are put
+//! in quotes, and floats get the point by which they are known.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::scalar::{Form, plain};
+
+/// A value as YAML, with a line end.
+pub fn to_string(value: &Value) -> String {
+    // JSON is YAML too; writing to memory has no other way to fail than a bug in the writer.
+    let written = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| format!("{value}\n"));
+    if !is_special(value) {
+        return written(value);
+    }
+    let text = value.to_string();
+    let mark = (0..).map(|number| format!("x{number}x")).find(|mark| !text.contains(mark.as_str())).unwrap_or_default();
+    let mut special = Special { mark, found: Vec::new() };
+    let marked = written(&special.marked(value));
+    let mut parts = marked.split(&special.mark);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // Each mark is followed by the number of what stands there, and by an x.
+        let (number, rest) = part.split_once('x').unwrap_or_default();
+        out.push_str(number.parse().ok().and_then(|number: usize| special.found.get(number)).map_or("", String::as_str));
+        out.push_str(rest);
+    }
+    out
+}
+
+/// Whether the library would write something in it that reads as something else.
+fn is_special(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_taken(text),
+        Value::Number(number) => number.is_f64() && without_point(&number.to_string()).is_some(),
+        Value::Array(items) => items.iter().any(is_special),
+        Value::Object(map) => map.iter().any(|(key, item)| is_taken(key) || is_special(item)),
+        _ => false,
+    }
+}
+
+/// True for a text that means something else without quotes.
+fn is_taken(text: &str) -> bool {
+    plain(Cow::Borrowed(text), Form::Yaml) != text
+}
+
+/// A float that has an exponent and no point, with one.
+fn without_point(number: &str) -> Option<String> {
+    let (digits, exponent) = number.split_once('e')?;
+    (!digits.contains('.')).then(|| format!("{digits}.0e{exponent}"))
+}
+
+/// What is written by hand, each behind a mark that the library leaves as it is.
+struct Special {
+    mark: String,
+    found: Vec<String>,
+}
+
+impl Special {
+    fn keep(&mut self, written: String) -> String {
+        self.found.push(written);
+        format!("{}{}x", self.mark, self.found.len() - 1)
+    }
+
+    fn text(&mut self, text: &str) -> String {
+        if is_taken(text) { self.keep(Value::from(text).to_string()) } else { text.to_owned() }
+    }
+
+    fn marked(&mut self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Number(number) if number.is_f64() => match without_point(&number.to_string()) {
+                Some(written) => Value::String(self.keep(written)),
+                None => value.clone(),
+            },
+            Value::Array(items) => items.iter().map(|item| self.marked(item)).collect(),
+            Value::Object(map) => {
+                Value::Object(map.iter().map(|(key, item)| (self.text(key), self.marked(item))).collect())
+            }
+            plain => plain.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::load::load;
+    use super::*;
+
+    #[test]
+    fn what_would_read_as_a_number_is_quoted() {
+        for (value, written) in [
+            (json!({"a": "1_000", "1_0": 1e300}), "a: \"1_000\"\n\"1_0\": 1.0e+300\n"),
+            (json!(["1_000", "x0x0x"]), "- \"1_000\"\n- x0x0x\n"),
+            (json!("plain"), "plain\n"),
+        ] {
+            assert_eq!(to_string(&value), written);
+            assert_eq!(load(written).ok(), Some(value));
+        }
+    }
+}
