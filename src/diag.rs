@@ -57,9 +57,10 @@ impl Diagnostic {
     /// mark below it, and the hint.
     pub fn lines(&self) -> (String, Vec<String>) {
         let mut more = Vec::new();
-        let mut head = self.message.clone();
+        // Line ends stay: some messages have a list.
+        let mut head = self.message.split('\n').map(clean::line).collect::<Vec<_>>().join("\n");
         if let Some(place) = &self.place {
-            head = format!("{}:{}:{}: {}", place.file, place.line, place.column, self.message);
+            head = format!("{}:{}:{}: {head}", clean::line(&place.file), place.line, place.column);
             let number = place.line.to_string();
             let shown: String = hushed(&place.text).chars().take(160).collect();
             more.push(format!("  {number} | {}", clean::line(&shown)));
@@ -67,7 +68,7 @@ impl Diagnostic {
             let lead = clean::line(&lead).chars().count();
             more.push(format!("  {:width$} | {:lead$}^", "", "", width = number.len()));
         }
-        more.extend(self.hint.iter().map(|hint| format!("hint: {hint}")));
+        more.extend(self.hint.iter().map(|hint| format!("hint: {}", clean::line(hint))));
         (head, more)
     }
 }

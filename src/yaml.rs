@@ -101,7 +101,9 @@ impl Document {
         };
         document.value = match load::load(&document.text) {
             // The rule for indentation inside of quotes and brackets is one that the world does not keep.
-            Err(refused) if refused.syntax && !is_suspicious(&document.text) => lenient::load(&document.text),
+            Err(strict) if strict.syntax && !is_suspicious(&document.text) => {
+                lenient::load(&document.text).map_err(|refused| Refused { opener: strict.opener, ..refused })
+            }
             result => result,
         }
         .map_err(|refused| document.refused(refused))?;
@@ -119,6 +121,20 @@ impl Document {
         self.text.lines().zip(1..).skip(line.saturating_sub(1)).find_map(|(text, number)| {
             let column = text.get(..text.find(needle)?)?.chars().count() + 1;
             Some(Place { file: self.file.clone(), line: number, column, text: text.to_owned() })
+        })
+    }
+
+    /// Where something stands within a text, `within` bytes from its beginning, from this line on; the text may be written
+    /// with the escapes of either kind of quotes.
+    pub fn find_text(&self, line: usize, text: &str, within: usize) -> Option<Place> {
+        let double = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        let single = |text: &str| text.replace('\'', "\'\'");
+        let lead = text.get(..within).filter(|lead| !lead.contains('\n')).unwrap_or_default();
+        let forms = [(text.to_owned(), lead.to_owned()), (double(text), double(lead)), (single(text), single(lead))];
+        forms.into_iter().find_map(|(text, lead)| {
+            let mut place = self.find_below(line, &text)?;
+            place.column += lead.chars().count();
+            Some(place)
         })
     }
 
@@ -214,6 +230,15 @@ impl Document {
     }
 
     fn refused(&self, refused: Refused) -> Diagnostic {
+        if let (Some((opener, (line, column))), true) = (refused.opener, refused.syntax) {
+            let (reached, _) = refused.at.unwrap_or((line, column));
+            let message = format!("{} in line {reached}: the {opener} here is most likely not closed", refused.message);
+            let hint = match opener {
+                '[' | '{' => "close the bracket; a text that begins with one stands in quotes",
+                _ => "close the quote; within single quotes a quote is written twice, within double ones behind a backslash",
+            };
+            return Diagnostic::new(message).at(Some(self.place_of(line, column))).hint(hint);
+        }
         let place = refused.at.map(|(line, column)| self.place_of(line, column));
         let tab = place.as_ref().is_some_and(|place| place.text.trim_start_matches(' ').starts_with('\t'));
         let hint = if tab { Some("YAML is indented with spaces, never with tabs") } else { refused.hint };

@@ -135,9 +135,6 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
             planned.effects().iter().for_each(|effect| ui.line(text!("{} {}", planned.reference(), effect)));
         }
     }
-    if !plan.unreadable.is_empty() {
-        return Err(Failure { exit: Exit::Usage, diagnostics: plan.unreadable });
-    }
     if args.effects && args.output != OutputFormat::Text {
         return Ok(Exit::Done);
     }
@@ -195,7 +192,7 @@ fn read(origin: &Origin, given: &Given, ui: &mut Ui) -> Result<Read, Failure> {
 fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     // What was unpacked is there until the run has ended.
     let Read { plan, host, exchange, cancel, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
-    for warning in plan.warnings.iter().chain(&plan.unreadable) {
+    for warning in &plan.warnings {
         ui.warn(warning);
     }
     if args.render {

@@ -134,6 +134,7 @@ fn manifest() -> Value {
         "type": "object",
         "required": ["ccm"],
         "additionalProperties": false,
+        "patternProperties": {"^x-": {"description": "Places for YAML anchors; not read."}},
         "properties": {
             "data": {"type": "object", "description": "Data for templates."},
             "hierarchy": {

@@ -20,6 +20,7 @@ use super::provenance::{self, Shaped};
 use super::{Inputs, veil};
 
 mod precheck;
+mod texts;
 
 pub use precheck::{precheck, precheck_one};
 
@@ -37,8 +38,6 @@ pub struct Plan {
     pub manifest: Option<ManifestId>,
     /// What its author should know, and what stops nothing.
     pub warnings: Vec<Diagnostic>,
-    /// Expressions in late properties that can't be read: their resources fail when they are reached.
-    pub unreadable: Vec<Diagnostic>,
     pub(super) scope: Scope,
     /// What the manifest was planned with, for manifests within it.
     pub(super) inputs: Inputs,
@@ -89,7 +88,6 @@ impl Plan {
             post_message: None,
             manifest: None,
             warnings: Vec::new(),
-            unreadable: Vec::new(),
             scope,
             inputs: inputs.clone(),
             data,
@@ -135,7 +133,7 @@ impl Plan {
     /// An error in a template of a resource, with its place.
     pub(super) fn template_error(&self, planned: &Planned, property: &str, error: &TemplateError) -> Diagnostic {
         let diagnostic = planned.declaration.diagnose(&self.document, Some(property), format!("{property}: {error}"));
-        sharpen(&self.document, diagnostic, &error.expression)
+        texts::sharpen(&self.document, diagnostic, &error.expression, error.within)
     }
 
     /// Reads properties again after their deferred templates were resolved.
@@ -252,7 +250,6 @@ fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &Inputs) -> R
     let secrets = inputs.secrets();
     let mut plan = planned.map_err(|errors| veil::diagnostics(secrets, errors))?;
     plan.warnings = veil::diagnostics(secrets, plan.warnings);
-    plan.unreadable = veil::diagnostics(secrets, plan.unreadable);
     [&mut plan.pre_message, &mut plan.post_message].into_iter().flatten().for_each(|text| secrets.veil_in(text));
     Ok(plan)
 }
@@ -260,18 +257,19 @@ fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &Inputs) -> R
 fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool, shaped: &Shaped, errors: &mut Vec<Diagnostic>) {
     for declaration in declarations {
         let number = declaration.number;
+        let named = |mut error: Diagnostic| {
+            if numbered {
+                error.message = format!("invalid manifest resource {number}: {}", error.message);
+            }
+            error
+        };
         match plan_resource(declaration, shaped.clone(), &plan.document, &plan.scope) {
             Ok(planned) => {
-                let unreadable = unreadable(&planned, &plan.document, &plan.scope);
-                plan.unreadable.extend(unreadable);
+                let wrong = texts::wrong(&planned, &plan.document, &plan.scope, !plan.scope.is_discreet());
+                errors.extend(wrong.into_iter().map(|error| shaped.conceal(named(error))));
                 plan.resources.push(planned);
             }
-            Err(mut error) => {
-                if numbered {
-                    error.message = format!("invalid manifest resource {number}: {}", error.message);
-                }
-                errors.push(error);
-            }
+            Err(error) => errors.push(named(error)),
         }
     }
 }
@@ -303,15 +301,11 @@ fn plan_resource(
         }
         let before = scope.mark();
         let resolved = if key == "health_checks" { resolve_checks(scope, kind, value) } else { resolve(scope, kind, key, value) };
-        *value = resolved.map_err(|error| unresolved(&declaration, document, key, &error))?;
+        *value = resolved.map_err(|error| texts::unresolved(&declaration, document, key, &error))?;
         let noted = shaped.note(kind, key, value, scope.since(before), scope);
         noted.map_err(|unfit| declaration.diagnose(document, Some(key), unfit.to_string()).hint(unfit.hint()))?;
     }
-    let common = take_common(&mut own).map_err(|error| {
-        let path = error.path();
-        let property = path.split(['.', '[']).next().unwrap_or_default();
-        shaped.conceal(declaration.diagnose(document, Some(property), format!("{path}: {}", error.inner())))
-    })?;
+    let common = take_common(&mut own).map_err(|error| shaped.conceal(misshapen(&declaration, document, &error)))?;
     let wrong = |invalid: resource::Invalid| shaped.conceal(refused(&declaration, document, invalid.into()));
     common.validate_checks().map_err(wrong)?;
     check_rules(&common, &declaration, document).map_err(|wrong| shaped.conceal(wrong))?;
@@ -358,7 +352,7 @@ fn check_rules(common: &Common, declaration: &Declaration, document: &Document) 
     for rules in common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref()) {
         if let Err(wrong) = goss::Rules::read(rules) {
             let diagnostic = declaration.diagnose(document, Some("health_checks"), format!("health_checks: goss_rules: {wrong}"));
-            let mut diagnostic = sharpen(document, diagnostic, wrong.key.as_deref().unwrap_or_default());
+            let mut diagnostic = texts::sharpen(document, diagnostic, wrong.key.as_deref().unwrap_or_default(), 0);
             diagnostic.hint = wrong.hint;
             return Err(diagnostic);
         }
@@ -376,6 +370,24 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, shape
     }
     let taken = Common::KEYS.iter().filter_map(|key| properties.shift_remove(*key).map(|value| ((*key).to_owned(), value)));
     Common::read(taken.collect()).map(Arc::new)
+}
+
+/// What is wrong with the form of what every resource may have, at the key itself where there is one that nobody knows.
+fn misshapen(declaration: &Declaration, document: &Document, error: &shape::Mismatch) -> Diagnostic {
+    let (path, why) = (error.path(), error.inner().to_string());
+    let step = |step: &str| step.trim_end_matches(']').parse().map_or_else(|_| Step::from(step), Step::Index);
+    let mut steps: Vec<Step> = path.split(['.', '[']).map(step).collect();
+    let quoted: Vec<&str> = why.split('`').skip(1).step_by(2).collect();
+    let (Some((given, known)), true) = (quoted.split_first(), why.starts_with("unknown field")) else {
+        return declaration.diagnose_at(document, &steps, format!("{path}: {why}"));
+    };
+    if steps.last() != Some(&Step::from(*given)) {
+        steps.push(Step::from(*given));
+    }
+    let hint = did_you_mean(given, known.iter().copied())
+        .map_or_else(|| format!("known keys are {}", known.join(", ")), |near| format!("did you mean \"{near}\"?"));
+    let above = path.strip_suffix(&format!(".{given}")).unwrap_or(&path);
+    declaration.diagnose_at(document, &steps, format!("{above}: unknown key \"{given}\"")).hint(hint)
 }
 
 /// A number where text is wanted is taken as it was written: `version: 1.10` is not 1.1.
@@ -434,38 +446,6 @@ fn holds_template(value: &Value) -> bool {
     }
 }
 
-/// What late properties give is known only when the resource runs; whether they can be read at all is known now.
-fn unreadable(planned: &Planned, document: &Document, scope: &Scope) -> Vec<Diagnostic> {
-    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.deferred().contains(&key.as_str()));
-    let late = late.map(|(key, value)| (key.as_str(), check_templates(scope, value)));
-    let rules = planned.common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref());
-    let rules = rules.flat_map(|rules| rules.values()).map(|section| ("health_checks", check_section(scope, section)));
-    late.chain(rules)
-        .filter_map(|(key, checked)| Some(unresolved(&planned.declaration, document, key, &checked.err()?)))
-        .collect()
-}
-
-/// Compiles the templates of a section of rules, those in the names of things too.
-fn check_section(scope: &Scope, section: &Value) -> Result<(), TemplateError> {
-    section.as_object().into_iter().flat_map(|things| things.keys()).try_for_each(|name| scope.check(name))?;
-    check_templates(scope, section)
-}
-
-/// Compiles the templates of one property.
-fn check_templates(scope: &Scope, value: &Value) -> Result<(), TemplateError> {
-    match value {
-        Value::String(text) => scope.check(text),
-        Value::Array(list) => list.iter().try_for_each(|item| check_templates(scope, item)),
-        Value::Object(map) => map.values().try_for_each(|item| check_templates(scope, item)),
-        _ => Ok(()),
-    }
-}
-
-fn unresolved(declaration: &Declaration, document: &Document, key: &str, error: &TemplateError) -> Diagnostic {
-    let message = format!("resolving {key}: {error}");
-    sharpen(document, declaration.diagnose(document, Some(key), message), &error.expression)
-}
-
 /// Resolves the templates of one property: text stays text, except where the property is no text.
 pub(super) fn resolve(scope: &Scope, kind: &dyn ResourceType, key: &str, value: &Value) -> Result<Value, TemplateError> {
     if kind.templated_keys().contains(&key) {
@@ -496,7 +476,8 @@ fn message(plan: &Plan, key: &str, text: Option<String>, errors: &mut Vec<Diagno
         Err(error) => {
             let diagnostic =
                 Diagnostic::new(format!("invalid {key} template: {error}")).at(key_place(&plan.document, &["ccm", key]));
-            errors.push(sharpen(&plan.document, diagnostic, &error.expression));
+            let diagnostic = texts::sharpen(&plan.document, diagnostic, &error.expression, error.within);
+            errors.push(texts::explained(diagnostic, &error));
             None
         }
     }
@@ -530,14 +511,4 @@ fn located(document: &Document, error: &data::DataError) -> Diagnostic {
 
 fn key_place(document: &Document, path: &[&str]) -> Option<Place> {
     document.key_place(&path.iter().map(|key| Step::Key((*key).to_owned())).collect::<Vec<_>>())
-}
-
-/// Points at the expression itself, where it can be found at or below the place of its property.
-fn sharpen(document: &Document, mut diagnostic: Diagnostic, expression: &str) -> Diagnostic {
-    if let Some(place) = diagnostic.place.as_mut()
-        && let Some(nearer) = document.find_below(place.line, expression)
-    {
-        *place = nearer;
-    }
-    diagnostic
 }

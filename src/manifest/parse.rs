@@ -89,11 +89,18 @@ impl Declaration {
 
     /// A diagnostic about this resource, or about one of its properties.
     pub fn diagnose(&self, document: &Document, property: Option<&str>, message: impl Into<String>) -> Diagnostic {
+        self.diagnose_at(document, property.map(Step::from).as_slice(), message)
+    }
+
+    /// A diagnostic about what a path leads to below its properties, or about the nearest that is written there.
+    pub fn diagnose_at(&self, document: &Document, path: &[Step], message: impl Into<String>) -> Diagnostic {
         let at = self.at.path();
-        let child = |base: &[Step]| property.map(|key| [base, &[Step::Key(key.to_owned())]].concat());
-        let place = child(&at)
-            .and_then(|path| document.key_place(&path))
-            .or_else(|| self.defaults_at.as_deref().and_then(child).and_then(|path| document.key_place(&path)))
+        let below = |base: &[Step]| {
+            let ends = (1..=path.len()).rev();
+            ends.filter_map(|end| path.get(..end)).find_map(|path| document.key_place(&[base, path].concat()))
+        };
+        let place = below(&at)
+            .or_else(|| self.defaults_at.as_deref().and_then(below))
             .or_else(|| document.key_place(&at))
             .or_else(|| document.place(&at));
         Diagnostic::new(message).at(place)
@@ -300,7 +307,9 @@ fn unknown_keys(
     what: &str,
     errors: &mut Vec<Diagnostic>,
 ) {
-    for key in map.keys().filter(|key| !known.contains(&key.as_str())) {
+    // At the top, a place for anchors has a name of its author's: `x-common`.
+    let is_own = |key: &str| path.is_empty() && key.starts_with("x-");
+    for key in map.keys().filter(|key| !known.contains(&key.as_str()) && !is_own(key)) {
         let place = document.key_place(&steps(&[path, &[key.as_str()]].concat()));
         let hint = did_you_mean(key, known.iter().copied())
             .map_or_else(|| format!("known keys are {}", known.join(", ")), |near| format!("did you mean \"{near}\"?"));

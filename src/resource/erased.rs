@@ -141,6 +141,8 @@ pub trait Decoded: Send + Sync {
     fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>));
     /// Whether something is so of the properties as they are.
     fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool;
+    /// See [`Resource::command_lines`].
+    fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
     /// See [`Resource::effects`].
     fn effects(&self) -> Effects;
     /// See [`Resource::nested`].
@@ -423,6 +425,10 @@ impl<R: Resource> Decoded for Typed<R> {
 
     fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool {
         serde_json::to_value(&self.0).is_ok_and(|properties| so(&properties))
+    }
+
+    fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)> {
+        R::command_lines(&self.0, provider)
     }
 
     fn effects(&self) -> Effects {

@@ -216,6 +216,14 @@ impl Resource for Exec {
         if p.path.is_empty() { Ok(()) } else { p.path.split(':').try_for_each(check_directory) }
     }
 
+    fn command_lines<'p>(p: &'p Properties, provider: &str) -> Vec<(&'static str, &'p str)> {
+        // A shell reads its line itself.
+        if provider == "shell" {
+            return Vec::new();
+        }
+        vec![("command", &p.command), ("onlyif", &p.onlyif), ("unless", &p.unless)]
+    }
+
     fn name(p: &Properties) -> &str {
         &p.name
     }

@@ -228,6 +228,11 @@ pub trait Resource: Send + Sync + 'static {
     /// # Errors
     /// With the first property that is wrong.
     fn validate(properties: &Self::Properties) -> Result<(), Invalid>;
+    /// The command lines that are split into words before they run, by their properties; `provider` is the one that was
+    /// asked for.
+    fn command_lines<'p>(_properties: &'p Self::Properties, _provider: &str) -> Vec<(&'static str, &'p str)> {
+        Vec::new()
+    }
 
     /// The name of the resource.
     fn name(properties: &Self::Properties) -> &str;

@@ -113,6 +113,21 @@ pub fn words(line: &str) -> Result<Vec<String>, shell_words::ParseError> {
     shell_words::split(line)
 }
 
+/// The quote in a command line that is not closed, and where it begins, in bytes.
+pub fn unclosed(line: &str) -> Option<(char, usize)> {
+    let mut open: Option<(char, usize)> = None;
+    let mut chars = line.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match (c, open) {
+            ('\\', None | Some(('"', _))) => drop(chars.next()),
+            ('\'' | '"', None) => open = Some((c, at)),
+            (c, Some((quote, _))) if c == quote => open = None,
+            _ => {}
+        }
+    }
+    open
+}
+
 /// A word as a shell reads it back.
 pub fn quote(word: &str) -> String {
     shell_words::quote(word).into_owned()

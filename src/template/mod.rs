@@ -38,6 +38,7 @@ use crate::model::{Access, Budget, Exchange, Read, Secrets, Unlimited};
 use self::expr::{Compiled, Function, Member, Names, Outcome, Path, Root};
 pub use self::reads::{Found, Reader, Vault};
 use self::scan::Segment;
+pub use self::expr::Missing;
 pub use self::text::to_text;
 use self::trace::Trace;
 pub use self::trace::{Mark, Used};
@@ -78,6 +79,8 @@ pub struct TemplateError {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
+    /// Where, in bytes from the beginning of the expression.
+    pub within: usize,
     /// From [`Scope::tree`]: the keys and indexes that lead to the text, from the root.
     pub path: Vec<String>,
 }
@@ -113,6 +116,7 @@ impl Failure {
             offset,
             line: 1 + before.matches('\n').count(),
             column: 1 + before.get(line_start..).unwrap_or_default().chars().count(),
+            within: self.offset,
             path: Vec::new(),
         }
     }
@@ -129,6 +133,18 @@ pub fn query(value: &Value, path: &str) -> Option<Value> {
 /// True when a text holds an expression.
 pub fn is_template(text: &str) -> bool {
     may_be_template(text) && scan::scan(text).iter().any(|segment| matches!(segment, Segment::Expr { .. }))
+}
+
+/// The text without its expressions: a word stands for each.
+pub fn outline(text: &str) -> Cow<'_, str> {
+    if !may_be_template(text) {
+        return Cow::Borrowed(text);
+    }
+    let piece = |segment: Segment<'_>| match segment {
+        Segment::Text(text) => text.to_owned(),
+        Segment::Expr { .. } => "x".to_owned(),
+    };
+    scan::scan(text).into_iter().map(piece).collect::<String>().into()
 }
 
 /// False for most texts, without a scan.
@@ -420,12 +436,38 @@ impl Scope {
         Ok((out, holds))
     }
 
-    /// Whether a bare expression can be evaluated at all; nothing is.
+    /// Whether a bare expression can be evaluated at all, and be true or false; nothing is.
     ///
     /// # Errors
-    /// When it can't be read, or names what nobody knows.
+    /// When it can't be read, names what nobody knows, or gives something else.
     pub fn check_condition(&self, expression: &str) -> Result<(), TemplateError> {
-        self.inner.compile(expression).map(|_| ()).map_err(|failure| failure.at(expression, expression, 0))
+        let compiled = self.inner.compile(expression);
+        let checked = compiled.and_then(|compiled| {
+            compiled.check_condition().map_err(|(offset, detail)| Failure { detail, compile: true, offset })
+        });
+        checked.map_err(|failure| failure.at(expression, expression, 0))
+    }
+
+    /// True for a bare expression that is the same whatever the facts and data are, and says so.
+    pub fn is_always(&self, expression: &str, truth: bool) -> bool {
+        self.inner.compile(expression).is_ok_and(|compiled| compiled.always() == Some(truth))
+    }
+
+    /// The expressions in a text that ask for keys that are not in the data, each with the first of them.
+    pub fn missing<'a>(&self, text: &'a str) -> Vec<(&'a str, Missing)> {
+        if !may_be_template(text) {
+            return Vec::new();
+        }
+        let found = scan::scan(text).into_iter().filter_map(|segment| match segment {
+            Segment::Text(_) => None,
+            Segment::Expr { source, .. } => Some((source, self.missing_in(source)?)),
+        });
+        found.collect()
+    }
+
+    /// The first key that a bare expression asks for and that is not in the data.
+    pub fn missing_in(&self, expression: &str) -> Option<Missing> {
+        self.inner.compile(expression).ok()?.missing(&self.inner.parts.data)
     }
 
     /// Whether a bare expression holds.

@@ -9,7 +9,7 @@ use serde_yaml::Value as Yaml;
 use super::load::Refused;
 
 fn refused(message: impl Into<String>) -> Refused {
-    Refused { message: message.into(), hint: None, at: None, syntax: false }
+    Refused { message: message.into(), hint: None, at: None, syntax: false, opener: None }
 }
 
 fn said(error: &serde_yaml::Error) -> Refused {

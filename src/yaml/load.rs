@@ -28,17 +28,24 @@ pub(super) struct Refused {
     pub(super) at: Option<(usize, usize)>,
     /// The parser does not understand it; otherwise it does, and it can't be data.
     pub(super) syntax: bool,
+    /// A quote or bracket that is most likely not closed, and where it begins: line and column from 1.
+    pub(super) opener: Option<(char, (usize, usize))>,
 }
 
 impl Refused {
     pub(super) fn new(message: impl Into<String>, at: Span) -> Self {
-        Self { message: message.into(), hint: None, at: Some((at.start.line(), at.start.col() + 1)), syntax: false }
+        Self { message: message.into(), hint: None, at: Some(place(at)), syntax: false, opener: None }
     }
 
     fn hint(mut self, hint: &'static str) -> Self {
         self.hint = Some(hint);
         self
     }
+}
+
+/// Where something begins.
+fn place(at: Span) -> (usize, usize) {
+    (at.start.line(), at.start.col() + 1)
 }
 
 /// What a text says; nothing is null.
@@ -48,7 +55,9 @@ pub(super) fn load(text: &str) -> Result<Value, Refused> {
     let without_blanks = text.trim_end_matches(' ');
     let text = if without_blanks.ends_with('\n') { without_blanks } else { text };
     let cut = if text.ends_with('\n') { None } else { Some(text.chars().count()) };
-    Loader { events: Parser::new_from_str(text), anchors: HashMap::new(), copied: 0, cut, form: Form::of(text) }.document()
+    let events = Parser::new_from_str(text);
+    let form = Form::of(text);
+    Loader { text, events, anchors: HashMap::new(), copied: 0, cut, form, open: Vec::new(), quoted: None }.document()
 }
 
 /// A value that has a name, complete.
@@ -59,21 +68,49 @@ struct Anchored {
 }
 
 struct Loader<'a> {
+    text: &'a str,
     events: Parser<'a, StrInput<'a>>,
     anchors: HashMap<usize, Anchored>,
     copied: usize,
     /// Where a text that does not end with a line end ends, in characters.
     cut: Option<usize>,
     form: Form,
+    /// Where the lists and maps that are being read begin.
+    open: Vec<Span>,
+    /// The last text in quotes.
+    quoted: Option<Span>,
 }
 
 impl<'a> Loader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Refused> {
         match self.events.next_event() {
-            Some(Ok(next)) => Ok(next),
-            Some(Err(error)) => Err(Refused { syntax: true, ..Refused::new(error.info(), Span::empty(*error.marker())) }),
+            Some(Ok((event, at))) => {
+                match event {
+                    Event::SequenceStart(..) | Event::MappingStart(..) => self.open.push(at),
+                    Event::SequenceEnd | Event::MappingEnd => drop(self.open.pop()),
+                    Event::Scalar(_, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted, ..) => self.quoted = Some(at),
+                    _ => {}
+                }
+                Ok((event, at))
+            }
+            Some(Err(error)) => {
+                let at = Span::empty(*error.marker());
+                let opener = self.opener(at);
+                Err(Refused { syntax: true, opener, ..Refused::new(error.info(), at) })
+            }
             None => Ok((Event::StreamEnd, Span::default())),
         }
+    }
+
+    /// What is most likely not closed, where the parser goes no further: a text in quotes that reaches over lines up to
+    /// there, or a bracket from a line before.
+    fn opener(&self, stopped: Span) -> Option<(char, (usize, usize))> {
+        let line = stopped.start.line();
+        let quoted = self.quoted.filter(|quoted| quoted.end.line() == line);
+        let bracket = self.open.last().copied();
+        let before = [quoted, bracket].into_iter().flatten().filter(|span| span.start.line() < line);
+        let mut begun = before.map(|span| (self.text.chars().nth(span.start.index()), place(span)));
+        begun.find_map(|(first, at)| first.filter(|first| "\"'[{".contains(*first)).map(|first| (first, at)))
     }
 
     fn document(mut self) -> Result<Value, Refused> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Planned, as_written, check_templates, holds_template, plan_resource, refused, unresolved};
+use super::{Planned, as_written, holds_template, misshapen, plan_resource, refused, texts};
 use crate::data::Rules;
 use crate::diag::Diagnostic;
 use crate::engine::Inputs;
@@ -63,7 +63,7 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope) -> Result<(
     let mut properties = declaration.clone().take_properties();
     let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
         let planned: Planned = plan_resource(declaration, Shaped::default(), document, scope)?;
-        return super::unreadable(&planned, document, scope).into_iter().next().map_or(Ok(()), Err);
+        return texts::wrong(&planned, document, scope, false).into_iter().next().map_or(Ok(()), Err);
     };
     as_written(&mut properties, kind, document, &declaration);
     let known = known(kind);
@@ -76,10 +76,15 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope) -> Result<(
             }
         }
         if !Common::LITERAL.contains(&key.as_str()) && key != "health_checks" {
-            check_templates(scope, value).map_err(|error| unresolved(&declaration, document, key, &error))?;
+            texts::check(scope, value).map_err(|error| texts::unresolved(&declaration, document, key, &error))?;
         }
     }
-    Ok(())
+    let control = properties.get("control").map(|control| Map::from_iter([("control".to_owned(), control.clone())]));
+    let control = control.map(|control| Common::read(control).map_err(|error| misshapen(&declaration, document, &error)));
+    match control.transpose()?.and_then(|common| common.control) {
+        Some(control) => texts::conditions(&declaration, document, scope, &control).into_iter().next().map_or(Ok(()), Err),
+        None => Ok(()),
+    }
 }
 
 /// True when what a property is depends on a node.
@@ -121,6 +126,10 @@ mod tests {
                 "    - file:\n        - /x: {ensure: present, owner: \"{{ Facts.a | }}\", group: a, mode: \"0644\"}\n",
                 "resolving owner",
             ),
+            ("    - file:\n        - \"{{ Facts.a }}\": {ensure: absent, control: {if: \"a ==\"}}\n", "site.yaml:4:50"),
+            ("    - file:\n        - \"{{ Facts.a }}\": {ensure: absent, control: {iff: \"a\"}}\n", "did you mean \"if\"?"),
+            ("    - file:\n        - /x: {ensure: absent, control: {if: \"true\", unless: \"1 + 1\"}}\n", "expected true or false"),
+            ("    - exec:\n        - x: {command: \"echo 'a\"}\n", "site.yaml:4:29"),
             ("    - service:\n        - x: {ensure: on}\n    - file:\n        - /x: {colour: red}\n", "resource 2"),
         ] {
             let said = said(resources);

@@ -105,7 +105,7 @@ impl<'r> Run<'r> {
                 }
                 self.environment.run(call, &context).map_err(|error| error.to_string())
             }
-            Node::Call(name, args) => {
+            Node::Call { name, args, .. } => {
                 let args = self.all(args, frame)?;
                 self.budget.charge(weigh::made(name, &args)).map_err(|spent| spent.to_string())?;
                 self.environment.eval_func(self.context, name, args, None).map_err(|error| error.to_string())

@@ -1,12 +1,13 @@
 //! Expressions: read once, run over facts, data and environment.
 //!
 //! The language is Expr. `parse` reads it, `eval` runs it, `each` has the functions that take a predicate, `operate`
-//! the operators, `names` what may be named. Times, and most functions on values, are those of the crate `expr-lang`, of
+//! the operators, `names` what may be named, `missing` finds keys that are not there. Times, and most functions on values, are those of the crate `expr-lang`, of
 //! which this module is the only user; `functions` has those that it does otherwise.
 
 mod each;
 mod eval;
 mod functions;
+mod missing;
 mod names;
 mod operate;
 mod parse;
@@ -18,6 +19,7 @@ use expr::{Context, ContextProvider, Environment, Error, Value as Item};
 use serde_json::{Map, Value};
 
 use self::eval::Run;
+pub use self::missing::Missing;
 pub(super) use self::names::{Member, Names, Path, Root};
 use self::parse::{Node, Wrong};
 use super::{text, weight};
@@ -47,6 +49,16 @@ pub(super) trait Sight {
 }
 
 impl Compiled {
+    /// Whether it may be true or false.
+    pub(super) fn check_condition(&self) -> Result<(), Wrong> {
+        parse::check_condition(&self.node)
+    }
+
+    /// What it is, whatever the facts and data are; only for what is written out.
+    pub(super) fn always(&self) -> Option<bool> {
+        if let Node::Item(Item::Bool(truth)) = &self.node { Some(*truth) } else { None }
+    }
+
     /// Whether a value that the expression names passes a test. Facts are not looked at.
     pub(super) fn sees(&self, sight: &dyn Sight, test: &dyn Fn(&Value) -> bool) -> bool {
         let seen = |path: &&Path| {

@@ -73,6 +73,8 @@ pub(in crate::template) struct Path {
     pub(in crate::template) steps: Vec<Step>,
     /// As it was written, for errors.
     pub(in crate::template) shown: String,
+    /// Where it stands first, in bytes.
+    pub(in crate::template) offset: usize,
 }
 
 /// Where a path begins.

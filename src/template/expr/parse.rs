@@ -43,7 +43,7 @@ pub(super) fn parse(source: &str, names: &Names<'_>) -> Result<(Node, Vec<Path>)
         paths: Vec::new(),
         locals: Vec::new(),
         predicates: Vec::new(),
-        depth: 0,
+        open: Vec::new(),
         operators: 0,
     };
     let node = parser.sequence()?;
@@ -59,8 +59,8 @@ struct Parser<'a, 't> {
     locals: Vec<&'t str>,
     /// The predicates around, innermost last: whether each is one of `reduce`.
     predicates: Vec<bool>,
-    /// How many brackets are open.
-    depth: usize,
+    /// Where the brackets that are open begin.
+    open: Vec<usize>,
     operators: usize,
 }
 
@@ -85,8 +85,14 @@ impl<'a, 't> Parser<'a, 't> {
 
     fn unexpected(&self) -> Wrong {
         let word = self.source.get(self.offset()..).and_then(|rest| rest.split_whitespace().next());
-        let end = if self.depth > 0 { "a bracket is not closed" } else { "unexpected end" };
-        (self.offset(), word.map_or_else(|| end.to_owned(), |word| format!("unexpected '{word}'")))
+        match (word, self.open.last()) {
+            (Some(word), _) => (self.offset(), format!("unexpected '{word}'")),
+            (None, Some(begin)) => {
+                let bracket = self.source.get(*begin..).and_then(|rest| rest.chars().next()).unwrap_or('(');
+                (*begin, format!("the {bracket} is not closed"))
+            }
+            (None, None) => (self.offset(), "unexpected end".to_owned()),
+        }
     }
 
     /// Takes a sign or word when it comes next.
@@ -110,13 +116,14 @@ impl<'a, 't> Parser<'a, 't> {
 
     /// What stands between brackets, the open one taken.
     fn inside<T>(&mut self, close: &str, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
+        let begin = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.offset);
+        self.open.push(begin);
+        if self.open.len() > MAX_DEPTH {
             return Err((self.offset(), "the brackets are nested too deep".to_owned()));
         }
         let read = read(self)?;
         self.expect(close)?;
-        self.depth -= 1;
+        self.open.pop();
         Ok(read)
     }
 
@@ -291,6 +298,11 @@ impl<'a, 't> Parser<'a, 't> {
         let otherwise = self.whole()?;
         Ok(Node::Choice(Box::new(condition), Box::new(then), Box::new(otherwise)))
     }
+}
+
+/// Refuses an expression that can't be true or false.
+pub(super) fn check_condition(node: &Node) -> Result<(), Wrong> {
+    kinds::condition(node, 0)
 }
 
 /// Leaves out the side of `and` and `or` that a literal on the other one decides, as the Go parser does: `x or true` is

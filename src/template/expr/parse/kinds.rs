@@ -32,7 +32,7 @@ impl Kind {
             Node::Choice(_, left, right) => Self::either(Self::of(left), Self::of(right)),
             Node::List(_) => Self::List,
             Node::Map(_) => Self::Map,
-            Node::Call(name, _) => Self::of_call(name),
+            Node::Call { name, .. } => Self::of_call(name),
             Node::Each { what, .. } => Self::of_each(*what),
             Node::Let(_, _, body) => Self::of(body),
             Node::Sequence(nodes) => nodes.last().map_or(Self::Any, Self::of),

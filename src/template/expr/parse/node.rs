@@ -43,7 +43,12 @@ pub(in super::super) enum Node {
         call: Program,
         args: Vec<Self>,
     },
-    Call(String, Vec<Self>),
+    Call {
+        name: String,
+        args: Vec<Self>,
+        /// Where it begins, in bytes.
+        offset: usize,
+    },
     Each {
         what: Each,
         list: Box<Self>,

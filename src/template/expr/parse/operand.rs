@@ -100,8 +100,9 @@ impl<'t> Parser<'_, 't> {
             steps.push(step);
         }
         let shown = self.source.get(offset..self.offset()).unwrap_or_default().trim().to_owned();
-        let path = Path { root, steps, shown };
-        let index = self.paths.iter().position(|known| *known == path).unwrap_or_else(|| {
+        let path = Path { root, steps, shown, offset };
+        let same = |known: &Path| known.root == path.root && known.steps == path.steps && known.shown == path.shown;
+        let index = self.paths.iter().position(same).unwrap_or_else(|| {
             self.paths.push(path);
             self.paths.len() - 1
         });
@@ -191,7 +192,8 @@ impl<'t> Parser<'_, 't> {
         let args = self.inside(")", |parser| parser.list(")"))?;
         // The one method that manifests call on something else than a time.
         if name == PROMETHEUS {
-            return Ok(Node::Call(name.to_owned(), std::iter::once(of).chain(args).collect()));
+            let args = std::iter::once(of).chain(args).collect();
+            return Ok(Node::Call { name: name.to_owned(), args, offset });
         }
         let given: Vec<String> = (0..args.len()).map(|index| format!("a{index}")).collect();
         let call = ::expr::compile(&format!("of.{name}({})", given.join(", "))).map_err(|error| (offset, error.to_string()))?;
@@ -218,7 +220,7 @@ impl<'t> Parser<'_, 't> {
             if matches!(name, "first" | "last" | "get") {
                 args.first().map_or(Ok(()), |list| kinds::list(name, list, offset))?;
             }
-            return Ok(Node::Call(name.to_owned(), args));
+            return Ok(Node::Call { name: name.to_owned(), args, offset });
         };
         let (list, predicate, rest) = self.inside(")", |parser| {
             let list = match first {

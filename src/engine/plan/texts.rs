@@ -1,0 +1,194 @@
+//! What is wrong with the texts of a resource that are read only when it runs: conditions, late properties, health checks.
+//!
+//! What they give is known then; whether they can be read at all, and whether the data has the keys that they ask for, is
+//! known now.
+
+use serde_json::Value;
+
+use crate::diag::Diagnostic;
+use crate::resource::{Control, text};
+use crate::template::{Missing, Scope, TemplateError, outline};
+use crate::yaml::{Document, Step};
+
+use super::{Declaration, Planned};
+
+/// Everything that is wrong with the late texts of a resource. `knows_data` where the scope has the data of the run.
+pub(super) fn wrong(planned: &Planned, document: &Document, scope: &Scope, knows_data: bool) -> Vec<Diagnostic> {
+    let mut texts = Texts { declaration: &planned.declaration, document, scope, knows_data, wrong: Vec::new() };
+    let control = planned.common.control.as_ref();
+    if let Some(control) = control {
+        texts.conditions(control);
+    }
+    // What is written to be left out may be anything.
+    if control.is_some_and(|control| is_never(control, scope)) {
+        return texts.wrong;
+    }
+    for (key, line) in planned.decoded.command_lines(&planned.common.provider) {
+        texts.command(key, line);
+    }
+    for check in &planned.common.health_checks {
+        texts.command("health_checks", &check.command);
+    }
+    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.deferred().contains(&key.as_str()));
+    for (key, value) in late {
+        texts.templates(key, value, control);
+    }
+    for rules in planned.common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref()) {
+        for section in rules.values() {
+            for name in section.as_object().into_iter().flat_map(|things| things.keys()) {
+                texts.template("health_checks", name, control);
+            }
+            texts.templates("health_checks", section, control);
+        }
+    }
+    texts.wrong
+}
+
+/// What is wrong with the conditions of a resource, as far as they can be read without data.
+pub(super) fn conditions(
+    declaration: &Declaration,
+    document: &Document,
+    scope: &Scope,
+    control: &Control,
+) -> Vec<Diagnostic> {
+    let mut texts = Texts { declaration, document, scope, knows_data: false, wrong: Vec::new() };
+    texts.conditions(control);
+    texts.wrong
+}
+
+/// True where the conditions say no, whatever the host.
+fn is_never(control: &Control, scope: &Scope) -> bool {
+    let is = |expression: &Option<String>, truth| expression.as_ref().is_some_and(|text| scope.is_always(text, truth));
+    is(&control.only_if, false) || is(&control.unless, true)
+}
+
+/// The first thing that is wrong with the templates in a value.
+pub(super) fn check(scope: &Scope, value: &Value) -> Result<(), TemplateError> {
+    match value {
+        Value::String(text) => scope.check(text),
+        Value::Array(list) => list.iter().try_for_each(|item| check(scope, item)),
+        Value::Object(map) => map.values().try_for_each(|item| check(scope, item)),
+        _ => Ok(()),
+    }
+}
+
+struct Texts<'a> {
+    declaration: &'a Declaration,
+    document: &'a Document,
+    scope: &'a Scope,
+    knows_data: bool,
+    wrong: Vec<Diagnostic>,
+}
+
+impl Texts<'_> {
+    fn conditions(&mut self, control: &Control) {
+        for (key, expression) in [("if", &control.only_if), ("unless", &control.unless)] {
+            let Some(expression) = expression else { continue };
+            let path = [Step::from("control"), Step::from(key)];
+            match self.scope.check_condition(expression) {
+                Err(error) => {
+                    let found = self.declaration.diagnose_at(self.document, &path, format!("control {key}: {error}"));
+                    self.wrong.push(explained(sharpen(self.document, found, &error.expression, error.within), &error));
+                }
+                Ok(()) if self.knows_data => {
+                    if let Some(missing) = self.scope.missing_in(expression) {
+                        let found = self.declaration.diagnose_at(self.document, &path, unknown(&format!("control {key}"), &missing));
+                        let found = sharpen(self.document, found, expression, missing.offset);
+                        self.wrong.push(found.hint(suggestion(&missing)));
+                    }
+                }
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// A command line whose quotes are not closed.
+    fn command(&mut self, key: &str, line: &str) {
+        let outline = outline(line);
+        let Some((quote, at)) = text::unclosed(&outline) else { return };
+        let rest = outline.get(at..).unwrap_or_default();
+        let found = self.declaration.diagnose(self.document, Some(key), format!("{key}: the {quote} in \"{rest}\" is not closed"));
+        let within = if outline == line { at } else { 0 };
+        let found = sharpen(self.document, found, line, within);
+        self.wrong.push(found.hint("close it, or put a backslash before a quote that is meant as it stands"));
+    }
+
+    fn templates(&mut self, key: &str, value: &Value, control: Option<&Control>) {
+        match value {
+            Value::String(text) => self.template(key, text, control),
+            Value::Array(list) => list.iter().for_each(|item| self.templates(key, item, control)),
+            Value::Object(map) => map.values().for_each(|item| self.templates(key, item, control)),
+            _ => {}
+        }
+    }
+
+    fn template(&mut self, key: &str, text: &str, control: Option<&Control>) {
+        if let Err(error) = self.scope.check(text) {
+            self.wrong.push(unresolved(self.declaration, self.document, key, &error));
+            return;
+        }
+        if !self.knows_data {
+            return;
+        }
+        for (expression, missing) in self.scope.missing(text) {
+            // A condition that asks for the key decides whether the text is ever read.
+            let conditions = control.into_iter().flat_map(|control| control.only_if.iter().chain(&control.unless));
+            if conditions.into_iter().any(|condition| condition.contains(&missing.key)) {
+                continue;
+            }
+            let found = self.declaration.diagnose(self.document, Some(key), unknown(key, &missing));
+            self.wrong.push(sharpen(self.document, found, expression, missing.offset).hint(suggestion(&missing)));
+        }
+    }
+}
+
+fn unknown(place: &str, missing: &Missing) -> String {
+    format!("{place}: the data has no key {} (in '{}')", missing.key, missing.path)
+}
+
+fn suggestion(missing: &Missing) -> String {
+    match (&missing.near, missing.known.as_slice()) {
+        (Some(near), _) => format!("did you mean \"{near}\"?"),
+        (None, []) => "the data has no keys here; ?? gives an expression a default".to_owned(),
+        (None, known) => {
+            const SHOWN: usize = 12;
+            let more = if known.len() > SHOWN { ", ..." } else { "" };
+            let shown: Vec<&str> = known.iter().take(SHOWN).map(String::as_str).collect();
+            format!("known keys are {}{more}; ?? gives an expression a default", shown.join(", "))
+        }
+    }
+}
+
+/// A template of a property that can't be resolved, with its place.
+pub(super) fn unresolved(declaration: &Declaration, document: &Document, key: &str, error: &TemplateError) -> Diagnostic {
+    let found = declaration.diagnose(document, Some(key), format!("resolving {key}: {error}"));
+    explained(sharpen(document, found, &error.expression, error.within), error)
+}
+
+/// The same with what to do about it, where the expression can't be read.
+pub(super) fn explained(diagnostic: Diagnostic, error: &TemplateError) -> Diagnostic {
+    let detail = error.detail.as_str();
+    if !error.compile || detail.contains("did you mean") {
+        return diagnostic;
+    }
+    let hint = if detail.contains("not closed") || detail.contains("does not end") {
+        "close what is opened there; what is meant as text stands in quotes"
+    } else if detail.starts_with("unknown name") {
+        "an expression sees Data, Facts and Environ; what is meant as text stands in quotes"
+    } else if detail.starts_with("invalid operation") || detail.contains("true or false") {
+        "compare the value, or convert it with int(), float() or string()"
+    } else {
+        "docs/templates.md has what expressions are made of"
+    };
+    diagnostic.hint(hint)
+}
+
+/// Points into the expression itself, where it can be found at or below the place of its property.
+pub(super) fn sharpen(document: &Document, mut diagnostic: Diagnostic, expression: &str, within: usize) -> Diagnostic {
+    if let Some(place) = diagnostic.place.as_mut()
+        && let Some(nearer) = document.find_text(place.line, expression, within)
+    {
+        *place = nearer;
+    }
+    diagnostic
+}
