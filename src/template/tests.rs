@@ -149,7 +149,7 @@ fn errors_show_the_expression_and_its_place() {
         ("{{ nosuchthing }}", "expr compile error for 'nosuchthing': unknown name nosuchthing"),
         ("{{ invalid syntax }}", "expr compile error for 'invalid syntax': unknown name invalid"),
         ("{{ 1 + }}", "expr compile error for '1 +': unexpected end"),
-        ("{{ upper( }}", "expr compile error for 'upper(': a bracket is not closed"),
+        ("{{ upper( }}", "expr compile error for 'upper(': the ( is not closed"),
         ("{{ 1 2 }}", "unexpected '2'"),
         ("{{ }}", "expr compile error for '': the expression is empty"),
         ("{{ kvGet('a', 'b') }}", "kvGet function not available"),

@@ -57,7 +57,7 @@ pub(super) fn load(text: &str) -> Result<Value, Refused> {
     let cut = if text.ends_with('\n') { None } else { Some(text.chars().count()) };
     let events = Parser::new_from_str(text);
     let form = Form::of(text);
-    Loader { text, events, anchors: HashMap::new(), copied: 0, cut, form, open: Vec::new(), quoted: None }.document()
+    Loader { text, events, anchors: HashMap::new(), copied: 0, cut, form, open: Vec::new() }.document()
 }
 
 /// A value that has a name, complete.
@@ -77,8 +77,6 @@ struct Loader<'a> {
     form: Form,
     /// Where the lists and maps that are being read begin.
     open: Vec<Span>,
-    /// The last text in quotes.
-    quoted: Option<Span>,
 }
 
 impl<'a> Loader<'a> {
@@ -88,7 +86,6 @@ impl<'a> Loader<'a> {
                 match event {
                     Event::SequenceStart(..) | Event::MappingStart(..) => self.open.push(at),
                     Event::SequenceEnd | Event::MappingEnd => drop(self.open.pop()),
-                    Event::Scalar(_, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted, ..) => self.quoted = Some(at),
                     _ => {}
                 }
                 Ok((event, at))
@@ -102,15 +99,16 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// What is most likely not closed, where the parser goes no further: a text in quotes that reaches over lines up to
-    /// there, or a bracket from a line before.
+    /// What is most likely not closed, where the parser goes no further: a quote, at which it then stops, or a bracket from a
+    /// line before.
     fn opener(&self, stopped: Span) -> Option<(char, (usize, usize))> {
-        let line = stopped.start.line();
-        let quoted = self.quoted.filter(|quoted| quoted.end.line() == line);
-        let bracket = self.open.last().copied();
-        let before = [quoted, bracket].into_iter().flatten().filter(|span| span.start.line() < line);
-        let mut begun = before.map(|span| (self.text.chars().nth(span.start.index()), place(span)));
-        begun.find_map(|(first, at)| first.filter(|first| "\"'[{".contains(*first)).map(|first| (first, at)))
+        let first = |at: Span| self.text.chars().nth(at.start.index());
+        if let Some(quote @ ('"' | '\'')) = first(stopped) {
+            return Some((quote, place(stopped)));
+        }
+        let bracket = self.open.last().filter(|span| span.start.line() < stopped.start.line())?;
+        let opener = first(*bracket).filter(|first| matches!(first, '[' | '{'))?;
+        Some((opener, place(*bracket)))
     }
 
     fn document(mut self) -> Result<Value, Refused> {

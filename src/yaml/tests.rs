@@ -44,7 +44,7 @@ fn texts_stay_texts() {
 #[test]
 fn what_is_wrong_is_said_with_its_place() {
     let cases = [
-        ("a: 1\nb: [1\n", "did not find expected ',' or ']'", Some(3)),
+        ("a: 1\nb: [1\n", "did not find expected ',' or ']'", Some(2)),
         ("a: 1\nb: 2\na: 3\n", "duplicate", Some(3)),
         ("a:\n\tb: 1\n", "", Some(2)),
         ("a: {{ Data.x }}\n", "a key must be a text", Some(1)),
@@ -60,6 +60,24 @@ fn what_is_wrong_is_said_with_its_place() {
         }
     }
     assert!(refused("a:\n\tb: 1\n").hint.unwrap().contains("tabs"));
+}
+
+#[test]
+fn what_is_not_closed_is_shown_where_it_begins() {
+    for (text, line, column, opener) in [
+        ("data:\n  port: \"8080\nccm:\n  a: {m: \"0644\", c: x}\n", 2, 9, "the \" here is"),
+        ("data:\n  port: '8080\nccm:\n  a: 'b'\n", 2, 9, "the ' here is"),
+        ("a: 1\nb: \"abc\nc: 2\n", 2, 4, "the \" here is"),
+        ("a: [1,\nb: 2\n", 1, 4, "the [ here is"),
+        ("a:\n  - x: {b: 1\n  - y: {c: 2}\n", 2, 8, "the { here is"),
+        ("a: {b: [1, 2}\nc: d\n", 1, 13, "expected"),
+        ("a: 'it's'\n", 1, 8, "expected"),
+    ] {
+        let found = refused(text);
+        let place = found.place.unwrap();
+        assert_eq!((place.line, place.column), (line, column), "{text}: {}", found.message);
+        assert!(found.message.contains(opener), "{text}: {}", found.message);
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ mod tests {
                 "    - file:\n        - /x: {ensure: present, owner: \"{{ Facts.a | }}\", group: a, mode: \"0644\"}\n",
                 "resolving owner",
             ),
-            ("    - file:\n        - \"{{ Facts.a }}\": {ensure: absent, control: {if: \"a ==\"}}\n", "site.yaml:4:50"),
+            ("    - file:\n        - \"{{ Facts.a }}\": {ensure: absent, control: {if: \"a ==\"}}\n", "site.yaml:4:60"),
             ("    - file:\n        - \"{{ Facts.a }}\": {ensure: absent, control: {iff: \"a\"}}\n", "did you mean \"if\"?"),
             ("    - file:\n        - /x: {ensure: absent, control: {if: \"true\", unless: \"1 + 1\"}}\n", "expected true or false"),
             ("    - exec:\n        - x: {command: \"echo 'a\"}\n", "site.yaml:4:29"),

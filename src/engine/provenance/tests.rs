@@ -101,7 +101,7 @@ fn shaped(expression: &str) -> Vec<(&'static str, Value)> {
         ),
         (
             "file",
-            json!({"name": "/tmp/x", "ensure": "present", "content": "c", "owner": "root", "group": "root", "mode": "0644", "control": {"if": expression}}),
+            json!({"name": "/tmp/x", "ensure": "present", "content": "c", "owner": "root", "group": "root", "mode": "0644", "control": {"if": format!("get([{expression}], 0)")}}),
         ),
         (
             "file",

@@ -60,7 +60,7 @@ fn what_cannot_be_is_refused_with_its_place() {
         ("filtr([1], # > 0)", "0: unknown name filtr, did you mean filter?"),
         ("kvGet('a', 'b')", "0: the function kvGet is not available"),
         ("(1", "0: the ( is not closed"),
-        ("[1, {a: (2}", "8: unexpected '}'"),
+        ("[1, {a: (2}", "10: unexpected '}'"),
         ("[1, (2", "4: the ( is not closed"),
         ("1 + upper('a'", "9: the ( is not closed"),
         ("Data[0", "4: the [ is not closed"),
