@@ -135,6 +135,9 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
             planned.effects().iter().for_each(|effect| ui.line(text!("{} {}", planned.reference(), effect)));
         }
     }
+    if !plan.failing.is_empty() {
+        return Err(Failure { exit: Exit::Usage, diagnostics: plan.failing });
+    }
     if args.effects && args.output != OutputFormat::Text {
         return Ok(Exit::Done);
     }
@@ -192,7 +195,7 @@ fn read(origin: &Origin, given: &Given, ui: &mut Ui) -> Result<Read, Failure> {
 fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     // What was unpacked is there until the run has ended.
     let Read { plan, host, exchange, cancel, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
-    for warning in &plan.warnings {
+    for warning in plan.warnings.iter().chain(&plan.failing) {
         ui.warn(warning);
     }
     if args.render {

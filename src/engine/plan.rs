@@ -38,6 +38,8 @@ pub struct Plan {
     pub manifest: Option<ManifestId>,
     /// What its author should know, and what stops nothing.
     pub warnings: Vec<Diagnostic>,
+    /// Keys that late properties ask for and that the data does not have: their resources fail when they are reached.
+    pub failing: Vec<Diagnostic>,
     pub(super) scope: Scope,
     /// What the manifest was planned with, for manifests within it.
     pub(super) inputs: Inputs,
@@ -88,6 +90,7 @@ impl Plan {
             post_message: None,
             manifest: None,
             warnings: Vec::new(),
+            failing: Vec::new(),
             scope,
             inputs: inputs.clone(),
             data,
@@ -186,6 +189,7 @@ fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, 
     if !wrong.is_empty() {
         return Err(wrong);
     }
+    let keys = keys(manifest.document.value(), &data);
     let scope = inputs.scope(data.clone(), host);
     let before = scope.mark();
     let declared = match manifest.resources {
@@ -213,7 +217,7 @@ fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, 
     let mut errors = Vec::new();
     plan.post_message = message(&plan, "post_message", manifest.post_message, &mut errors);
     plan.pre_message = message(&plan, "pre_message", manifest.pre_message, &mut errors);
-    add_resources(&mut plan, declarations, true, &shaped, &mut errors);
+    add_resources(&mut plan, declarations, true, &keys, &shaped, &mut errors);
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
 }
 
@@ -239,9 +243,9 @@ fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Res
         return Err(wrong);
     }
     let scope = inputs.scope(data.clone(), host);
-    let mut plan = Plan::empty(1, scope, inputs, document, data);
+    let mut plan = Plan::empty(1, scope, inputs, document, data.clone());
     let mut errors = Vec::new();
-    add_resources(&mut plan, declarations, false, &Shaped::default(), &mut errors);
+    add_resources(&mut plan, declarations, false, &data, &Shaped::default(), &mut errors);
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
 }
 
@@ -250,11 +254,30 @@ fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &Inputs) -> R
     let secrets = inputs.secrets();
     let mut plan = planned.map_err(|errors| veil::diagnostics(secrets, errors))?;
     plan.warnings = veil::diagnostics(secrets, plan.warnings);
+    plan.failing = veil::diagnostics(secrets, plan.failing);
     [&mut plan.pre_message, &mut plan.post_message].into_iter().flatten().for_each(|text| secrets.veil_in(text));
     Ok(plan)
 }
 
-fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool, shaped: &Shaped, errors: &mut Vec<Diagnostic>) {
+/// The data with the keys that it has on other hosts.
+fn keys(document: &Value, data: &Value) -> Value {
+    let overrides = document.get("overrides").and_then(Value::as_object);
+    overrides
+        .into_iter()
+        .flat_map(|overrides| overrides.values())
+        .fold(data.clone(), |all, more| merge::deep_merge(more.clone(), all))
+}
+
+/// Adds resources; `keys` has the keys that their data may have.
+fn add_resources(
+    plan: &mut Plan,
+    declarations: Vec<Declaration>,
+    numbered: bool,
+    keys: &Value,
+    shaped: &Shaped,
+    errors: &mut Vec<Diagnostic>,
+) {
+    let keys = (!plan.scope.is_discreet()).then_some(keys);
     for declaration in declarations {
         let number = declaration.number;
         let named = |mut error: Diagnostic| {
@@ -265,8 +288,11 @@ fn add_resources(plan: &mut Plan, declarations: Vec<Declaration>, numbered: bool
         };
         match plan_resource(declaration, shaped.clone(), &plan.document, &plan.scope) {
             Ok(planned) => {
-                let wrong = texts::wrong(&planned, &plan.document, &plan.scope, !plan.scope.is_discreet());
-                errors.extend(wrong.into_iter().map(|error| shaped.conceal(named(error))));
+                let found = texts::look(&planned, &plan.document, &plan.scope, keys);
+                let said = |found: Vec<Diagnostic>| found.into_iter().map(|found| shaped.conceal(named(found)));
+                errors.extend(said(found.wrong));
+                plan.failing.extend(said(found.failing));
+                plan.warnings.extend(said(found.doubtful));
                 plan.resources.push(planned);
             }
             Err(error) => errors.push(named(error)),
@@ -301,7 +327,7 @@ fn plan_resource(
         }
         let before = scope.mark();
         let resolved = if key == "health_checks" { resolve_checks(scope, kind, value) } else { resolve(scope, kind, key, value) };
-        *value = resolved.map_err(|error| texts::unresolved(&declaration, document, key, &error))?;
+        *value = resolved.map_err(|error| texts::unresolved(&declaration, document, key, &error, scope))?;
         let noted = shaped.note(kind, key, value, scope.since(before), scope);
         noted.map_err(|unfit| declaration.diagnose(document, Some(key), unfit.to_string()).hint(unfit.hint()))?;
     }
@@ -476,8 +502,7 @@ fn message(plan: &Plan, key: &str, text: Option<String>, errors: &mut Vec<Diagno
         Err(error) => {
             let diagnostic =
                 Diagnostic::new(format!("invalid {key} template: {error}")).at(key_place(&plan.document, &["ccm", key]));
-            let diagnostic = texts::sharpen(&plan.document, diagnostic, &error.expression, error.within);
-            errors.push(texts::explained(diagnostic, &error));
+            errors.push(texts::explained(&plan.document, diagnostic, &error, &plan.scope));
             None
         }
     }

@@ -1,12 +1,13 @@
 //! Templates: `{{ expr }}` and `${ expr }` in the texts of a manifest.
 //!
-//! Pure: facts come from a function that is called at most once, files through a [`Reader`].
-//! A text is resolved once; what a value brings in is never evaluated. `scan` finds the
-//! expressions, `expr` runs them, `lookup` walks paths, `text` prints values, `remote` asks the bus, `jet` renders the
-//! other template language that manifests use, `validate` has conditions over one value. `tree` renders directories of
-//! files, in one of three languages: `jet`, `jinja` and `go`. Neighbours: `data` resolves with a restricted [`Scope`],
-//! `manifest` and `engine` with a full one.
+//! Pure: facts come from a function that is called at most once, files through a [`Reader`]. A text is resolved once; what a
+//! value brings in is never evaluated. `scan` finds the expressions, `expr` runs them, `lookup` walks paths, `text` prints
+//! values, `remote` asks the bus, `check` tells what is wrong before anything is resolved, `validate` has conditions over one
+//! value, `jet` renders the other template language that manifests use. `tree` renders directories of files, in one of three
+//! languages: `jet`, `jinja` and `go`. Neighbours: `data` resolves with a restricted [`Scope`], `manifest` and `engine` with
+//! a full one.
 
+mod check;
 mod escape;
 mod expr;
 mod go;
@@ -35,10 +36,11 @@ use serde_json::{Map, Value};
 
 use crate::model::{Access, Budget, Exchange, Read, Secrets, Unlimited};
 
+pub use self::check::outline;
+pub use self::expr::Missing;
 use self::expr::{Compiled, Function, Member, Names, Outcome, Path, Root};
 pub use self::reads::{Found, Reader, Vault};
 use self::scan::Segment;
-pub use self::expr::Missing;
 pub use self::text::to_text;
 use self::trace::Trace;
 pub use self::trace::{Mark, Used};
@@ -133,18 +135,6 @@ pub fn query(value: &Value, path: &str) -> Option<Value> {
 /// True when a text holds an expression.
 pub fn is_template(text: &str) -> bool {
     may_be_template(text) && scan::scan(text).iter().any(|segment| matches!(segment, Segment::Expr { .. }))
-}
-
-/// The text without its expressions: a word stands for each.
-pub fn outline(text: &str) -> Cow<'_, str> {
-    if !may_be_template(text) {
-        return Cow::Borrowed(text);
-    }
-    let piece = |segment: Segment<'_>| match segment {
-        Segment::Text(text) => text.to_owned(),
-        Segment::Expr { .. } => "x".to_owned(),
-    };
-    scan::scan(text).into_iter().map(piece).collect::<String>().into()
 }
 
 /// False for most texts, without a scan.
@@ -346,22 +336,6 @@ impl Scope {
         self.inner.text(text, 0)
     }
 
-    /// Whether every expression in the text can be read; nothing is resolved.
-    ///
-    /// # Errors
-    /// With the first that can't.
-    pub fn check(&self, text: &str) -> Result<(), TemplateError> {
-        if !may_be_template(text) {
-            return Ok(());
-        }
-        scan::scan(text).into_iter().try_for_each(|segment| match segment {
-            Segment::Text(_) => Ok(()),
-            Segment::Expr { source, offset } => {
-                self.inner.compile(source).map(|_| ()).map_err(|failure| failure.at(text, source, offset))
-            }
-        })
-    }
-
     /// Like [`Scope::text`], but an expression that is the whole text keeps the type of its value,
     /// and no value is null.
     ///
@@ -434,40 +408,6 @@ impl Scope {
         }
         let holds = if any { holds } else { !out.is_empty() };
         Ok((out, holds))
-    }
-
-    /// Whether a bare expression can be evaluated at all, and be true or false; nothing is.
-    ///
-    /// # Errors
-    /// When it can't be read, names what nobody knows, or gives something else.
-    pub fn check_condition(&self, expression: &str) -> Result<(), TemplateError> {
-        let compiled = self.inner.compile(expression);
-        let checked = compiled.and_then(|compiled| {
-            compiled.check_condition().map_err(|(offset, detail)| Failure { detail, compile: true, offset })
-        });
-        checked.map_err(|failure| failure.at(expression, expression, 0))
-    }
-
-    /// True for a bare expression that is the same whatever the facts and data are, and says so.
-    pub fn is_always(&self, expression: &str, truth: bool) -> bool {
-        self.inner.compile(expression).is_ok_and(|compiled| compiled.always() == Some(truth))
-    }
-
-    /// The expressions in a text that ask for keys that are not in the data, each with the first of them.
-    pub fn missing<'a>(&self, text: &'a str) -> Vec<(&'a str, Missing)> {
-        if !may_be_template(text) {
-            return Vec::new();
-        }
-        let found = scan::scan(text).into_iter().filter_map(|segment| match segment {
-            Segment::Text(_) => None,
-            Segment::Expr { source, .. } => Some((source, self.missing_in(source)?)),
-        });
-        found.collect()
-    }
-
-    /// The first key that a bare expression asks for and that is not in the data.
-    pub fn missing_in(&self, expression: &str) -> Option<Missing> {
-        self.inner.compile(expression).ok()?.missing(&self.inner.parts.data)
     }
 
     /// Whether a bare expression holds.

@@ -45,7 +45,17 @@ fn data(tree: Yaml) -> Result<Value, Refused> {
             let whole = number.as_i64().map(Number::from).or_else(|| number.as_u64().map(Number::from));
             let number_here = whole.or_else(|| number.as_f64().and_then(Number::from_f64));
             // Numbers without end are what they print as.
-            let endless = || number.as_f64().map_or("NaN", |float| if float > 0.0 { "+Inf" } else if float < 0.0 { "-Inf" } else { "NaN" });
+            let endless = || {
+                number.as_f64().map_or("NaN", |float| {
+                    if float > 0.0 {
+                        "+Inf"
+                    } else if float < 0.0 {
+                        "-Inf"
+                    } else {
+                        "NaN"
+                    }
+                })
+            };
             Ok(number_here.map_or_else(|| Value::from(endless()), Value::Number))
         }
         Yaml::Sequence(items) => items.into_iter().map(data).collect::<Result<_, _>>().map(Value::Array),

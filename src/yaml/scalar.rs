@@ -191,13 +191,7 @@ mod tests {
         ] {
             assert_eq!(read(text), Ok(expected), "{text}");
         }
-        for text in [
-            "!!int x",
-            "!!bool yes",
-            "!!binary eA==",
-            "!!seq {}",
-            "! x",
-        ] {
+        for text in ["!!int x", "!!bool yes", "!!binary eA==", "!!seq {}", "! x"] {
             assert!(read(text).is_err(), "{text}");
         }
     }

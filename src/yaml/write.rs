@@ -77,9 +77,7 @@ impl Special {
                 None => value.clone(),
             },
             Value::Array(items) => items.iter().map(|item| self.marked(item)).collect(),
-            Value::Object(map) => {
-                Value::Object(map.iter().map(|(key, item)| (self.text(key), self.marked(item))).collect())
-            }
+            Value::Object(map) => Value::Object(map.iter().map(|(key, item)| (self.text(key), self.marked(item))).collect()),
             plain => plain.clone(),
         }
     }

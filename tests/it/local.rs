@@ -300,11 +300,11 @@ const WRONG: &[(&str, &[&str])] = &[
     ("ccm:\n  resources:\n  - exec: {name: a, name: b}\n", &["m.yaml:3:"]),
     (
         "ccm:\n  resources:\n  - exec: {name: a, timeout: 99999999999999999999999}\n",
-        &["the number 99999999999999999999999 is too large"],
+        &["invalid duration \"99999999999999999999999\""],
     ),
     ("", &["m.yaml: a manifest is a map"]),
     ("- a\n", &["m.yaml: a manifest is a map"]),
-    ("ccm: [\n", &["m.yaml:2:1: "]),
+    ("ccm: [\n", &["m.yaml:1:6: ", "the [ here is most likely not closed"]),
 ];
 
 #[test]

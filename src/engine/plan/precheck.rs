@@ -63,7 +63,7 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope) -> Result<(
     let mut properties = declaration.clone().take_properties();
     let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
         let planned: Planned = plan_resource(declaration, Shaped::default(), document, scope)?;
-        return texts::wrong(&planned, document, scope, false).into_iter().next().map_or(Ok(()), Err);
+        return texts::look(&planned, document, scope, None).wrong.into_iter().next().map_or(Ok(()), Err);
     };
     as_written(&mut properties, kind, document, &declaration);
     let known = known(kind);
@@ -76,7 +76,7 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope) -> Result<(
             }
         }
         if !Common::LITERAL.contains(&key.as_str()) && key != "health_checks" {
-            texts::check(scope, value).map_err(|error| texts::unresolved(&declaration, document, key, &error))?;
+            texts::check(scope, value).map_err(|error| texts::unresolved(&declaration, document, key, &error, scope))?;
         }
     }
     let control = properties.get("control").map(|control| Map::from_iter([("control".to_owned(), control.clone())]));
@@ -128,8 +128,11 @@ mod tests {
             ),
             ("    - file:\n        - \"{{ Facts.a }}\": {ensure: absent, control: {if: \"a ==\"}}\n", "site.yaml:4:60"),
             ("    - file:\n        - \"{{ Facts.a }}\": {ensure: absent, control: {iff: \"a\"}}\n", "did you mean \"if\"?"),
-            ("    - file:\n        - /x: {ensure: absent, control: {if: \"true\", unless: \"1 + 1\"}}\n", "expected true or false"),
-            ("    - exec:\n        - x: {command: \"echo 'a\"}\n", "site.yaml:4:29"),
+            (
+                "    - file:\n        - /x: {ensure: absent, control: {if: \"true\", unless: \"1 + 1\"}}\n",
+                "expected true or false",
+            ),
+            ("    - exec:\n        - x: {command: \"echo 'a\"}\n", "site.yaml:4:30"),
             ("    - service:\n        - x: {ensure: on}\n    - file:\n        - /x: {colour: red}\n", "resource 2"),
         ] {
             let said = said(resources);

@@ -12,16 +12,27 @@ use crate::yaml::{Document, Step};
 
 use super::{Declaration, Planned};
 
-/// Everything that is wrong with the late texts of a resource. `knows_data` where the scope has the data of the run.
-pub(super) fn wrong(planned: &Planned, document: &Document, scope: &Scope, knows_data: bool) -> Vec<Diagnostic> {
-    let mut texts = Texts { declaration: &planned.declaration, document, scope, knows_data, wrong: Vec::new() };
+/// What is wrong with the late texts of a resource.
+#[derive(Default)]
+pub(super) struct Findings {
+    /// Nothing may run.
+    pub(super) wrong: Vec<Diagnostic>,
+    /// The resource fails when it is reached.
+    pub(super) failing: Vec<Diagnostic>,
+    /// May be meant.
+    pub(super) doubtful: Vec<Diagnostic>,
+}
+
+/// Looks at the late texts of a resource; `data` has the keys that they may ask for, where those are known.
+pub(super) fn look(planned: &Planned, document: &Document, scope: &Scope, data: Option<&Value>) -> Findings {
+    let mut texts = Texts { declaration: &planned.declaration, document, scope, data, found: Findings::default() };
     let control = planned.common.control.as_ref();
     if let Some(control) = control {
         texts.conditions(control);
     }
     // What is written to be left out may be anything.
     if control.is_some_and(|control| is_never(control, scope)) {
-        return texts.wrong;
+        return texts.found;
     }
     for (key, line) in planned.decoded.command_lines(&planned.common.provider) {
         texts.command(key, line);
@@ -41,19 +52,14 @@ pub(super) fn wrong(planned: &Planned, document: &Document, scope: &Scope, knows
             texts.templates("health_checks", section, control);
         }
     }
-    texts.wrong
+    texts.found
 }
 
 /// What is wrong with the conditions of a resource, as far as they can be read without data.
-pub(super) fn conditions(
-    declaration: &Declaration,
-    document: &Document,
-    scope: &Scope,
-    control: &Control,
-) -> Vec<Diagnostic> {
-    let mut texts = Texts { declaration, document, scope, knows_data: false, wrong: Vec::new() };
+pub(super) fn conditions(declaration: &Declaration, document: &Document, scope: &Scope, control: &Control) -> Vec<Diagnostic> {
+    let mut texts = Texts { declaration, document, scope, data: None, found: Findings::default() };
     texts.conditions(control);
-    texts.wrong
+    texts.found.wrong
 }
 
 /// True where the conditions say no, whatever the host.
@@ -76,8 +82,8 @@ struct Texts<'a> {
     declaration: &'a Declaration,
     document: &'a Document,
     scope: &'a Scope,
-    knows_data: bool,
-    wrong: Vec<Diagnostic>,
+    data: Option<&'a Value>,
+    found: Findings,
 }
 
 impl Texts<'_> {
@@ -88,16 +94,15 @@ impl Texts<'_> {
             match self.scope.check_condition(expression) {
                 Err(error) => {
                     let found = self.declaration.diagnose_at(self.document, &path, format!("control {key}: {error}"));
-                    self.wrong.push(explained(sharpen(self.document, found, &error.expression, error.within), &error));
+                    self.found.wrong.push(explained(self.document, found, &error, self.scope));
                 }
-                Ok(()) if self.knows_data => {
-                    if let Some(missing) = self.scope.missing_in(expression) {
-                        let found = self.declaration.diagnose_at(self.document, &path, unknown(&format!("control {key}"), &missing));
-                        let found = sharpen(self.document, found, expression, missing.offset);
-                        self.wrong.push(found.hint(suggestion(&missing)));
-                    }
+                Ok(()) => {
+                    let Some(missing) = self.data.and_then(|data| self.scope.missing_in(expression, data)) else { continue };
+                    let found = self.declaration.diagnose_at(self.document, &path, unknown(&format!("control {key}"), &missing));
+                    let found = sharpen(self.document, found, expression, missing.offset).hint(suggestion(&missing));
+                    // A key that only some hosts have is nothing on the others.
+                    if missing.near.is_some() { self.found.wrong.push(found) } else { self.found.doubtful.push(found) }
                 }
-                Ok(()) => {}
             }
         }
     }
@@ -107,10 +112,11 @@ impl Texts<'_> {
         let outline = outline(line);
         let Some((quote, at)) = text::unclosed(&outline) else { return };
         let rest = outline.get(at..).unwrap_or_default();
-        let found = self.declaration.diagnose(self.document, Some(key), format!("{key}: the {quote} in \"{rest}\" is not closed"));
+        let found =
+            self.declaration.diagnose(self.document, Some(key), format!("{key}: the {quote} in \"{rest}\" is not closed"));
         let within = if outline == line { at } else { 0 };
         let found = sharpen(self.document, found, line, within);
-        self.wrong.push(found.hint("close it, or put a backslash before a quote that is meant as it stands"));
+        self.found.wrong.push(found.hint("close it, or put a backslash before a quote that is meant as it stands"));
     }
 
     fn templates(&mut self, key: &str, value: &Value, control: Option<&Control>) {
@@ -124,20 +130,18 @@ impl Texts<'_> {
 
     fn template(&mut self, key: &str, text: &str, control: Option<&Control>) {
         if let Err(error) = self.scope.check(text) {
-            self.wrong.push(unresolved(self.declaration, self.document, key, &error));
+            self.found.wrong.push(unresolved(self.declaration, self.document, key, &error, self.scope));
             return;
         }
-        if !self.knows_data {
-            return;
-        }
-        for (expression, missing) in self.scope.missing(text) {
+        for (expression, missing) in self.data.map(|data| self.scope.missing(text, data)).unwrap_or_default() {
             // A condition that asks for the key decides whether the text is ever read.
             let conditions = control.into_iter().flat_map(|control| control.only_if.iter().chain(&control.unless));
             if conditions.into_iter().any(|condition| condition.contains(&missing.key)) {
                 continue;
             }
             let found = self.declaration.diagnose(self.document, Some(key), unknown(key, &missing));
-            self.wrong.push(sharpen(self.document, found, expression, missing.offset).hint(suggestion(&missing)));
+            let found = sharpen(self.document, found, expression, missing.offset).hint(suggestion(&missing));
+            if missing.near.is_some() { self.found.wrong.push(found) } else { self.found.failing.push(found) }
         }
     }
 }
@@ -160,15 +164,31 @@ fn suggestion(missing: &Missing) -> String {
 }
 
 /// A template of a property that can't be resolved, with its place.
-pub(super) fn unresolved(declaration: &Declaration, document: &Document, key: &str, error: &TemplateError) -> Diagnostic {
+pub(super) fn unresolved(
+    declaration: &Declaration,
+    document: &Document,
+    key: &str,
+    error: &TemplateError,
+    scope: &Scope,
+) -> Diagnostic {
     let found = declaration.diagnose(document, Some(key), format!("resolving {key}: {error}"));
-    explained(sharpen(document, found, &error.expression, error.within), error)
+    explained(document, found, error, scope)
 }
 
-/// The same with what to do about it, where the expression can't be read.
-pub(super) fn explained(diagnostic: Diagnostic, error: &TemplateError) -> Diagnostic {
+/// What is wrong with an expression, at its place, with what to do about it.
+pub(super) fn explained(document: &Document, found: Diagnostic, error: &TemplateError, scope: &Scope) -> Diagnostic {
     let detail = error.detail.as_str();
-    if !error.compile || detail.contains("did you mean") {
+    if !error.compile {
+        let missing = if scope.is_discreet() { None } else { scope.missing_in(&error.expression, scope.data()) };
+        let within = missing.as_ref().map_or(error.within, |missing| missing.offset);
+        let found = sharpen(document, found, &error.expression, within);
+        return match missing {
+            Some(missing) => found.hint(suggestion(&missing)),
+            None => found,
+        };
+    }
+    let diagnostic = sharpen(document, found, &error.expression, error.within);
+    if detail.contains("did you mean") {
         return diagnostic;
     }
     let hint = if detail.contains("not closed") || detail.contains("does not end") {

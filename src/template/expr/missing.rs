@@ -9,9 +9,9 @@ use std::collections::HashSet;
 use ::expr::Value as Item;
 use serde_json::{Map, Value};
 
+use super::Compiled;
 use super::names::{Member, Path, Root};
 use super::parse::{Node, Op};
-use super::Compiled;
 use crate::diag::did_you_mean;
 use crate::template::lookup;
 
@@ -164,8 +164,8 @@ impl Missing {
 mod tests {
     use serde_json::json;
 
-    use super::super::names::Names;
     use super::super::compile;
+    use super::super::names::Names;
 
     #[test]
     fn keys_that_are_not_there_are_found_where_nothing_allows_for_it() {
