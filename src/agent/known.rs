@@ -79,7 +79,11 @@ impl Known {
         let until = Instant::now() + TIME;
         let budget = Budget::of(VALUES).until(Arc::new(move || Instant::now() >= until));
         let scope = Scope::restricted(Arc::new(move || facts.as_ref().clone())).with_budget(budget);
-        let answer = scope.condition(expression).map_err(|error| error.to_string());
+        let answer = match scope.condition(expression) {
+            // Nodes differ in the facts that they have: where one is missing, nothing can be said of it.
+            Err(error) if error.is_missing_key() => Ok(false),
+            answer => answer.map_err(|error| error.to_string()),
+        };
         self.note(expression, answer.clone());
         answer
     }
@@ -117,6 +121,9 @@ mod tests {
         assert_eq!(known.holds("Facts.cores > 4"), Ok(false));
         assert!(known.holds("Facts.cores").is_err());
         assert!(known.holds("nonsense(").is_err());
+        for missing in ["Facts.no.such == 'x'", "Facts.no.such != 'x'", "not (Facts.no.such == 'x')", "Facts.nope > 4"] {
+            assert_eq!(known.holds(missing), Ok(false), "{missing}");
+        }
         assert_eq!(gathered.load(Ordering::Relaxed), 1);
         assert_eq!(known.answer("Facts.os == 'debian'"), Some(Ok(true)));
         assert_eq!(known.answer("Facts.os"), None);

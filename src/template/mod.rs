@@ -87,6 +87,13 @@ pub struct TemplateError {
     pub path: Vec<String>,
 }
 
+impl TemplateError {
+    /// True when the evaluation failed for want of a key that the facts or the data do not have.
+    pub fn is_missing_key(&self) -> bool {
+        !self.compile && self.detail.contains("missing key '")
+    }
+}
+
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { expression, detail, .. } = self;

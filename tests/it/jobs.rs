@@ -184,8 +184,11 @@ fn every_end_has_a_name() {
         let left_out = run(&fleet, 0, &["--all", "--where", "Facts.role == 'db'", "--output", "json"]);
         assert_eq!((left_out.code, outcomes(&left_out).join(" ")), (4, "web1 not_selected".to_owned()));
         assert!(left_out.stderr.contains("no node is selected: Facts.role == 'db'"), "{}", left_out.stderr);
-        let nowhere = fleet.run(&["nodes", "--all", "--where", "Facts.nosuch == 'x'"]);
-        assert!(nowhere.code == 4 && nowhere.stderr.contains("no node has a fact at nosuch"), "{}", nowhere.stderr);
+        for path in ["nosuch", "host.nosuch.deeper"] {
+            let nowhere = fleet.run(&["nodes", "--all", "--where", &format!("Facts.{path} == 'x'")]);
+            let said = format!("no node has a fact at {path}");
+            assert!(nowhere.code == 4 && nowhere.stderr.contains(&said), "{}", nowhere.stderr);
+        }
 
         // It lives, and does not answer. Looked at too late, it would count as away.
         let silent = || {
