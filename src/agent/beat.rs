@@ -21,6 +21,9 @@ use super::{Node, jitter, lost, room, say};
 
 /// Changes that come closer than this are said together.
 const GATHER: Duration = Duration::from_millis(100);
+/// Changes of what runs and waits alone are said this late: a command that is done by then is told of with its end, in one
+/// message instead of two.
+const BUSY: Duration = Duration::from_secs(2);
 /// What a whole fleet was told at once, it says over this time: answers to commands come first.
 const SPREAD: Duration = Duration::from_millis(400);
 
@@ -44,19 +47,26 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<boo
     loop {
         task.look();
         say_state(&task.node, &task.bus).await;
-        standing.mark_unchanged();
+        let said = standing.borrow_and_update().clone();
+        let mut busy: Option<Instant> = None;
         loop {
             // Cancel-safe, all of them: watches keep their last value, a sleep that is dropped is made anew
             // from `due`, and `Inbox::next` loses nothing.
             tokio::select! {
                 _ = stop.changed() => return,
-                () = tokio::time::sleep_until(due.into()) => {
-                    due = Instant::now() + task.node.settings().heartbeat;
+                () = tokio::time::sleep_until(busy.map_or(due, |busy| busy.min(due)).into()) => {
+                    let now = Instant::now();
+                    if due <= now {
+                        due = now + task.node.settings().heartbeat;
+                    }
                     break;
                 }
                 changed = standing.changed() => if changed.is_ok() {
-                    tokio::time::sleep(GATHER + jitter::up_to(SPREAD)).await;
-                    break;
+                    if !standing.borrow_and_update().differs_in_work_alone(&said) {
+                        tokio::time::sleep(GATHER + jitter::up_to(SPREAD)).await;
+                        break;
+                    }
+                    busy.get_or_insert_with(|| Instant::now() + BUSY + jitter::up_to(SPREAD));
                 },
                 changed = settings.changed() => if changed.is_ok() {
                     // The state has the groups and the interval, and the next one may be due sooner.

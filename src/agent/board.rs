@@ -86,6 +86,13 @@ pub(super) struct Standing {
     pub(super) troubles: BTreeMap<Topic, String>,
 }
 
+impl Standing {
+    /// True when nothing but what runs and waits is another than in `other`.
+    pub(super) fn differs_in_work_alone(&self, other: &Self) -> bool {
+        Self { running: other.running, queued: other.queued, ..self.clone() } == *other
+    }
+}
+
 /// Shared by reference; every change wakes those who watch.
 #[derive(Debug)]
 pub(super) struct Board(watch::Sender<Standing>);
@@ -145,6 +152,14 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_is_told_from_everything_else() {
+        let at_rest = Standing::default();
+        let works = Standing { running: Some(Uuid::nil()), queued: 2, ..Standing::default() };
+        let other = Standing { trust: 1, ..works.clone() };
+        assert!(works.differs_in_work_alone(&at_rest) && !other.differs_in_work_alone(&at_rest));
+    }
 
     #[test]
     fn topics_have_names() {

@@ -13,6 +13,8 @@ use super::{StoreError, dir};
 pub(super) struct AppendFile {
     file: File,
     path: PathBuf,
+    /// Device and inode of the open file.
+    id: (u64, u64),
     len: u64,
     /// A write failed, and what it left could not be cut off.
     frayed: bool,
@@ -23,12 +25,13 @@ impl AppendFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
         let file = opened.map_err(|error| FsError::io("open", path, error))?;
-        let len = file.metadata().map_err(|error| FsError::io("look at", path, error))?.len();
+        let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
+        let (id, len) = ((meta.dev(), meta.ino()), meta.len());
         if let (0, Some(parent)) = (len, path.parent()) {
             // It may be new: its name must be on disk before anything in it counts.
             dir::sync(parent)?;
         }
-        Ok(Self { file, path: path.to_owned(), len, frayed: false })
+        Ok(Self { file, path: path.to_owned(), id, len, frayed: false })
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -65,9 +68,9 @@ impl AppendFile {
 
     /// Verifies that the open file is the one that its path leads to: what is written to another one is lost.
     pub(super) fn in_place(&self) -> Result<(), StoreError> {
-        let open = self.file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
         match std::fs::metadata(&self.path) {
-            Ok(there) if (there.dev(), there.ino()) == (open.dev(), open.ino()) => Ok(()),
+            // As long as the file is open, no other one gets its inode.
+            Ok(there) if (there.dev(), there.ino()) == self.id => Ok(()),
             Err(error) if ![io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
                 Err(FsError::io("look at", &self.path, error).into())
             }
