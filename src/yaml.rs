@@ -14,6 +14,8 @@ mod remarks;
 mod scalar;
 mod write;
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use saphyr_parser::{Parser, Span};
@@ -24,6 +26,7 @@ use crate::diag::{Diagnostic, Place};
 use find::{Answer, Found, Search};
 use load::Refused;
 use numbers::Numbers;
+use scalar::Form;
 pub use write::to_string;
 
 /// The largest text that is read, in bytes: room for a manifest of 100 000 resources.
@@ -95,7 +98,7 @@ impl Document {
         }
         let mut document = Self {
             file: file.to_owned(),
-            text: text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
+            text: paired(text.strip_prefix('\u{feff}').unwrap_or(text)).into_owned(),
             value: Value::Null,
             numbers: OnceLock::new(),
         };
@@ -268,6 +271,38 @@ impl Document {
         }
         None
     }
+}
+
+/// A JSON text in which characters that are written as two halves, `\ud83d\ude00`, are written as one, which YAML knows.
+fn paired(text: &str) -> Cow<'_, str> {
+    if Form::of(text) == Form::Yaml || !["\\ud", "\\uD"].iter().any(|half| text.contains(half)) {
+        return Cow::Borrowed(text);
+    }
+    let half = |rest: &str| u32::from_str_radix(rest.strip_prefix("\\u")?.get(..4)?, 16).ok();
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find('\\') {
+        let (plain, escape) = rest.split_at(at);
+        out.push_str(plain);
+        let pair = half(escape).zip(escape.get(6..).and_then(half));
+        let code = pair
+            .filter(|(high, low)| (0xd800..0xdc00).contains(high) && (0xdc00..0xe000).contains(low))
+            .map(|(high, low)| 0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+        let length = match code {
+            Some(code) => {
+                // Writing to a string can't fail.
+                let _written = write!(out, "\\U{code:08x}");
+                12
+            }
+            None => {
+                let length = escape.chars().take(2).map(char::len_utf8).sum();
+                out.push_str(escape.get(..length).unwrap_or(escape));
+                length
+            }
+        };
+        rest = escape.get(length..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
 }
 
 fn is_suspicious(text: &str) -> bool {

@@ -286,13 +286,14 @@ fn add_resources(
             }
             error
         };
+        plan.warnings.extend(texts::unclosed(&declaration, &plan.document));
         match plan_resource(declaration, shaped.clone(), &plan.document, &plan.scope) {
             Ok(planned) => {
                 let found = texts::look(&planned, &plan.document, &plan.scope, keys);
                 let said = |found: Vec<Diagnostic>| found.into_iter().map(|found| shaped.conceal(named(found)));
                 errors.extend(said(found.wrong));
                 plan.failing.extend(said(found.failing));
-                plan.warnings.extend(said(found.doubtful));
+                plan.warnings.extend(found.doubtful.into_iter().map(|found| shaped.conceal(found)));
                 plan.resources.push(planned);
             }
             Err(error) => errors.push(named(error)),

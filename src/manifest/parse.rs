@@ -87,6 +87,11 @@ impl Declaration {
         merged
     }
 
+    /// Its properties as they are written, those of its block behind its own.
+    pub fn written(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.own.iter().chain(self.defaults.iter().flat_map(|defaults| defaults.iter()))
+    }
+
     /// A diagnostic about this resource, or about one of its properties.
     pub fn diagnose(&self, document: &Document, property: Option<&str>, message: impl Into<String>) -> Diagnostic {
         self.diagnose_at(document, property.map(Step::from).as_slice(), message)

@@ -1,12 +1,18 @@
 //! What is known of texts before anything is resolved.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::expr::Missing;
+use super::expr::{Compiled, Missing};
 use super::scan::{self, Segment};
-use super::{Failure, Scope, TemplateError, may_be_template};
+use super::{Failure, Scope, TemplateError, jet, may_be_template};
+
+/// Where the first `{{` of a text stands that has no end, and so is no expression.
+pub fn unclosed(text: &str) -> Option<usize> {
+    if may_be_template(text) { scan::unclosed(text) } else { None }
+}
 
 /// The text without its expressions: a word stands for each.
 pub fn outline(text: &str) -> Cow<'_, str> {
@@ -32,9 +38,46 @@ impl Scope {
         scan::scan(text).into_iter().try_for_each(|segment| match segment {
             Segment::Text(_) => Ok(()),
             Segment::Expr { source, offset } => {
-                self.inner.compile(source).map(|_| ()).map_err(|failure| failure.at(text, source, offset))
+                let checked = self.inner.compile(source).and_then(|compiled| self.check_written(&compiled, &mut HashSet::new()));
+                checked.map_err(|failure| failure.at(text, source, offset))
             }
         })
+    }
+
+    /// Whether the templates that an expression has written out, or in files of the manifest, can be read.
+    fn check_written(&self, compiled: &Compiled, seen: &mut HashSet<String>) -> Result<(), Failure> {
+        for (offset, function, args) in compiled.written(&["jet", "template"]) {
+            let wrong = |detail: String| Failure { detail, compile: true, offset };
+            let Some((first, rest)) = args.split_first() else { continue };
+            // Once is enough; and files that bring in each other come to an end.
+            if !seen.insert(format!("{function} {first}")) {
+                continue;
+            }
+            let delimiters = if let [left, right] = rest { (*left, *right) } else { ("[[", "]]") };
+            let is_jet = function == "jet" || first.ends_with(".jet");
+            let body = if first.ends_with(".jet") || (!is_jet && first.ends_with(".templ")) {
+                // Another file may be made by a resource before.
+                match self.inner.parts.reader.as_ref().and_then(|reader| reader(first).ok()).filter(|found| found.own) {
+                    Some(found) => Cow::Owned(found.text),
+                    None => continue,
+                }
+            } else {
+                Cow::Borrowed(*first)
+            };
+            if is_jet {
+                let name = if first.ends_with(".jet") { first } else { "jet" };
+                jet::read(name, &body, delimiters).map_err(wrong)?;
+            } else {
+                for segment in scan::scan(&body) {
+                    if let Segment::Expr { source, .. } = segment {
+                        let compiled =
+                            self.inner.compile(source).map_err(|failure| wrong(format!("'{source}': {}", failure.detail)))?;
+                        self.check_written(&compiled, seen).map_err(|failure| wrong(failure.detail))?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether a bare expression can be evaluated at all, and be true or false; nothing is.
@@ -44,7 +87,8 @@ impl Scope {
     pub fn check_condition(&self, expression: &str) -> Result<(), TemplateError> {
         let compiled = self.inner.compile(expression);
         let checked = compiled.and_then(|compiled| {
-            compiled.check_condition().map_err(|(offset, detail)| Failure { detail, compile: true, offset })
+            compiled.check_condition().map_err(|(offset, detail)| Failure { detail, compile: true, offset })?;
+            self.check_written(&compiled, &mut HashSet::new())
         });
         checked.map_err(|failure| failure.at(expression, expression, 0))
     }

@@ -36,7 +36,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{Access, Budget, Exchange, Read, Secrets, Unlimited};
 
-pub use self::check::outline;
+pub use self::check::{outline, unclosed};
 pub use self::expr::Missing;
 use self::expr::{Compiled, Function, Member, Names, Outcome, Path, Root};
 pub use self::reads::{Found, Reader, Vault};

@@ -47,6 +47,22 @@ pub(super) fn scan(text: &str) -> Vec<Segment<'_>> {
     segments
 }
 
+/// Where the first `{{` stands that has no end, and so is text, though a name follows it.
+pub(super) fn unclosed(text: &str) -> Option<usize> {
+    let mut at = 0;
+    while let Some((opener, body)) = next_opener(text, at) {
+        let rest = text.get(body..).unwrap_or_default();
+        let braces = text.as_bytes().get(opener) == Some(&b'{');
+        let end = if braces { end_of_braces(rest) } else { end_of_dollar(rest) };
+        at = match end {
+            Some((length, closer)) => body + length + closer,
+            None if braces && rest.trim_start_matches(' ').starts_with(char::is_alphabetic) => return Some(opener),
+            None => body,
+        };
+    }
+    None
+}
+
 /// The next `{{` or `${` from `from` on, with where its inside begins.
 fn next_opener(text: &str, from: usize) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
@@ -148,6 +164,22 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(expressions(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn openers_without_an_end_are_found() {
+        for (text, expected) in [
+            ("a {{ Data.x", Some(2)),
+            ("{{ a }} {{ upper('b) }}", Some(8)),
+            ("{{ a }} {{", None),
+            ("{{", None),
+            ("{{ }", None),
+            ("${ x", None),
+            ("{{ never ${ x }", Some(0)),
+            ("{{ a }}{{ b }}", None),
+        ] {
+            assert_eq!(unclosed(text), expected, "{text}");
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) fn scope() -> Scope {
             "x.txt" => "plain {{ Data.no }}\n",
             "t.templ" => "T {{ Data.name }} ${ Data.port }\n",
             "self.templ" => "{{ template('self.templ') }}",
+            "broken.jet" => "x [[ else ]]",
+            "broken.templ" => "{{ 1 + }}",
             "j.jet" => "J [[ data.name ]] [[ Data.port ]] [[ if data.on ]]on[[ end ]]\n",
             _ => return Err("no such file".to_owned()),
         };
@@ -416,4 +418,39 @@ proptest! {
     fn text_without_openers_stays(text in "[^{]{0,40}") {
         prop_assert_eq!(scope().text(&text).unwrap(), text.as_str());
     }
+}
+
+#[test]
+fn what_can_not_be_read_is_known_before_anything_is_resolved() {
+    for (text, expected) in [
+        ("plain {{ Data.nope }} ${ lookup('data.nope') }", ""),
+        ("{{ jet('[[ data.name ]]') }} {{ template('{{ Data.port }}') }}", ""),
+        ("{{ jet('j.jet') }} {{ template('t.templ') }} {{ template('self.templ') }} {{ jet('nope.jet') }}", ""),
+        ("{{ 1 + 'a' }}", "invalid operation: int + string"),
+        ("a {{ upper( }}", "the ( is not closed"),
+        ("{{ jet('[[ if data.on ]]x') }}", "jet:1:1: if without end"),
+        ("{{ Data.off ? jet('a\n [[ nosuch ]]') : '' }}", "jet:2:2: unknown name nosuch"),
+        ("{{ jet('<< data.name', '<<', '>>') }}", "jet:1:1: << without >>"),
+        ("{{ template('a {{ nosuch }}') }}", "'nosuch': unknown name nosuch"),
+        ("{{ template('{{ jet(\"[[ end ]]\") }}') }}", "jet:1:1: end without a beginning"),
+        ("{{ jet('broken.jet') }}", "broken.jet:1:3: else without if"),
+        ("{{ template('broken.templ') }}", "'1 +': unexpected end"),
+    ] {
+        let found = scope().check(text).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(if expected.is_empty() { found.is_empty() } else { found.contains(expected) }, "{text}: {found}");
+    }
+    assert!(scope().check_condition("Data.on and Data.port > 1").is_ok());
+    for (text, expected) in [
+        ("1 + 1", "expected true or false, this is int"),
+        ("'x'", "this is string"),
+        ("Data.x ==", "unexpected end"),
+        ("", "empty"),
+    ] {
+        let found = scope().check_condition(text).unwrap_err().to_string();
+        assert!(found.contains(expected), "{text}: {found}");
+    }
+    assert!(scope().is_always("false", false) && scope().is_always("not true and Data.x", false));
+    assert!(!scope().is_always("Data.off", false));
+    assert_eq!(outline("a {{ Data.x }} b"), "a x b");
+    assert_eq!(unclosed("a {{ Data.x"), Some(2));
 }

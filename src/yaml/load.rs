@@ -92,7 +92,7 @@ impl<'a> Loader<'a> {
             }
             Some(Err(error)) => {
                 let at = Span::empty(*error.marker());
-                let opener = self.opener(at);
+                let opener = self.opener(error.info(), at);
                 Err(Refused { syntax: true, opener, ..Refused::new(error.info(), at) })
             }
             None => Ok((Event::StreamEnd, Span::default())),
@@ -101,9 +101,13 @@ impl<'a> Loader<'a> {
 
     /// What is most likely not closed, where the parser goes no further: a quote, at which it then stops, or a bracket from a
     /// line before.
-    fn opener(&self, stopped: Span) -> Option<(char, (usize, usize))> {
+    fn opener(&self, why: &str, stopped: Span) -> Option<(char, (usize, usize))> {
         let first = |at: Span| self.text.chars().nth(at.start.index());
-        if let Some(quote @ ('"' | '\'')) = first(stopped) {
+        // Other errors in quotes, as an escape that nobody knows, stand where they stand.
+        let endless = ["indentation in quoted scalar", "end of stream", "document indicator"];
+        if let Some(quote @ ('"' | '\'')) = first(stopped)
+            && endless.iter().any(|part| why.contains(part))
+        {
             return Some((quote, place(stopped)));
         }
         let bracket = self.open.last().filter(|span| span.start.line() < stopped.start.line())?;

@@ -35,6 +35,7 @@ fn texts_stay_texts() {
         ("\u{feff}a: 1", json!({"a": 1})),
         ("x: &x {a: 1, b: 1}\ny:\n  <<: *x\n  b: 2\n", json!({"x": {"a": 1, "b": 1}, "y": {"b": 2, "a": 1}})),
         ("a: \"{{ Data.x }}\"", json!({"a": "{{ Data.x }}"})),
+        (r#"{"a": "\ud83d\ude00 \u00e9 \\ud83d\n"}"#, json!({"a": "\u{1f600} \u{e9} \\ud83d\n"})),
     ];
     for (text, expected) in cases {
         assert_eq!(parse(text).value(), &expected, "{text}");
@@ -72,6 +73,7 @@ fn what_is_not_closed_is_shown_where_it_begins() {
         ("a:\n  - x: {b: 1\n  - y: {c: 2}\n", 2, 8, "the { here is"),
         ("a: {b: [1, 2}\nc: d\n", 1, 13, "expected"),
         ("a: 'it's'\n", 1, 8, "expected"),
+        ("a: 1\nb: \"x\\q\"\n", 2, 6, "escape"),
     ] {
         let found = refused(text);
         let place = found.place.unwrap();

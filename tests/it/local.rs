@@ -304,8 +304,48 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("", &["m.yaml: a manifest is a map"]),
     ("- a\n", &["m.yaml: a manifest is a map"]),
+    (
+        "x-own: &own {ensure: present}\nx: 1\nccm:\n  resources:\n  - exec: {name: a}\n",
+        &["m.yaml:2:1: unknown key \"x\" in the manifest"],
+    ),
+    ("ccm:\n  pre_message: \"abc\n  resources: []\n", &["m.yaml:2:16: ", "the \" here is most likely not closed"]),
     ("ccm: [\n", &["m.yaml:1:6: ", "the [ here is most likely not closed"]),
 ];
+
+#[test]
+fn what_may_be_wrong_is_told_and_stops_nothing() {
+    let desk = Desk::new();
+    desk.write(
+        "m.yaml",
+        "x-common: &common {cwd: /}\ndata: {port: 80}\noverrides: {db: {role: db}}\nccm:\n  resources:\n  - exec:\n    - a: {<<: *common, command: \"echo {{ upper('x) }}\", provider: shell, control: {if: \"Data.colour == 'x'\"}}\n    - b: {command: \"true\", control: {if: \"Data.role == 'db'\"}}\n",
+    );
+    let ran = desk.run(&["check", "m.yaml"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for part in [
+        "m.yaml:7:39: command: the {{ here is not closed",
+        "m.yaml:7:89: control if: the data has no key colour",
+        "hint: known keys are role, port",
+    ] {
+        assert!(ran.err.contains(part), "{part}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("has no key role"), "{}", ran.err);
+}
+
+#[test]
+fn control_characters_of_a_manifest_are_not_shown() {
+    let desk = Desk::new();
+    for text in [
+        "ccm:\n  resources:\n  - file:\n    - \"/tmp/\\e[31m\\x07\": 5 # \u{1b}[31m\n",
+        "ccm:\n  resources:\n  - file:\n    - \"/tmp/\\e[31m\\x07\": {ensure: absent, colour: red} # \u{1b}[31m\n",
+        "ccm:\n  resources:\n  - \"fi\\ele\": {name: x}\n",
+        "ccm:\n  resources:\n  - exec: {name: a, control: {\"i\\ef\": x}}\n",
+    ] {
+        desk.write("m.yaml", text);
+        let ran = desk.run(&["check", "m.yaml"]);
+        assert_eq!(ran.code, Some(2), "{text}: {ran:?}");
+        assert!(!ran.err.contains(|c: char| c.is_control() && c != '\n'), "{text}: {}", ran.err);
+    }
+}
 
 #[test]
 fn errors_in_manifests_say_where_and_what_to_do() {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::diag::Diagnostic;
 use crate::resource::{Control, text};
-use crate::template::{Missing, Scope, TemplateError, outline};
+use crate::template::{self, Missing, Scope, TemplateError, outline};
 use crate::yaml::{Document, Step};
 
 use super::{Declaration, Planned};
@@ -161,6 +161,19 @@ fn suggestion(missing: &Missing) -> String {
             format!("known keys are {}{more}; ?? gives an expression a default", shown.join(", "))
         }
     }
+}
+
+/// Texts that look like templates and are none: their `{{` has no end.
+pub(super) fn unclosed(declaration: &Declaration, document: &Document) -> Vec<Diagnostic> {
+    let look = |(key, value): (&String, &Value)| {
+        let text = value.as_str()?;
+        let at = template::unclosed(text)?;
+        let message = format!("{key}: the {{{{ here is not closed outside of quotes, so the text stays as it is");
+        let found = declaration.diagnose(document, Some(key), message);
+        let found = sharpen(document, found, text.get(at..).unwrap_or_default().lines().next().unwrap_or_default(), 0);
+        Some(found.hint("close it with }}, and the quotes within; \"{{ '{{' }}\" writes two braces"))
+    };
+    declaration.written().filter_map(look).collect()
 }
 
 /// A template of a property that can't be resolved, with its place.

@@ -54,6 +54,21 @@ impl Compiled {
         parse::check_condition(&self.node)
     }
 
+    /// The calls of these functions whose arguments are texts that are written out, each with where it stands.
+    pub(super) fn written<'c>(&'c self, names: &[&str]) -> Vec<(usize, &'c str, Vec<&'c str>)> {
+        let (mut found, mut left) = (Vec::new(), vec![&self.node]);
+        while let Some(node) = left.pop() {
+            if let Node::Call { name, args, offset } = node
+                && names.contains(&name.as_str())
+            {
+                let text = |arg: &'c Node| if let Node::Item(Item::String(text)) = arg { Some(text.as_str()) } else { None };
+                found.extend(args.iter().map(text).collect::<Option<Vec<_>>>().map(|texts| (*offset, name.as_str(), texts)));
+            }
+            left.extend(node.parts());
+        }
+        found
+    }
+
     /// What it is, whatever the facts and data are; only for what is written out.
     pub(super) fn always(&self) -> Option<bool> {
         if let Node::Item(Item::Bool(truth)) = &self.node { Some(*truth) } else { None }

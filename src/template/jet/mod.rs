@@ -43,6 +43,21 @@ pub(super) fn is_function(name: &str) -> bool {
     SCOPED.contains(&name) || functions::TABLE.iter().any(|(known, _)| *known == name)
 }
 
+/// A message with its place in a template.
+fn located(name: &str, body: &str, at: Option<usize>, message: &str) -> String {
+    let Some(at) = at else { return format!("{name}: {message}") };
+    let before = body.get(..at).unwrap_or(body);
+    let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count();
+    format!("{name}:{}:{column}: {message}", 1 + before.matches('\n').count())
+}
+
+/// Reads a template; the error says what is wrong with it, and where.
+pub(super) fn read(name: &str, body: &str, delimiters: (&str, &str)) -> Result<Linked, String> {
+    let around = Surroundings { delimiters, is_function: &is_function, dot: None, file: None };
+    let linked = translate(body, &around).and_then(|unit| link("", &unit, &Alone));
+    linked.map_err(|wrong| located(name, body, Some(wrong.at), &wrong.message))
+}
+
 /// Renders a template; the error says what went wrong, and where.
 pub(super) fn render(
     scope: &Arc<Inner>,
@@ -51,15 +66,7 @@ pub(super) fn render(
     delimiters: (&str, &str),
     depth: usize,
 ) -> Result<String, String> {
-    let located = |at: Option<usize>, message: String| {
-        let Some(at) = at else { return format!("{name}: {message}") };
-        let before = body.get(..at).unwrap_or(body);
-        let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count();
-        format!("{name}:{}:{column}: {message}", 1 + before.matches('\n').count())
-    };
-    let around = Surroundings { delimiters, is_function: &is_function, dot: None, file: None };
-    let unit = translate(body, &around).map_err(|wrong| located(Some(wrong.at), wrong.message))?;
-    let linked = link("", &unit, &Alone).map_err(|wrong| located(Some(wrong.at), wrong.message))?;
+    let linked = read(name, body, delimiters)?;
     let environment = environment(scope, depth)?;
     let root = |used: bool, root| {
         if !used {
@@ -76,7 +83,7 @@ pub(super) fn render(
     environment.render_str(&linked.code, context).map_err(|error| {
         let error = innermost(&error);
         let place = error.range().and_then(|range| linked.written(range.start));
-        located(place.map(|place| place.at), why(error))
+        located(name, body, place.map(|place| place.at), &why(error))
     })
 }
 

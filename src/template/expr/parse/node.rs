@@ -60,6 +60,26 @@ pub(in super::super) enum Node {
     Sequence(Vec<Self>),
 }
 
+impl Node {
+    /// The parts that it consists of.
+    pub(in super::super) fn parts(&self) -> Vec<&Self> {
+        match self {
+            Self::Item(_) | Self::Path(_) | Self::Roots | Self::Local(_) | Self::Pointer(_) => Vec::new(),
+            Self::Not(of) | Self::Signed(_, of) | Self::Matches(of, _) => vec![of],
+            Self::Binary(_, left, right) | Self::Let(_, left, right) => vec![left, right],
+            Self::Choice(condition, then, otherwise) => vec![condition, then, otherwise],
+            Self::List(items) | Self::Sequence(items) | Self::Call { args: items, .. } => items.iter().collect(),
+            Self::Map(pairs) => pairs.iter().flat_map(|(key, value)| [key, value]).collect(),
+            Self::Member { of, key, .. } => vec![of, key],
+            Self::Slice { of, from, to } => [&**of].into_iter().chain(from.as_deref()).chain(to.as_deref()).collect(),
+            Self::Method { of, args, .. } => [&**of].into_iter().chain(args).collect(),
+            Self::Each { list, predicate, rest, .. } => {
+                [&**list].into_iter().chain(predicate.as_deref()).chain(rest.as_deref()).collect()
+            }
+        }
+    }
+}
+
 /// What a predicate may point at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Pointer {
