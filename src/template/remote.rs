@@ -125,6 +125,13 @@ mod tests {
             ("{{ len(registrations('prod', '*', '', '*')) }}", "2"),
             ("{{ registrations('', '', 'db', '')[0].Port }}", "5432"),
             ("{{ registrations('', '', 'db', '')[0].address }}", "10.0.0.1"),
+            ("{{ map(registrations('', '', 'db', ''), .Service + .Address) }}", "[db10.0.0.1]"),
+            ("{{ keys(registrations('', '', 'db', '')[0]) | len() }}", "6"),
+            (
+                "{{ toJSON(registrations('', '', 'db', '')) }}",
+                "[\n  {\n    \"cluster\": \"prod\",\n    \"service\": \"db\",\n    \"protocol\": \"prometheus\",\n    \"address\": \"10.0.0.1\",\n    \"port\": 5432,\n    \"priority\": 1\n  }\n]",
+            ),
+            ("{{ jet('[[ registrations(\"\", \"\", \"db\", \"\")[0].Port ]]') }}", "5432"),
             ("{{ registrations('*', '*', '*', '*').PrometheusFileSD() }}", sd.as_str()),
             ("{{ jet('[[ range registrations(\"\", \"\", \"\", \"\") ]][[ .Service ]] [[ end ]]') }}", "web db "),
             ("{{ jet('[[ registrations(\"\", \"\", \"\", \"\").PrometheusFileSD() ]]') }}", sd.as_str()),

@@ -57,7 +57,7 @@ fn at(item: &Item, key: &Item, name: &str) -> Result<Item, Error> {
         return field.and_then(|key| go_field(key, has)).map_or(Ok(found), |field| item.get_attr(field));
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and not below zero")]
-    let place = (index >= 0.0 && index < 9e15).then_some(index as usize);
+    let place = (0.0..9e15).contains(&index).then_some(index as usize);
     // As in Go: the byte at an index.
     if let Some(text) = item.as_str() {
         let byte = place.and_then(|place| text.as_bytes().get(place));
