@@ -275,6 +275,32 @@ hierarchy:
     }
 
     #[test]
+    fn documents_hold_what_is_written_there() {
+        for (text, expected) in [
+            (
+                "a: 1_000\nb: 0o17\nc: 0x1F\nd: 0b101\ne: 1e6\nf: 1.5e3\n",
+                json!({"a": 1000, "b": 15, "c": 31, "d": 5, "e": "1e6", "f": 1500}),
+            ),
+            ("a: 10.0\nb: 1.50\nc: -0.5\nd: 5.\ne: .5\n", json!({"a": 10, "b": 1.5, "c": -0.5, "d": 5, "e": 0.5})),
+            ("a: .inf\nb: -.Inf\nc: .nan\nd: inf\n", json!({"a": "+Inf", "b": "-Inf", "c": "NaN", "d": "inf"})),
+            ("a: 0644\nb: 08\nc: 12:30\nd: 1.2.3\ne: 1_\n", json!({"a": "0644", "b": "08", "c": "12:30", "d": "1.2.3", "e": 1})),
+            ("a: 18446744073709551615\nb: 18446744073709551616\n", json!({"a": u64::MAX, "b": "18446744073709551616"})),
+            (
+                "a: yes\nb: True\nc: ~\nd: 'x'\ne: \"{{ 1_000 + 0o17 }}\"\n",
+                json!({"a": "yes", "b": true, "c": null, "d": "x", "e": 1015}),
+            ),
+            ("a: \"{{ 10 / 4 }}\"\nb: \"{{ 10 / 5 }}\"\nc: \"{{ 1e6 }}\"\n", json!({"a": 2.5, "b": 2.0, "c": 1_000_000.0})),
+        ] {
+            let text = format!("data:\n{}", text.lines().map(|line| format!("  {line}\n")).collect::<String>());
+            assert_eq!(run(&text, json!({})), Ok(expected), "{text}");
+        }
+        let text = r#"{"data": {"a": 1e6, "b": 10.0, "c": "1e6", "d": [1E3], "e": 18446744073709551616, "f": "\ud83d\ude00"}}"#;
+        let expected =
+            json!({"a": 1_000_000, "b": 10, "c": "1e6", "d": [1000], "e": 18_446_744_073_709_551_616.0_f64, "f": "\u{1f600}"});
+        assert_eq!(run(text, json!({})), Ok(expected));
+    }
+
+    #[test]
     fn the_fate_of_every_entry_is_known() {
         let facts = json!({"role": "web", "env": "prod"});
         for (merge, expected) in [
