@@ -150,7 +150,7 @@ impl Bus {
     ///
     /// A message that is replaced while it is read comes later, as the newer one, and what the server says before that of
     /// messages that are left does not count it. So the reading ends when every subject was seen that the stream had at its
-    /// beginning. A subject that was removed meanwhile is missed after [`QUIET`].
+    /// beginning. A subject that was removed meanwhile is missed after half a second of silence.
     ///
     /// # Errors
     /// When the stream is not there, or the messages stop coming.
