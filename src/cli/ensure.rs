@@ -150,7 +150,11 @@ fn resource(described: Described<Here>, how: &How, host: &Host, ui: &mut Ui) -> 
 
 fn plan(kind: &str, properties: &Value, how: &How, host: &Host) -> Result<Plan, Failure> {
     let inputs = how.inputs(host)?;
-    engine::plan_one(kind, properties, &inputs, host).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+    let planned = match how.session {
+        Some(_) => engine::plan_next(kind, properties, &inputs, host),
+        None => engine::plan_one(kind, properties, &inputs, host),
+    };
+    planned.map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
 }
 
 fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut Ui) -> (engine::Report, Vec<TransactionEvent>) {

@@ -24,5 +24,5 @@ mod veil;
 
 pub use act::Outside;
 pub use inputs::{BusData, Inputs};
-pub use plan::{Plan, plan_manifest, plan_one, precheck, precheck_one};
+pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
 pub use run::{Conceal, Diff, Permit, Report, Settings, run};

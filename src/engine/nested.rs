@@ -16,12 +16,12 @@ use crate::template::Used;
 use super::BusData;
 use super::act::Reached;
 use super::files::Files;
-use super::plan::{Plan, Planned, plan_manifest};
+use super::plan::{Plan, Planned, plan_nested};
 use super::run::{Run, Settings};
 use super::treat::{Stop, guarded};
 
 /// How deep manifests may stand within manifests: a manifest that holds itself must end.
-const MAX_DEPTH: usize = 10;
+pub(super) const MAX_DEPTH: usize = 10;
 
 impl Run<'_> {
     /// Runs the manifest that a resource stands for; gives the event of that resource, after those of the manifest's own.
@@ -111,7 +111,7 @@ fn read(plan: &Plan, nested: &Nested, used: Used, host: &Host) -> Result<(Plan, 
     }
     inputs.reads |= used.read && nested.data.is_some();
     inputs.data = Some(data);
-    match plan_manifest(&source, &inputs, &host) {
+    match plan_nested(&source, &inputs, &host) {
         Ok(child) => Ok((child, host)),
         Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
     }

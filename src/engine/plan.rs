@@ -19,8 +19,13 @@ use crate::yaml::{Document, Step};
 use super::provenance::{self, Shaped};
 use super::{Inputs, veil};
 
+mod children;
 mod precheck;
+mod relations;
 mod texts;
+
+use children::Around;
+use relations::Known;
 
 pub use precheck::{precheck, precheck_one};
 
@@ -172,10 +177,18 @@ fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn Decoded) 
 /// # Errors
 /// With everything that is wrong; then nothing may run.
 pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(manifest_plan(source, inputs, host), inputs)
+    without_secrets(manifest_plan(source, inputs, host, Around::nothing(host, &inputs.access)), inputs)
 }
 
-fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+/// Plans a manifest that another one applies: what it refers to may have run before.
+///
+/// # Errors
+/// With everything that is wrong; then nothing of it may run.
+pub(super) fn plan_nested(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(manifest_plan(source, inputs, host, Around::nothing(host, &inputs.access).after_others()), inputs)
+}
+
+fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host, mut around: Around) -> Result<Plan, Vec<Diagnostic>> {
     let manifest = manifest::parse::parse(source)?;
     let mut rules = Rules::read(&manifest.document).map_err(|error| vec![error])?;
     rules.extend(inputs.rules.clone());
@@ -218,18 +231,37 @@ fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, 
     plan.post_message = message(&plan, "post_message", manifest.post_message, &mut errors);
     plan.pre_message = message(&plan, "pre_message", manifest.pre_message, &mut errors);
     add_resources(&mut plan, declarations, true, &keys, &shaped, &mut errors);
+    around.enter(source);
+    related(plan, &mut around, errors)
+}
+
+/// The plan, unless something is wrong with its resources or between them.
+fn related(plan: Plan, around: &mut Around, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
+    // Where a resource can't be read, what refers to it would seem wrong too.
+    if errors.is_empty() {
+        let known: Vec<Known<'_>> = plan.resources.iter().map(Known::planned).collect();
+        relations::check(&known, &plan.document, around, &mut errors);
+    }
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
 }
 
-/// Plans one resource: a map of properties with `name`, or a list of one in the list form.
+/// Plans one resource: a map of properties with `name`, or a list of one in the list form. Nothing ran before it.
 ///
 /// # Errors
 /// With everything that is wrong; then nothing may run.
 pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(one_plan(kind, properties, inputs, host), inputs)
+    without_secrets(one_plan(kind, properties, inputs, host, Around::nothing(host, &inputs.access).alone()), inputs)
 }
 
-fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+/// The same in a session, which knows what ran before it.
+///
+/// # Errors
+/// With everything that is wrong; then nothing may run.
+pub fn plan_next(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(one_plan(kind, properties, inputs, host, Around::nothing(host, &inputs.access).after_others()), inputs)
+}
+
+fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host, mut around: Around) -> Result<Plan, Vec<Diagnostic>> {
     let mut document = Document::of(serde_json::json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     match declarations.len() {
@@ -246,7 +278,7 @@ fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Res
     let mut plan = Plan::empty(1, scope, inputs, document, data.clone());
     let mut errors = Vec::new();
     add_resources(&mut plan, declarations, false, &data, &Shaped::default(), &mut errors);
-    if errors.is_empty() { Ok(plan) } else { Err(errors) }
+    related(plan, &mut around, errors)
 }
 
 /// What a plan says to people, without the secrets that its templates took.

@@ -122,6 +122,14 @@ pub enum FsError {
         /// The limit.
         limit: usize,
     },
+    /// Something is mounted in what would be removed.
+    #[error("cannot remove {}: a file system is mounted at {}, and what it holds is not removed; unmount it first", path.display(), mounted.display())]
+    Mounted {
+        /// What would be removed.
+        path: PathBuf,
+        /// Where it is mounted.
+        mounted: PathBuf,
+    },
     /// Another process makes the same file.
     #[error("{} is being made by another process", .0.display())]
     Busy(PathBuf),

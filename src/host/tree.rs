@@ -3,6 +3,7 @@
 //! what looks at a directory and takes away.
 
 mod below;
+mod mounts;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
@@ -21,8 +22,9 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat
 use super::checkpoint::{Checkpoint, checkpoint};
 use super::fs::{FsError, WriteSpec, set_open};
 
-pub(super) use below::remove as remove_below;
+pub(super) use below::remove_all as remove_below;
 pub use below::{Entry, Node};
+pub(super) use mounts::mounted;
 
 /// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
 const NAME: usize = 200;

@@ -87,6 +87,7 @@ impl Resource for Apply {
         ("data", "what the other manifest sees"),
     ];
     const CONTENT: &'static [&'static str] = &["data"];
+    const NESTS: bool = true;
     const PROVIDERS: &'static [ProviderEntry<()>] =
         &[ProviderEntry { name: "ccmmanifest", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
 

@@ -106,6 +106,10 @@ pub trait ResourceType: Sync {
     fn plain_subscribe(&self) -> bool;
     /// See [`Resource::SENTENCES`].
     fn sentences(&self) -> bool;
+    /// See [`Resource::CLAIMS`].
+    fn claims(&self) -> &'static [&'static str];
+    /// See [`Resource::NESTS`].
+    fn nests(&self) -> bool;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
     /// See [`Resource::foretell`]. What has no provider here is left out: it fails when its turn comes.
@@ -261,6 +265,14 @@ impl<R: Resource> ResourceType for Kind<R> {
 
     fn sentences(&self) -> bool {
         R::SENTENCES
+    }
+
+    fn claims(&self) -> &'static [&'static str] {
+        R::CLAIMS
+    }
+
+    fn nests(&self) -> bool {
+        R::NESTS
     }
 
     fn batches(&self) -> bool {

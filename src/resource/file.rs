@@ -31,6 +31,9 @@ pub use state::FileState;
 /// The largest text, in bytes, of which a diff is made.
 pub(super) const PREVIEW_LIMIT: u64 = 1 << 20;
 
+/// The most that the mode of directories is that are made because one below them is wanted.
+const PARENTS: u32 = 0o755;
+
 /// Files and directories.
 pub struct File;
 
@@ -84,6 +87,7 @@ impl Resource for File {
         ("backup_keep", "how many copies stay where they are written"),
     ];
     const CONTENT: &'static [&'static str] = &["content"];
+    const CLAIMS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
     const PROVIDERS: &'static [ProviderEntry<dyn Files>] =
         &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
 
@@ -116,7 +120,7 @@ impl Resource for File {
         let path = p.path();
         let nothing = |found| {
             let below = if p.recurse { p.below(false, host) } else { Ok(vec![]) };
-            Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default(), below })
+            Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default(), below, mounted: None })
         };
         let (look, link) = match host.managed(p.follow).look(path, p.ensure == Ensure::Present)? {
             Seen::Nothing => return nothing(Found::Nothing),
@@ -135,7 +139,10 @@ impl Resource for File {
         let there = look.kind == fs::Kind::Directory;
         // A link to something else gives way to a directory, which is empty then.
         let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
-        Ok(FileState { metadata: describe(p, Some(&look), host), found: Found::Something { look, link }, wanted, below })
+        let goes = there && !link && p.ensure == Ensure::Absent && p.force;
+        let mounted = if goes { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
+        let metadata = describe(p, Some(&look), host);
+        Ok(FileState { metadata, found: Found::Something { look, link }, wanted, below, mounted })
     }
 
     fn diff(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
@@ -158,7 +165,7 @@ impl Resource for File {
             if p.recurse {
                 tree::check_source(p, host)?;
             }
-            let at = rules.place_made(p.path(), spec.mode)?;
+            let at = rules.place_made(p.path(), spec.mode & PARENTS | 0o700)?;
             if at.is_link()? {
                 at.remove()?;
             }

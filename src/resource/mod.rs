@@ -209,6 +209,11 @@ pub trait Resource: Send + Sync + 'static {
     const PLAIN_SUBSCRIBE: bool = false;
     /// True where a dry run says each step in a sentence of its own.
     const SENTENCES: bool = false;
+    /// Properties that lay down what the path of the resource's name is, where the name is one: two resources of one path
+    /// that differ in any of them undo each other in every run.
+    const CLAIMS: &'static [&'static str] = &[];
+    /// True where the type stands for a manifest. See [`Resource::nested`].
+    const NESTS: bool = false;
     /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others decide about effects.
     const HARMLESS: &'static [(&'static str, &'static str)];
     /// The ways to do it, best first.

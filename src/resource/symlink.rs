@@ -151,6 +151,7 @@ impl Change for SymlinkChange {
 impl Resource for Symlink {
     const TYPE: &'static str = "symlink";
     const ABOUT: &'static str = "Symbolic links: where they lead, and whose they are.";
+    const CLAIMS: &'static [&'static str] = &["ensure", "target", "owner", "group"];
     const HARMLESS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same path"),
         ("owner", "of the link itself"),

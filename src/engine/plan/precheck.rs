@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::children::Around;
+use super::relations::{self, Known};
 use super::{Planned, as_written, holds_template, misshapen, plan_resource, refused, texts};
 use crate::data::Rules;
 use crate::diag::Diagnostic;
@@ -23,12 +25,30 @@ use crate::yaml::Document;
 /// # Errors
 /// With everything that every node would refuse.
 pub fn precheck(source: &Source, host: &Host) -> Result<(), Vec<Diagnostic>> {
-    let manifest = manifest::parse::parse(source)?;
-    Rules::read(&manifest.document).map_err(|error| vec![error])?;
-    match manifest.resources {
-        Resources::Inline(list) => all(list, true, &manifest.document, host),
-        // What a template renders to is known on a node.
-        Resources::JetFile(_) => Ok(()),
+    let mut wrong = Vec::new();
+    let mut around = Around::away(host);
+    around.enter(source);
+    examine(source, &mut around, &mut wrong);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// Looks at a manifest and what it applies; `wrong` gets what every node would refuse. True when it applies others.
+pub(super) fn examine(source: &Source, around: &mut Around, wrong: &mut Vec<Diagnostic>) -> bool {
+    let read = manifest::parse::parse(source);
+    let read = read.and_then(|manifest| Rules::read(&manifest.document).map(|_| manifest).map_err(|error| vec![error]));
+    match read {
+        Ok(manifest) => match manifest.resources {
+            Resources::Inline(list) => all(list, true, &manifest.document, around, wrong),
+            // What a template renders to is known on a node.
+            Resources::JetFile(_) => {
+                around.leave_open();
+                false
+            }
+        },
+        Err(errors) => {
+            wrong.extend(errors);
+            false
+        }
     }
 }
 
@@ -39,31 +59,64 @@ pub fn precheck(source: &Source, host: &Host) -> Result<(), Vec<Diagnostic>> {
 pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut document = Document::of(json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
-    all(declarations, false, &document, host)
-}
-
-fn all(declarations: Vec<Declaration>, numbered: bool, document: &Document, host: &Host) -> Result<(), Vec<Diagnostic>> {
-    let scope = Inputs::new(|| json!({}), BTreeMap::new(), None).scope(json!({}), host);
-    let wrong: Vec<Diagnostic> = declarations
-        .into_iter()
-        .filter_map(|declaration| {
-            let number = declaration.number;
-            let mut error = one(declaration, document, &scope).err()?;
-            if numbered {
-                error.message = format!("invalid manifest resource {number}: {}", error.message);
-            }
-            Some(error)
-        })
-        .collect();
+    let mut wrong = Vec::new();
+    all(declarations, false, &document, &mut Around::away(host).alone(), &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-fn one(declaration: Declaration, document: &Document, scope: &Scope) -> Result<(), Diagnostic> {
+fn all(
+    declarations: Vec<Declaration>,
+    numbered: bool,
+    document: &Document,
+    around: &mut Around,
+    wrong: &mut Vec<Diagnostic>,
+) -> bool {
+    let scope = Inputs::new(|| json!({}), BTreeMap::new(), None).scope(json!({}), around.host());
+    let (mut looked, mut broken) = (Vec::with_capacity(declarations.len()), false);
+    for declaration in declarations {
+        let number = declaration.number;
+        match one(declaration, document, &scope, wrong) {
+            Ok(one) => looked.push(one),
+            Err(mut error) => {
+                if numbered {
+                    error.message = format!("invalid manifest resource {number}: {}", error.message);
+                }
+                wrong.push(error);
+                broken = true;
+            }
+        }
+    }
+    let known: Vec<Known<'_>> = looked.iter().map(Looked::known).collect();
+    if !broken {
+        relations::check(&known, document, around, wrong);
+    }
+    known.iter().any(|known| known.kind.nests())
+}
+
+/// A resource that was looked at.
+enum Looked {
+    /// It is known as a whole.
+    Planned(Planned),
+    /// Templates decide about the rest.
+    Open { kind: &'static dyn ResourceType, properties: Map<String, Value>, declaration: Declaration },
+}
+
+impl Looked {
+    fn known(&self) -> Known<'_> {
+        match self {
+            Self::Planned(planned) => Known::planned(planned),
+            Self::Open { kind, properties, declaration } => Known::open(*kind, properties, declaration),
+        }
+    }
+}
+
+fn one(declaration: Declaration, document: &Document, scope: &Scope, wrong: &mut Vec<Diagnostic>) -> Result<Looked, Diagnostic> {
     let kind = resource::find(&declaration.kind);
     let mut properties = declaration.clone().take_properties();
     let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
         let planned: Planned = plan_resource(declaration, Shaped::default(), document, scope)?;
-        return texts::look(&planned, document, scope, None).wrong.into_iter().next().map_or(Ok(()), Err);
+        wrong.extend(texts::look(&planned, document, scope, None).wrong);
+        return Ok(Looked::Planned(planned));
     };
     as_written(&mut properties, kind, document, &declaration);
     let known = known(kind);
@@ -81,10 +134,10 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope) -> Result<(
     }
     let control = properties.get("control").map(|control| Map::from_iter([("control".to_owned(), control.clone())]));
     let control = control.map(|control| Common::read(control).map_err(|error| misshapen(&declaration, document, &error)));
-    match control.transpose()?.and_then(|common| common.control) {
-        Some(control) => texts::conditions(&declaration, document, scope, &control).into_iter().next().map_or(Ok(()), Err),
-        None => Ok(()),
+    if let Some(control) = control.transpose()?.and_then(|common| common.control) {
+        wrong.extend(texts::conditions(&declaration, document, scope, &control));
     }
+    Ok(Looked::Open { kind, properties, declaration })
 }
 
 /// True when what a property is depends on a node.
@@ -144,7 +197,7 @@ mod tests {
     fn what_only_a_node_knows_is_left_to_it() {
         for resources in [
             "    - file:\n        - \"{{ Facts.site }}/motd\": {ensure: present, content: \"{{ Data.none.at.all }}\", owner: \"{{ Facts.o }}\", group: a, mode: \"{{ Data.mode }}\"}\n",
-            "    - exec:\n        - x: {command: \"{{ Data.command }}\", timeout: \"{{ Facts.time }}\", subscribe: [\"file#/x\"]}\n",
+            "    - file:\n        - /x: {ensure: absent}\n    - exec:\n        - x: {command: \"{{ Data.command }}\", timeout: \"{{ Facts.time }}\", subscribe: [\"file#/x\"]}\n",
             "    - package:\n        - \"{{ lookup('data.package') }}\": {ensure: \"{{ Data.version }}\"}\n",
             "    - file:\n        - /x: {ensure: absent, control: {if: \"Facts.os == 'linux'\"}}\n",
         ] {

@@ -13,7 +13,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
 
 use super::super::fs::{FsError, Kind, Link, Look, Staged, WriteSpec, hash_open, names_in, set_open, write_link_at};
-use super::super::tree::{Tree, remove_below};
+use super::super::tree::{Tree, mounted, remove_below};
 use super::walk::kind;
 use super::{Seen, Trust};
 
@@ -364,12 +364,20 @@ impl Place {
         }
     }
 
+    /// Where something is mounted, here or below; the first such place.
+    ///
+    /// # Errors
+    /// When something can't be looked at.
+    pub fn mounted(&self) -> Result<Option<PathBuf>, FsError> {
+        mounted(&self.above, &self.name, &self.path)
+    }
+
     /// Removes whatever is here, with all it holds; links are removed, not followed.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When something is mounted here or below, and then nothing is removed; or the system refuses.
     pub fn remove_all(&self) -> Result<(), FsError> {
-        remove_below(&self.above, &self.name, &self.path, 0)
+        remove_below(&self.above, &self.name, &self.path)
     }
 
     /// Opens what is here.

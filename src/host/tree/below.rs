@@ -13,17 +13,17 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
 
 use super::super::fs::{FsError, WriteSpec, names_in, set_open};
 use super::super::paths::check_shared;
-use super::{Tree, io_error, open_directory};
+use super::{Tree, io_error, mounts, open_directory};
 
 /// How deep directories may be in each other: every one on the way is held open.
-const DEPTH: usize = 128;
+pub(super) const DEPTH: usize = 128;
 
 /// What something below a directory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// A regular file of this many bytes.
     File(u64),
-    /// A directory, and whether another file system is mounted there.
+    /// A directory, and whether something is mounted there: another file system, or another directory of the same one.
     Directory {
         /// It is.
         mounted: bool,
@@ -107,10 +107,10 @@ impl Tree {
     /// Removes something with all that is below it.
     ///
     /// # Errors
-    /// When the system refuses. What was removed until then is gone.
+    /// When something is mounted there, or the system refuses. What was removed until then is gone.
     pub fn remove(&self, path: &Path) -> Result<(), FsError> {
         let (above, name) = self.find(path)?;
-        remove(&above, name, &self.path.join(path), 0)
+        remove_all(&above, name, &self.path.join(path))
     }
 
     /// Removes a file, or whatever else is no directory.
@@ -185,7 +185,10 @@ impl Walk<'_> {
             let own = *self.device.get_or_insert(self.root_device()?);
             let node = match kind(&stat) {
                 SFlag::S_IFREG => Node::File(u64::try_from(stat.st_size).unwrap_or(0)),
-                SFlag::S_IFDIR => Node::Directory { mounted: stat.st_dev != own },
+                SFlag::S_IFDIR => {
+                    let is_root = || mounts::is_root(open.as_fd(), &name).map_err(|errno| io_error("look at", &shown, errno));
+                    Node::Directory { mounted: stat.st_dev != own || is_root()? }
+                }
                 SFlag::S_IFLNK => {
                     Node::Link(readlinkat(open.as_fd(), name.as_os_str()).map_err(|errno| io_error("read", &shown, errno))?)
                 }
@@ -207,11 +210,22 @@ impl Walk<'_> {
     }
 }
 
-fn kind(stat: &FileStat) -> SFlag {
+pub(super) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-pub(in crate::host) fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(), FsError> {
+/// Removes something with all that is below it; nothing at all where something is mounted there.
+///
+/// # Errors
+/// When that is so, or the system refuses. What was removed until then is gone.
+pub(in crate::host) fn remove_all(above: &OwnedFd, name: &OsStr, shown: &Path) -> Result<(), FsError> {
+    match mounts::mounted(above, name, shown)? {
+        Some(mounted) => Err(FsError::Mounted { path: shown.to_owned(), mounted }),
+        None => remove(above, name, shown, 0),
+    }
+}
+
+fn remove(above: &OwnedFd, name: &OsStr, shown: &Path, depth: usize) -> Result<(), FsError> {
     let failed = |errno| io_error("remove", shown, errno);
     let stat = match fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,

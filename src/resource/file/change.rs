@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::host::fs::{self, Look};
+use crate::host::fs::{self, FsError, Look};
 
 use super::super::{Change, ResourceError};
 use super::properties::{Ensure, Mode, Properties};
@@ -73,7 +73,10 @@ impl Change for FileChange {
 /// The steps that lead from what is there to what is wanted.
 pub(super) fn changes(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
     match p.ensure {
-        Ensure::Absent => Ok(removal(p, &state.found)),
+        Ensure::Absent => match &state.mounted {
+            Some(mounted) => Err(FsError::Mounted { path: p.path().to_owned(), mounted: mounted.clone() }.into()),
+            None => Ok(removal(p, &state.found)),
+        },
         Ensure::Directory => {
             let mut changes = directory(p, state)?;
             let below = state.below.clone().map_err(ResourceError::State)?;

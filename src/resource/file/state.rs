@@ -1,5 +1,7 @@
 //! What a path is, beside what is wanted of it in the terms in which the host answers.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 
 use crate::host::Host;
@@ -53,6 +55,9 @@ pub struct FileState {
     /// What is to be done below the directory, or why that can't be told.
     #[serde(skip)]
     pub(super) below: Result<Vec<Task>, String>,
+    /// Where something is mounted in a directory that is to be removed with all it holds.
+    #[serde(skip)]
+    pub(super) mounted: Option<PathBuf>,
     pub(super) metadata: Metadata,
 }
 

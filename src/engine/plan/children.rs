@@ -1,0 +1,237 @@
+//! Manifests within a manifest, looked at before anything runs: one that is missing, can't be read or applies itself is an
+//! error of the manifest that names it.
+//!
+//! What an earlier resource of the run may make, or a condition may leave out, is left to the run.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::precheck::examine;
+use super::relations::Known;
+use crate::diag::{Diagnostic, chain};
+use crate::engine::files::Files;
+use crate::engine::nested::MAX_DEPTH;
+use crate::host::{Host, fs};
+use crate::manifest::{MAX_MANIFEST, Source};
+use crate::model::effects::{Aspect, Place};
+use crate::model::{Access, Effect, ResourceRef, Unlimited};
+use crate::yaml::Document;
+
+/// What stands around a manifest, and what ran before it, as far as that is known.
+#[derive(Clone)]
+pub(super) struct Around {
+    host: Host,
+    access: Arc<dyn Access>,
+    /// There is no node: files outside of what is sent are those of another machine.
+    away: bool,
+    /// Nothing but one resource is asked for.
+    alone: bool,
+    /// Resources that nobody can name may have run.
+    open: bool,
+    names: HashMap<String, HashSet<String>>,
+    makers: Vec<Effect>,
+    /// The manifests around, the outermost first: directory and digest.
+    chain: Vec<(PathBuf, String)>,
+}
+
+impl Around {
+    /// Nothing ran before.
+    pub(super) fn nothing(host: &Host, access: &Arc<dyn Access>) -> Self {
+        let access = Arc::clone(access);
+        let (names, makers, chain) = Default::default();
+        Self { host: host.clone(), access, away: false, alone: false, open: false, names, makers, chain }
+    }
+
+    /// Nothing ran before, and the machine is not the one where it will run.
+    pub(super) fn away(host: &Host) -> Self {
+        let access: Arc<dyn Access> = Arc::new(Unlimited);
+        Self { away: true, ..Self::nothing(host, &access) }
+    }
+
+    /// One resource is all there is.
+    #[must_use]
+    pub(super) fn alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    /// Others ran before, and a session knows which.
+    #[must_use]
+    pub(super) fn after_others(self) -> Self {
+        Self { open: true, ..self }
+    }
+
+    /// The same, within this manifest.
+    pub(super) fn enter(&mut self, source: &Source) {
+        self.chain.push(key(source));
+    }
+
+    pub(super) fn has(&self, reference: &ResourceRef) -> bool {
+        self.names.get(&reference.kind).is_some_and(|names| names.contains(&reference.name))
+    }
+
+    pub(super) fn names(&self, kind: &str) -> impl Iterator<Item = &str> {
+        self.names.get(kind).into_iter().flatten().map(String::as_str)
+    }
+
+    /// What ran before can't be told from here on.
+    pub(super) fn leave_open(&mut self) {
+        self.open = true;
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// True within a manifest that another one applies.
+    pub(super) fn is_child(&self) -> bool {
+        self.chain.len() > 1
+    }
+
+    /// Adds a resource to what ran before.
+    pub(super) fn add(&mut self, known: &Known<'_>) {
+        self.open |= known.name.is_none() || known.alias.is_none();
+        let names = self.names.entry(known.kind.name().to_owned()).or_default();
+        names.extend(known.names().map(str::to_owned));
+        let host = self.host.clone();
+        let absolute = |effect: Effect| match effect {
+            Effect::Write { place, implied } => {
+                let path = host.resolve(Path::new(&place.path)).display().to_string();
+                Effect::Write { place: Place { path, ..place }, implied }
+            }
+            other => other,
+        };
+        self.makers.extend(known.effects().into_iter().map(absolute));
+    }
+
+    /// True when something that ran before may have made or changed this file.
+    fn may_be_made(&self, path: &Path) -> bool {
+        let above = |maker: &Path| path.starts_with(maker) || path.starts_with(fs::real(maker));
+        // A command makes what it names, or what is in a directory that it names; that directory may be where it runs.
+        let names = |text: &str| {
+            let words = text.split(|c: char| c.is_whitespace() || "\"'`;|&()<>=$,".contains(c)).filter(|word| !word.is_empty());
+            words.map(Path::new).any(|word| {
+                let within = self.host.resolve(word);
+                (word.file_name().is_some() && word.file_name() == path.file_name())
+                    || (within != Path::new("/") && above(&within))
+            })
+        };
+        self.makers.iter().any(|maker| match maker {
+            Effect::Write { place, .. } => above(Path::new(&place.path)),
+            Effect::Mount(mounting) => above(Path::new(&mounting.point)),
+            Effect::Run { command, dry: false } => names(command),
+            Effect::Variable { name, value } if name == "PWD" => names(value.reveal()),
+            Effect::Look(place) => names(&place.path),
+            Effect::Package(_) => self.host.directory().is_none_or(|own| !path.starts_with(own)),
+            Effect::Unknown { aspect, .. } => {
+                matches!(aspect, None | Some(Aspect::Write | Aspect::Run | Aspect::Mount | Aspect::Variable))
+            }
+            _ => false,
+        })
+    }
+}
+
+fn key(source: &Source) -> (PathBuf, String) {
+    let directory = source.directory.as_deref().map(fs::real).unwrap_or_default();
+    (directory, fs::sha256(source.text.as_bytes()))
+}
+
+/// Looks at the manifest that a resource applies, and at those within it; `list` has the resources beside it.
+pub(super) fn check(
+    known: &Known<'_>,
+    list: &[Known<'_>],
+    document: &Document,
+    around: &mut Around,
+    wrong: &mut Vec<Diagnostic>,
+) {
+    let mut say = |message: String, hint: &str| wrong.push(known.diagnose(document, "name", &message, hint));
+    let Some((file, allows)) = file_of(known) else {
+        around.open = true;
+        return;
+    };
+    let path = match find(known, &file, list, around) {
+        Found::At(path) => path,
+        Found::Unknown => {
+            around.open = true;
+            return;
+        }
+        Found::Alone => {
+            let message = format!("{file} is not there: this manifest is sent without the files beside it");
+            return say(message, "give the directory that has both: all its files are sent");
+        }
+    };
+    let files = Files { host: around.host.clone(), access: Arc::clone(&around.access) };
+    let read = files.read(&file, MAX_MANIFEST).map(|found| Source::of(&path, found.text.into_bytes()));
+    let source = match read {
+        Ok(Ok(source)) => source,
+        Ok(Err(error)) => return say(chain(&error), MAKER),
+        Err(why) => return say(why, MAKER),
+    };
+    let own = key(&source);
+    if around.chain.contains(&own) {
+        return say(format!("{file} is applied within itself, and so on without end"), "a control on the apply ends it");
+    }
+    if around.chain.len() >= MAX_DEPTH {
+        return say(format!("{file}: maximum apply depth of {MAX_DEPTH} exceeded"), "apply it from further up");
+    }
+    let outer = around.host.clone();
+    if let Some(directory) = &source.directory {
+        around.host = outer.clone().in_directory(directory);
+    }
+    around.chain.push(own);
+    let applies = examine(&source, around, wrong);
+    around.chain.pop();
+    around.host = outer;
+    if applies && !allows {
+        let message = format!("{file}: apply resources are denied in this manifest by allow_apply");
+        wrong.push(known.diagnose(document, "allow_apply", &message, "take out allow_apply, or the apply resources within"));
+    }
+}
+
+/// The remedy for a file that can't be read, but will be there in time.
+const MAKER: &str = "a command that makes it names it in \"creates\", or is named in the require of the apply";
+
+enum Found {
+    At(PathBuf),
+    /// What it is, or if it is, shows when its turn comes.
+    Unknown,
+    /// It can't be where it would have to be.
+    Alone,
+}
+
+fn find(known: &Known<'_>, file: &str, list: &[Known<'_>], around: &Around) -> Found {
+    if known.conditional {
+        return Found::Unknown;
+    }
+    if around.away && around.host.directory().is_none() && Path::new(file).is_relative() {
+        return Found::Alone;
+    }
+    let files = Files { host: around.host.clone(), access: Arc::clone(&around.access) };
+    // What may not be read is refused when its turn comes.
+    let Ok(path) = files.allowed(file) else { return Found::Unknown };
+    let elsewhere = around.away || around.access.is_discreet();
+    if elsewhere && !around.host.is_own(&fs::real(&path)) {
+        return Found::Unknown;
+    }
+    let runs = |other: &Known<'_>| other.effects().iter().any(|effect| matches!(effect, Effect::Run { dry: false, .. }));
+    let needs_command =
+        known.wanted.iter().any(|(_, reference)| list.iter().any(|other| other.is_named(reference) && runs(other)));
+    if needs_command || around.may_be_made(&path) { Found::Unknown } else { Found::At(path) }
+}
+
+/// The file of the manifest, and if it may apply others.
+fn file_of(known: &Known<'_>) -> Option<(String, bool)> {
+    match known.decoded {
+        Some(decoded) => decoded.nested().map(|nested| (nested.file, nested.allow_apply)),
+        // Other properties wait for a node, the name may not.
+        None => known.name.filter(|name| !name.is_empty()).map(|name| (name.to_owned(), true)),
+    }
+}

@@ -1,0 +1,61 @@
+//! Mount points: where another file system begins, or a directory of the same one is bound to. What is below belongs to
+//! somewhere else.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{SFlag, fstatat};
+use rustix::fs::{AtFlags as StatxFlag, StatxAttributes, StatxFlags, statx};
+
+use super::super::fs::{FsError, names_in};
+use super::below::{DEPTH, kind};
+use super::{io_error, open_directory};
+
+/// True where something is mounted on this entry itself. A kernel before 5.8 does not say it of what is bound.
+pub(super) fn is_root(above: BorrowedFd<'_>, name: &OsStr) -> Result<bool, Errno> {
+    let flags = StatxFlag::SYMLINK_NOFOLLOW | StatxFlag::NO_AUTOMOUNT;
+    match statx(above, name, flags, StatxFlags::empty()) {
+        Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        // Somebody was quicker, or the kernel does not know the call.
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOSYS) => Ok(false),
+        Err(errno) => Err(Errno::from_raw(errno.raw_os_error())),
+    }
+}
+
+/// The first place, at an entry or below it, where something is mounted. No link is followed, and nothing mounted entered.
+///
+/// # Errors
+/// When something can't be looked at.
+pub(in crate::host) fn mounted(above: &OwnedFd, name: &OsStr, shown: &Path) -> Result<Option<PathBuf>, FsError> {
+    below(above, name, shown, None, 0)
+}
+
+fn below(above: &OwnedFd, name: &OsStr, shown: &Path, device: Option<u64>, depth: usize) -> Result<Option<PathBuf>, FsError> {
+    let failed = |errno| io_error("look at", shown, errno);
+    let stat = match fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::ENOENT) => return Ok(None),
+        Err(errno) => return Err(failed(errno)),
+    };
+    // Files can be mounted on files.
+    if device.is_some_and(|device| device != stat.st_dev) || is_root(above.as_fd(), name).map_err(failed)? {
+        return Ok(Some(shown.to_owned()));
+    }
+    if kind(&stat) != SFlag::S_IFDIR {
+        return Ok(None);
+    }
+    if depth > DEPTH {
+        return Err(FsError::TooMany { path: shown.to_owned(), what: "directories in each other", limit: DEPTH });
+    }
+    let inner = open_directory(above.as_fd(), name).map_err(failed)?;
+    let listed = inner.try_clone().map_err(|error| FsError::io("look at", shown, error))?;
+    for entry in names_in(listed).map_err(failed)? {
+        if let Some(found) = below(&inner, &entry, &shown.join(&entry), Some(stat.st_dev), depth + 1)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
