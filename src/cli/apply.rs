@@ -278,6 +278,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
 fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
     let line = render::event_line(ui, event, width);
     ui.line(line);
+    render::said(event).for_each(|line| ui.line(text!("      {}", Whole(line))));
     if let Some(diff) = &event.diff {
         for line in diff.lines() {
             let tone = match line.as_bytes().first() {

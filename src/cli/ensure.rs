@@ -138,6 +138,7 @@ fn resource(described: Described<Here>, how: &How, host: &Host, ui: &mut Ui) -> 
             OutputFormat::Text => {
                 let line = render::event_line(ui, event, event.label().chars().count());
                 ui.line(line.trim());
+                render::said(event).for_each(|line| ui.line(text!("    {}", Whole(line))));
                 event.diff.iter().flat_map(|diff| diff.lines()).for_each(|line| ui.line(text!("    {}", Whole(line))));
             }
         }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::model::{Outcome, Summary, TransactionEvent};
 
 use super::ui::{Text, Tone, Ui, Whole, text};
@@ -62,6 +64,13 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
         text.push_part(&Whole(line), 0);
     }
     text
+}
+
+/// What the program of an event said, where that is to be shown: its lines, the last ones where there are many.
+pub fn said(event: &TransactionEvent) -> impl Iterator<Item = &str> {
+    let output = event.status.as_ref().and_then(|status| status.get("output")).and_then(Value::as_str).unwrap_or_default();
+    let lines = output.lines().count();
+    output.lines().skip(lines.saturating_sub(MOST_LINES))
 }
 
 /// What happened, in a few words.

@@ -204,7 +204,7 @@ impl How {
     }
 
     fn reached(&self, checked: &dyn Checked, due: Due) -> Reached {
-        let status = (!self.bare).then(|| checked.status());
+        let status = (!self.bare || checked.speaks()).then(|| checked.status());
         let Due { steps, refreshed, diff } = due;
         Reached { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
     }

@@ -40,7 +40,7 @@ impl Around<'_> {
 pub fn check(check: &HealthCheck, around: &Around<'_>) -> HealthResult {
     let result = |status, tries, output| HealthResult { status, tries, output, name: check.label().to_owned() };
     let attempt: Box<dyn Fn() -> Result<(HealthStatus, String), String> + '_> = match &check.goss_rules {
-        Some(rules) => Box::new(move || try_rules(rules, check.timeout, around)),
+        Some(rules) => Box::new(move || try_rules(rules, check.timeout.filter(|time| time.limit().is_some()), around)),
         None => match around.permit(&Effects::from_iter([Effect::run_always(&check.command)])).and_then(|()| command(check)) {
             Ok(command) => Box::new(move || try_command(&command, around.host)),
             Err(why) => return result(HealthStatus::Unknown, 0, why),
@@ -64,7 +64,7 @@ fn command(check: &HealthCheck) -> Result<Command, String> {
     let words = text::words(check.command.trim()).map_err(|error| format!("invalid command \"{}\": {error}", check.command))?;
     let mut words = words.into_iter();
     let mut command = Command::new(words.next().unwrap_or_default(), words);
-    command.timeout = check.timeout.map(Span::get);
+    command.timeout = check.timeout.and_then(Span::limit);
     Ok(command)
 }
 

@@ -59,6 +59,8 @@ impl Run<'_> {
             return Err(format!("maximum apply depth of {MAX_DEPTH} exceeded"));
         }
         let (child, host) = read(plan, nested, used, host)?;
+        // A dry run within a real one.
+        let host = if settings.noop && !host.is_dry() { host.foreseeing() } else { host };
         if !nested.allow_apply && child.resources.iter().any(|planned| planned.decoded.nested().is_some()) {
             return Err("apply resources are denied in this manifest by allow_apply".to_owned());
         }

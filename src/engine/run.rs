@@ -99,7 +99,9 @@ pub fn run(
     let mut tally = Tally::default();
     tally.start(host.now());
     let mut run = Run { providers: Arc::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
-    let counts = run.go(plan, settings, &host.clone().hiding(plan.shared_secrets()));
+    let seen = host.clone().hiding(plan.shared_secrets());
+    let seen = if settings.noop { seen.foreseeing() } else { seen };
+    let counts = run.go(plan, settings, &seen);
     let summary = run.tally.summary();
     let interrupted = run.interrupted || host.is_over();
     let outcome = if interrupted { RunOutcome::Interrupted } else { RunOutcome::of(&summary) };
@@ -149,7 +151,10 @@ impl Run<'_> {
             let taken = plan.scope.budget().mark();
             let events = self.treat(plan, now, settings, host);
             plan.scope.budget().settle(taken, 0);
-            for event in events {
+            for (event, planned) in events.into_iter().zip(now) {
+                if event.noop && event.changed && event.requested_ensure != "absent" {
+                    host.foresee(planned.effects());
+                }
                 counts.changed += u64::from(event.changed);
                 counts.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());
                 failed |= event.failed;

@@ -12,6 +12,7 @@ pub mod confine;
 pub mod dpkg;
 #[cfg(test)]
 pub mod fake;
+mod foreseen;
 pub mod fs;
 pub mod inode;
 pub mod journal;
@@ -140,6 +141,7 @@ pub struct Host {
     audience: Option<Audience>,
     secrets: Option<Arc<Secrets>>,
     root: PathBuf,
+    foreseen: Option<foreseen::Foreseen>,
 }
 
 impl Host {
@@ -173,6 +175,7 @@ impl Host {
             audience: None,
             secrets: None,
             root: PathBuf::from("/"),
+            foreseen: None,
         }
     }
 

@@ -75,6 +75,10 @@ pub struct Unit {
     pub sub: String,
     /// The file that it was read from; empty when there is none.
     pub fragment: String,
+    /// Its other names, and its own, with blanks.
+    pub names: String,
+    /// The drop-ins that were read, with blanks.
+    pub drop_ins: String,
     /// Whether it is enabled, in the words of `systemctl is-enabled`, when systemd last looked.
     pub file_state: String,
     /// Its files have changed since they were read.
@@ -91,6 +95,8 @@ impl Unit {
         "ActiveState",
         "SubState",
         "FragmentPath",
+        "Names",
+        "DropInPaths",
         "UnitFileState",
         "NeedDaemonReload",
         "ConditionResult",
@@ -105,6 +111,8 @@ impl Unit {
             active: property("ActiveState"),
             sub: property("SubState"),
             fragment: property("FragmentPath"),
+            names: property("Names"),
+            drop_ins: property("DropInPaths"),
             file_state: property("UnitFileState"),
             outdated: property("NeedDaemonReload") == "yes",
             // Before the first start, and once it was forgotten, the result is "no" too.
@@ -335,6 +343,10 @@ fn word(value: &OwnedVariant) -> String {
         Variant::U64(number) => number.to_string(),
         Variant::Bool(true) => "yes".to_owned(),
         Variant::Bool(false) => "no".to_owned(),
+        Variant::Array(_) => {
+            let list = value.try_clone().ok().and_then(|list| Vec::<String>::try_from(list).ok());
+            list.unwrap_or_default().join(" ")
+        }
         _ => String::new(),
     }
 }

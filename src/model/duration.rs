@@ -24,6 +24,16 @@ impl Span {
         Self(Duration::from_secs(seconds))
     }
 
+    /// The shortest span there is.
+    pub const fn moment() -> Self {
+        Self(Duration::from_nanos(1))
+    }
+
+    /// The span as a limit: zero is none.
+    pub const fn limit(self) -> Option<Duration> {
+        if self.0.is_zero() { None } else { Some(self.0) }
+    }
+
     /// The span as the standard library has it.
     pub const fn get(self) -> Duration {
         self.0

@@ -108,7 +108,7 @@ pub struct HealthCheck {
     /// How long to wait between tries.
     #[serde(default = "a_second")]
     pub try_sleep: Span,
-    /// How long one try may take, of all rules together.
+    /// How long one try may take, of all rules together; for ever when left out, or zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
 }

@@ -207,6 +207,8 @@ pub trait Checked {
     fn status(&self) -> Map<String, Value>;
     /// The steps; none when it is as wanted.
     fn steps(&self) -> Vec<Step>;
+    /// True when its status holds what is to be shown to people. See [`State::said`].
+    fn speaks(&self) -> bool;
     /// True when the steps are those of a refresh.
     fn is_refresh(&self) -> bool;
     /// The text before and after.
@@ -549,6 +551,10 @@ impl<R: Resource> Checked for CheckedNow<'_, R> {
 
     fn steps(&self) -> Vec<Step> {
         steps(&self.changes)
+    }
+
+    fn speaks(&self) -> bool {
+        !self.state.said().is_empty()
     }
 
     fn is_refresh(&self) -> bool {

@@ -49,7 +49,7 @@ pub struct Properties {
     /// Exit codes that are fine.
     #[serde(default = "zero", deserialize_with = "codes")]
     pub returns: Vec<i32>,
-    /// When to kill the command and everything it started.
+    /// When to kill the command and everything it started; never when left out, or zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
     /// A path whose existence means that there is nothing to do. When it appears, the exit code does not matter.
@@ -100,7 +100,7 @@ impl Properties {
         command.env =
             self.environment.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         command.search = self.path.split(':').filter(|dir| !dir.is_empty()).map(PathBuf::from).collect();
-        command.timeout = self.timeout.map(Span::get);
+        command.timeout = self.timeout.and_then(Span::limit);
         Ok(command)
     }
 }
@@ -123,6 +123,10 @@ pub struct ExecState {
 impl State for ExecState {
     fn ensure(&self) -> &str {
         "present"
+    }
+
+    fn said(&self) -> &str {
+        &self.output
     }
 }
 
@@ -282,8 +286,7 @@ impl Resource for Exec {
             return Ok(());
         }
         let code = output.code;
-        let mut message =
-            format!("failed to reach desired state: exit code {code}: exit code {code} not in allowed returns {:?}", p.returns);
+        let mut message = format!("failed to reach desired state: exit code {code} not in allowed returns {:?}", p.returns);
         let said = host.said(&output, TAIL);
         if !said.is_empty() {
             message = format!("{message}: {said:?}");
@@ -396,7 +399,7 @@ mod tests {
     fn exit_codes() {
         for (extra, code, expected) in [
             ("{}", 0, None),
-            ("{}", 1, Some("failed to reach desired state: exit code 1: exit code 1 not in allowed returns [0]")),
+            ("{}", 1, Some("failed to reach desired state: exit code 1 not in allowed returns [0]")),
             (r#"{"returns":[0,2]}"#, 2, None),
             (r#"{"returns":[]}"#, 0, None),
             (r#"{"returns":[1]}"#, 0, Some("exit code 0 not in allowed returns [1]")),

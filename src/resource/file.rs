@@ -13,12 +13,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::diag::chain;
 use crate::host::fs::{self, Staged};
 use crate::host::{Host, Place, Seen, WriteSpec};
 
 use crate::model::Effects;
 
-use super::{Invalid, Preview, ProviderEntry, Resource, ResourceError};
+use super::{Invalid, Preview, ProviderEntry, Resource, ResourceError, accounts};
 
 use properties::Ensure;
 use state::{Found, Wanted, describe};
@@ -120,7 +121,8 @@ impl Resource for File {
         let path = p.path();
         let nothing = |found| {
             let below = if p.recurse { p.below(false, host) } else { Ok(vec![]) };
-            Ok(FileState { metadata: describe(p, None, host), found, wanted: Wanted::default(), below, mounted: None })
+            let (metadata, obstacle) = (describe(p, None, host), obstacle(p, found == Found::Nothing, host)?);
+            Ok(FileState { metadata, found, wanted: Wanted::default(), below, obstacle, mounted: None })
         };
         let (look, link) = match host.managed(p.follow).look(path, p.ensure == Ensure::Present)? {
             Seen::Nothing => return nothing(Found::Nothing),
@@ -142,7 +144,8 @@ impl Resource for File {
         let goes = there && !link && p.ensure == Ensure::Absent && p.force;
         let mounted = if goes { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
         let metadata = describe(p, Some(&look), host);
-        Ok(FileState { metadata, found: Found::Something { look, link }, wanted, below, mounted })
+        let obstacle = obstacle(p, false, host)?;
+        Ok(FileState { metadata, found: Found::Something { look, link }, wanted, below, obstacle, mounted })
     }
 
     fn diff(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
@@ -245,6 +248,20 @@ fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Why it can't be made, or given to its owner, unless an earlier resource of a dry run would mend that.
+fn obstacle(p: &Properties, missing: bool, host: &Host) -> Result<Option<String>, ResourceError> {
+    if p.ensure == Ensure::Absent {
+        return Ok(None);
+    }
+    if missing && p.ensure == Ensure::Present && host.managed(p.follow).place(p.path())?.is_none() {
+        let parent = p.path().parent().unwrap_or(Path::new("/"));
+        if !host.foresees_path(parent) {
+            return Ok(Some(chain(&fs::FsError::NoParent(parent.to_owned()))));
+        }
+    }
+    Ok(accounts::obstacle(&p.owner, &p.group, host))
 }
 
 fn source_sha256(p: &Properties, host: &Host) -> Result<String, ResourceError> {

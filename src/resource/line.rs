@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::diag::chain;
 use crate::host::Place;
 use crate::host::account::{effective_gid, effective_uid};
 use crate::host::fs::{self, Look};
@@ -21,7 +22,7 @@ use crate::model::{Effect, Effects};
 
 use super::file::{self, Mode};
 use super::replace::{self, Care};
-use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, text};
+use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, accounts, text};
 
 use edit::{Edit, End, Lines, Side, Spot, Wish, edit};
 
@@ -169,6 +170,9 @@ pub struct LineState {
     path: String,
     /// The number of lines in the file.
     lines: usize,
+    /// Why the file, which is not there, can't be made.
+    #[serde(skip)]
+    obstacle: Option<String>,
 }
 
 /// What is at the path, links followed.
@@ -319,7 +323,8 @@ impl Resource for Line {
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<LineState, ResourceError> {
-        let (_, found) = read(p, host)?;
+        let (place, found) = read(p, host)?;
+        let obstacle = if found == Found::Nothing { obstacle(p, place.is_none(), host) } else { None };
         let pattern = expression("match", &p.pattern).map_err(|invalid| ResourceError::State(invalid.message))?;
         let (mut lines, mut there) = (0, false);
         for line in found.content().split_inclusive(|byte| *byte == b'\n') {
@@ -327,13 +332,15 @@ impl Resource for Line {
             lines += 1;
             there |= pattern.as_ref().map_or(line == p.line.as_bytes(), |pattern| pattern.is_match(line));
         }
-        Ok(LineState { found, there, path: p.path().display().to_string(), lines })
+        Ok(LineState { found, there, path: p.path().display().to_string(), lines, obstacle })
     }
 
     fn diff(p: &Properties, state: &LineState) -> Result<Vec<LineChange>, ResourceError> {
         let (content, link) = match &state.found {
-            // Whether it may be created is asked when it is missing in earnest: in a dry run, an earlier resource may make it.
-            Found::Nothing if p.ensure == Ensure::Present => return Ok(vec![LineChange::Create]),
+            Found::Nothing if p.ensure == Ensure::Present => match &state.obstacle {
+                Some(why) => return Err(ResourceError::State(why.clone())),
+                None => return Ok(vec![LineChange::Create]),
+            },
             Found::Nothing => return Ok(vec![]),
             Found::File { content, link, .. } => (content, *link),
             Found::ForeignLink => return Err(through_a_link(p)),
@@ -357,11 +364,11 @@ impl Resource for Line {
                 (p.edit(&content)?.content, WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode })
             }
             Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
-            Found::Nothing if p.create => (p.edit(&[])?.content, created(p, host)?),
-            Found::Nothing => {
-                let path = p.path().display();
-                return Err(ResourceError::State(format!("{path} does not exist; set create: true to have it created")));
-            }
+            // It may have gone since.
+            Found::Nothing => match obstacle(p, place.is_none(), host) {
+                Some(why) => return Err(ResourceError::State(why)),
+                None => (p.edit(&[])?.content, created(p, host)?),
+            },
         };
         let place = place.map_or_else(|| host.managed(p.follow).known_place(p.path()), Ok)?;
         let staged = place.stage(&mut content.as_slice(), spec)?;
@@ -434,6 +441,22 @@ fn read(p: &Properties, host: &Host) -> Result<(Option<Place>, Found), ResourceE
         }
     };
     Ok((Some(place), found))
+}
+
+/// Why a file that is not there can't be made, unless an earlier resource of a dry run would mend that.
+fn obstacle(p: &Properties, no_parent: bool, host: &Host) -> Option<String> {
+    let path = p.path();
+    if host.foresees_path(path) {
+        return None;
+    }
+    if !p.create {
+        return Some(format!("{} does not exist; set create: true to have it created", path.display()));
+    }
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    if no_parent && !host.foresees_path(parent) {
+        return Some(chain(&fs::FsError::NoParent(parent.to_owned())));
+    }
+    accounts::obstacle(&p.owner, &p.group, host)
 }
 
 fn through_a_link(p: &Properties) -> ResourceError {

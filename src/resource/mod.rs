@@ -6,6 +6,7 @@
 //! documentation, command-line flags, in `erased.rs` and `cli`. `common.rs` has the properties
 //! that every resource has.
 
+mod accounts;
 pub mod apply;
 pub mod archive;
 pub mod common;
@@ -114,6 +115,11 @@ pub enum ResourceError {
 pub trait State: Serialize + Clone + Send + Sync {
     /// The `ensure` value that describes it.
     fn ensure(&self) -> &str;
+
+    /// What a program said that is to be shown to people.
+    fn said(&self) -> &str {
+        ""
+    }
 }
 
 /// One step towards the desired state.

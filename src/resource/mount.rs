@@ -141,6 +141,9 @@ pub struct MountState {
     /// Whether the topmost of them is what is wanted, its options aside.
     #[serde(skip)]
     right: bool,
+    /// Why it can't be mounted, where it is not.
+    #[serde(skip)]
+    obstacle: Option<String>,
     in_fstab: bool,
     mounted: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -224,6 +227,10 @@ pub trait Mounts: Send + Sync {
     /// When the host can't be looked at.
     #[expect(private_interfaces, reason = "only this type has providers for it")]
     fn is_same(&self, device: &str, options: &str, mounted: &Mounted) -> Result<bool, ResourceError>;
+    /// Why it can't be mounted, as far as that can be told before it is tried.
+    fn obstacle(&self, _: &Properties, _: &Host) -> Option<String> {
+        None
+    }
     /// Mounts it, whatever fstab has.
     ///
     /// # Errors
@@ -292,7 +299,7 @@ impl Resource for Mount {
         Some(Properties { name: name.to_owned(), ensure: Ensure::Present, device, fstype, options, dump: 0, pass: 0 })
     }
 
-    fn observe(p: &Properties, provider: &dyn Mounts, _: &Host) -> Result<MountState, ResourceError> {
+    fn observe(p: &Properties, provider: &dyn Mounts, host: &Host) -> Result<MountState, ResourceError> {
         let entries = fstab::entries(&provider.table()?, &p.name);
         let (waiting, mounts): (Vec<_>, Vec<_>) =
             mountinfo::at(&provider.mountinfo()?, &p.name).into_iter().partition(|mounted| mounted.fstype == AUTOFS);
@@ -302,7 +309,9 @@ impl Resource for Mount {
         };
         let automatic = !waiting.is_empty() && p.options.split(',').any(|option| option == AUTOMOUNT);
         let shown = mounts.last().or(waiting.last().filter(|_| automatic)).cloned().unwrap_or_default();
+        let obstacle = if mounts.is_empty() && !automatic { provider.obstacle(p, host) } else { None };
         Ok(MountState {
+            obstacle,
             in_fstab: !entries.is_empty(),
             mounted: automatic || !mounts.is_empty(),
             entries,
@@ -323,7 +332,10 @@ impl Resource for Mount {
         let remount = remount(p, state);
         let acting: Vec<_> = match p.ensure {
             Ensure::Unmounted => unmount.into_iter().collect(),
-            Ensure::Mounted if !state.mounted => vec![MountChange::Mount],
+            Ensure::Mounted if !state.mounted => match &state.obstacle {
+                Some(why) => return Err(ResourceError::State(why.clone())),
+                None => vec![MountChange::Mount],
+            },
             Ensure::Mounted if !state.mounts.is_empty() && !state.right => {
                 unmount.into_iter().chain([MountChange::Mount]).collect()
             }

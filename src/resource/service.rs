@@ -99,7 +99,7 @@ pub struct Properties {
     /// What is done when a resource in `subscribe` has changed, and the service is running.
     #[serde(default, skip_serializing_if = "is_default")]
     pub refresh: Refresh,
-    /// How long it may take to start, stop or reload; 2 minutes when left out. systemd has limits of its own.
+    /// How long it may take to start, stop or reload; 2 minutes when left out, no limit when zero. systemd has limits of its own.
     #[serde(default = "two_minutes")]
     pub timeout: Span,
 }
@@ -115,6 +115,11 @@ fn is_default(refresh: &Refresh) -> bool {
 impl Properties {
     fn unit(&self) -> String {
         name::unit(&self.name)
+    }
+
+    /// How long is waited: for a hundred years where there is no limit.
+    fn limit(&self) -> Span {
+        if self.timeout.limit().is_some() { self.timeout } else { Span::seconds(100 * 365 * 86_400) }
     }
 
     /// True for a state that ends by itself, after which it is clear whether there is something to do.
@@ -284,7 +289,7 @@ impl Resource for Service {
 
     fn query(name: &str) -> Option<Properties> {
         // As it is at this moment, and in full.
-        let (enable, timeout) = (Some(true), Span::default());
+        let (enable, timeout) = (Some(true), Span::moment());
         Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable, refresh: Refresh::Restart, timeout })
     }
 
@@ -293,10 +298,10 @@ impl Resource for Service {
     }
 
     fn observe(p: &Properties, services: &Services, host: &Host) -> Result<ServiceState, ResourceError> {
-        let unit = services.unit(&p.unit(), p.timeout, |activity| p.waits_for(activity), host)?;
+        let unit = services.unit(&p.unit(), p.limit(), |activity| p.waits_for(activity), host)?;
         let activity = Activity::of(&unit);
-        if unit.load == "not-found" && activity == Activity::Stopped {
-            let known = name::unit(&p.name);
+        let known = name::unit(&p.name);
+        if unit.load == "not-found" && activity == Activity::Stopped && !host.foresees_unit(&outdated::names(&known)) {
             return Err(ResourceError::State(format!("service {} not found: there is no unit {known}", p.name)));
         }
         // Links that somebody else has changed are not in systemd's memory; a fresh look costs, and only matters here.
@@ -340,9 +345,12 @@ impl Resource for Service {
         // By its own name: an alias can't be enabled.
         let unit = state.metadata.unit.clone();
         let moved = match change {
-            ServiceChange::Start => services.run(Verb::Start, &unit, p.timeout, host),
-            ServiceChange::Refresh(refresh) => services.run(refresh.verb(), &unit, p.timeout, host),
-            ServiceChange::Stop => services.stop(&unit, p.timeout, host),
+            ServiceChange::Start => {
+                let verb = if state.activity == Activity::Waiting { Verb::StartNow } else { Verb::Start };
+                services.run(verb, &unit, p.limit(), host)
+            }
+            ServiceChange::Refresh(refresh) => services.run(refresh.verb(), &unit, p.limit(), host),
+            ServiceChange::Stop => services.stop(&unit, p.limit(), host),
             ServiceChange::Enable => return services.enable(&unit, true, host),
             ServiceChange::Disable => return disable(state, services, host),
         };

@@ -158,6 +158,10 @@ fn a_service_that_does_not_start_shows_its_journal() {
         for phrase in ["it failed (exit-code), and systemd will try again", "\n    lost it"] {
             assert!(again.error(0).contains(phrase), "{phrase:?} is not in {:?}", again.error(0));
         }
+        // It waits for its next automatic start, a minute from then; who wants it started does not.
+        let began = std::time::Instant::now();
+        assert!(host.fails("again").error(0).contains("it failed (exit-code), and systemd will try again"));
+        assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
         // Why it does not run is in the journal, if nowhere else.
         host.0.write("/etc/systemd/system/if.service", "[Unit]\nConditionPathExists=/no/such\n[Service]\nExecStart=sleep 9\n");
         let run = host.apply("- service: {name: if}");
@@ -267,6 +271,17 @@ fn changed_unit_files_are_read_once_a_run() {
         host.unit("three.service", "Environment=WORD=own\n", "");
         host.apply("- exec: {name: 'true'}\n- service: {name: three, subscribe: ['exec#true']}\n").is(&["changed", "refreshed"]);
         assert_eq!(host.log("three.service"), (1, 0));
+
+        // Nor the first drop-in of a unit that runs: the directory was not there when it last looked.
+        let drop_in = "- file: {name: /etc/systemd/system/two.service.d/word.conf, ensure: present, content: \"[Service]\\nEnvironment=WORD=late\\n\", \
+                       owner: root, group: root, mode: '0644'}\n\
+                       - service: {name: two, subscribe: ['file#/etc/systemd/system/two.service.d/word.conf']}\n";
+        host.0.sh("mkdir /etc/systemd/system/two.service.d");
+        host.apply(drop_in).is(&["changed", "refreshed"]);
+        assert!(word("two").contains("WORD=late"), "{}", word("two"));
+        let reloads = host.reloads();
+        host.apply(drop_in).is(&["stable", "stable"]);
+        assert_eq!(host.reloads(), reloads, "it has been read");
     });
 }
 
@@ -296,6 +311,18 @@ fn a_dry_run_only_looks() {
             ("inactive disabled".into(), "active disabled".into(), (1, 0))
         );
         assert_eq!(host.reloads(), before);
+
+        // What the same run would bring is not missed.
+        host.0.write(
+            "/root/fresh.yaml",
+            "ccm:\n  resources:\n    - service: {name: ghost}\n    \
+             - file: {name: /etc/systemd/system/fresh.service, ensure: present, content: x, owner: root, group: root, mode: '0644'}\n    \
+             - service:\n        - fresh: {enable: true}\n        - ghost: {}\n",
+        );
+        let run = Run(host.0.ensign(&["plan", "/root/fresh.yaml", "--output", "json"]));
+        run.is(&["failed", "changed", "changed", "failed"]);
+        assert_eq!(run.events()[2]["noop_message"], "Would have started, would have enabled");
+        assert!(run.error(3).contains("service ghost not found"), "{}", run.error(3));
     });
 }
 

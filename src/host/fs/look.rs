@@ -167,6 +167,11 @@ pub(super) fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
+/// True where something is at a path, links followed.
+pub fn exists(path: &Path) -> bool {
+    path.exists()
+}
+
 /// True when the path itself is a symbolic link, wherever it leads.
 pub fn is_symlink(path: &Path) -> bool {
     path.is_symlink()

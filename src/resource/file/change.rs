@@ -72,6 +72,14 @@ impl Change for FileChange {
 
 /// The steps that lead from what is there to what is wanted.
 pub(super) fn changes(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
+    let changes = steps(p, state)?;
+    match &state.obstacle {
+        Some(why) if !changes.is_empty() => Err(ResourceError::State(why.clone())),
+        _ => Ok(changes),
+    }
+}
+
+fn steps(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
     match p.ensure {
         Ensure::Absent => match &state.mounted {
             Some(mounted) => Err(FsError::Mounted { path: p.path().to_owned(), mounted: mounted.clone() }.into()),

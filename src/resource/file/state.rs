@@ -55,6 +55,9 @@ pub struct FileState {
     /// What is to be done below the directory, or why that can't be told.
     #[serde(skip)]
     pub(super) below: Result<Vec<Task>, String>,
+    /// Why nothing can be made here, or given to that owner.
+    #[serde(skip)]
+    pub(super) obstacle: Option<String>,
     /// Where something is mounted in a directory that is to be removed with all it holds.
     #[serde(skip)]
     pub(super) mounted: Option<PathBuf>,

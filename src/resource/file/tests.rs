@@ -24,7 +24,14 @@ fn look(kind: fs::Kind, mode: u32, content: Option<&str>) -> Look {
 fn state(p: &Properties, found: Found) -> FileState {
     let sha256 = p.content.as_ref().map(|content| fs::sha256(content.as_bytes()));
     let metadata = Metadata { owner: "root".into(), group: "root".into(), ..Metadata::default() };
-    FileState { found, wanted: Wanted { uid: Some(0), gid: Some(0), sha256 }, below: Ok(vec![]), mounted: None, metadata }
+    FileState {
+        found,
+        wanted: Wanted { uid: Some(0), gid: Some(0), sha256 },
+        below: Ok(vec![]),
+        obstacle: None,
+        mounted: None,
+        metadata,
+    }
 }
 
 fn is(kind: fs::Kind, mode: u32, content: Option<&str>) -> Found {

@@ -77,6 +77,18 @@ impl Mounts for Linux {
         Ok(same == Some(true) || device == mounted.source)
     }
 
+    fn obstacle(&self, p: &Properties, host: &Host) -> Option<String> {
+        let is_there = |path: &Path| fs::exists(path) || host.foresees_path(path);
+        let point = Path::new(&p.name);
+        // As mount(8) says it, which makes it itself where it is told to.
+        let makes = p.options.split(',').any(|option| option.starts_with("X-mount.mkdir") || option.starts_with("x-mount.mkdir"));
+        if !makes && !is_there(point) {
+            return Some(format!("mount point does not exist: {}", p.name));
+        }
+        let is_path = p.device.starts_with('/') && (is_bind(&p.options) || is_of_device(&p.fstype));
+        (is_path && !is_there(Path::new(&p.device))).then(|| format!("special device {} does not exist", p.device))
+    }
+
     fn mount(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
         match held(&p.name)? {
             None => run("mount", &["-t", &p.fstype, "-o", &p.options, "--", &p.device, &p.name], host),
@@ -116,6 +128,12 @@ fn held(point: &str) -> Result<Option<Held>, FsError> {
         return Ok(None);
     }
     Ok(Some(Held(rules.known_place(path)?.open_directory()?.into())))
+}
+
+/// True for a type of file system whose device is a path, as far as the kernel knows it.
+fn is_of_device(fstype: &str) -> bool {
+    let Ok(known) = fs::read_text(Path::new("/proc/filesystems"), LIMIT) else { return false };
+    fstype == "auto" || known.lines().any(|line| line.trim_start() == fstype && !line.starts_with("nodev"))
 }
 
 /// Where udev has the device of a tag, as `UUID=…`.

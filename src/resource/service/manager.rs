@@ -12,6 +12,8 @@ use crate::resource::ResourceError;
 pub(super) enum Verb {
     /// Start it.
     Start,
+    /// Start it now, although it waits for its next automatic start: a job to start it would wait as well.
+    StartNow,
     /// Stop it.
     Stop,
     /// Stop and start it.
@@ -28,7 +30,7 @@ impl Verb {
         match self {
             Self::Start => "start",
             Self::Stop => "stop",
-            Self::Restart => "restart",
+            Self::StartNow | Self::Restart => "restart",
             Self::Reload => "reload",
             Self::ReloadOrRestart => "reload-or-restart",
         }
@@ -39,7 +41,7 @@ impl Verb {
         match self {
             Self::Start => "StartUnit",
             Self::Stop => "StopUnit",
-            Self::Restart => "RestartUnit",
+            Self::StartNow | Self::Restart => "RestartUnit",
             Self::Reload => "ReloadUnit",
             Self::ReloadOrRestart => "ReloadOrRestartUnit",
         }

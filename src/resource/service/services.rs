@@ -174,7 +174,7 @@ impl Drop for Services {
 
 fn failed_to(verb: Verb) -> &'static str {
     match verb {
-        Verb::Start => "failed to reach desired state: running: service is stopped, expected running",
+        Verb::Start | Verb::StartNow => "failed to reach desired state: running: service is stopped, expected running",
         Verb::Stop => "failed to reach desired state: stopped: service is running, expected stopped",
         Verb::Restart => "the restart failed",
         Verb::Reload => "the reload failed",

@@ -88,6 +88,8 @@ impl Manager for Simulated {
             active: get("active"),
             sub: get("sub"),
             fragment: String::new(),
+            names: String::new(),
+            drop_ins: String::new(),
             file_state: get("word"),
             outdated: get("outdated") == "yes",
             unmet: get("conditions") == "no",
@@ -118,7 +120,7 @@ impl Manager for Simulated {
             Verb::Reload => {
                 Some(format!("Job type reload is not applicable for unit {unit}.")).filter(|_| !unit.starts_with("reloads"))
             }
-            Verb::Start | Verb::Restart | Verb::ReloadOrRestart => self.start(unit),
+            Verb::Start | Verb::StartNow | Verb::Restart | Verb::ReloadOrRestart => self.start(unit),
         })
     }
 
