@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
 use crate::host::confine::{ConfineError, Confined, Worker};
-use crate::host::{Cancel, Checkpoint, Host, News, checkpoint};
+use crate::host::{Cancel, Checkpoint, Host, News, Share, Turn, TurnError, checkpoint, turn};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, RunOutcome, TransactionEvent};
@@ -252,6 +252,11 @@ pub(super) fn run(
     if let Some(directory) = directory {
         host = host.in_directory(directory);
     }
+    // A run of a person on this host goes first; so does this one for that person.
+    let _turn = match its_turn(job, &host, until) {
+        Ok(turn) => turn,
+        Err(ended) => return *ended,
+    };
     let record = Record::new(node, job);
     let confinement = confinement::of(&settings.limits, directory);
     let inside = |confined: Result<Confined, ConfineError>, worker: Worker| {
@@ -295,6 +300,24 @@ pub(super) fn run(
         planned: true,
         health: told.health,
         ..Ended::of(outcome, why)
+    }
+}
+
+/// The turn of a run that changes something, once no local run is under way; none where runs can't take turns.
+fn its_turn(job: &Job, host: &Host, until: Instant) -> Result<Option<Turn>, Box<Ended>> {
+    let Some(path) = turn::place().filter(|_| !job.is_dry()) else { return Ok(None) };
+    let what = format!("ensign agent, command {}", job.id());
+    let waiting = |holder: &turn::Holder| host.tell(&format!("waiting for another run: {holder}"));
+    match Turn::take(&path, &what, Share::Others, until, host, &waiting) {
+        Ok(turn) => Ok(Some(turn)),
+        Err(TurnError::Over(_)) if host.cancel().is_cancelled() => Err(Box::new(Ended::interrupted())),
+        Err(TurnError::Busy(holder) | TurnError::Over(holder)) => {
+            Err(Box::new(Ended::failed(format!("another run took longer than {}: {holder}", job.command.options.timeout))))
+        }
+        Err(TurnError::File(error)) => {
+            tracing::warn!("runs of this host can't take turns: {}", chain(&error));
+            Ok(None)
+        }
     }
 }
 

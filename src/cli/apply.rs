@@ -11,11 +11,11 @@ use uuid::Uuid;
 use crate::diag::Diagnostic;
 use crate::engine::{self, Diff, Plan, Settings};
 use crate::host::{Cancel, Host};
-use crate::model::{Exchange, Outcome, TransactionEvent};
+use crate::model::{Exchange, Outcome, Span, TransactionEvent};
 use crate::store::history::{Recording, Start};
 
 use super::error::{Exit, Failure};
-use super::local::{self, Given, OutputFormat};
+use super::local::{self, Given, OutputFormat, Patience};
 use super::origin::{self, Obtained, Origin};
 use super::render;
 use super::ui::{Tone, Ui, Whole, text};
@@ -45,6 +45,8 @@ pub struct Apply {
     /// Record the run in this directory.
     #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true)]
     session: Option<PathBuf>,
+    #[command(flatten)]
+    patience: Patience,
     /// Print no summary.
     #[arg(long)]
     no_report: bool,
@@ -100,6 +102,7 @@ impl From<PlanArgs> for Apply {
             given: args.given,
             register: false,
             session: None,
+            patience: Patience { wait: Span::default() },
             no_report: false,
             detailed_exitcodes: args.detailed_exitcodes,
             output: args.output,
@@ -193,8 +196,17 @@ fn read(origin: &Origin, given: &Given, ui: &mut Ui) -> Result<Read, Failure> {
 }
 
 fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
+    let waits = !args.noop && !args.health_check_only && !args.render;
+    let cancel = waits.then(local::cancel_on_signals);
+    let _turn = match &cancel {
+        Some(cancel) => {
+            let host = local::host().bounded(cancel.clone(), None);
+            local::turn(&format!("ensign apply {}", args.origin.label()), args.patience.wait, &host, ui)?
+        }
+        None => None,
+    };
     // What was unpacked is there until the run has ended.
-    let Read { plan, host, exchange, cancel, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
+    let Read { plan, host, exchange, cancel: heard, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
     for warning in plan.warnings.iter().chain(&plan.failing) {
         ui.warn(warning);
     }
@@ -207,7 +219,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     if !args.noop {
         local::end_orphans(ui);
     }
-    let host = local::watched(host.bounded(cancel.unwrap_or_else(local::cancel_on_signals), None), args.output, ui);
+    let host = local::watched(host.bounded(heard.or(cancel).unwrap_or_else(local::cancel_on_signals), None), args.output, ui);
     let mut session = local::session(args.session.as_deref(), ui)?;
     session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let settings = Settings {

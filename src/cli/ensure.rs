@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::diag::Diagnostic;
 use crate::engine::{self, Diff, Inputs, Plan, Settings};
-use crate::host::{Host, account};
+use crate::host::{Host, Turn, account};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
@@ -17,7 +17,7 @@ use crate::wire::shape;
 use crate::yaml::Document;
 
 use super::error::{Exit, Failure};
-use super::local::{self, Given, OutputFormat};
+use super::local::{self, Given, OutputFormat, Patience};
 use super::properties::{Described, Here};
 use super::render;
 use super::ui::{Ui, Whole, text};
@@ -45,6 +45,8 @@ struct How {
     /// Exit with 10 when something changed and nothing failed.
     #[arg(long, global = true)]
     detailed_exitcodes: bool,
+    #[command(flatten)]
+    patience: Patience,
     #[command(flatten)]
     given: Given,
     /// How to print the result.
@@ -103,6 +105,14 @@ impl How {
         Given { data, ..self.given.clone() }.inputs(host)
     }
 
+    /// Waits for its turn; a dry run needs none.
+    fn turn(&self, kind: &str, name: &str, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
+        if self.noop {
+            return Ok(None);
+        }
+        local::turn(&format!("ensign ensure {kind} {name}"), self.patience.wait, host, ui)
+    }
+
     fn settings(&self, host: &Host) -> Settings {
         Settings {
             noop: self.noop,
@@ -128,6 +138,8 @@ fn resource(described: Described<Here>, how: &How, host: &Host, ui: &mut Ui) -> 
         }
     }
     complete(described.kind, &mut properties, host);
+    let name = properties.get("name").and_then(Value::as_str).unwrap_or_default();
+    let _turn = how.turn(described.kind, name, host, ui)?;
     let plan = plan(described.kind, &Value::Object(properties), how, host)?;
     let mut session = local::session(how.session.as_deref(), ui)?;
     let (report, events) = run(&plan, how, host, session.as_mut(), ui);
@@ -210,11 +222,17 @@ fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> 
     let request: EnsureRequest = shape::read(document.value())
         .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
     request.check().map_err(Failure::usage)?;
+    let name = request.properties.get("name").and_then(Value::as_str).unwrap_or_default();
+    let _turn = how.turn(&request.kind, name, host, ui)?;
     let plan = plan(&request.kind, &request.properties, how, host)?;
     let mut session = local::session(how.session.as_deref(), ui)?;
     let (report, mut events) = run(&plan, how, host, session.as_mut(), ui);
     match (events.pop(), report.error) {
         (_, Some(error)) => Err(Failure::usage(error)),
+        (Some(event), None) if !event.unmet_requirements.is_empty() => {
+            let unmet = event.unmet_requirements.join(", ");
+            Err(Failure::usage(format!("requirements of {} are not met: {unmet}", event.label())))
+        }
         (Some(event), None) => Ok(EnsureResponse::state(event)),
         (None, None) => Err(Failure::usage("the request was cancelled before it ran")),
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
@@ -10,9 +11,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diag::Diagnostic;
 use crate::engine::{Inputs, Report};
-use crate::host::{Cancel, Host, Journal, account, fs, orphans};
+use crate::host::{Cancel, Host, Journal, Share, Turn, TurnError, account, fs, orphans, turn};
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{Exchange, RunOutcome, merge};
+use crate::model::{Exchange, RunOutcome, Span, merge};
 use crate::registry::Registry;
 use crate::store::history::{End, Recording};
 use crate::store::{DirectorySession, History, MemorySession, Session};
@@ -77,14 +78,31 @@ pub fn host() -> Host {
 
 /// Where the commands of local runs are noted while they run: gone with the machine, as the commands are.
 fn journals() -> Option<PathBuf> {
-    if let Some(directory) = std::env::var_os("ENSIGN_RUNTIME").filter(|value| !value.is_empty()) {
-        return Some(PathBuf::from(directory)).filter(|directory| directory.as_os_str() != "off");
+    let named = std::env::var_os("ENSIGN_RUNTIME").is_some_and(|value| !value.is_empty());
+    turn::runtime_directory().map(|directory| if named { directory } else { directory.join("commands") })
+}
+
+/// The turn of this run, once no other one changes the host; none where runs can't take turns.
+///
+/// # Errors
+/// When another run takes longer than this one may wait, or this one is cancelled.
+pub fn turn(what: &str, wait: Span, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
+    let Some(path) = turn::place() else { return Ok(None) };
+    let until = Instant::now() + wait.get();
+    let waiting = |holder: &turn::Holder| host.tell(&format!("waiting for another run: {holder}"));
+    match Turn::take(&path, what, Share::Alone, until, host, &waiting) {
+        Ok(turn) => Ok(Some(turn)),
+        Err(TurnError::File(error)) => {
+            let diagnostic = Diagnostic::new(format!("runs of this host can't take turns: {}", crate::diag::chain(&error)));
+            ui.warn(diagnostic.hint("ENSIGN_RUNTIME names another directory; off does without"));
+            Ok(None)
+        }
+        Err(error @ TurnError::Busy(_)) => {
+            let failure = Failure::new(Exit::Incomplete, Diagnostic::new(format!("{error}; nothing was run")));
+            Err(failure.hint(format!("--wait gives it longer than {wait}")))
+        }
+        Err(error @ TurnError::Over(_)) => Err(Failure::from_error(Exit::Incomplete, &error)),
     }
-    if account::effective_uid() == 0 {
-        return Some(PathBuf::from("/run/ensign/commands"));
-    }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    runtime.filter(|path| path.is_absolute() && path.is_dir()).map(|path| path.join("ensign/commands"))
 }
 
 /// Ends what local runs left that were killed.
@@ -245,6 +263,14 @@ pub fn recorded(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, Failu
         ui.warn(warning);
     }
     Ok(session)
+}
+
+/// How long a run waits for its turn.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Patience {
+    /// How long to wait for another run of this host, as of an agent, to end; 0 for not at all.
+    #[arg(long, value_name = "TIME", default_value = "5m", global = true)]
+    pub wait: Span,
 }
 
 /// A flag that is set when the user or the system asks the program to end.

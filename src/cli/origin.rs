@@ -75,6 +75,11 @@ enum Place<'a> {
 }
 
 impl Origin {
+    /// What to call it: a path, or a URL without credentials.
+    pub fn label(&self) -> String {
+        shown(&self.manifest.to_string_lossy())
+    }
+
     /// Gets the manifest.
     ///
     /// # Errors

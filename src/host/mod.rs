@@ -29,6 +29,7 @@ pub mod ssh_agent;
 pub mod systemd;
 pub mod terminal;
 pub mod tree;
+pub mod turn;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +53,7 @@ pub use paths::{Place, Resolver, Seen};
 pub use progress::{Audience, Meter, News, Progress};
 pub use software::DPKG_DIRECTORY;
 pub use systemd::{Systemd, SystemdError, Unit};
+pub use turn::{Share, Turn, TurnError};
 
 /// How often whatever waits looks at the cancel flag.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);

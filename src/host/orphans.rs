@@ -80,6 +80,10 @@ pub fn end(journal: &Path) -> io::Result<Orphans> {
 pub fn sweep(directory: &Path) -> Orphans {
     let mut all = Orphans::default();
     for path in std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        // Runs take turns by it.
+        if path.extension().is_some_and(|extension| extension == "lock") {
+            continue;
+        }
         // The lock of a runner ends with it. Who holds it here keeps other sweeps away.
         let Ok(file) = File::options().read(true).write(true).open(&path) else { continue };
         match file.try_lock() {

@@ -124,7 +124,12 @@ impl Resource for File {
             let (metadata, obstacle) = (describe(p, None, host), obstacle(p, found == Found::Nothing, host)?);
             Ok(FileState { metadata, found, wanted: Wanted::default(), below, obstacle, mounted: None })
         };
-        let (look, link) = match host.managed(p.follow).look(path, p.ensure == Ensure::Present)? {
+        let seen = match (p.ensure, host.managed(p.follow)) {
+            // What goes is told by its digest, where it can be read.
+            (Ensure::Absent, rules) => rules.look(path, true).or_else(|_| rules.look(path, false))?,
+            (ensure, rules) => rules.look(path, ensure == Ensure::Present)?,
+        };
+        let (look, link) = match seen {
             Seen::Nothing => return nothing(Found::Nothing),
             Seen::Dangling => return nothing(Found::DanglingLink),
             Seen::Link => return nothing(Found::ForeignLink),

@@ -72,7 +72,8 @@ pub struct Properties {
     #[serde(default = "auto", deserialize_with = "text::text")]
     pub fstype: String,
     /// Options, with commas. Those that are named and of which the kernel tells (`ro`, `nosuid`, `nodev`, `noexec`,
-    /// `noatime`, `nodiratime` and their opposites) are also set right by a remount when they are not in force.
+    /// `noatime`, `nodiratime` and their opposites, of a tmpfs `size` and `nr_inodes`) are also set right by a remount when they
+    /// are not in force.
     #[serde(default = "defaults", deserialize_with = "text::text")]
     pub options: String,
     /// Whether `dump` saves it: the fifth field of fstab.

@@ -67,7 +67,7 @@ impl Desk {
         finish(self.command(args).spawn().unwrap())
     }
 
-    fn pipe(&self, args: &[&str], stdin: &[u8]) -> Ran {
+    pub fn pipe(&self, args: &[&str], stdin: &[u8]) -> Ran {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         // The program may refuse before it has read everything.
         let _refused = child.stdin.take().unwrap().write_all(stdin);

@@ -13,6 +13,7 @@
 )]
 
 mod agent;
+mod answers;
 mod architecture;
 mod archive;
 mod artifacts;
@@ -68,5 +69,6 @@ mod tls;
 mod transport;
 mod trust;
 mod trust_chain;
+mod turns;
 mod twins;
 mod vectors;

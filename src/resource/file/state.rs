@@ -98,7 +98,7 @@ pub(super) fn describe(p: &Properties, look: Option<&Look>, host: &Host) -> Meta
         metadata.group = host.accounts().group_name(look.gid);
         metadata.mode = Mode(look.mode).to_string();
         metadata.mtime = Some(look.mtime);
-        metadata.size = (look.kind == fs::Kind::File).then_some(look.size);
+        metadata.size = (look.kind != fs::Kind::Other).then_some(look.size);
     }
     metadata
 }

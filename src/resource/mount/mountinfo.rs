@@ -60,8 +60,44 @@ impl Mounted {
                 _ => {}
             }
         }
+        lacking.extend(SIZES.iter().filter(|name| self.fstype == TMPFS && self.is_of_other_size(wanted, name)));
         lacking
     }
+
+    /// True where a limit of a tmpfs is named, and another is in force.
+    fn is_of_other_size(&self, wanted: &str, name: &str) -> bool {
+        let of = |options: &str| {
+            let values = options.split(',').filter_map(|one| one.split_once('=')).filter(|(key, _)| *key == name);
+            values.last().map(|(_, value)| value.to_owned())
+        };
+        // A part of the memory is for the kernel to count.
+        let Some(wanted) = of(wanted).and_then(|value| bytes(&value)) else { return false };
+        let in_force = of(&self.of_all).and_then(|value| bytes(&value));
+        // Sizes are whole pages, and are shown in kibibytes.
+        let rounded = |size: u64| if name == "size" { size.div_ceil(PAGE) } else { size };
+        in_force.map(rounded) != Some(rounded(wanted))
+    }
+}
+
+/// The file system whose limits a remount changes.
+const TMPFS: &str = "tmpfs";
+/// The names of these limits.
+const SIZES: &[&str] = &["size", "nr_inodes"];
+/// The largest page of the processors that this runs on: sizes within one are the same.
+const PAGE: u64 = 64 << 10;
+
+/// A number as tmpfs takes it: `64k`, `1m`, `2G`.
+fn bytes(text: &str) -> Option<u64> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(number.len()..)?.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -98,8 +134,15 @@ not a line
             ("rw,nosuid", "rw", "nosuid,noexec,nofail", vec!["noexec"]),
             ("rw,noexec", "rw", "noexec,exec", vec!["exec"]),
             ("rw", "rw", "noatime,size=10%", vec!["noatime"]),
+            ("rw", "rw,size=1024k", "size=1m", vec![]),
+            ("rw", "rw,size=1024k", "size=2m,size=1048576", vec![]),
+            ("rw", "rw,size=1024k", "size=2M", vec!["size"]),
+            ("rw", "rw", "size=2g,nr_inodes=1k", vec!["size", "nr_inodes"]),
+            ("rw", "rw,size=64k,nr_inodes=1024", "size=50%,nr_inodes=1k", vec![]),
+            ("rw", "rw,size=1024k", "defaults", vec![]),
         ] {
-            let mounted = Mounted { options: options.into(), of_all: of_all.into(), ..Mounted::default() };
+            let fstype = TMPFS.to_owned();
+            let mounted = Mounted { fstype, options: options.into(), of_all: of_all.into(), ..Mounted::default() };
             assert_eq!(mounted.lacks(wanted), lacking, "{options} {of_all} {wanted}");
         }
     }

@@ -1,0 +1,279 @@
+//! Turns: who changes a host at a time. A run that changes something holds a lock on a file as long as it lives, whatever
+//! becomes of it; another one waits, and can say for whom.
+//!
+//! Local runs hold it alone. An agent shares it with other agents, which exist on one host only where somebody tries them out:
+//! each has a state directory, and so resources, of its own.
+
+use std::fmt;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::fs::{self, FsError};
+use super::{Host, account};
+
+/// How often a lock that is held is looked at.
+const POLL: Duration = Duration::from_millis(100);
+/// How much of the file is read.
+const NOTE: u64 = 4096;
+/// The kernel's list of locks.
+const LOCKS: &str = "/proc/locks";
+/// The most bytes of it.
+const MAX_LOCKS: u64 = 16 << 20;
+/// How many processes are looked at on the way to the first.
+const ANCESTORS: usize = 100;
+
+/// The directory for what is gone with the machine: of this host for root, of this user for others. None where there is
+/// none, or nobody wants it.
+pub fn runtime_directory() -> Option<PathBuf> {
+    if let Some(directory) = std::env::var_os("ENSIGN_RUNTIME").filter(|value| !value.is_empty()) {
+        return Some(PathBuf::from(directory)).filter(|directory| directory.as_os_str() != "off");
+    }
+    if account::effective_uid() == 0 {
+        return Some(PathBuf::from("/run/ensign"));
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    runtime.filter(|path| path.is_absolute() && path.is_dir()).map(|path| path.join("ensign"))
+}
+
+/// Where the turns of this host, or of this user, are taken; none where there is no such place.
+pub fn place() -> Option<PathBuf> {
+    runtime_directory().map(|directory| directory.join("run.lock"))
+}
+
+/// Who has the turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    pid: Option<i32>,
+    note: Option<Note>,
+}
+
+/// What a run says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    pid: i32,
+    what: String,
+    since: Timestamp,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.note, self.pid) {
+            (Some(note), _) => write!(f, "{} (process {}, since {:.0})", note.what, note.pid, note.since),
+            (None, Some(pid)) => write!(f, "process {pid}"),
+            (None, None) => f.write_str("a process that can't be seen from here"),
+        }
+    }
+}
+
+/// It is not this run's turn.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// The file can't be used.
+    #[error(transparent)]
+    File(#[from] FsError),
+    /// Another run took too long.
+    #[error("another run is under way: {0}")]
+    Busy(Holder),
+    /// This run was ended while it waited.
+    #[error("it was ended while it waited for another run: {0}")]
+    Over(Holder),
+}
+
+/// A turn; the next one may go on when it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    /// None within a run that holds it already.
+    _held: Option<File>,
+}
+
+/// Whom a turn is shared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Nobody.
+    Alone,
+    /// Others that share it too.
+    Others,
+}
+
+impl Turn {
+    /// Waits for the turn until then; `waiting` hears once of everybody who is waited for. A run that a command of another run
+    /// starts is part of that.
+    ///
+    /// # Errors
+    /// When the file can't be used, somebody has the turn for too long, or the run is over.
+    pub fn take(
+        path: &Path,
+        what: &str,
+        share: Share,
+        until: Instant,
+        host: &Host,
+        waiting: &dyn Fn(&Holder),
+    ) -> Result<Self, TurnError> {
+        let failed = |doing| move |error| FsError::io(doing, path, error);
+        let mut told = None;
+        loop {
+            let mut file = open(path).map_err(failed("open"))?;
+            let tried = if share == Share::Alone { file.try_lock() } else { file.try_lock_shared() };
+            match tried {
+                // Somebody may have cleared up the directory meanwhile: then others use another file.
+                Ok(()) if file.metadata().map_err(failed("look at"))?.nlink() == 0 => continue,
+                Ok(()) => {
+                    let pid = i32::try_from(std::process::id()).unwrap_or_default();
+                    write(&mut file, &Note { pid, what: what.to_owned(), since: host.now() }).map_err(failed("write"))?;
+                    return Ok(Self { _held: Some(file) });
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(failed("lock")(error).into()),
+            }
+            let (holders, holder) = holders(&mut file);
+            if holders.iter().any(|pid| is_ancestor(*pid)) {
+                return Ok(Self { _held: None });
+            }
+            if host.is_over() {
+                return Err(TurnError::Over(holder));
+            }
+            if Instant::now() >= until {
+                return Err(TurnError::Busy(holder));
+            }
+            if told.as_ref() != Some(&holder) {
+                waiting(&holder);
+                told = Some(holder);
+            }
+            host.sleep(POLL.min(until.saturating_duration_since(Instant::now())));
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(directory) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn write(file: &mut File, note: &Note) -> io::Result<()> {
+    let text = serde_json::to_string(note)?;
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())
+}
+
+/// The processes that hold a lock on a file, and what is known of the first of them. Who took it last has left a note.
+fn holders(file: &mut File) -> (Vec<i32>, Holder) {
+    let mut text = String::new();
+    let note = file.take(NOTE).read_to_string(&mut text).ok().and_then(|_| serde_json::from_str::<Note>(&text).ok());
+    let locks = fs::read_text(Path::new(LOCKS), MAX_LOCKS).unwrap_or_default();
+    let inode = file.metadata().map(|meta| meta.ino()).unwrap_or_default();
+    let mut pids: Vec<i32> = locks.lines().filter_map(|line| holder(line, inode)).collect();
+    if pids.is_empty() {
+        pids.extend(note.as_ref().map(|note| note.pid).filter(|pid| Path::new(&format!("/proc/{pid}")).exists()));
+    }
+    let note = note.filter(|note| pids.contains(&note.pid));
+    let pid = pids.first().copied().filter(|pid| *pid > 0);
+    (pids, Holder { pid, note })
+}
+
+/// The process in a line of `/proc/locks` about this file: `1: FLOCK  ADVISORY  WRITE 812 00:19:4711 0 EOF`. Those that wait
+/// have an arrow.
+fn holder(line: &str, inode: u64) -> Option<i32> {
+    let mut words = line.split_whitespace().skip(1);
+    words.next().filter(|kind| *kind == "FLOCK")?;
+    let (pid, file) = (words.nth(2)?, words.next()?);
+    (file.rsplit(':').next()?.parse() == Ok(inode)).then_some(())?;
+    pid.parse().ok()
+}
+
+/// True where this process was started, however far from here, by that one.
+fn is_ancestor(pid: i32) -> bool {
+    let mut at = i32::try_from(std::process::id()).unwrap_or_default();
+    for _ in 0..ANCESTORS {
+        let stat = fs::read_text(Path::new(&format!("/proc/{at}/stat")), NOTE).unwrap_or_default();
+        // The name of the program, in brackets, may hold blanks and brackets.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)).and_then(|pid| pid.parse().ok());
+        match parent {
+            Some(parent) if parent == pid && pid > 0 => return true,
+            Some(parent) if parent > 1 => at = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A process that holds the lock until its input ends.
+    fn locker(path: &Path) -> Child {
+        let script = "exec 9<>\"$0\"; flock -x 9; echo locked; read -r x";
+        let mut command = Command::new("/bin/sh");
+        let mut child = command.args(["-c", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        io::BufRead::read_line(&mut io::BufReader::new(child.stdout.as_mut().unwrap()), &mut line).unwrap();
+        child
+    }
+
+    fn take(path: &Path, share: Share, wait: Duration, waiting: &dyn Fn(&Holder)) -> Result<Turn, TurnError> {
+        Turn::take(path, "apply site.yaml", share, Instant::now() + wait, &Host::system(None), waiting)
+    }
+
+    #[test]
+    fn one_run_goes_at_a_time_and_agents_share() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/run.lock");
+        let now = Duration::ZERO;
+        let turn = take(&path, Share::Alone, now, &|_| {}).unwrap();
+        let busy = take(&path, Share::Alone, now, &|_| {}).unwrap_err().to_string();
+        let me = std::process::id();
+        assert!(busy.contains(&format!("apply site.yaml (process {me}, since 2")), "{busy}");
+        assert!(take(&path, Share::Others, now, &|_| {}).is_err());
+        drop(turn);
+        let (one, other) = (take(&path, Share::Others, now, &|_| {}).unwrap(), take(&path, Share::Others, now, &|_| {}).unwrap());
+        assert!(take(&path, Share::Alone, now, &|_| {}).is_err());
+        drop((one, other));
+        take(&path, Share::Alone, now, &|_| {}).unwrap();
+    }
+
+    #[test]
+    fn who_waits_hears_for_whom_and_goes_on_when_that_one_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.lock");
+        // The shell has flock(1), where it is, hold the lock; where it is not there is nothing to wait for.
+        if !Path::new("/usr/bin/flock").exists() {
+            eprintln!("skipped: flock(1) is not there");
+            return;
+        }
+        let child = Mutex::new(locker(&path));
+        let pid = i32::try_from(child.lock().unwrap().id()).unwrap();
+        let told = Mutex::new(Vec::new());
+        take(&path, Share::Alone, Duration::from_secs(60), &|holder| {
+            told.lock().unwrap().push(holder.clone());
+            child.lock().unwrap().kill().unwrap();
+        })
+        .unwrap();
+        child.lock().unwrap().wait().unwrap();
+        let told = told.into_inner().unwrap();
+        assert_eq!((told.len(), told[0].note.clone()), (1, None));
+        assert!(told[0].pid.is_some_and(|found| found >= pid), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_run_starts_is_part_of_it() {
+        assert!(is_ancestor(nix::unistd::getppid().as_raw()));
+        assert!(!is_ancestor(i32::try_from(std::process::id()).unwrap()) && !is_ancestor(0));
+        let line = "12: FLOCK  ADVISORY  WRITE 812 00:19:4711 0 EOF";
+        assert_eq!(
+            (holder(line, 4711), holder(line, 47), holder("13: -> FLOCK ADVISORY WRITE 9 00:19:4711 0 EOF", 4711)),
+            (Some(812), None, None)
+        );
+        assert_eq!(holder("1: POSIX  ADVISORY  WRITE 812 00:19:4711 0 EOF", 4711), None);
+    }
+}
