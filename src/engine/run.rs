@@ -152,8 +152,8 @@ impl Run<'_> {
             let events = self.treat(plan, now, settings, host);
             plan.scope.budget().settle(taken, 0);
             for (event, planned) in events.into_iter().zip(now) {
-                if event.noop && event.changed && event.requested_ensure != "absent" {
-                    host.foresee(planned.effects());
+                if event.noop && event.changed {
+                    host.foresee(planned.effects(), event.requested_ensure == "absent");
                 }
                 counts.changed += u64::from(event.changed);
                 counts.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());

@@ -10,7 +10,10 @@ use super::Host;
 
 /// The effects of resources that would have changed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Foreseen(Arc<Mutex<Vec<Effect>>>);
+pub(super) struct Foreseen {
+    done: Arc<Mutex<Vec<Effect>>>,
+    undone: Arc<Mutex<Vec<Effect>>>,
+}
 
 impl Host {
     /// The same machine, for a dry run.
@@ -20,11 +23,20 @@ impl Host {
         self
     }
 
-    /// Takes note of what a resource would have done. Outside of dry runs it was done.
-    pub fn foresee(&self, effects: Effects) {
-        if let Some(Foreseen(known)) = &self.foreseen {
+    /// Takes note of what a resource would have done; or undone, where it would be `absent`. Outside of dry runs it was done.
+    pub fn foresee(&self, effects: Effects, absent: bool) {
+        if let Some(Foreseen { done, undone }) = &self.foreseen {
+            let known = if absent { undone } else { done };
             known.lock().unwrap_or_else(PoisonError::into_inner).extend(effects);
         }
+    }
+
+    /// True where something below a directory may be gone once the run is no dry one.
+    pub fn foresees_removal(&self, directory: &Path) -> bool {
+        let Some(Foreseen { undone, .. }) = &self.foreseen else { return false };
+        let undone = undone.lock().unwrap_or_else(PoisonError::into_inner);
+        undone.iter().any(|effect| matches!(effect, Effect::Write { place, .. } if Path::new(&place.path).starts_with(directory)))
+            || self.foresees(|effect| matches!(effect, Effect::Run { command, dry: false } if names(command, directory)))
     }
 
     /// True where something may be at a path once the run is no dry one.
@@ -66,9 +78,14 @@ impl Host {
     }
 
     fn foresees(&self, is: impl Fn(&Effect) -> bool) -> bool {
-        let Some(Foreseen(known)) = &self.foreseen else { return false };
-        known.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is)
+        let Some(Foreseen { done, .. }) = &self.foreseen else { return false };
+        done.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is)
     }
+}
+
+/// True when a command names a path, by its last part.
+fn names(command: &str, path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| command.contains(name))
 }
 
 /// What brings many things: a package any, a command those that it names.
@@ -89,10 +106,13 @@ mod tests {
     fn only_dry_runs_foresee() {
         let (real, dry) = (Host::system(None), Host::system(None).foreseeing());
         for host in [&real, &dry] {
-            host.foresee([Effect::write("/n/a/b")].into_iter().collect());
+            host.foresee([Effect::write("/n/a/b")].into_iter().collect(), false);
+            host.foresee([Effect::write("/d/x")].into_iter().collect(), true);
         }
         assert!(!real.foresees_path(Path::new("/n/a")));
         assert!(dry.foresees_path(Path::new("/n/a")) && dry.foresees_path(Path::new("/n/a/b")));
+        assert!(dry.foresees_removal(Path::new("/d")) && !real.foresees_removal(Path::new("/d")));
+        assert!(!dry.foresees_path(Path::new("/d/x")) && !dry.foresees_removal(Path::new("/n")));
         assert!(!dry.foresees_path(Path::new("/n/a/b/c")) && !dry.foresees_path(Path::new("/n/b")));
     }
 
@@ -111,7 +131,7 @@ mod tests {
             (Effect::Unit("web@1".into()), false, false, false, false),
         ] {
             let host = Host::system(None).foreseeing();
-            host.foresee([effect.clone()].into_iter().collect());
+            host.foresee([effect.clone()].into_iter().collect(), false);
             let found = (
                 host.foresees_path(Path::new("/srv/x")),
                 host.foresees_unit(&files),

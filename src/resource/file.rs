@@ -13,13 +13,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::diag::chain;
 use crate::host::fs::{self, Staged};
 use crate::host::{Host, Place, Seen, WriteSpec};
 
 use crate::model::Effects;
 
-use super::{Invalid, Preview, ProviderEntry, Resource, ResourceError, accounts};
+use super::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ground};
 
 use properties::Ensure;
 use state::{Found, Wanted, describe};
@@ -146,8 +145,13 @@ impl Resource for File {
         let there = look.kind == fs::Kind::Directory;
         // A link to something else gives way to a directory, which is empty then.
         let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
-        let goes = there && !link && p.ensure == Ensure::Absent && p.force;
-        let mounted = if goes { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
+        let goes = there && !link && p.ensure == Ensure::Absent;
+        let mounted = if goes && p.force { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
+        if goes && !p.force && !host.foresees_removal(path) && !host.managed(p.follow).known_place(path)?.is_empty()? {
+            let obstacle = Some(not_empty(path));
+            let (metadata, found) = (describe(p, Some(&look), host), Found::Something { look, link });
+            return Ok(FileState { metadata, found, wanted, below, obstacle, mounted });
+        }
         let metadata = describe(p, Some(&look), host);
         let obstacle = obstacle(p, false, host)?;
         Ok(FileState { metadata, found: Found::Something { look, link }, wanted, below, obstacle, mounted })
@@ -260,26 +264,24 @@ fn obstacle(p: &Properties, missing: bool, host: &Host) -> Result<Option<String>
     if p.ensure == Ensure::Absent {
         return Ok(None);
     }
-    if missing && p.ensure == Ensure::Present && host.managed(p.follow).place(p.path())?.is_none() {
-        let parent = p.path().parent().unwrap_or(Path::new("/"));
-        if !host.foresees_path(parent) {
-            return Ok(Some(chain(&fs::FsError::NoParent(parent.to_owned()))));
-        }
-    }
-    Ok(accounts::obstacle(&p.owner, &p.group, host))
+    let gone =
+        if missing && p.ensure == Ensure::Present { ground::missing(p.path(), &host.managed(p.follow), host)? } else { None };
+    Ok(gone.or_else(|| ground::unowned(&p.owner, &p.group, host)))
 }
 
 fn source_sha256(p: &Properties, host: &Host) -> Result<String, ResourceError> {
     Ok(fs::sha256_of(&mut source(p, host)?).map_err(|error| fs::FsError::io("read", Path::new(&p.source), error))?)
 }
 
+fn not_empty(path: &Path) -> String {
+    let path = path.display();
+    format!("cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty directories")
+}
+
 fn remove_empty(at: &Place) -> Result<(), ResourceError> {
     at.remove().map_err(|error| match &error {
         fs::FsError::Io { source, .. } if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
-            let path = at.path().display();
-            let message =
-                format!("cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty directories");
-            ResourceError::State(message)
+            ResourceError::State(not_empty(at.path()))
         }
         _ => error.into(),
     })

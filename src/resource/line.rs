@@ -22,7 +22,7 @@ use crate::model::{Effect, Effects};
 
 use super::file::{self, Mode};
 use super::replace::{self, Care};
-use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, accounts, text};
+use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, ground, text};
 
 use edit::{Edit, End, Lines, Side, Spot, Wish, edit};
 
@@ -173,6 +173,9 @@ pub struct LineState {
     /// Why the file, which is not there, can't be made.
     #[serde(skip)]
     obstacle: Option<String>,
+    /// An earlier resource of a dry run would make it.
+    #[serde(skip)]
+    foreseen: bool,
 }
 
 /// What is at the path, links followed.
@@ -323,8 +326,8 @@ impl Resource for Line {
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<LineState, ResourceError> {
-        let (place, found) = read(p, host)?;
-        let obstacle = if found == Found::Nothing { obstacle(p, place.is_none(), host) } else { None };
+        let (_, found) = read(p, host)?;
+        let obstacle = if found == Found::Nothing { obstacle(p, host) } else { None };
         let pattern = expression("match", &p.pattern).map_err(|invalid| ResourceError::State(invalid.message))?;
         let (mut lines, mut there) = (0, false);
         for line in found.content().split_inclusive(|byte| *byte == b'\n') {
@@ -332,14 +335,23 @@ impl Resource for Line {
             lines += 1;
             there |= pattern.as_ref().map_or(line == p.line.as_bytes(), |pattern| pattern.is_match(line));
         }
-        Ok(LineState { found, there, path: p.path().display().to_string(), lines, obstacle })
+        Ok(LineState {
+            found,
+            there,
+            path: p.path().display().to_string(),
+            lines,
+            obstacle,
+            foreseen: host.foresees_path(p.path()),
+        })
     }
 
     fn diff(p: &Properties, state: &LineState) -> Result<Vec<LineChange>, ResourceError> {
         let (content, link) = match &state.found {
             Found::Nothing if p.ensure == Ensure::Present => match &state.obstacle {
                 Some(why) => return Err(ResourceError::State(why.clone())),
-                None => return Ok(vec![LineChange::Create]),
+                // Of a file that an earlier resource of a dry run would make, only that run will know the lines.
+                None if state.foreseen => return Ok(vec![LineChange::Create]),
+                None => return p.edit(&[]).map(|_| vec![LineChange::Create]),
             },
             Found::Nothing => return Ok(vec![]),
             Found::File { content, link, .. } => (content, *link),
@@ -365,7 +377,7 @@ impl Resource for Line {
             }
             Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
             // It may have gone since.
-            Found::Nothing => match obstacle(p, place.is_none(), host) {
+            Found::Nothing => match obstacle(p, host) {
                 Some(why) => return Err(ResourceError::State(why)),
                 None => (p.edit(&[])?.content, created(p, host)?),
             },
@@ -444,7 +456,7 @@ fn read(p: &Properties, host: &Host) -> Result<(Option<Place>, Found), ResourceE
 }
 
 /// Why a file that is not there can't be made, unless an earlier resource of a dry run would mend that.
-fn obstacle(p: &Properties, no_parent: bool, host: &Host) -> Option<String> {
+fn obstacle(p: &Properties, host: &Host) -> Option<String> {
     let path = p.path();
     if host.foresees_path(path) {
         return None;
@@ -452,11 +464,8 @@ fn obstacle(p: &Properties, no_parent: bool, host: &Host) -> Option<String> {
     if !p.create {
         return Some(format!("{} does not exist; set create: true to have it created", path.display()));
     }
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    if no_parent && !host.foresees_path(parent) {
-        return Some(chain(&fs::FsError::NoParent(parent.to_owned())));
-    }
-    accounts::obstacle(&p.owner, &p.group, host)
+    let missing = ground::missing(path, &host.managed(p.follow), host).map_err(|error| chain(&error));
+    missing.unwrap_or_else(Some).or_else(|| ground::unowned(&p.owner, &p.group, host))
 }
 
 fn through_a_link(p: &Properties) -> ResourceError {

@@ -6,7 +6,6 @@
 //! documentation, command-line flags, in `erased.rs` and `cli`. `common.rs` has the properties
 //! that every resource has.
 
-mod accounts;
 pub mod apply;
 pub mod archive;
 pub mod common;
@@ -14,6 +13,7 @@ pub mod cron;
 mod erased;
 pub mod exec;
 pub mod file;
+mod ground;
 pub mod group;
 #[cfg(test)]
 mod laws;

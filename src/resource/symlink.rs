@@ -14,7 +14,7 @@ use crate::host::{Host, Seen};
 use crate::model::effects::Place;
 use crate::model::{Effect, Effects};
 
-use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
+use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, ground, text};
 
 /// Symbolic links.
 pub struct Symlink;
@@ -81,6 +81,9 @@ enum Found {
 pub struct SymlinkState {
     #[serde(skip)]
     found: Found,
+    /// Why no link can be made here, or given to that owner.
+    #[serde(skip)]
+    obstacle: Option<String>,
     /// The numbers of owner and group that are wanted; none where they are not managed, or there is no such account.
     #[serde(skip)]
     wanted: (Option<u32>, Option<u32>),
@@ -217,27 +220,19 @@ impl Resource for Symlink {
         let (target, owner, group) = link.map_or_else(Default::default, |link| {
             (link.target.display().to_string(), accounts.user_name(link.uid), accounts.group_name(link.gid))
         });
-        Ok(SymlinkState { found, wanted, target, owner, group })
+        let missing = match (&found, p.ensure) {
+            (Found::Nothing, Ensure::Present) => ground::missing(p.path(), &host.managed(p.follow), host)?,
+            _ => None,
+        };
+        let obstacle = missing.or_else(|| ground::unowned(&p.owner, &p.group, host));
+        Ok(SymlinkState { found, obstacle, wanted, target, owner, group })
     }
 
     fn diff(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {
-        let in_the_way =
-            |what: &str, way_out: &str| Err(ResourceError::State(format!("{} is {what}, not a link{way_out}", p.name)));
-        let force = "; set force: true to have it replaced or removed";
-        let present = p.ensure == Ensure::Present;
-        match &state.found {
-            Found::Nothing => Ok(if present { vec![SymlinkChange::Create] } else { vec![] }),
-            Found::Link(_) if !present => Ok(vec![SymlinkChange::Remove]),
-            Found::Link(link) => Ok(lead(p, state, link)),
-            Found::File if !p.force => in_the_way("a file", force),
-            Found::File => Ok(vec![if present { SymlinkChange::ReplaceFile } else { SymlinkChange::RemoveFile }]),
-            Found::Directory { .. } if !p.force => in_the_way("a directory", force),
-            Found::Directory { empty: false } => {
-                in_the_way("a directory", ", and it is not empty: remove it with a file resource")
-            }
-            Found::Directory { empty: true } => {
-                Ok(vec![if present { SymlinkChange::ReplaceDirectory } else { SymlinkChange::RemoveDirectory }])
-            }
+        let changes = steps(p, state)?;
+        match &state.obstacle {
+            Some(why) if !changes.is_empty() && p.ensure == Ensure::Present => Err(ResourceError::State(why.clone())),
+            _ => Ok(changes),
         }
     }
 
@@ -259,6 +254,25 @@ impl Resource for Symlink {
             }
         }
         Ok(())
+    }
+}
+
+/// The steps that what is there needs.
+fn steps(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {
+    let in_the_way = |what: &str, way_out: &str| Err(ResourceError::State(format!("{} is {what}, not a link{way_out}", p.name)));
+    let force = "; set force: true to have it replaced or removed";
+    let present = p.ensure == Ensure::Present;
+    match &state.found {
+        Found::Nothing => Ok(if present { vec![SymlinkChange::Create] } else { vec![] }),
+        Found::Link(_) if !present => Ok(vec![SymlinkChange::Remove]),
+        Found::Link(link) => Ok(lead(p, state, link)),
+        Found::File if !p.force => in_the_way("a file", force),
+        Found::File => Ok(vec![if present { SymlinkChange::ReplaceFile } else { SymlinkChange::RemoveFile }]),
+        Found::Directory { .. } if !p.force => in_the_way("a directory", force),
+        Found::Directory { empty: false } => in_the_way("a directory", ", and it is not empty: remove it with a file resource"),
+        Found::Directory { empty: true } => {
+            Ok(vec![if present { SymlinkChange::ReplaceDirectory } else { SymlinkChange::RemoveDirectory }])
+        }
     }
 }
 
@@ -339,8 +353,14 @@ mod tests {
         ] {
             let p = properties(&extra).unwrap();
             let wanted = (p.owner.parse().ok(), p.group.parse().ok());
-            let state =
-                SymlinkState { found: found.clone(), wanted, target: String::new(), owner: "root".into(), group: "seven".into() };
+            let state = SymlinkState {
+                found: found.clone(),
+                obstacle: None,
+                wanted,
+                target: String::new(),
+                owner: "root".into(),
+                group: "seven".into(),
+            };
             match (Symlink::diff(&p, &state), expected) {
                 (Ok(changes), Ok(expected)) => {
                     let details: Vec<String> = changes.iter().flat_map(Change::details).collect();

@@ -48,6 +48,7 @@ mod partition;
 mod permissions;
 mod plan;
 mod races;
+mod random;
 mod receipts;
 mod redaction;
 mod registration;

@@ -193,7 +193,7 @@ impl Drop for Place {
 }
 
 /// Everything below a directory that a run could touch.
-fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
+pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut left = vec![root.to_owned()];
     while let Some(path) = left.pop() {

@@ -51,9 +51,16 @@ impl<'de> Deserialize<'de> for Ensure {
     }
 }
 
-/// Permission bits, written in octal: `644`, `0644` and `0o644` are the same.
+/// Permission bits, written in octal, as `644`, `0644` and `0o644`, or for each class, as `u=rw,go=r`.
+///
+/// Of the bits above them, setgid and sticky are for directories. Setuid is for nobody: it gives away the rights of the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(pub(super) u32);
+
+/// The bits of owner, group and others.
+const PERMISSIONS: u32 = 0o777;
+/// Setgid, and sticky.
+const SHARED: u32 = 0o3000;
 
 impl Mode {
     /// The permission bits.
@@ -66,14 +73,56 @@ impl Mode {
         [0o100, 0o010, 0o001].into_iter().fold(self.0, |mode, x| if mode & (x * 6) == 0 { mode } else { mode | x })
     }
 
+    /// The permission bits alone, which files have.
+    pub(super) fn for_file(self) -> u32 {
+        self.0 & PERMISSIONS
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
+        if text.contains(['=', '+', '-']) {
+            return Self::symbolic(text);
+        }
         let digits = text.strip_prefix("0o").or_else(|| text.strip_prefix("0O")).unwrap_or(text);
         let octal = !digits.is_empty() && digits.bytes().all(|b| (b'0'..=b'7').contains(&b));
         match u32::from_str_radix(digits, 8) {
-            Ok(mode) if octal && mode <= 0o777 => Ok(Self(mode)),
-            Ok(_) if octal => Err(format!("mode \"{text}\" exceeds maximum value 0777")),
-            _ => Err(format!("mode \"{text}\" is not a valid octal number")),
+            Ok(mode) if octal && mode & !(PERMISSIONS | SHARED) == 0 => Ok(Self(mode)),
+            Ok(_) if octal => Err(format!("mode \"{text}\" exceeds maximum value 0777: setuid is not set")),
+            _ => Err(format!("mode \"{text}\" is not a valid octal number, nor like u=rw,go=r")),
         }
+    }
+
+    /// Classes with their permissions, as `chmod` takes them. A class that is not named has none.
+    fn symbolic(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| Err(format!("mode \"{text}\" is not valid: {why}"));
+        let mut mode = 0;
+        for clause in text.split(',') {
+            let Some((classes, permissions)) = clause.split_once('=') else {
+                return wrong("+ and - depend on what is there: say with = what each class may do");
+            };
+            let mut mask = 0;
+            for class in if classes.is_empty() { "a" } else { classes }.chars() {
+                mask |= match class {
+                    'u' => 0o700,
+                    'g' => 0o070,
+                    'o' => 0o007,
+                    'a' => PERMISSIONS,
+                    _ => return wrong("the classes are u, g, o and a"),
+                };
+            }
+            mode &= !mask;
+            for permission in permissions.chars() {
+                mode |= match permission {
+                    'r' => 0o444 & mask,
+                    'w' => 0o222 & mask,
+                    'x' => 0o111 & mask,
+                    's' if mask & 0o070 != 0 && mask & 0o700 == 0 => 0o2000,
+                    's' => return wrong("s is for the group: setuid is not set"),
+                    't' => 0o1000,
+                    _ => return wrong("the permissions are r, w, x, s and t"),
+                };
+            }
+        }
+        Ok(Self(mode))
     }
 }
 
@@ -89,13 +138,23 @@ impl Serialize for Mode {
     }
 }
 
-/// A mode as it is written; none when it is left out, null or empty.
+/// The mode of a file as it is written; none when it is left out, null or empty.
 ///
 /// # Errors
-/// When it is not octal, or more than 0777.
+/// When it is no mode, or one for directories.
 pub(in crate::resource) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+    let mode = any_mode(deserializer)?;
+    mode.filter(|mode| mode.0 != mode.for_file()).map_or(Ok(mode), |mode| Err(serde::de::Error::custom(only_directories(mode))))
+}
+
+/// The same of a file or directory.
+fn any_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
     let written = text::or_empty(deserializer)?;
     if written.is_empty() { Ok(None) } else { Mode::parse(&written).map(Some).map_err(serde::de::Error::custom) }
+}
+
+fn only_directories(mode: Mode) -> String {
+    format!("mode \"{mode}\" exceeds maximum value 0777: setgid and sticky are for directories")
 }
 
 /// Properties of a file.
@@ -119,9 +178,10 @@ pub struct Properties {
     /// The group, by name or number. Needed unless absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The permission bits in octal, up to 0777. Needed unless absent. In a directory, who may read or write may also enter.
-    #[serde(default, deserialize_with = "mode", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>", regex(pattern = r"^(0[oO])?[0-7]{1,4}$"))]
+    /// The permission bits in octal, up to 0777, or as `u=rw,go=r`. Needed unless absent. In a directory, who may read or write
+    /// may also enter; setgid and sticky (`2755`, `1777`, `g=rxs`) are for directories.
+    #[serde(default, deserialize_with = "any_mode", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", regex(pattern = r"^((0[oO])?[0-7]{1,5}|[ugoa]*=[rwxst]*(,[ugoa]*=[rwxst]*)*)$"))]
     pub mode: Option<Mode>,
     /// With absent: remove a directory with all it holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -167,7 +227,7 @@ impl Properties {
     /// The mode that is wanted of what `ensure` says.
     pub(super) fn wanted_mode(&self) -> u32 {
         let mode = self.mode.unwrap_or(Mode(0));
-        if self.ensure == Ensure::Directory { mode.for_directory() } else { mode.0 }
+        if self.ensure == Ensure::Directory { mode.for_directory() } else { mode.for_file() }
     }
 
     /// What is to be done below the directory.
@@ -233,6 +293,9 @@ impl Properties {
                     return Err(Invalid::new(property, format!("{property} cannot be empty")));
                 }
             }
+        }
+        if let Some(mode) = self.mode.filter(|mode| self.ensure == Ensure::Present && mode.0 != mode.for_file()) {
+            return Err(Invalid::new("mode", only_directories(mode)));
         }
         if self.force && self.ensure != Ensure::Absent {
             let message = format!("'force: true' is only valid with 'ensure: absent', got 'ensure: {}'", self.ensure.as_str());

@@ -149,7 +149,7 @@ fn sha256(tree: &Tree, path: &Path) -> Result<String, FsError> {
 
 /// Takes all steps, in order.
 pub(super) fn apply(tasks: &[Task], p: &Properties, host: &Host) -> Result<(), ResourceError> {
-    let file = WriteSpec { mode: p.mode.unwrap_or(Mode(0)).0, ..p.write_spec(host)? };
+    let file = WriteSpec { mode: p.mode.unwrap_or(Mode(0)).for_file(), ..p.write_spec(host)? };
     let directory = p.write_spec(host)?;
     let mut tree = host.managed(p.follow).known_place(p.path())?.tree()?;
     let source = if p.source.is_empty() { None } else { Some(source(p, host)?) };
@@ -188,7 +188,7 @@ fn attributes_only(there: &[Entry], wanted: Wanted) -> Vec<Task> {
 /// The entry needs no other content: at most another owner or mode.
 fn attributes(entry: &Entry, wanted: Wanted) -> Option<Task> {
     let (what, mode) = match entry.node {
-        Node::File(_) => (What::SetFile, Some(wanted.mode.0)),
+        Node::File(_) => (What::SetFile, Some(wanted.mode.for_file())),
         Node::Directory { .. } => (What::SetDirectory, Some(wanted.mode.for_directory())),
         Node::Link(_) => (What::SetLink, None),
         Node::Other => return None,

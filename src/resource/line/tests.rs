@@ -17,13 +17,14 @@ fn found(content: &str, link: bool) -> LineState {
     let look =
         Look { kind: fs::Kind::File, uid: 0, gid: 0, mode: 0o644, size: 0, mtime: jiff::Timestamp::UNIX_EPOCH, sha256: None };
     let found = Found::File { content: content.into(), look, link };
-    LineState { found, there: false, path: "/t/x".into(), lines: 0, obstacle: None }
+    LineState { found, there: false, path: "/t/x".into(), lines: 0, obstacle: None, foreseen: false }
 }
 
 /// The decision table: what is wanted, what is there, what a dry run says.
 #[test]
 fn decisions() {
-    let missing = LineState { found: Found::Nothing, there: false, path: "/t/x".into(), lines: 0, obstacle: None };
+    let missing =
+        LineState { found: Found::Nothing, there: false, path: "/t/x".into(), lines: 0, obstacle: None, foreseen: false };
     for (extra, state, expected) in [
         (json!({}), missing.clone(), Ok("created the file with the line")),
         (json!({"ensure": "absent"}), missing, Ok("")),
