@@ -117,6 +117,14 @@ fn variable(line: &str) -> Option<usize> {
     is_name.then(|| line.len() - value.len())
 }
 
+/// A count of things: `1 resource`, `2 resources`.
+pub fn count(number: impl Into<u64>, noun: &str) -> String {
+    match number.into() {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
 /// An error with all its causes, as one text: `A: B: C`.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -9,6 +9,7 @@ mod inside;
 mod rehearse;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -253,7 +254,7 @@ pub(super) fn run(
         host = host.in_directory(directory);
     }
     // A run of a person on this host goes first; so does this one for that person.
-    let _turn = match its_turn(job, &host, until) {
+    let _turn = match its_turn(node, job, &host, until) {
         Ok(turn) => turn,
         Err(ended) => return *ended,
     };
@@ -304,8 +305,10 @@ pub(super) fn run(
 }
 
 /// The turn of a run that changes something, once no local run is under way; none where runs can't take turns.
-fn its_turn(job: &Job, host: &Host, until: Instant) -> Result<Option<Turn>, Box<Ended>> {
-    let Some(path) = turn::place().filter(|_| !job.is_dry()) else { return Ok(None) };
+fn its_turn(node: &Node, job: &Job, host: &Host, until: Instant) -> Result<Option<Turn>, Box<Ended>> {
+    let Some(path) = turn::place(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
+        return Ok(None);
+    };
     let what = format!("ensign agent, command {}", job.id());
     let waiting = |holder: &turn::Holder| host.tell(&format!("waiting for another run: {holder}"));
     match Turn::take(&path, &what, Share::Others, until, host, &waiting) {

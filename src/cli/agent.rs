@@ -2,7 +2,7 @@
 
 mod accept;
 mod harden;
-mod log;
+pub(super) mod log;
 mod status;
 
 use std::path::{Path, PathBuf};

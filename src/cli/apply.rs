@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::diag::Diagnostic;
+use crate::diag::{self, Diagnostic};
 use crate::engine::{self, Diff, Plan, Settings};
 use crate::host::{Cancel, Host};
 use crate::model::{Exchange, Outcome, Span, TransactionEvent};
@@ -144,8 +144,7 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     if args.effects && args.output != OutputFormat::Text {
         return Ok(Exit::Done);
     }
-    let count = plan.resources.len();
-    ui.line(text!("{}: {} resource{}, no errors", name, count, if count == 1 { "" } else { "s" }));
+    ui.line(text!("{}: {}, no errors", name, diag::count(plan.resources.len() as u64, "resource")));
     Ok(Exit::Done)
 }
 
@@ -207,6 +206,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     // What was unpacked is there until the run has ended.
     let Read { plan, host, exchange, cancel: heard, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
+    tracing::info!(manifest = %args.origin.label(), resources = plan.resources.len(), "it was read");
     for warning in plan.warnings.iter().chain(&plan.failing) {
         ui.warn(warning);
     }
@@ -256,7 +256,8 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     local::remember(recording, &report, &host, ui);
     let unpublished: usize = plan.resources.iter().map(|planned| planned.common.register_when_stable.len()).sum();
     if unpublished > 0 && !args.register && !args.noop && !args.brief {
-        ui.say(text!("{} registrations were not published; --register does, and so does an agent", unpublished));
+        let unpublished = diag::count(unpublished as u64, "registration");
+        ui.say(text!("{} not published; --register does that, and so does an agent", unpublished));
     }
     match args.output {
         OutputFormat::Text => {
@@ -275,12 +276,14 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         OutputFormat::Jsonl => ui.jsonl(&report.summary),
     }
     let skipped = report.unreached;
+    let unreached =
+        format!("{} {} not reached", diag::count(skipped as u64, "resource"), if skipped == 1 { "was" } else { "were" });
     if let Some(error) = &report.error {
         ui.error(Diagnostic::new(format!("the run stopped because its session could not be written: {error}")));
     } else if local::exit(&report, false) == Exit::Incomplete {
-        ui.error(Diagnostic::new(format!("the run was cancelled; {skipped} resources were not reached")));
+        ui.error(Diagnostic::new(format!("the run was cancelled; {unreached}")));
     } else if skipped > 0 {
-        ui.say(text!("stopped at the first failure (fail_on_error); {} resources were not reached", skipped));
+        ui.say(text!("stopped at the first failure (fail_on_error); {}", unreached));
     }
     // The process ends here: giving its memory back piece by piece would be a twentieth of a converged run.
     std::mem::forget((plan, session));

@@ -23,6 +23,9 @@ pub enum Data {
     /// Print the data of a document as it is on this host: overrides laid over, templates resolved, annotations checked.
     #[command(alias = "resolve")]
     Parse(Parse),
+    /// As `ensign facts`.
+    #[command(hide = true)]
+    Facts(super::facts::Facts),
 }
 
 /// Arguments of `ensign data parse`.
@@ -72,6 +75,7 @@ pub struct Parse {
 pub fn data(command: &Data, ui: &mut Ui) -> Result<Exit, Failure> {
     match command {
         Data::Parse(args) => parse(args, ui),
+        Data::Facts(args) => super::facts::facts(args, ui),
     }
 }
 

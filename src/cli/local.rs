@@ -79,7 +79,8 @@ pub fn host() -> Host {
 /// Where the commands of local runs are noted while they run: gone with the machine, as the commands are.
 fn journals() -> Option<PathBuf> {
     let named = std::env::var_os("ENSIGN_RUNTIME").is_some_and(|value| !value.is_empty());
-    turn::runtime_directory().map(|directory| if named { directory } else { directory.join("commands") })
+    turn::runtime_directory(|name| std::env::var_os(name))
+        .map(|directory| if named { directory } else { directory.join("commands") })
 }
 
 /// The turn of this run, once no other one changes the host; none where runs can't take turns.
@@ -87,7 +88,7 @@ fn journals() -> Option<PathBuf> {
 /// # Errors
 /// When another run takes longer than this one may wait, or this one is cancelled.
 pub fn turn(what: &str, wait: Span, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
-    let Some(path) = turn::place() else { return Ok(None) };
+    let Some(path) = turn::place(|name| std::env::var_os(name)) else { return Ok(None) };
     let until = Instant::now() + wait.get();
     let waiting = |holder: &turn::Holder| host.tell(&format!("waiting for another run: {holder}"));
     match Turn::take(&path, what, Share::Alone, until, host, &waiting) {

@@ -50,6 +50,12 @@ use ui::{Ui, text};
 #[derive(Debug, Parser)]
 #[command(name = "ensign", version, propagate_version = true, disable_help_subcommand = true)]
 struct Cli {
+    /// Say more of what is done.
+    #[arg(short = 'v', long, global = true, hide = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Say all of what is done.
+    #[arg(long, global = true, hide = true)]
+    debug: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -102,6 +108,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(ui.parsed(&error).code());
         }
     };
+    // The log of an agent is configured.
+    if (cli.debug || cli.verbose > 0) && !matches!(cli.command, Command::Agent(_)) {
+        agent::log::verbose(cli.debug || cli.verbose > 1);
+    }
     let result = dispatch(cli.command, &mut ui);
     let exit = result.unwrap_or_else(|failure| failure.report(&mut ui));
     ui.flush();

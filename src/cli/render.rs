@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::diag;
 use crate::model::{Outcome, Summary, TransactionEvent};
 
 use super::ui::{Text, Tone, Ui, Whole, text};
@@ -20,6 +21,11 @@ const WHAT_WIDTH: usize = 40;
 
 /// The widest label that is padded to; longer ones push their line.
 const MAX_LABEL: usize = 48;
+
+/// The most steps that stand beside each other.
+const ON_A_LINE: usize = 4;
+/// The most steps that are listed.
+const LISTED: usize = 20;
 
 /// The most lines of one error.
 const MOST_LINES: usize = 200;
@@ -81,8 +87,23 @@ fn what(event: &TransactionEvent) -> Cow<'_, str> {
         Outcome::Skipped => "control says no".into(),
         Outcome::Stable if event.health_check_only => checks(event).into(),
         Outcome::Stable => event.final_ensure.as_str().into(),
-        Outcome::Changed | Outcome::Refreshed => event.changes.join(", ").into(),
+        Outcome::Changed | Outcome::Refreshed => changes(&event.changes).into(),
     }
+}
+
+/// What was changed: a few steps on one line, many one below the other, and of very many only the first.
+fn changes(steps: &[String]) -> String {
+    if steps.len() <= ON_A_LINE {
+        return steps.join(", ");
+    }
+    let (shown, rest) = steps.split_at(steps.len().min(LISTED));
+    // A type that lists only the first of its steps says how many more there are.
+    let counted = rest.last().and_then(|last| last.strip_prefix("and ")?.strip_suffix(" more")?.parse::<usize>().ok());
+    let more = counted.map_or(rest.len(), |counted| rest.len() - 1 + counted);
+    let mut lines = vec![diag::count((shown.len() + more) as u64, "change")];
+    lines.extend_from_slice(shown);
+    lines.extend((more > 0).then(|| format!("and {more} more")));
+    lines.join("\n")
 }
 
 fn checks(event: &TransactionEvent) -> String {
@@ -121,13 +142,24 @@ pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> Text {
     let shown = Text::join(shown, ", ");
     let shown = if shown.is_empty() { shown } else { text!(": {}", shown) };
     let total = summary.total_resources;
-    let noun = if total == 1 { "resource" } else { "resources" };
-    text!("{} {}{} in {}", total, noun, shown, duration(Duration::from_nanos(summary.total_duration)))
+    text!("{}{} in {}", diag::count(total, "resource"), shown, duration(Duration::from_nanos(summary.total_duration)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_changes_stand_below_each_other() {
+        let steps = |count: usize| (1..=count).map(|n| format!("created {n}")).collect::<Vec<_>>();
+        assert_eq!(changes(&steps(2)), "created 1, created 2");
+        assert!(changes(&steps(5)).starts_with("5 changes\ncreated 1\n"));
+        let mut many = steps(200);
+        many.push("and 1800 more".to_owned());
+        let shown = changes(&many);
+        assert!(shown.starts_with("2000 changes\n") && shown.ends_with("\ncreated 20\nand 1980 more"), "{shown}");
+        assert_eq!(shown.lines().count(), 22);
+    }
 
     #[test]
     fn durations_read_well() {

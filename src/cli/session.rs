@@ -147,7 +147,7 @@ fn run_line(run: &Remembered, ui: &Ui) -> Text {
         let of = [(summary.changed_resources, "changed"), (summary.failed_resources, "failed")];
         let notable: String =
             of.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
-        format!("{} resource{}{notable}", summary.total_resources, if summary.total_resources == 1 { "" } else { "s" })
+        format!("{}{notable}", crate::diag::count(summary.total_resources, "resource"))
     });
     let started = run.start.started.strftime("%Y-%m-%dT%H:%M:%SZ");
     let word = ui.paint(tone, word);

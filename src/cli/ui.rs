@@ -5,6 +5,7 @@
 //! the cursor, begin a line or forge a column. Bytes as they are go only where no terminal is ([`Ui::data`]).
 
 mod text;
+mod watch;
 
 pub(crate) use text::text;
 pub use text::{Painted, Part, Show, Text, Whole, has_no_names};
@@ -20,6 +21,8 @@ use crate::diag::clean;
 use crate::host::{Audience, News, Progress};
 
 use super::error::Exit;
+
+use watch::Watch;
 
 /// To the beginning of the line, and away with what is on it.
 const AFRESH: &str = "\r\x1b[K";
@@ -131,9 +134,7 @@ impl Ui {
     /// A line of talk that the next one replaces; only on a terminal.
     pub fn progress(&mut self, text: impl Into<Text>) {
         if self.terminal_err {
-            // A line that is too long for the terminal is cut, not wrapped: what is wrapped could not be replaced.
-            let text = text.into();
-            let _gone = write!(self.err, "{AFRESH}\x1b[?7l{}\x1b[?7h", text.as_str()).and_then(|()| self.err.flush());
+            rewrite(Some(&text.into()));
         }
     }
 
@@ -203,7 +204,11 @@ impl Ui {
 /// The person who hears what is said in the middle of a run, where nothing else is being printed; and who `watches` how far
 /// things are, on a line of the terminal that is written over.
 pub fn listener(watches: bool) -> Audience {
+    let watch = watches.then(Watch::default);
     Arc::new(move |news: News<'_>| {
+        if let Some(watch) = &watch {
+            watch.hear(&news);
+        }
         let mut err = std::io::stderr().lock();
         let _gone = match news {
             News::Said(what) => writeln!(err, "{}", Text::lines("", what).as_str()),
@@ -212,9 +217,19 @@ pub fn listener(watches: bool) -> Audience {
                 write!(err, "{AFRESH}{}", how_far.as_str()).and_then(|()| err.flush())
             }
             News::Over if watches => write!(err, "{AFRESH}").and_then(|()| err.flush()),
-            News::At(_) | News::Over => Ok(()),
+            News::At(_) | News::Over | News::Begins { .. } | News::Ends => Ok(()),
         };
     })
+}
+
+/// Writes the last line of the terminal anew; nothing is there afterwards where nothing is to be.
+fn rewrite(line: Option<&Text>) {
+    let mut err = std::io::stderr().lock();
+    let _gone = match line {
+        None => write!(err, "{AFRESH}"),
+        // A line that is too long for the terminal is cut, not wrapped: what is wrapped could not be replaced.
+        Some(line) => write!(err, "{AFRESH}\x1b[?7l{}\x1b[?7h", line.as_str()).and_then(|()| err.flush()),
+    };
 }
 
 /// A panic, which may have words from anywhere.

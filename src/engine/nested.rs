@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Map, json};
 
-use crate::diag::chain;
+use crate::diag::{self, chain};
 use crate::host::Host;
 use crate::manifest::{MAX_MANIFEST, Source};
 use crate::model::TransactionEvent;
@@ -70,15 +70,14 @@ impl Run<'_> {
         if counts.failed > 0 {
             return Err(format!("child manifest had {} failed resources", counts.failed));
         }
-        let resources = child.resources.len();
+        let resources = child.resources.len() as u64;
+        let all = diag::count(resources, "resource");
         let steps = (counts.changed > 0).then(|| Step {
-            done: format!("changed {} of {resources} resources", counts.changed),
-            details: vec![format!("{} of {resources} resources", counts.changed)],
+            done: format!("changed {} of {all}", counts.changed),
+            details: vec![format!("{} of {all}", counts.changed)],
         });
         let mut status = Map::new();
-        for (name, count) in
-            [("resource_count", resources as u64), ("changed_count", counts.changed), ("failed_count", counts.failed)]
-        {
+        for (name, count) in [("resource_count", resources), ("changed_count", counts.changed), ("failed_count", counts.failed)] {
             status.insert(name.to_owned(), json!(count));
         }
         Ok(Reached::counted(steps.into_iter().collect(), status))

@@ -149,7 +149,12 @@ impl Run<'_> {
             let mut failed = false;
             // What its templates made is gone when a resource is done.
             let taken = plan.scope.budget().mark();
+            if let Some(first) = now.first() {
+                host.begins(first.kind.name(), first.decoded.name(), now.len() - 1);
+                tracing::debug!(resource = %first.reference(), "its turn begins");
+            }
             let events = self.treat(plan, now, settings, host);
+            host.ends();
             plan.scope.budget().settle(taken, 0);
             for (event, planned) in events.into_iter().zip(now) {
                 if event.noop && event.changed {

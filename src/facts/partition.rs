@@ -9,7 +9,9 @@ use crate::host::{Host, kernel};
 
 /// Gathers them. A disk that does not tell its room is listed without it.
 pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
-    let mounts = mounts(&text("/proc/self/mountinfo")?, &text_or_empty("/proc/filesystems"));
+    let mut mounts = mounts(&text("/proc/self/mountinfo")?, &text_or_empty("/proc/filesystems"));
+    // Single files that are bound over others have no room of their own.
+    mounts.retain(|mount| !Path::new(&mount.point).is_file());
     let mut usage = Vec::new();
     for mount in &mounts {
         let Ok(space) = kernel::space(Path::new(&mount.point)) else { continue };
@@ -39,6 +41,22 @@ struct Mount {
     point: String,
     kind: String,
     options: Vec<String>,
+    /// What of the file system is mounted.
+    root: String,
+}
+
+impl Mount {
+    /// True where a part of a file system is bound to where it is anyway, as service managers and containers do that for the
+    /// processes of a namespace.
+    fn is_part_in_place(&self, whole: &Self) -> bool {
+        let below = |root: &str, part: &str| match root {
+            "/" => part.strip_prefix('/').map(str::to_owned),
+            root => part.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).map(str::to_owned),
+        };
+        self.device == whole.device
+            && self.root != whole.root
+            && below(&whole.root, &self.root).is_some_and(|part| Path::new(&whole.point).join(part) == Path::new(&self.point))
+    }
 }
 
 /// The mounts of file systems that live on disks; the others may be remote, and hang.
@@ -54,9 +72,18 @@ fn mounts(mountinfo: &str, filesystems: &str) -> Vec<Mount> {
         let bind = (root != "/").then_some("bind");
         let options = options.split(',').chain(bind).map(str::to_owned).collect();
         let on_disk = disk_kinds.contains(&kind) || kind == "zfs";
-        on_disk.then(|| Mount { device: unescape(device), point: unescape(point), kind: kind.to_owned(), options })
+        on_disk.then(|| Mount {
+            device: unescape(device),
+            point: unescape(point),
+            kind: kind.to_owned(),
+            options,
+            root: unescape(root),
+        })
     };
-    mountinfo.lines().filter_map(mount).collect()
+    let found: Vec<Mount> = mountinfo.lines().filter_map(mount).collect();
+    let is_itself = |mount: &Mount| found.iter().any(|whole| mount.is_part_in_place(whole));
+    let keep: Vec<bool> = found.iter().map(|mount| !is_itself(mount)).collect();
+    found.into_iter().zip(keep).filter_map(|(mount, keep)| keep.then_some(mount)).collect()
 }
 
 /// The kernel writes a space as `\040`, and so on. The backslash comes last, so that what it makes is not read again.
@@ -77,6 +104,8 @@ mod tests {
 40 29 254:1 /srv/data /mnt/my\\040data ro,relatime - ext4 /dev/mapper/vg-root rw
 41 29 0:50 / /tank rw - zfs tank rw
 42 29 0:51 / /nfs rw - nfs4 server:/export rw
+43 29 254:1 /usr /usr ro,relatime shared:1 - ext4 /dev/mapper/vg-root rw
+44 40 254:1 /srv/data/in /mnt/my\\040data/in ro - ext4 /dev/mapper/vg-root rw
 broken
 ";
 

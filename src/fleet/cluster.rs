@@ -83,7 +83,7 @@ fn failures(result: &NodeResult) -> Option<String> {
 
 /// `1 resource`, `3 resources`
 pub fn resources(count: u64) -> String {
-    if count == 1 { "1 resource".to_owned() } else { format!("{count} resources") }
+    crate::diag::count(count, "resource")
 }
 
 /// What was changed: the steps of a single resource, or how many resources of a run.

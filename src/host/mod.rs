@@ -222,6 +222,16 @@ impl Host {
         self.hears(News::Said(what));
     }
 
+    /// Says that resources have their turn.
+    pub fn begins(&self, kind: &str, name: &str, others: usize) {
+        self.hears(News::Begins { kind, name, others });
+    }
+
+    /// Says that what began has ended.
+    pub fn ends(&self) {
+        self.hears(News::Ends);
+    }
+
     /// The same machine, for work that ends when `cancel` says so or `deadline` has passed.
     #[must_use]
     pub fn bounded(mut self, cancel: Cancel, deadline: Option<Instant>) -> Self {

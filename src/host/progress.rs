@@ -28,6 +28,17 @@ pub enum News<'a> {
     At(Progress<'a>),
     /// There is nothing more to watch of what was told by [`News::At`].
     Over,
+    /// A resource has its turn.
+    Begins {
+        /// Its type.
+        kind: &'a str,
+        /// Its name.
+        name: &'a str,
+        /// How many others are treated together with it.
+        others: usize,
+    },
+    /// What began has ended.
+    Ends,
 }
 
 /// Whoever listens.

@@ -4,6 +4,7 @@
 //! Local runs hold it alone. An agent shares it with other agents, which exist on one host only where somebody tries them out:
 //! each has a state directory, and so resources, of its own.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -28,22 +29,22 @@ const MAX_LOCKS: u64 = 16 << 20;
 /// How many processes are looked at on the way to the first.
 const ANCESTORS: usize = 100;
 
-/// The directory for what is gone with the machine: of this host for root, of this user for others. None where there is
-/// none, or nobody wants it.
-pub fn runtime_directory() -> Option<PathBuf> {
-    if let Some(directory) = std::env::var_os("ENSIGN_RUNTIME").filter(|value| !value.is_empty()) {
+/// The directory for what is gone with the machine: of this host for root, of this user for others; `variable` gives those of
+/// the environment. None where there is none, or nobody wants it.
+pub fn runtime_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(directory) = variable("ENSIGN_RUNTIME").filter(|value| !value.is_empty()) {
         return Some(PathBuf::from(directory)).filter(|directory| directory.as_os_str() != "off");
     }
     if account::effective_uid() == 0 {
         return Some(PathBuf::from("/run/ensign"));
     }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
     runtime.filter(|path| path.is_absolute() && path.is_dir()).map(|path| path.join("ensign"))
 }
 
 /// Where the turns of this host, or of this user, are taken; none where there is no such place.
-pub fn place() -> Option<PathBuf> {
-    runtime_directory().map(|directory| directory.join("run.lock"))
+pub fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    runtime_directory(variable).map(|directory| directory.join("run.lock"))
 }
 
 /// Who has the turn.

@@ -68,3 +68,49 @@ fn output_that_is_to_be_logged_is_shown() {
     assert!(!ran.out.contains("three"), "{ran:?}");
     desk.run(&["ensure", "exec", "echo four", "--logoutput"]).ends(0).prints(&["    four\n"]);
 }
+
+#[test]
+fn what_takes_long_is_shown_at_a_terminal() {
+    let desk = Desk::new();
+    desk.write("m.yaml", "ccm:\n  resources:\n    - exec: {name: patience, command: \"sleep 2.5\"}\n    - exec: {name: quick, command: \"true\"}\n");
+    // script(1) gives it a terminal.
+    let line = format!("{} apply m.yaml", env!("CARGO_BIN_EXE_ensign"));
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(desk.path("")).stdin(std::process::Stdio::null());
+    let output = command.env("ENSIGN_HISTORY", "off").env("ENSIGN_RUNTIME", "off").env("NO_COLOR", "1").output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("… exec#patience, 1 s") && shown.contains("… exec#patience, 2 s"), "{shown:?}");
+    assert!(!shown.contains("… exec#quick"), "{shown:?}");
+    // It is gone before the line of the event comes.
+    let last = shown.rfind("… exec#patience").unwrap();
+    assert!(shown[last..].find("\r\u{1b}[K").unwrap() < shown[last..].find("patience  ").unwrap_or(usize::MAX), "{shown:?}");
+    assert!(!desk.run(&["apply", "m.yaml"]).ends(0).err.contains('…'), "there is no terminal");
+}
+
+#[test]
+fn older_names_are_still_understood() {
+    let desk = Desk::new();
+    desk.write("data.yaml", "data: {site: x}\n");
+    desk.write("m.yaml", "ccm:\n  resources:\n    - exec: {name: \"true\"}\n");
+    desk.run(&["hiera", "parse", "data.yaml"]).ends(0).prints(&["\"site\": \"x\""]);
+    assert!(desk.run(&["hiera", "facts", "--fact", "colour=red"]).ends(0).json()["colour"] == "red");
+    desk.run(&["apply", "m.yaml", "--hiera", "data.yaml", "--monitor-only"]).ends(0);
+    let ran = desk.run(&["apply", "m.yaml", "--debug"]);
+    ran.ends(0).says(&["its turn begins", "resource=exec#true"]);
+    desk.run(&["-v", "apply", "m.yaml"]).ends(0).says(&["it was read"]);
+    assert_eq!(desk.run(&["apply", "m.yaml"]).ends(0).err, "");
+}
+
+#[test]
+fn many_changes_are_listed_below_each_other() {
+    let desk = Desk::new();
+    std::fs::create_dir(desk.path("source")).unwrap();
+    (0..300).for_each(|n| std::fs::write(desk.path(&format!("source/f{n:03}")), "").unwrap());
+    desk.write(
+        "m.yaml",
+        "ccm:\n  resources:\n    - file: {name: \"@D@/to\", ensure: directory, recurse: true, source: source, @ME@, mode: \"0644\"}\n",
+    );
+    let ran = desk.run(&["apply", "m.yaml"]);
+    ran.ends(0).prints(&["301 changes", "\n      created f000\n", "more", "1 resource: 1 changed"]);
+    assert!(ran.out.lines().all(|line| line.len() < 200), "{ran:?}");
+}

@@ -32,6 +32,16 @@ pub(super) fn begin(wanted: &Log) -> SetLog {
     Arc::new(move |wanted| drop(handle.reload(targets(wanted))))
 }
 
+/// Begins to log what a command on a command line does; with `all`, details too. The log of an agent is configured, and then
+/// counts.
+pub(in crate::cli) fn verbose(all: bool) {
+    let level = if all { LevelFilter::DEBUG } else { LevelFilter::INFO };
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
+    let lines = lines.fmt_fields(fields()).with_filter(Targets::new().with_target("ensign", level));
+    // It fails when there is one already: then that one is as good.
+    let _there_is_one = tracing_subscriber::registry().with(lines).try_init();
+}
+
 /// Writes the fields of an event, `message` as it is and others as `name=value`.
 fn fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {

@@ -55,9 +55,14 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
     let mut look = Look::default();
     file.rewind().map_err(read)?;
     if let Err(error) = unpack::walk(format, Until { inner: &file, host }, size, &caps, &mut look) {
-        // Nothing was written: where what is missing tells that there is something to do, the mark need not.
-        if !p.creates.is_empty() && !rules.exists(Path::new(&p.creates))? {
-            p.mark(&rules.known_place(p.path())?)?.remove()?;
+        // Nothing was written. Something must tell that there is something to do: what is missing, or else the archive, which is
+        // good for nothing.
+        let beside = rules.known_place(p.path())?;
+        if !host.is_over() {
+            if p.creates.is_empty() || rules.exists(Path::new(&p.creates))? {
+                beside.remove()?;
+            }
+            p.mark(&beside)?.remove()?;
         }
         return Err(failed(chain(&error)));
     }

@@ -140,7 +140,14 @@ fn validation() {
         (r#"{"group":null}"#, "group cannot be empty"),
         (r#"{"mode":""}"#, "mode cannot be empty"),
         (r#"{"mode":"invalid"}"#, "not a valid octal number"),
-        (r#"{"mode":"0o+7"}"#, "not a valid octal number"),
+        (r#"{"mode":"0o+7"}"#, "say with = what each class may do"),
+        (r#"{"mode":"u+x,g=r"}"#, "say with = what each class may do"),
+        (r#"{"mode":"u=rws"}"#, "setuid is not set"),
+        (r#"{"mode":"04755"}"#, "setuid is not set"),
+        (r#"{"ensure":"directory","mode":"4755"}"#, "setuid is not set"),
+        (r#"{"mode":"x=r"}"#, "the classes are u, g, o and a"),
+        (r#"{"mode":"u=q"}"#, "the permissions are r, w, x, s and t"),
+        (r#"{"mode":"g=rs"}"#, "are for directories"),
         (r#"{"mode":"1777"}"#, "exceeds maximum value"),
         (r#"{"force":true}"#, "only valid with 'ensure: absent'"),
         (r#"{"name":"/","ensure":"absent","force":true}"#, "filesystem root"),
@@ -158,6 +165,29 @@ fn validation() {
         (r#"{"colour":"red"}"#, "unknown field"),
     ] {
         assert!(full(json(bad)).unwrap_err().contains(message), "{bad}: {:?}", full(json(bad)));
+    }
+}
+
+#[test]
+fn modes_are_written_in_many_ways() {
+    let mode = |written: &str, ensure: &str| {
+        let properties = serde_json::json!({"name": "/x", "ensure": ensure, "owner": "0", "group": "0", "mode": written});
+        serde_json::from_value::<Properties>(properties).unwrap().wanted_mode()
+    };
+    for (written, file) in [
+        ("7", 0o7),
+        ("644", 0o644),
+        ("00644", 0o644),
+        ("0o640", 0o640),
+        ("u=rwx,go=rx", 0o755),
+        ("a=r,u=rw", 0o644),
+        ("=r", 0o444),
+        ("u=rw,g=", 0o600),
+    ] {
+        assert_eq!(mode(written, "present"), file, "{written}");
+    }
+    for (written, directory) in [("1777", 0o1777), ("02755", 0o2755), ("u=rwx,g=rwxs,o=", 0o2770), ("a=rwx,o=rwxt", 0o1777)] {
+        assert_eq!(mode(written, "directory"), directory, "{written}");
     }
 }
 

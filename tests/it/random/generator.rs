@@ -42,6 +42,8 @@ pub struct Case {
     pub restless: Vec<String>,
     /// Something fails that shows only when it is tried.
     pub surprising: bool,
+    /// What a plan says is compared too.
+    pub planned: bool,
 }
 
 /// A resource that was made.
@@ -84,11 +86,13 @@ impl<'a> Maker<'a> {
         if self.dice.once_in(6) {
             ccm["fail_on_error"] = json!(true);
         }
+        let planned = self.dice.once_in(2);
         Case {
             manifest: json!({"data": {"yes": true, "word": "{{ 1 + 1 }}"}, "ccm": ccm}),
             wrong,
             restless: self.restless,
             surprising: self.surprising,
+            planned,
         }
     }
 
@@ -157,7 +161,8 @@ impl<'a> Maker<'a> {
     }
 
     fn directory(&mut self) {
-        let path = self.path("dir");
+        // What is nowhere stays nowhere.
+        let path = format!("{}/{}", self.dice.one(&self.directories).clone(), self.fresh("dir"));
         let mut properties = self.owned(json!({"ensure": "directory"}));
         properties["mode"] = json!(self.dice.one(&["0755", "0700", "0711", "1777", "02755", "u=rwx,g=rxs,o="]));
         // Directories that are missing above it are made with it.

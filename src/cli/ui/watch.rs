@@ -1,0 +1,75 @@
+//! The resource that is being treated, shown at a terminal once it takes a while.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::host::News;
+
+use super::{rewrite, text};
+
+/// How long a resource may take before it is shown.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often what is shown is brought up to date.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What is shown, on the last line of the terminal.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Watch(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What is being treated, and since when.
+    now: Option<(String, Instant)>,
+    /// It is on the screen.
+    shown: bool,
+    /// Something else is: how far a download is.
+    other: bool,
+    /// Somebody looks at the clock.
+    ticking: bool,
+}
+
+impl Watch {
+    /// Takes note; what is shown goes before anything else is said.
+    pub(super) fn hear(&self, news: &News<'_>) {
+        let mut state = held(&self.0);
+        match news {
+            News::Begins { kind, name, others } => {
+                let others = if *others > 0 { format!(" and {others} more") } else { String::new() };
+                state.now = Some((format!("{kind}#{name}{others}"), Instant::now()));
+                if !state.ticking {
+                    state.ticking = true;
+                    let watched = Arc::downgrade(&self.0);
+                    std::thread::spawn(move || tick(&watched));
+                }
+                return;
+            }
+            News::Ends => state.now = None,
+            News::At(_) => state.other = true,
+            News::Over => state.other = false,
+            News::Said(_) => {}
+        }
+        if std::mem::take(&mut state.shown) {
+            rewrite(None);
+        }
+    }
+}
+
+fn held(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Shows what takes long, as long as there is a run.
+fn tick(watched: &Weak<Mutex<State>>) {
+    loop {
+        std::thread::sleep(PAUSE);
+        let Some(state) = watched.upgrade() else { return };
+        let mut state = held(&state);
+        if let (Some((what, since)), false) = (&state.now, state.other)
+            && since.elapsed() >= PATIENCE
+        {
+            let seconds = since.elapsed().as_secs();
+            rewrite(Some(&text!("… {}, {} s", what, seconds)));
+            state.shown = true;
+        }
+    }
+}
