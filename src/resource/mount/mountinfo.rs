@@ -67,8 +67,8 @@ impl Mounted {
     /// True where a limit of a tmpfs is named, and another is in force.
     fn is_of_other_size(&self, wanted: &str, name: &str) -> bool {
         let of = |options: &str| {
-            let values = options.split(',').filter_map(|one| one.split_once('=')).filter(|(key, _)| *key == name);
-            values.last().map(|(_, value)| value.to_owned())
+            let mut values = options.split(',').filter_map(|one| one.split_once('=')).filter(|(key, _)| *key == name);
+            values.next_back().map(|(_, value)| value.to_owned())
         };
         // A part of the memory is for the kernel to count.
         let Some(wanted) = of(wanted).and_then(|value| bytes(&value)) else { return false };
