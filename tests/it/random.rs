@@ -112,7 +112,7 @@ fn judge(case: &Case, play: &Play<'_>) -> Result<(), String> {
         }
         return Ok(());
     }
-    if !matches!(first, 0 | 1) || (first == 1) != !with(&found, &["failed", "unmet"]).is_empty() {
+    if !matches!(first, 0 | 1) || (first == 1) == with(&found, &["failed", "unmet"]).is_empty() {
         return Err(format!("apply ended with {first}: {found:?} {why}"));
     }
     let changing = &["changed", "refreshed"];
