@@ -141,7 +141,8 @@ impl<'a> Maker<'a> {
     }
 
     fn mode(&mut self) -> &'static str {
-        self.dice.one(&["0644", "644", "0600", "0755", "0o640", "u=rwx,go=rx", "u=rw,g=r"])
+        let modes: &[&'static str] = &["0644", "644", "0600", "0755", "0o640", "u=rwx,go=rx", "u=rw,g=r"];
+        self.dice.one(modes)
     }
 
     fn owned(&mut self, mut properties: Value) -> Value {
