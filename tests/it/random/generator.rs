@@ -142,7 +142,7 @@ impl<'a> Maker<'a> {
 
     fn mode(&mut self) -> &'static str {
         let modes: &[&'static str] = &["0644", "644", "0600", "0755", "0o640", "u=rwx,go=rx", "u=rw,g=r"];
-        self.dice.one(modes)
+        self.dice.one::<&'static str>(modes)
     }
 
     fn owned(&mut self, mut properties: Value) -> Value {
