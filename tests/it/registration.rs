@@ -185,7 +185,7 @@ fn apply_registers_what_is_as_wanted_and_templates_ask_the_bus() {
         bucket(&url);
         ok(&url, &["registration", "init"]);
         let silent = at(&url, &["apply", &path]);
-        assert!(silent.code == 1 && silent.stderr.contains("2 registrations were not published"), "{}", silent.stderr);
+        assert!(silent.code == 1 && silent.stderr.contains("2 registrations not published"), "{}", silent.stderr);
         let content = std::fs::read_to_string(directory.path().join("motd")).unwrap();
         assert_eq!(content, "from the bucket\n[]\n");
         assert!(query(&url, &[]).is_empty());
