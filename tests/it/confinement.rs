@@ -214,4 +214,7 @@ EOF
     assert_eq!(node.sh("stat -c '%U:%G %a' /srv/www/index.html; cat /srv/www/index.html"), "daemon:daemon 640\nhello");
     let log = node.sh("journalctl -u ensign-agent --no-pager");
     assert!(log.contains("the kernel holds of the limits: devices, files, "), "{log}");
+    // Also where the system is read-only, its runs and those of people take turns.
+    assert!(!log.contains("can't take turns"), "{log}");
+    assert_eq!(node.sh("stat -c '%a' /run/ensign /run/ensign/run.lock"), "700\n600\n");
 }
