@@ -42,9 +42,7 @@ fn every_node_of_a_large_fleet_ends_and_failures_have_few_causes() {
         let fleet = SimulatedFleet::new(&binary);
         let flags = ["--groups", "web:30%,db:70%", "--fail-rate", "10%", "--change-rate", "20%", "--work", "1ms..50ms"];
         let sim = fleet.start(NODES, &[&flags[..], &["--offline-rate", "5%"]].concat());
-        let gone =
-            |figures: &Value| figures["nodes"].as_u64().unwrap_or_default() - figures["running"].as_u64().unwrap_or_default();
-        let figures = sim.wait_for("those that leave have left", |figures| figures["leaving"] == gone(figures));
+        let figures = sim.wait_for("those that leave have left", |figures| figures["leaving"] == figures["left"]);
         let away = figures["leaving"].as_u64();
         let all = ensure(&fleet, &["--all", "--output", "json"]);
         let document = all.json();

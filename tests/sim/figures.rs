@@ -65,6 +65,7 @@ impl Printer {
             "seconds": seconds,
             "nodes": self.fleet.nodes.len(),
             "leaving": self.fleet.nodes.iter().filter(|node| node.is_offline()).count(),
+            "left": self.fleet.left.load(Ordering::Relaxed),
             "running": running,
             "connected": connected,
             "all_connected_at": self.all.map(|at| at.as_duration().as_secs_f64()),

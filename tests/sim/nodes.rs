@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ensign::agent::{Agent, Parts, Work};
@@ -73,6 +73,8 @@ impl Node {
 pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Node>,
     pub(crate) play: Arc<Play>,
+    /// Nodes that left, each counted once its last state is with the server.
+    pub(crate) left: AtomicU64,
     settings: Settings,
     groups: Vec<Group>,
     seed: u64,
@@ -104,6 +106,7 @@ impl Fleet {
         let fleet = Self {
             nodes: (options.first..options.first.saturating_add(options.nodes)).map(node).collect(),
             play: Arc::new(play),
+            left: AtomicU64::new(0),
             settings,
             groups: options.groups.clone(),
             seed: options.seed,
@@ -134,6 +137,7 @@ impl Fleet {
             }
             if let Some(agent) = node.take() {
                 agent.stop().await;
+                self.left.fetch_add(1, Ordering::Relaxed);
             }
         });
         join_all(leave).await;
