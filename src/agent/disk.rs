@@ -27,8 +27,8 @@ use super::lost::Opened;
 use super::notary::Notary;
 use super::steady::Steady;
 
-/// How many commands are remembered: for each the hour and more that its time may last, so many a second as nobody sends
-/// who has something to do.
+/// Limit of the commands that the ledger remembers: each for the hour and more that its time may last, at a rate that no fleet
+/// reaches in its work.
 const ENTRIES: Places = Places { all: 1 << 14, each: 1 << 13 };
 
 /// How many channels there may be: each is in every state that the node says.

@@ -1,5 +1,5 @@
 //! Bounded places that commands wait in, shared out between the keys that signed them, and a queue that serves the keys in
-//! turn: whoever holds one key can't keep the commands of another one out, nor delay them by more than the run that is on.
+//! turn: the holder of one key can't keep the commands of another one out, nor delay them by more than the current run.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ impl Places {
 }
 
 impl Full {
-    /// The sentence for whoever asked; `what` is waiting: `commands`.
+    /// The message for the sender; `what` names what waits, as `commands`.
     pub(super) fn sentence(self, what: &str) -> String {
         match self {
             Self::All(waiting) => format!("{waiting} {what} wait already"),
@@ -124,7 +124,7 @@ impl FairQueue {
         self.held().lanes.iter().map(|lane| lane.jobs.len()).sum()
     }
 
-    /// True when nobody takes jobs any more.
+    /// True when the queue is closed.
     pub(super) fn is_closed(&self) -> bool {
         self.held().closed
     }

@@ -1,4 +1,4 @@
-//! What forged messages may cost: whoever may publish to a node can send any number of them, and each costs signatures to
+//! The allowance for forged messages: a sender who may publish to a node can send any number of them, and each costs signatures to
 //! refuse. Within the allowance all that `trust` would try is tried; beyond it, one wrong signature ends the work for a
 //! message, so that those which name their keys are taken as promptly as ever.
 
@@ -18,7 +18,7 @@ const REMEMBERED: usize = 64;
 
 /// What forged messages cost of late.
 pub(super) struct Forged {
-    /// A key of this process: nobody outside can make two messages that look the same.
+    /// The key of this process: a sender can't make two messages with one hash.
     hasher: RandomState,
     known: VecDeque<(u64, Refusal)>,
     /// The trust bundle by which they were forged.

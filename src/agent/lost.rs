@@ -15,7 +15,7 @@ use crate::trust::{KnownTrust, Seen};
 
 use super::{Node, anchor, notary};
 
-/// How long it is said that something was lost which can't come back.
+/// Duration of the alarm for a loss that can't be undone.
 const SAID: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// A ledger, and whether it was just made.

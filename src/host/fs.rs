@@ -19,7 +19,7 @@ pub use std::fs::File;
 pub(super) use digest::hash_open;
 pub use digest::{hex, sha256, sha256_of};
 pub use guarded::{check_private, check_trusted, read_private_text, read_trusted, read_trusted_text};
-pub use look::{Kind, Look, Stamp, exists, is_public, is_same, is_symlink, look, real, stamp};
+pub use look::{Kind, Look, Stamp, exists, is_public, is_reachable, is_same, is_symlink, look, real, stamp};
 pub use read::{
     list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
 };

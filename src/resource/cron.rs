@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::host::{Host, Resolver};
+use crate::host::{Host, Resolver, fs};
 use crate::model::effects::Aspect;
 use crate::model::secret::REDACTED;
 use crate::model::{Effect, Effects, Hidden};
@@ -445,10 +445,10 @@ impl Resource for Cron {
         snippet::write(&path(p, host), &p.known_text()?)
     }
 
-    fn preview(p: &Properties, state: &CronState, _: &Host) -> Option<Preview> {
+    fn preview(p: &Properties, state: &CronState, host: &Host) -> Option<Preview> {
         let before = state.file.as_ref().map_or("", |file| &file.text);
         let after = if p.ensure == Presence::Present { p.file_text().ok()? } else { String::new() };
-        let is_public = state.file.as_ref().is_none_or(|file| file.sound);
+        let is_public = state.file.as_ref().is_none_or(|file| file.sound) && fs::is_reachable(&path(p, host));
         Some(Preview { before: blanked(before), after: blanked(&after), is_public })
     }
 

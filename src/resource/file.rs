@@ -229,7 +229,7 @@ impl Resource for File {
                 host.sources(p.follow).read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?
             }
         };
-        let is_public = is_public && (p.ensure == Ensure::Absent || fs::is_public(p.wanted_mode()));
+        let is_public = is_public && fs::is_reachable(p.path()) && (p.ensure == Ensure::Absent || fs::is_public(p.wanted_mode()));
         Some(Preview { before, after, is_public })
     }
 

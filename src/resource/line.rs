@@ -397,6 +397,7 @@ impl Resource for Line {
             Found::File { look, .. } => look.is_public(),
             _ => fs::is_public(p.mode.map_or(NEW_MODE, Mode::bits)),
         };
+        let is_public = is_public && fs::is_reachable(p.path());
         Some(Preview { before: String::from_utf8(before.to_vec()).ok()?, after: String::from_utf8(after).ok()?, is_public })
     }
 

@@ -145,6 +145,8 @@ fn a_plan_says_what_is_updated_and_shows_the_difference_of_what_everybody_may_re
         let fleet = solo::Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
         let motd = fleet.file("motd", "hello\n");
+        let enter = |mode| std::fs::set_permissions(fleet.dir.path(), PermissionsExt::from_mode(mode)).unwrap();
+        enter(0o755);
         let change = async || result(&fleet, &dry(&motd)).await.plan.unwrap().changes.remove(0);
         let new = change().await;
         assert_eq!(
@@ -155,6 +157,10 @@ fn a_plan_says_what_is_updated_and_shows_the_difference_of_what_everybody_may_re
         let update = change().await;
         assert_eq!(update.what, "updated the file: content");
         assert_eq!(update.diff.as_deref(), Some("--- now\n+++ wanted\n@@ -1 +1 @@\n-old\n+hello\n"));
+        // Nobody else comes to a file below a closed directory, whatever its mode.
+        enter(0o700);
+        assert_eq!(change().await.diff, None);
+        enter(0o755);
         // What only some may read on the node is not shown to whoever asks for a plan.
         std::fs::set_permissions(fleet.path("motd"), PermissionsExt::from_mode(0o640)).unwrap();
         let private = change().await;

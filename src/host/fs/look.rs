@@ -92,6 +92,16 @@ pub fn is_public(mode: u32) -> bool {
     mode & 0o004 != 0
 }
 
+/// True when everybody on the host may enter each directory above a path, links followed. Without that the mode of a file tells
+/// nothing of who can read it. Missing directories are made with modes of their own, and do not count.
+pub fn is_reachable(path: &Path) -> bool {
+    let may_enter = |directory: &Path| match fs::metadata(directory) {
+        Ok(meta) => meta.mode() & 0o001 != 0,
+        Err(error) => is_nothing(&error),
+    };
+    real(path).ancestors().skip(1).all(may_enter)
+}
+
 /// What a path names, links followed; `None` when nothing, as for a link that leads nowhere.
 ///
 /// With `hash`, the content of a regular file is read and hashed from the same descriptor.

@@ -223,6 +223,7 @@ pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differe
     let purged: &[String] = if p.purge { &differences.extra } else { &[] };
     for path in differences.added.iter().chain(&differences.updated).chain(purged) {
         let title = format!("==> {path}\n");
+        preview.is_public &= fs::is_reachable(&p.target().join(path));
         if !differences.added.contains(path) {
             let before = host.managed(p.follow).read_text(&p.target().join(path), PREVIEW_LIMIT).ok()?;
             let seen = host.managed(p.follow).look(&p.target().join(path), false).ok()?;

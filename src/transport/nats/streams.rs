@@ -161,6 +161,11 @@ impl Bus {
         let mut subjects = handle.info_with_subjects(filter).await.map_err(|error| TransportError::failed(doing(), error))?;
         while let Some(subject) = subjects.next().await {
             missing.insert(subject.map_err(|error| TransportError::failed(doing(), error))?.0);
+            let least = missing.len() * MESSAGE_COST;
+            if least > MOST_LATEST {
+                let what = format!("the latest messages of the stream {stream}");
+                return Err(TransportError::TooLarge { what, size: least as u64, max: MOST_LATEST as u64 });
+            }
         }
         let mut latest = BTreeMap::new();
         if missing.is_empty() {
