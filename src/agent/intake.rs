@@ -13,12 +13,11 @@ use uuid::Uuid;
 use crate::config::{MAX_QUEUE, Settings};
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{self, Class, StoreError};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Code, Opened, Refusal, Verified, Verifier};
 use crate::wire::command::{Action, Command};
 use crate::wire::report;
-use crate::wire::subject::{EventKind, Route, Stage};
+use crate::wire::subject::{Route, Stage};
 use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
 
 use super::board::Topic;
@@ -394,7 +393,7 @@ impl Task {
             return no(DoneOutcome::Busy, Code::Busy, why);
         }
         checkpoint(Checkpoint::IntakeVerified);
-        if let Err(error) = self.record(verified, subject) {
+        if let Err(error) = self.node.record(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
             return no(DoneOutcome::Refused, Code::Storage, why);
@@ -416,18 +415,6 @@ impl Task {
         if here { self.acknowledge(verified, AckStatus::Accepted) } else { Answer::Nothing }
     }
 
-    /// Writes down that a command is accepted. One that was carried here is published before: an audit needs what was signed,
-    /// and no stream of the fleet has it.
-    fn record(&self, verified: &Verified<Command>, subject: Option<&str>) -> Result<(), StoreError> {
-        if subject.is_none() {
-            let id = verified.get().id;
-            let event = self.node.event(EventKind::Command, id, verified.envelope().to_vec(), Class::Result);
-            let msg_id = format!("{id}.{}.command", self.node.settings().node);
-            self.node.post(&store::Message { msg_id, command: Some(verified.digest().to_owned()), ..event });
-        }
-        self.node.disk.accept(verified, subject)
-    }
-
     fn accept(&self, verified: &Arc<Verified<Command>>, subject: Option<&str>, reply: Option<&str>) -> Answer {
         if matches!(verified.get().action, Action::Halt(_) | Action::Resume(_) | Action::Go(_)) {
             return self.told(verified, subject);
@@ -441,7 +428,7 @@ impl Task {
             Err((outcome, code, why)) => return no(outcome, code, why),
         };
         checkpoint(Checkpoint::IntakeVerified);
-        if let Err(error) = self.record(verified, subject) {
+        if let Err(error) = self.node.record(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
             return no(DoneOutcome::Refused, Code::Storage, why);
@@ -501,7 +488,7 @@ impl Task {
     fn told(&self, verified: &Verified<Command>, subject: Option<&str>) -> Answer {
         // It counts also when it can't be written down, or its key has its share of what is: a node that asks later asks the stream of rollouts again.
         let done = rollout::hear(&self.node, verified);
-        if self.node.disk.find_place(verified).is_ok() && self.node.noted(self.record(verified, subject)).is_some() {
+        if self.node.disk.find_place(verified).is_ok() && self.node.noted(self.node.record(verified, subject)).is_some() {
             // What can't be written now ends with the next start of the agent.
             let _written = self.node.finish(&done, &mut false);
         }

@@ -60,6 +60,7 @@ mod notary;
 mod notify;
 mod obtain;
 mod outside;
+mod publish;
 mod recover;
 pub mod reload;
 mod reporter;
@@ -96,18 +97,15 @@ use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::confine::Kernel;
 use crate::host::fs::{self, FsError};
-use crate::store::{Class, Message, StoreError};
+use crate::store::StoreError;
 use crate::transport::{Bus, Link, TransportError};
-use crate::trust::{Limits, Seen, TrustedBundle, Verifier};
+use crate::trust::{Limits, TrustedBundle, Verifier};
 use crate::wire::command::Command;
-use crate::wire::receipt;
-use crate::wire::report::Life;
-use crate::wire::subject::{EventKind, Stage};
-use crate::wire::{ConfinementState, Done, DoneOutcome, Subjects};
+use crate::wire::{ConfinementState, Subjects};
 
 pub use notary::{NotaryError, public_key};
 
-use board::{Board, Standing, Topic};
+use board::{Board, Standing};
 use count::Count;
 use disk::Disk;
 use known::Known;
@@ -500,148 +498,6 @@ impl Node {
             self.board.change(|standing| {
                 standing.channels.insert(channel.to_owned(), state);
             });
-        }
-    }
-
-    /// Puts a message into the outbox.
-    fn post(&self, message: &Message) {
-        self.noted(self.disk.post(message, self.now()));
-    }
-
-    /// Shows on the board that the disk does not take what must survive. That it does again is the heartbeat's
-    /// to find out: a small record may still fit where the next one does not.
-    fn noted<T>(&self, written: Result<T, StoreError>) -> Option<T> {
-        written.inspect_err(|error| self.board.trouble(Topic::Disk, crate::diag::chain(error))).ok()
-    }
-
-    fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
-        let subject = self.subjects.event(&self.settings().node, kind).as_str().to_owned();
-        Message { subject, msg_id: id.to_string(), payload, class, command: None }
-    }
-
-    /// The end of a command: on disk, in the outbox. False when it must be tried again; see [`Disk::finish`].
-    fn finish(&self, done: &Done, posted: &mut bool) -> bool {
-        let Some(id) = done.id else { return true };
-        let finished = self.disk.finish(id, done, &self.result(id, done, self.result_id(id)), posted);
-        let again = matches!(finished, Err(StoreError::Fs(_)));
-        self.noted(finished);
-        !again
-    }
-
-    /// Returns when the end of a command is written down (true), or the agent stops. While the disk takes no result nothing
-    /// else is run either: its result would fare no better.
-    async fn write_down(&self, done: &Done, mut posted: bool, stop: &mut watch::Receiver<bool>) -> bool {
-        let mut attempt = 0;
-        while !self.finish(done, &mut posted) {
-            attempt += 1;
-            // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing. The value is looked
-            // at, as the change itself may have been taken before.
-            tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return false,
-                () = tokio::time::sleep(jitter::backoff(attempt).min(SOON)) => {}
-            }
-        }
-        true
-    }
-
-    /// The end of a command that nobody asked this node about: in the ledger, so that it is known when it comes again.
-    fn close(&self, command: &Command, digest: &str) -> Result<(), StoreError> {
-        self.disk.close(command.id, &say::done(self, Some(command.id), digest, DoneOutcome::NotSelected))
-    }
-
-    /// What the server knows the result of a command by: the same, however often it is sent.
-    fn result_id(&self, id: Uuid) -> String {
-        format!("{id}.{}.done", self.settings().node)
-    }
-
-    fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
-        let subject = self.subjects.job(id, &self.settings().node, Stage::Done).as_str().to_owned();
-        Message { subject, msg_id, payload: say::json(done), class: Class::Result, command: Some(done.digest.clone()) }
-    }
-
-    /// Publishes the result of a command that was not taken, unless it has or will have another one:
-    /// what is sent a second time must not change how the first time ended.
-    fn post_not_taken(&self, done: &Done) {
-        let Some(id) = done.id.filter(|id| self.disk.seen(*id).is_none()) else { return };
-        // The ledger forgets an hour after a command's time; what is older may have run long ago.
-        let made = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok()).unwrap_or_default();
-        if self.now().as_second() - made < 1800 {
-            self.post(&self.result(id, done, self.host.new_id().to_string()));
-        }
-    }
-
-    fn post_refusal(&self, done: &Done, subject: &str, keyids: Vec<String>) {
-        let refused = say::refused(self, done, subject, keyids);
-        let event = self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event);
-        self.post(&Message { command: Some(done.digest.clone()), ..event });
-    }
-
-    fn post_life(&self, what: &str) {
-        self.post_life_of(&say::life(self, what));
-    }
-
-    /// Says also whom it obeys: a succession of which nobody could be told any more is in it.
-    fn post_started(&self) {
-        let trust = self.trust();
-        let obeys = if trust.is_before_first() {
-            "has the root keys only, and accepts no command yet".to_owned()
-        } else {
-            format!("obeys version {} of the trust bundle", trust.version())
-        };
-        self.post_life_of(&Life { message: Some(obeys), ..say::life(self, "started") });
-    }
-
-    fn post_life_of(&self, life: &Life) {
-        self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Class::Result));
-    }
-
-    /// Publishes how many runs were only counted so far.
-    fn post_stable_runs(&self) {
-        let counted = self.stable.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(runs) = counted {
-            self.post_stable(runs);
-        }
-    }
-
-    fn post_stable(&self, runs: BTreeMap<String, u64>) {
-        let stable = say::stable(self, runs);
-        let event = self.event(EventKind::Stable, Uuid::nil(), say::json(&stable), Class::Result);
-        // Short, and never the same: it is said at most once a second.
-        let msg_id = format!("{}.{:x}", self.settings().node, stable.timestamp.as_second());
-        self.post(&Message { msg_id, ..event });
-    }
-
-    /// Says what had to be dropped, once there is room for it.
-    fn post_dropped(&self) {
-        let told = self.disk.tell_dropped(self.now(), |dropped| {
-            tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
-            let life = Life { dropped: Some(dropped.clone()), ..say::life(self, "dropped") };
-            self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result)
-        });
-        self.noted(told);
-    }
-
-    /// Sends the last state of this agent, and waits for the server to have it: whoever looks next sees that it stopped.
-    async fn say_farewell(&self, bus: &Bus) {
-        let (subject, payload) = (self.subjects.state(&self.settings().node), say::json(&say::state(self, false)));
-        let receipt = self.disk.notary().receipt(subject.as_str(), &payload, None, self.now(), None).encode();
-        let headers = [(receipt::HEADER, receipt.as_str())];
-        match tokio::time::timeout(FAREWELL, bus.publish_stored(subject.as_str(), &headers, payload)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(error = %crate::diag::chain(&error), "the last state is not stored"),
-            Err(_) => tracing::debug!("the last state is not stored: no answer from the server"),
-        }
-    }
-
-    /// Sends something that may get lost; `command` is the digest of the command that it answers.
-    async fn courtesy(&self, bus: &Bus, subject: &str, payload: Vec<u8>, command: Option<&str>) {
-        // Without a connection the client would keep it, and send it to nobody much later.
-        if !bus.is_connected() {
-            return;
-        }
-        let receipt = self.disk.notary().receipt(subject, &payload, command, self.now(), None).encode();
-        if let Err(error) = bus.publish(subject, &[(receipt::HEADER, &receipt)], payload).await {
-            tracing::debug!(subject, error = %crate::diag::chain(&error), "not sent");
         }
     }
 }
