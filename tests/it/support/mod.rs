@@ -13,6 +13,7 @@ pub mod processes;
 pub mod proxy;
 #[cfg(feature = "simulator")]
 pub mod sim;
+pub mod skip;
 pub mod solo;
 pub mod tmpfs;
 pub mod web;
