@@ -35,6 +35,7 @@ mod golden;
 mod health;
 mod hostile;
 mod jobs;
+mod language;
 mod link;
 mod local;
 mod lost;
