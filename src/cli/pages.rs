@@ -22,7 +22,8 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let read = |directory: &str| std::fs::read_dir(root.join(directory)).unwrap().map(|entry| entry.unwrap().path());
+    let docs = read("docs").chain(read("docs/operations"));
     docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).chain([root.join("README.md")]).collect()
 }
 

@@ -90,7 +90,7 @@ impl Ui {
         self.line(Text::lines("", text));
     }
 
-    /// Bytes that programs read, as they are, for commands whose output is such (docs/operations.md has a list). On a
+    /// Bytes that programs read, as they are, for commands whose output is such (docs/operations/local.md has a list). On a
     /// terminal each line is cleaned.
     pub fn data(&mut self, bytes: &[u8]) {
         if self.terminal_out {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The confinement of the runs of a node. The names are explained in `docs/operations.md`; there may be more of them later.
+/// The confinement of the runs of a node. The names are explained in `docs/operations/limits.md`; there may be more of them later.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ConfinementState {
     /// The version of Landlock in the kernel; 0 where there is none.

@@ -1,6 +1,6 @@
-//! Every statement of `docs/security.md` names the tests that show it, in a comment: `<!-- shown by: name, name -->`, at the
-//! end of a paragraph, of a list item or of a table row. What claims no behaviour is marked as `<!-- advice -->` or
-//! `<!-- definition -->` instead.
+//! Every statement of `docs/security.md`, and of the pages in `docs/security`, names the tests that show it, in a comment:
+//! `<!-- shown by: name, name -->`, at the end of a paragraph, of a list item or of a table row. A statement that claims no
+//! behaviour is marked as `<!-- advice -->` or `<!-- definition -->` instead.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -83,22 +83,27 @@ fn statements(page: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn every_statement_of_the_security_page_is_shown_by_a_test() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
+fn every_statement_of_the_security_pages_is_shown_by_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let below = std::fs::read_dir(root.join("docs/security")).unwrap().map(|entry| entry.unwrap().path());
     let known = tests();
-    assert!(known.contains("every_statement_of_the_security_page_is_shown_by_a_test"));
+    assert!(known.contains("every_statement_of_the_security_pages_is_shown_by_a_test"));
     let mut wrong = Vec::new();
-    for (line, statement) in statements(&page) {
-        if NO_CLAIM.iter().any(|mark| statement.trim_end_matches([' ', '|']).ends_with(mark)) {
-            continue;
-        }
-        let Some((_, named)) = statement.split_once(MARK) else {
-            wrong.push(format!("docs/security.md:{line}: no test is named: {statement}"));
-            continue;
-        };
-        let named = named.split_once("-->").unwrap_or((named, "")).0;
-        for name in named.split(',').map(str::trim).filter(|name| !known.contains(*name)) {
-            wrong.push(format!("docs/security.md:{line}: there is no test {name}"));
+    for path in below.chain([root.join("docs/security.md")]) {
+        let page = std::fs::read_to_string(&path).unwrap();
+        let path = path.strip_prefix(root).unwrap().display();
+        for (line, statement) in statements(&page) {
+            if NO_CLAIM.iter().any(|mark| statement.trim_end_matches([' ', '|']).ends_with(mark)) {
+                continue;
+            }
+            let Some((_, named)) = statement.split_once(MARK) else {
+                wrong.push(format!("{path}:{line}: no test is named: {statement}"));
+                continue;
+            };
+            let named = named.split_once("-->").unwrap_or((named, "")).0;
+            for name in named.split(',').map(str::trim).filter(|name| !known.contains(*name)) {
+                wrong.push(format!("{path}:{line}: there is no test {name}"));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
