@@ -23,7 +23,7 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |directory: &str| std::fs::read_dir(root.join(directory)).unwrap().map(|entry| entry.unwrap().path());
-    let docs = read("docs").chain(read("docs/operations"));
+    let docs = read("docs").chain(read("docs/operations")).chain(read("docs/security"));
     docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).chain([root.join("README.md")]).collect()
 }
 
