@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::support::fleet::{FLEET, Fleet};
 use crate::support::nats::binaries;
+use crate::support::skip::{Reason, skip};
 use crate::support::solo::PATIENCE;
 
 const SIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/examples/sign.py");
@@ -31,8 +32,7 @@ fn id(envelope: &[u8]) -> Uuid {
 async fn what_python_signs_a_node_does() {
     let there = Command::new("python3").args(["-c", "import cryptography"]).output();
     if !there.is_ok_and(|ran| ran.status.success()) {
-        println!("skipped: python3 has no module `cryptography` (Debian: python3-cryptography)");
-        return;
+        return skip(Reason::Missing, "python3 has no module `cryptography` (Debian: python3-cryptography)");
     }
     let fleet = tokio::task::spawn_blocking(|| {
         let mut fleet = Fleet::new(&binaries()[0], &[("web1", "web")]);

@@ -5,6 +5,7 @@ use std::process::Command as Process;
 
 use tempfile::TempDir;
 
+use crate::support::skip::{Reason, no_namespaces, skip};
 use crate::support::solo::{Agent, Fleet, on_every_server};
 
 /// A library that shifts the clock of the program it is preloaded into by as many seconds as a file says.
@@ -33,8 +34,7 @@ fn a_clock_far_from_the_servers_is_a_trouble() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let Some(library) = shifted_clock(&fleet.dir) else {
-            println!("skipped: no C compiler, no clock that is wrong");
-            return;
+            return skip(Reason::Missing, "no C compiler for a clock that is wrong: install the package gcc");
         };
         for (shift, wanted) in [("3030", "about 50 minutes ahead of"), ("-3570", "about 59 minutes behind")] {
             let agent = Agent::start(fleet.process().env("LD_PRELOAD", &library).env("CLOCK_SHIFT", shift));
@@ -69,8 +69,7 @@ fn a_disk_that_is_nearly_full_is_a_trouble_before_it_is_full() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let Some(mounted) = Mounted::new(&fleet.path("state")) else {
-            println!("skipped: nothing can be mounted here");
-            return;
+            return skip(no_namespaces(), "nothing can be mounted here");
         };
         let _agent = fleet.agent().await;
         fleet.state("no trouble", |state| state.troubles.is_empty()).await;
