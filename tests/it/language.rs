@@ -66,7 +66,7 @@ const NO_BEGINNING: &[&str] = &[
 ];
 
 /// Words that are no subject: no sentence of a doc comment begins with them.
-const NO_SUBJECT: &[&str] =
+pub(crate) const NO_SUBJECT: &[&str] =
     &["else", "it", "nobody", "one", "such", "that", "they", "what", "whatever", "who", "whoever", "whom", "whose"];
 
 /// Words that readers from elsewhere do not search for, and phrases that hide who does what; with a plain way to write each.
@@ -238,7 +238,7 @@ fn paragraphs(doc: &Text) -> Vec<Text> {
 }
 
 /// Returns the sentences of a paragraph. Code between backticks is one word.
-fn sentences(paragraph: &str) -> Vec<String> {
+pub(crate) fn sentences(paragraph: &str) -> Vec<String> {
     let mut plain = String::new();
     for (number, part) in paragraph.split('`').enumerate() {
         plain.push_str(if number % 2 == 0 { part } else { "CODE" });
@@ -258,12 +258,12 @@ fn sentences(paragraph: &str) -> Vec<String> {
 }
 
 /// Returns the words of a text, in lower case, without punctuation at their ends.
-fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     let bare = |word: &str| word.trim_matches(|character: char| !character.is_alphanumeric()).to_lowercase();
     text.split_whitespace().map(bare).filter(|word| !word.is_empty()).collect()
 }
 
-fn banned(text: &str) -> impl Iterator<Item = String> {
+pub(crate) fn banned(text: &str) -> impl Iterator<Item = String> {
     let text = format!(" {} ", words(text).join(" "));
     let found = BANNED.iter().filter(move |(phrase, _)| text.contains(&format!(" {phrase} ")));
     found.map(|(phrase, plain)| format!("\"{phrase}\": write {plain}"))
