@@ -37,6 +37,16 @@ pub mod manifest;
 pub mod model;
 pub mod registry;
 pub mod resource;
+#[cfg(test)]
+#[path = "../tests/it/support/skip.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "the tests of the whole program include the same file, and use other parts"
+)]
+mod skip;
 pub mod store;
 pub mod template;
 pub mod transport;

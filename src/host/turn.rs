@@ -247,9 +247,8 @@ mod tests {
     fn who_waits_hears_for_whom_and_goes_on_when_that_one_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.lock");
-        // The shell has flock(1), where it is, hold the lock; where it is not there is nothing to wait for.
-        if !Path::new("/usr/bin/flock").exists() {
-            eprintln!("skipped: flock(1) is not there");
+        // The shell has flock(1) hold the lock.
+        if !crate::skip::has_program("flock", "util-linux") {
             return;
         }
         let child = Mutex::new(locker(&path));

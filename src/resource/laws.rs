@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::host::Host;
 use crate::host::account::{effective_gid, effective_uid};
 use crate::http::testing::{Asked, Reply, Web};
+use crate::skip::is_root;
 use crate::unpack::testing::{file, gzip, tar_of};
 
 use super::{Kind, Resource, ResourceType, State, TYPES};
@@ -87,8 +88,7 @@ fn snapshot(root: &Path) -> BTreeMap<String, String> {
 }
 
 fn hold<R: Lawful>() {
-    if R::ROOT && effective_uid() != 0 {
-        eprintln!("skipped: the laws of {} need root", R::TYPE);
+    if R::ROOT && !is_root(&format!("the laws of {} need root", R::TYPE)) {
         return;
     }
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {

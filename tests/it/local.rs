@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::support::skip::{Reason, is_root, skip};
 use crate::support::solo::PATIENCE;
 
 const ENSIGN: &str = env!("CARGO_BIN_EXE_ensign");
@@ -625,7 +626,7 @@ fn colour_is_for_terminals_and_can_be_refused() {
     let desk = mixed();
     assert!(!desk.run(&["apply", "m.yaml", "--noop"]).out.contains('\x1b'));
     let Some(shown) = on_a_terminal(&desk, &[("TERM", "xterm")]) else {
-        eprintln!("skipped: no script command to make a terminal");
+        skip(Reason::Missing, "cannot start script: install the package bsdutils");
         return;
     };
     assert!(shown.contains("\x1b[33m"), "{shown:?}");
@@ -637,8 +638,7 @@ fn colour_is_for_terminals_and_can_be_refused() {
 
 #[test]
 fn another_user_than_root() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: only root can become another user; the other tests run as this one anyway");
+    if !is_root("only root can become another user") {
         return;
     }
     let desk = Desk::new();

@@ -9,6 +9,7 @@ use ensign::trust::{SigningKey, seal};
 use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, Envelope};
 
 use crate::support::nats::binaries;
+use crate::support::skip::has_program;
 use crate::support::solo::{Fleet, apply, assign};
 
 fn remove(fleet: &Fleet, names: &[&str]) {
@@ -174,11 +175,9 @@ async fn a_flood_of_forged_messages_does_not_hold_up_a_good_one() {
     assert_eq!(fleet.lines("good").len(), 10);
 }
 
-/// Needs strace, which a machine with the tests has; without it this is said and skipped.
 #[tokio::test]
 async fn what_is_acknowledged_is_on_the_disk() {
-    if Process::new("strace").arg("-V").output().is_err() {
-        println!("skipped: there is no strace");
+    if !has_program("strace", "strace") {
         return;
     }
     let fleet = Fleet::new(&binaries()[0], "").await;

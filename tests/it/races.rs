@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::support::skip::{has_program, is_root};
 use ensign::host::Host;
 use ensign::host::confine::{Confinement, Files};
 use ensign::host::fs::sha256;
@@ -100,10 +101,9 @@ struct Stage {
 }
 
 impl Stage {
-    /// A home of the user's, root's own beside it, and what resources copy from. `None`, said with a reason, without root.
+    /// A home of the user's, root's own beside it, and what resources copy from. None where the test is skipped.
     fn new() -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() || Command::new("python3").arg("-V").output().is_err() {
-            println!("skipped: needs root, to act as another user, and python3");
+        if !is_root("only root can act as another user") || !has_program("python3", "python3") {
             return None;
         }
         let dir = tempfile::Builder::new().prefix("ensign-races").tempdir().unwrap();

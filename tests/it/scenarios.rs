@@ -17,6 +17,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::support::skip::{is_root, no_namespaces, skip};
 use crate::support::web::{Asked, Reply, Web};
 
 #[derive(Deserialize)]
@@ -91,10 +92,6 @@ struct After {
     owner: Option<String>,
     /// Where a link leads.
     target: Option<String>,
-}
-
-fn is_root() -> bool {
-    nix::unistd::Uid::effective().is_root()
 }
 
 fn cases() -> PathBuf {
@@ -352,15 +349,14 @@ fn play(file: &Path, each: impl Fn(&Run, &mut Place, &Web) -> Vec<String>) -> Ve
         Err(error) => return vec![format!("the scenario can't be read: {error}")],
     };
     assert!(!scenario.about.is_empty() && !scenario.runs.is_empty(), "{}", file.display());
-    if scenario.needs.as_deref() == Some("root") && !is_root() {
-        eprintln!("skipped: {} needs root", file.display());
+    if scenario.needs.as_deref() == Some("root") && !is_root(&format!("{} needs root", file.display())) {
         return vec![];
     }
     let mut place = Place::new(root.clone(), home);
     if scenario.private_mounts
         && let Err(why) = place.separate()
     {
-        eprintln!("skipped: {}: {why}", file.display());
+        skip(no_namespaces(), &format!("{}: {why}", file.display()));
         return vec![];
     }
     if let Err(why) = place.shell(&scenario.before) {

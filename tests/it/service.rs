@@ -8,6 +8,7 @@ use ensign::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
+use crate::support::skip::{no_namespaces, skip};
 use crate::support::solo::{Agent, Fleet, PATIENCE, ensure, node, on_every_server};
 
 /// The end of the service manager: what it is told, line by line.
@@ -120,14 +121,14 @@ fn a_host_without_a_server_boots() {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// None when this process may not mount.
+    /// Mounts it; skips the test where this user can't.
     fn mount(path: &Path) -> Option<Self> {
         std::fs::create_dir_all(path).unwrap();
         let mounted = Process::new("mount").args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"]).arg(path).output();
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(path.to_owned()));
         }
-        eprintln!("skipped: a small disk needs the right to mount");
+        skip(no_namespaces(), "cannot mount a small disk");
         None
     }
 

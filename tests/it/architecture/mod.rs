@@ -336,6 +336,22 @@ fn every_file_is_part_of_the_crate() {
     assert!(unused.is_empty(), "files below src/ that no `mod` declares: {unused:?}");
 }
 
+/// A test that does not run says so with `support::skip`, which fails where a skip is not allowed.
+#[test]
+fn every_skip_is_counted() {
+    let (mut wrong, mut next) = (Vec::new(), vec![source::root(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")]);
+    while let Some(path) = next.pop() {
+        if path.is_dir() {
+            next.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if !path.ends_with("support/skip.rs")
+            && std::fs::read_to_string(&path).unwrap().contains(concat!("print", "ln!(\"skipped"))
+        {
+            wrong.push(path);
+        }
+    }
+    assert!(wrong.is_empty(), "these skip a test by themselves: {wrong:?}");
+}
+
 #[test]
 fn every_test_file_is_part_of_the_suite() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");

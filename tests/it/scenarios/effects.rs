@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::support::node::{ENSIGN, Node};
 
-use super::{Place, Run, cases, files, is_root, play};
+use super::{Place, Run, cases, files, play};
+use crate::support::skip::{has_program, is_root};
 
 /// One file a thread, descriptors with their paths, whole texts.
 pub(super) const STRACE: &[&str] = &[
@@ -365,9 +366,7 @@ fn law(run: &Run, place: &mut Place) -> Vec<String> {
 
 #[test]
 fn what_resources_do_is_what_they_declare() {
-    if !is_root() || std::process::Command::new("strace").arg("-V").output().is_err() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "strace is needed");
-        println!("skipped: it needs root and strace");
+    if !is_root("all scenarios run") || !has_program("strace", "strace") {
         return;
     }
     let mut wrong = Vec::new();
