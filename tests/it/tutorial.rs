@@ -37,7 +37,7 @@ fn blocks(page: &str) -> Vec<String> {
             fenced = !fenced;
             found.extend(fenced.then(String::new));
         } else if fenced {
-            found.last_mut().unwrap().push_str(&format!("{line}\n"));
+            found.last_mut().unwrap().extend([line, "\n"]);
         }
     }
     found
