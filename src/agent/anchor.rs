@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::config::Settings;
 use crate::host::fs::{self, FsError};
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{StoreError, dir};
+use crate::store::{StoreError, state_dir};
 use crate::trust::{BundleError, KeyError, Pin, PublicKey, TrustedBundle, open_bundle};
 use crate::wire::envelope::MAX_ENVELOPE;
 
@@ -77,7 +77,7 @@ pub(super) fn keep(settings: &Settings, bundle: &TrustedBundle) -> Result<(), St
     if fs::read(&path, MAX_ENVELOPE as u64).is_ok_and(|kept| kept == bundle.envelope()) {
         return Ok(());
     }
-    dir::write_atomic(&path, bundle.envelope())?;
+    state_dir::write_atomic(&path, bundle.envelope())?;
     checkpoint(Checkpoint::TrustKept);
     Ok(())
 }

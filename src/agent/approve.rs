@@ -4,18 +4,18 @@
 //! In: the events of a dry run, from `work.rs`. Out: the plan of the result, or why it does not hold any more.
 
 use crate::model::TransactionEvent;
-use crate::wire::plan::{Planning, action_digest};
-use crate::wire::report::Planned;
+use crate::wire::plan::{PlanBuilder, action_digest};
+use crate::wire::report::PlannedChanges;
 
 use super::Node;
 use super::work::Job;
 
 /// Collects what a dry run would change.
-pub(super) struct Changes(Planning);
+pub(super) struct Changes(PlanBuilder);
 
 impl Changes {
     pub(super) fn of(job: &Job) -> Self {
-        Self(Planning::new(job.manifest().map_or("", |manifest| manifest.sha256.as_str())))
+        Self(PlanBuilder::new(job.manifest().map_or("", |manifest| manifest.sha256.as_str())))
     }
 
     pub(super) fn hear(&mut self, event: &TransactionEvent) {
@@ -25,8 +25,8 @@ impl Changes {
         }
     }
 
-    pub(super) fn planned(self, job: &Job) -> Planned {
-        self.0.planned(&job.command.action)
+    pub(super) fn planned(self, job: &Job) -> PlannedChanges {
+        self.0.build(&job.command.action)
     }
 }
 
@@ -50,7 +50,7 @@ fn words(event: &TransactionEvent) -> String {
 ///
 /// # Errors
 /// When this node made no such plan, or made it of something else; in words.
-pub(super) fn approved(node: &Node, job: &Job) -> Result<Option<Planned>, String> {
+pub(super) fn approved(node: &Node, job: &Job) -> Result<Option<PlannedChanges>, String> {
     let Some(id) = job.command.options.approves else { return Ok(None) };
     let Some(done) = node.disk.result(id) else {
         return Err(format!("this node knows no dry run {id}: it was not asked, has not answered, or it is too long ago"));

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::template;
 use crate::transport::Bus;
-use crate::wire::DoneOutcome;
+use crate::wire::CommandOutcome;
 use crate::wire::command::{Action, Facts, GoAhead, JobRef};
 
 use super::fair::{FairQueue, Jobs, Places};
@@ -106,7 +106,7 @@ async fn facts(node: &Arc<Node>, wanted: &Facts) -> Ended {
         Some(query) => match found {
             Some(found) => within_size(found),
             // That a host has not what others have is an answer.
-            None => Ended::plain(DoneOutcome::Stable, format!("no fact of this host is at {query}")),
+            None => Ended::plain(CommandOutcome::Stable, format!("no fact of this host is at {query}")),
         },
     }
 }

@@ -155,7 +155,7 @@ impl Task {
 fn unheard(node: &Node, refused: &BTreeSet<String>) -> Option<String> {
     let settings = node.settings();
     let heard = |groups: &[String]| -> BTreeSet<String> {
-        node.subjects.heard_by(&settings.node, groups).iter().map(ToString::to_string).collect()
+        node.subjects.work_subscriptions(&settings.node, groups).iter().map(ToString::to_string).collect()
     };
     let always = heard(&[]);
     let of_group =

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::model::ApplyState;
-use crate::wire::report::{AssignmentState, ChannelState, FailingResource};
+use crate::wire::report::{AssignmentStatus, ChannelPosition, FailingResource};
 
 /// What can be wrong with the agent itself; each stands on the board at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,9 +77,9 @@ pub(super) struct Standing {
     /// The version of the trust bundle in force.
     pub(super) trust: u64,
     /// The latest serial of each channel.
-    pub(super) channels: BTreeMap<String, ChannelState>,
+    pub(super) channels: BTreeMap<String, ChannelPosition>,
     /// How the node stands to what is assigned to it, in the order in which it is applied.
-    pub(super) assignments: Vec<AssignmentState>,
+    pub(super) assignments: Vec<AssignmentStatus>,
     /// The keys of the configuration that wait for a restart.
     pub(super) pending: Vec<String>,
     /// What is wrong.

@@ -13,9 +13,9 @@ use crate::diag::chain;
 use crate::engine::Outside;
 use crate::host::confine;
 use crate::host::confine::{ConfineError, Confined, Confinement, Files, Kernel, Part, Worker};
-use crate::model::effects::Aspect;
-use crate::model::registration::Filter;
-use crate::model::{Effect, Effects, Exchange, FromBus, Registration};
+use crate::model::effects::EffectKind;
+use crate::model::registration::RegistrationFilter;
+use crate::model::{Effect, Effects, DiscoveryClient, BusValue, Registration};
 use crate::resource::Decoded;
 use crate::wire::ConfinementState;
 
@@ -181,9 +181,9 @@ pub(super) fn begin(settings: &Settings, kernel: Kernel) -> Result<(), String> {
 
 /// True for effects on the system itself, which no directory bounds.
 pub(super) fn reaches_system(effects: &Effects) -> bool {
-    let is = |aspects: &[Aspect]| effects.iter().any(|effect| effect.aspect().is_some_and(|aspect| aspects.contains(&aspect)));
+    let is = |aspects: &[EffectKind]| effects.iter().any(|effect| effect.kind().is_some_and(|aspect| aspects.contains(&aspect)));
     // An entry of cron is a file, whoever its command runs as.
-    is(&[Aspect::Mount, Aspect::Unit, Aspect::Package, Aspect::Kernel]) || (is(&[Aspect::Account]) && !is(&[Aspect::Schedule]))
+    is(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel]) || (is(&[EffectKind::Account]) && !is(&[EffectKind::Schedule]))
 }
 
 /// True when some type that works outside may be managed.
@@ -263,27 +263,27 @@ impl Outside for Placement {
 
 /// The bus, asked from outside: what it starts must not be confined.
 pub(super) struct ExchangeOutside {
-    pub(super) inner: Arc<dyn Exchange>,
+    pub(super) inner: Arc<dyn DiscoveryClient>,
     pub(super) worker: Worker,
 }
 
 impl ExchangeOutside {
     fn ask<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&dyn Exchange) -> Result<T, String> + Send + 'static,
+        question: impl FnOnce(&dyn DiscoveryClient) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let inner = Arc::clone(&self.inner);
         self.worker.run(move || question(inner.as_ref())).unwrap_or_else(|gone| Err(gone.to_string()))
     }
 }
 
-impl Exchange for ExchangeOutside {
-    fn value(&self, bucket: &str, key: &str) -> Result<FromBus<String>, String> {
+impl DiscoveryClient for ExchangeOutside {
+    fn value(&self, bucket: &str, key: &str) -> Result<BusValue<String>, String> {
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
         self.ask(move |exchange| exchange.value(&bucket, &key))
     }
 
-    fn registrations(&self, filter: &Filter) -> Result<FromBus<Vec<Registration>>, String> {
+    fn registrations(&self, filter: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String> {
         let filter = filter.clone();
         self.ask(move |exchange| exchange.registrations(&filter))
     }

@@ -3,23 +3,23 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::wire::Done;
-use crate::wire::status::Counts;
+use crate::wire::CommandResult;
+use crate::wire::agent_status::AgentCounters;
 
 /// The longest text of a refusal that is kept.
 const REFUSAL: usize = 300;
 
 /// The counters, shared by reference.
 #[derive(Debug, Default)]
-pub(super) struct Count(Mutex<Counts>);
+pub(super) struct Count(Mutex<AgentCounters>);
 
 impl Count {
-    fn held(&self) -> MutexGuard<'_, Counts> {
+    fn held(&self) -> MutexGuard<'_, AgentCounters> {
         // Numbers: a panic elsewhere leaves them as good as they were.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn now(&self) -> Counts {
+    pub(super) fn now(&self) -> AgentCounters {
         self.held().clone()
     }
 
@@ -36,7 +36,7 @@ impl Count {
     }
 
     /// A command was not taken. The codes are ours and few, whoever sends.
-    pub(super) fn refused(&self, done: &Done) {
+    pub(super) fn refused(&self, done: &CommandResult) {
         let code = done.code.clone().unwrap_or_default();
         let mut text = format!("{code}: {}", done.message.as_deref().unwrap_or_default());
         let end = text.char_indices().nth(REFUSAL).map_or(text.len(), |(end, _)| end);
@@ -57,7 +57,7 @@ impl Count {
     }
 
     /// An accepted command ended.
-    pub(super) fn ended(&self, done: &Done, took: Duration) {
+    pub(super) fn ended(&self, done: &CommandResult, took: Duration) {
         // The name of the state, as messages have it.
         let state = serde_json::to_value(done.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
         let mut counts = self.held();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::transport::{Bus, Inbox, Message};
-use crate::wire::micro::{self, Counted, Endpoint, Identity, Info, Ping, Stats, StatsOf, Verb};
+use crate::wire::nats_micro::{self, ServiceCounters, Endpoint, ServiceIdentity, InfoAnswer, PingAnswer, StatsAnswer, EndpointStats, Verb};
 
 use super::intake::is_inbox;
 use super::{Node, jitter, say};
@@ -17,7 +17,7 @@ const SPREAD: Duration = Duration::from_millis(100);
 
 /// Answers for ever.
 pub(super) async fn run(node: Arc<Node>, bus: Bus) {
-    let subjects = micro::subjects(&micro::id(&node.settings().fleet, &node.settings().node));
+    let subjects = nats_micro::subjects(&nats_micro::id(&node.settings().fleet, &node.settings().node));
     let mut inboxes = Vec::new();
     for subject in subjects {
         match bus.subscribe(&subject).await {
@@ -33,22 +33,22 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus) {
 
 async fn answer(node: Arc<Node>, bus: Bus, mut inbox: Inbox) {
     while let Some(Message { subject, reply, .. }) = inbox.next().await {
-        let (Some((verb, to_one)), Some(reply)) = (micro::asked(&subject), reply.filter(|reply| is_inbox(reply))) else {
+        let (Some((verb, to_one)), Some(reply)) = (nats_micro::parse_subject(&subject), reply.filter(|reply| is_inbox(reply))) else {
             continue;
         };
         if !to_one {
             tokio::time::sleep(jitter::up_to(SPREAD)).await;
         }
         let payload = match verb {
-            Verb::Ping => say::json(&Ping::new(identity(&node))),
-            Verb::Info => say::json(&Info::new(identity(&node), endpoints(&node))),
-            Verb::Stats => say::json(&Stats::new(identity(&node), node.started, vec![counted(&node)])),
+            Verb::Ping => say::json(&PingAnswer::new(identity(&node))),
+            Verb::Info => say::json(&InfoAnswer::new(identity(&node), endpoints(&node))),
+            Verb::Stats => say::json(&StatsAnswer::new(identity(&node), node.started, vec![counted(&node)])),
         };
         node.courtesy(&bus, &reply, payload, None).await;
     }
 }
 
-fn identity(node: &Node) -> Identity {
+fn identity(node: &Node) -> ServiceIdentity {
     let settings = node.settings();
     let metadata = [
         ("node", settings.node.to_string()),
@@ -57,9 +57,9 @@ fn identity(node: &Node) -> Identity {
         ("groups", settings.groups.join(",")),
         ("boot", node.boot.to_string()),
     ];
-    Identity {
-        name: micro::NAME.to_owned(),
-        id: micro::id(&settings.fleet, &settings.node),
+    ServiceIdentity {
+        name: nats_micro::SERVICE_NAME.to_owned(),
+        id: nats_micro::id(&settings.fleet, &settings.node),
         version: say::VERSION.to_owned(),
         metadata: metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
     }
@@ -67,18 +67,18 @@ fn identity(node: &Node) -> Identity {
 
 fn endpoints(node: &Node) -> Vec<Endpoint> {
     let settings = node.settings();
-    let subjects = node.subjects.commands_for(&settings.node, &settings.groups);
+    let subjects = node.subjects.command_subscriptions(&settings.node, &settings.groups);
     subjects.iter().map(|subject| Endpoint::new("command", subject.as_str())).collect()
 }
 
 /// All endpoints are one way in: what is counted is told with the node's own subject.
-fn counted(node: &Node) -> StatsOf {
+fn counted(node: &Node) -> EndpointStats {
     let counts = node.count.now();
     let refused: u64 = counts.refused.values().sum();
-    let subject = node.subjects.commands_for(&node.settings().node, &[]);
+    let subject = node.subjects.command_subscriptions(&node.settings().node, &[]);
     let endpoint = Endpoint::new("command", subject.first().map_or("", |subject| subject.as_str()));
     let requests = counts.accepted + counts.repeated + counts.not_selected + refused;
     let data = serde_json::json!({"accepted": counts.accepted, "refused": counts.refused, "ended": counts.ended});
     let took = Duration::from_secs_f64(counts.intake_seconds);
-    StatsOf::new(&endpoint, Counted { requests, errors: refused, last_error: counts.last_refusal, took }, data)
+    EndpointStats::new(&endpoint, ServiceCounters { requests, errors: refused, last_error: counts.last_refusal, took }, data)
 }

@@ -14,12 +14,12 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{Acceptance, Birth, Head, Lane, Ledger, Message, Outbox, Queued, StoreError, Unfinished, dir};
-use crate::trust::verify::SKEW;
-use crate::trust::{KnownTrust, Seen, Verified};
-use crate::wire::Done;
+use crate::store::{Acceptance, LedgerOrigin, ChainHead, StreamQueue, Ledger, Message, Outbox, Queued, StoreError, UnfinishedCommand, state_dir};
+use crate::trust::verify::MAX_CLOCK_SKEW;
+use crate::trust::{KnownTrust, ReplayStore, Verified};
+use crate::wire::CommandResult;
 use crate::wire::command::Command;
-use crate::wire::report::{ChannelState, Dropped, Open};
+use crate::wire::report::{ChannelPosition, DroppedMessages, OpenLinks};
 
 use super::AgentError;
 use super::fair::Places;
@@ -57,11 +57,11 @@ struct Posted {
 }
 
 impl Posted {
-    fn of(&self, lane: Lane) -> &Notify {
+    fn of(&self, lane: StreamQueue) -> &Notify {
         match lane {
-            Lane::Rollouts => &self.rollouts,
-            Lane::Jobs => &self.jobs,
-            Lane::Events => &self.events,
+            StreamQueue::Rollouts => &self.rollouts,
+            StreamQueue::Jobs => &self.jobs,
+            StreamQueue::Events => &self.events,
         }
     }
 }
@@ -81,13 +81,13 @@ impl Disk {
         now: Timestamp,
     ) -> Result<Self, AgentError> {
         let failed = |source| AgentError::Store { path: settings.state_dir.clone(), source };
-        if ledger.was_torn() {
+        if ledger.was_truncated() {
             tracing::warn!("the end of the ledger was cut off: a record that nobody was told of");
         }
         let started = Instant::now();
-        let passed = ledger.floor().or(ledger.born().map(|birth| birth.at)).unwrap_or(now);
+        let passed = ledger.floor().or(ledger.origin().map(|birth| birth.at)).unwrap_or(now);
         let mut clock = Steady::from(passed, now);
-        ledger.believe(clock.believe(now, Duration::ZERO));
+        ledger.advance_clock_floor(clock.believe(now, Duration::ZERO));
         let notary = Notary::open(settings, boot)?;
         let outbox = Outbox::open(&settings.state_dir.join("outbox"), settings.outbox_max).map_err(failed)?;
         Ok(Self {
@@ -109,11 +109,11 @@ impl Disk {
 
     /// Puts a message into the outbox, with its receipt as the next link of the chain.
     fn push(&self, outbox: &mut Outbox, message: &Message, now: Timestamp) -> Result<(), StoreError> {
-        let seal = |message: &Message, head: &Head| {
+        let seal = |message: &Message, head: &ChainHead| {
             self.notary.receipt(&message.subject, &message.payload, message.command.as_deref(), now, Some(head))
         };
         outbox.push(message, now, &seal)?;
-        self.posted.of(Lane::of(&message.subject)).notify_one();
+        self.posted.of(StreamQueue::of(&message.subject)).notify_one();
         Ok(())
     }
 
@@ -121,13 +121,13 @@ impl Disk {
     pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
         let believed = held(&self.clock).believe(now, self.started.elapsed());
         let mut ledger = held(&self.ledger);
-        ledger.believe(believed);
+        ledger.advance_clock_floor(believed);
         let now = ledger.floor().map_or(now, |floor| floor.max(now));
-        if let Some(birth) = ledger.born()
+        if let Some(birth) = ledger.origin()
             && let Some(at) = self.other_birth(birth, now)
         {
             tracing::warn!(from = %birth.at, to = %at, "the clock was set: from then on accepted commands are remembered");
-            if let Err(error) = ledger.bear(Birth { at, ..birth }) {
+            if let Err(error) = ledger.record_origin(LedgerOrigin { at, ..birth }) {
                 tracing::warn!(error = %crate::diag::chain(&error), "it is not written down");
             }
         }
@@ -137,17 +137,17 @@ impl Disk {
     /// When the ledger was made by the clock as it is now, where that is something else than what is written down. That of
     /// a new node which was made in the future, by a clock that then was set back, knows all that was accepted until now.
     /// One that took the place of another does not: setting the clock back must not let in what the other knew.
-    fn other_birth(&self, birth: Birth, now: Timestamp) -> Option<Timestamp> {
-        if birth.at.duration_since(now) > SKEW {
+    fn other_birth(&self, birth: LedgerOrigin, now: Timestamp) -> Option<Timestamp> {
+        if birth.at.duration_since(now) > MAX_CLOCK_SKEW {
             return (!birth.lost.ledger).then_some(now);
         }
         let age = SignedDuration::try_from(self.made?.elapsed()).ok()?;
-        now.checked_sub(age).ok().filter(|made| made.duration_since(birth.at) > SKEW)
+        now.checked_sub(age).ok().filter(|made| made.duration_since(birth.at) > MAX_CLOCK_SKEW)
     }
 
     /// What was lost of the state of this node, when it is known to be, and when that was found out.
-    pub(super) fn birth(&self) -> Option<Birth> {
-        held(&self.ledger).born()
+    pub(super) fn birth(&self) -> Option<LedgerOrigin> {
+        held(&self.ledger).origin()
     }
 
     /// A trust bundle is in force at the start: that counts as the latest there was, unless something else is known.
@@ -166,13 +166,13 @@ impl Disk {
         ENTRIES.find(ledger.signers(), verified.signers()).map_err(|full| full.sentence("commands"))?;
         match verified.channel_state() {
             Some((name, _)) if ledger.channel(name).is_none() => {
-                CHANNELS.find(ledger.movers(), verified.signers()).map_err(|full| full.sentence("channels"))
+                CHANNELS.find(ledger.channel_signers(), verified.signers()).map_err(|full| full.sentence("channels"))
             }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn channels(&self) -> BTreeMap<String, ChannelState> {
+    pub(super) fn channels(&self) -> BTreeMap<String, ChannelPosition> {
         held(&self.ledger).channels().clone()
     }
 
@@ -197,12 +197,12 @@ impl Disk {
     }
 
     /// How a command ended.
-    pub(super) fn result(&self, id: Uuid) -> Option<Done> {
+    pub(super) fn result(&self, id: Uuid) -> Option<CommandResult> {
         held(&self.ledger).result(id).cloned()
     }
 
     /// The end of a command that is told nobody.
-    pub(super) fn close(&self, id: Uuid, done: &Done) -> Result<(), StoreError> {
+    pub(super) fn close(&self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
         held(&self.ledger).done(id, done)
     }
 
@@ -211,19 +211,19 @@ impl Disk {
         held(&self.ledger).counts()
     }
 
-    pub(super) fn unfinished(&self) -> Vec<Unfinished> {
+    pub(super) fn unfinished(&self) -> Vec<UnfinishedCommand> {
         held(&self.ledger).unfinished()
     }
 
     /// Verifies that the ledger is where the next start looks for it. What is written elsewhere is no record.
     pub(super) fn in_place(&self) -> Result<(), StoreError> {
-        held(&self.ledger).in_place()
+        held(&self.ledger).verify_path()
     }
 
     /// Whether the disk takes more: what failed once may still fail.
     pub(super) fn probe(&self) -> Result<(), StoreError> {
         self.in_place()?;
-        dir::probe(&self.state_dir)
+        state_dir::probe(&self.state_dir)
     }
 
     /// The end of a command: its result in the outbox, then in the ledger. When that failed it can be tried again
@@ -231,7 +231,7 @@ impl Disk {
     ///
     /// The reporter can't get at the outbox in between. So after a crash the result is in the ledger, or still in
     /// the outbox, where [`Disk::result_on_its_way`] finds it: never nowhere, and never two different ones.
-    pub(super) fn finish(&self, id: Uuid, done: &Done, message: &Message, posted: &mut bool) -> Result<(), StoreError> {
+    pub(super) fn finish(&self, id: Uuid, done: &CommandResult, message: &Message, posted: &mut bool) -> Result<(), StoreError> {
         let mut outbox = held(&self.outbox);
         let pushed = if *posted { Ok(()) } else { self.push(&mut outbox, message, done.at).and_then(|()| outbox.sync()) };
         *posted = pushed.is_ok();
@@ -245,8 +245,8 @@ impl Disk {
     }
 
     /// The result with this message id, when it waits in the outbox.
-    pub(super) fn result_on_its_way(&self, message_id: &str) -> Option<Done> {
-        let waiting = held(&self.outbox).peek(Lane::Jobs, usize::MAX, u64::MAX).ok()?;
+    pub(super) fn result_on_its_way(&self, message_id: &str) -> Option<CommandResult> {
+        let waiting = held(&self.outbox).peek(StreamQueue::Jobs, usize::MAX, u64::MAX).ok()?;
         let found = waiting.into_iter().find(|queued| queued.message.msg_id == message_id)?;
         serde_json::from_slice(&found.message.payload).ok()
     }
@@ -263,7 +263,7 @@ impl Disk {
     }
 
     /// Returns when something was put into a lane since the last time.
-    pub(super) async fn posted(&self, lane: Lane) {
+    pub(super) async fn posted(&self, lane: StreamQueue) {
         self.posted.of(lane).notified().await;
     }
 
@@ -274,7 +274,7 @@ impl Disk {
     }
 
     /// The oldest messages that wait in a lane.
-    pub(super) fn batch(&self, lane: Lane, most: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
+    pub(super) fn batch(&self, lane: StreamQueue, most: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
         held(&self.outbox).peek(lane, most, bytes)
     }
 
@@ -284,14 +284,14 @@ impl Disk {
     }
 
     /// Puts what was dropped and not yet told of into words, and those into the outbox.
-    pub(super) fn tell_dropped(&self, now: Timestamp, tell: impl FnOnce(&Dropped) -> Message) -> Result<(), StoreError> {
+    pub(super) fn tell_dropped(&self, now: Timestamp, tell: impl FnOnce(&DroppedMessages) -> Message) -> Result<(), StoreError> {
         let mut outbox = held(&self.outbox);
         let Some(dropped) = outbox.take_unsaid() else { return Ok(()) };
         self.push(&mut outbox, &tell(&dropped), now).inspect_err(|_| outbox.put_back(&dropped))
     }
 
     /// The server has all messages of a lane up to this one.
-    pub(super) fn stored(&self, lane: Lane, through: u64) -> Result<(), StoreError> {
+    pub(super) fn stored(&self, lane: StreamQueue, through: u64) -> Result<(), StoreError> {
         held(&self.outbox).ack(lane, through)
     }
 
@@ -311,8 +311,8 @@ impl Disk {
 
 /// A result as the ledger keeps it: without the answer to a question, which may be large, is in the stream, and can be asked
 /// again.
-fn remembered(done: &Done) -> Cow<'_, Done> {
-    if done.answer.is_none() { Cow::Borrowed(done) } else { Cow::Owned(Done { answer: None, ..done.clone() }) }
+fn remembered(done: &CommandResult) -> Cow<'_, CommandResult> {
+    if done.answer.is_none() { Cow::Borrowed(done) } else { Cow::Owned(CommandResult { answer: None, ..done.clone() }) }
 }
 
 /// How the outbox stands.
@@ -323,29 +323,29 @@ pub(super) struct Waiting {
     /// How many messages there were, ever.
     pub(super) chain: u64,
     /// What of them is neither stored nor told to be dropped.
-    pub(super) open: Option<Open>,
+    pub(super) open: Option<OpenLinks>,
     /// How many had to be dropped.
     pub(super) dropped: u64,
     /// How many of them were results.
     pub(super) dropped_results: u64,
 }
 
-impl Seen for Disk {
-    fn seen(&self, id: Uuid) -> Option<String> {
-        held(&self.ledger).seen(id).map(str::to_owned)
+impl ReplayStore for Disk {
+    fn accepted_digest(&self, id: Uuid) -> Option<String> {
+        held(&self.ledger).accepted_digest(id).map(str::to_owned)
     }
 
-    fn channel(&self, name: &str) -> Option<ChannelState> {
+    fn channel(&self, name: &str) -> Option<ChannelPosition> {
         held(&self.ledger).channel(name).cloned()
     }
 
-    fn born(&self) -> Option<Timestamp> {
+    fn remembers_since(&self) -> Option<Timestamp> {
         self.birth().map(|birth| birth.at)
     }
 
     fn trust(&self) -> KnownTrust {
         let ledger = held(&self.ledger);
-        match (ledger.trust(), ledger.born()) {
+        match (ledger.trust(), ledger.origin()) {
             (Some(version), _) => KnownTrust::AtLeast(version),
             (None, Some(birth)) if birth.lost.trust => KnownTrust::Unknown,
             (None, _) => KnownTrust::AtLeast(0),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use crate::transport::Message;
-use crate::wire::{Action, Audience, Command, Envelope, Subjects, json};
+use crate::wire::{Action, Target, Command, Envelope, Subjects, json};
 
 use super::standing::Statement;
 
@@ -21,7 +21,7 @@ pub(super) struct Side {
     digest: String,
     keyids: Vec<String>,
     withdraws: bool,
-    to: Audience,
+    to: Target,
 }
 
 impl Side {
@@ -69,7 +69,7 @@ pub(super) fn note(found: &mut Found, message: &Message, subjects: &Subjects) {
 
 /// Every difference in words; none when there is none.
 /// `is_meant` says of an audience that this node is in it.
-pub(super) fn alarm(held: &BTreeMap<String, Side>, found: &Found, is_meant: impl Fn(&Audience) -> bool) -> Option<String> {
+pub(super) fn alarm(held: &BTreeMap<String, Side>, found: &Found, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
     let differences = held.iter().filter_map(|(name, held)| {
         let why = difference(held, found.get(name), &is_meant)?;
         Some(format!("channel {name}: {why}"))
@@ -78,7 +78,7 @@ pub(super) fn alarm(held: &BTreeMap<String, Side>, found: &Found, is_meant: impl
 }
 
 /// How what is held differs from what the stream has, if it does.
-fn difference(held: &Side, stored: Option<&Option<Side>>, is_meant: impl Fn(&Audience) -> bool) -> Option<String> {
+fn difference(held: &Side, stored: Option<&Option<Side>>, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
     let keeps = format!("this node keeps to {}", held.shown());
     let stored = match stored {
         // A channel that has ended is the same as none.
@@ -111,14 +111,14 @@ mod tests {
             digest: digest.repeat(32),
             keyids: vec!["ops".into()],
             withdraws: false,
-            to: Audience::all(),
+            to: Target::all(),
         }
     }
 
     #[test]
     fn only_other_content_is_a_difference() {
         let ended = Side { withdraws: true, ..side(5, "aa") };
-        let for_others = Side { to: Audience::groups(vec!["other".into()]), ..side(6, "bb") };
+        let for_others = Side { to: Target::groups(vec!["other".into()]), ..side(6, "bb") };
         let gone: Option<&Option<Side>> = None;
         for (held, stored, wanted) in [
             (side(5, "aa"), Some(&Some(side(5, "aa"))), None),

@@ -18,8 +18,8 @@ use crate::manifest::Source;
 use crate::model::{HealthStatus, RunOutcome};
 use crate::store::Convergence;
 use crate::transport::Bus;
-use crate::trust::Code;
-use crate::wire::{Done, DoneOutcome};
+use crate::trust::RejectionCode;
+use crate::wire::{CommandResult, CommandOutcome};
 
 use super::board::Topic;
 use super::obtain::{self, Missing};
@@ -106,7 +106,7 @@ impl Task {
             self.settle(
                 name,
                 &channel,
-                say::done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Stable),
+                say::done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::Stable),
             )
             .await;
             return;
@@ -124,16 +124,16 @@ impl Task {
             Ok(false) => {
                 self.node.standing.change(name, &latest, |channel| channel.went.selected = false);
                 if channel.owed {
-                    rollout::mark_ok(&self.node, &latest.command, DoneOutcome::NotSelected);
+                    rollout::mark_ok(&self.node, &latest.command, CommandOutcome::NotSelected);
                 }
-                let done = say::done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::NotSelected);
+                let done = say::done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::NotSelected);
                 self.settle(name, &channel, done).await;
             }
             Err(why) => {
-                let code = (Code::BadWhere, format!("its \"where\" can't be evaluated: {why}"));
+                let code = (RejectionCode::BadWhere, format!("its \"where\" can't be evaluated: {why}"));
                 self.node.standing.change(name, &latest, |channel| channel.went.trouble = Some(code.1.clone()));
                 let done =
-                    say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Refused, code);
+                    say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::Refused, code);
                 self.settle(name, &channel, done).await;
             }
         }
@@ -258,7 +258,7 @@ impl Task {
     }
 
     /// Says what the latest of a channel came to, once, to whoever sent it.
-    async fn settle(&mut self, name: &str, channel: &Channel, done: Done) {
+    async fn settle(&mut self, name: &str, channel: &Channel, done: CommandResult) {
         if !channel.owed || !self.kept(name).await {
             return;
         }

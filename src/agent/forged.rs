@@ -7,7 +7,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-use crate::trust::{Effort, Refusal};
+use crate::trust::{SignatureBudget, Rejection};
 
 /// How many signatures may be computed in vain at once: a third of a second of work.
 const MOST: u32 = 4096;
@@ -20,7 +20,7 @@ const REMEMBERED: usize = 64;
 pub(super) struct Forged {
     /// The key of this process: a sender can't make two messages with one hash.
     hasher: RandomState,
-    known: VecDeque<(u64, Refusal)>,
+    known: VecDeque<(u64, Rejection)>,
     /// The trust bundle by which they were forged.
     trust: String,
     left: u32,
@@ -35,7 +35,7 @@ impl Default for Forged {
 
 impl Forged {
     /// The refusal of a message that came before, byte for byte, under the same trust bundle.
-    pub(super) fn known(&mut self, message: &[u8], trust: &str) -> Option<&Refusal> {
+    pub(super) fn known(&mut self, message: &[u8], trust: &str) -> Option<&Rejection> {
         if self.trust != trust {
             self.known.clear();
             trust.clone_into(&mut self.trust);
@@ -45,20 +45,20 @@ impl Forged {
     }
 
     /// The work that the next message may cost.
-    pub(super) fn effort(&mut self) -> Effort {
+    pub(super) fn effort(&mut self) -> SignatureBudget {
         let gained = u64::from(EACH_SECOND) * u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX) / 1000;
         if gained > 0 {
             self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(u32::MAX)).min(MOST);
             self.since += Duration::from_millis(gained * 1000 / u64::from(EACH_SECOND));
         }
-        if self.left > 0 { Effort::default() } else { Effort::under_pressure() }
+        if self.left > 0 { SignatureBudget::default() } else { SignatureBudget::under_pressure() }
     }
 
     /// A message was refused as forged after so many signatures.
-    pub(super) fn note(&mut self, message: &[u8], refusal: &Refusal, spent: usize) {
+    pub(super) fn note(&mut self, message: &[u8], refusal: &Rejection, spent: usize) {
         self.left = self.left.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
         // One that was not looked at in full may be good another time.
-        if refusal.code == crate::trust::Code::Busy {
+        if refusal.code == crate::trust::RejectionCode::Busy {
             return;
         }
         if self.known.len() >= REMEMBERED {
@@ -71,23 +71,23 @@ impl Forged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::Code;
+    use crate::trust::RejectionCode;
 
-    fn refusal(code: Code) -> Refusal {
-        Refusal { code, message: String::new(), digest: String::new(), id: None, keyids: vec![] }
+    fn refusal(code: RejectionCode) -> Rejection {
+        Rejection { code, message: String::new(), digest: String::new(), id: None, keyids: vec![] }
     }
 
     #[test]
     fn what_was_forged_once_is_known_under_the_same_bundle() {
         let mut forged = Forged::default();
         assert!(forged.known(b"x", "one").is_none());
-        forged.note(b"x", &refusal(Code::BadSignature), 1);
-        forged.note(b"y", &refusal(Code::Busy), 0);
+        forged.note(b"x", &refusal(RejectionCode::BadSignature), 1);
+        forged.note(b"y", &refusal(RejectionCode::Busy), 0);
         assert!(forged.known(b"x", "one").is_some() && forged.known(b"y", "one").is_none());
         assert!(forged.known(b"x", "two").is_none(), "another bundle may have the key");
         assert!(forged.known(b"x", "one").is_none());
         for number in 0..=REMEMBERED {
-            forged.note(&[u8::try_from(number).unwrap()], &refusal(Code::UnknownKey), 0);
+            forged.note(&[u8::try_from(number).unwrap()], &refusal(RejectionCode::UnknownKey), 0);
         }
         assert_eq!(forged.known.len(), REMEMBERED);
     }
@@ -95,9 +95,9 @@ mod tests {
     #[test]
     fn the_allowance_ends_and_comes_back() {
         let mut forged = Forged::default();
-        let pressed = |forged: &mut Forged| format!("{:?}", forged.effort()) == format!("{:?}", Effort::under_pressure());
+        let pressed = |forged: &mut Forged| format!("{:?}", forged.effort()) == format!("{:?}", SignatureBudget::under_pressure());
         assert!(!pressed(&mut forged));
-        forged.note(b"x", &refusal(Code::BadSignature), usize::MAX);
+        forged.note(b"x", &refusal(RejectionCode::BadSignature), usize::MAX);
         forged.since = Instant::now();
         assert!(pressed(&mut forged));
         forged.since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();

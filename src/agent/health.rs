@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::manifest::Source;
 use crate::transport::Bus;
-use crate::wire::DoneOutcome;
+use crate::wire::CommandOutcome;
 use crate::wire::command::Healthcheck;
-use crate::wire::report::CheckedHealth;
+use crate::wire::report::HealthReport;
 
 use super::obtain::{self, Missing};
 use super::standing::{Statement, Turn};
@@ -49,19 +49,19 @@ pub(super) fn answer(looked: Vec<(Arc<Statement>, Ended)>, wanted: &Healthcheck)
         };
     }
     let (mut checks, mut wrong) = (Vec::new(), Vec::new());
-    let mut outcome = DoneOutcome::Stable;
+    let mut outcome = CommandOutcome::Stable;
     for (statement, ended) in looked {
         let channel = statement.command.channel.as_ref().map_or_else(String::new, |channel| channel.name.clone());
         if ended.is_interrupted() {
             return ended;
         }
         if ended.is_failed() {
-            outcome = DoneOutcome::Failed;
+            outcome = CommandOutcome::Failed;
             wrong.extend(Some(ended.why()).filter(|why| !why.is_empty()).map(|why| format!("{channel}: {why}")));
         }
-        checks.extend(ended.checked.into_iter().map(|check| CheckedHealth { channel: channel.clone(), ..check }));
+        checks.extend(ended.checked.into_iter().map(|check| HealthReport { channel: channel.clone(), ..check }));
     }
-    wrong.extend(checks.iter().filter(|check| check.result.status.gravity() > 0).map(|check| {
+    wrong.extend(checks.iter().filter(|check| check.result.status.severity() > 0).map(|check| {
         format!("{} {} is {}: {}", check.resource, check.result.name, check.result.status.as_str(), check.result.output)
     }));
     let answer = serde_json::to_value(&checks).unwrap_or_default();

@@ -14,11 +14,11 @@ use crate::config::{MAX_QUEUE, Settings};
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
-use crate::trust::{Code, Opened, Refusal, Verified, Verifier};
+use crate::trust::{RejectionCode, OpenedMessage, Rejection, Verified, Verifier};
 use crate::wire::command::{Action, Command};
 use crate::wire::report;
-use crate::wire::subject::{Route, Stage};
-use crate::wire::{Ack, AckStatus, Done, DoneOutcome};
+use crate::wire::subject::{Route, ReportStage};
+use crate::wire::{Ack, AckStatus, CommandResult, CommandOutcome};
 
 use super::board::Topic;
 use super::fair::{FairQueue, Places};
@@ -114,7 +114,7 @@ impl Subscriptions {
     async fn follow(&mut self, node: &Node, bus: &Bus) -> Result<(), TransportError> {
         let settings = node.settings();
         let wanted: BTreeSet<String> =
-            node.subjects.heard_by(&settings.node, &settings.groups).iter().map(ToString::to_string).collect();
+            node.subjects.work_subscriptions(&settings.node, &settings.groups).iter().map(ToString::to_string).collect();
         for subject in wanted.iter().filter(|subject| !self.open.contains_key(*subject)).collect::<Vec<_>>() {
             let inbox = bus.subscribe(subject).await?;
             self.open.insert(subject.clone(), tokio::spawn(forward(inbox, self.hall.clone())));
@@ -163,7 +163,7 @@ struct Task {
     /// What forged messages cost of late.
     forged: Forged,
     /// What was refused last of each channel.
-    refused: HashMap<String, (Code, String)>,
+    refused: HashMap<String, (RejectionCode, String)>,
 }
 
 /// A command that somebody carried here by hand.
@@ -179,9 +179,9 @@ pub(super) enum Answer {
     /// An acknowledgement, to whoever asked and to the stream.
     Ack(Box<Ack>),
     /// The result that the stream has already.
-    Again(Box<Done>),
+    Again(Box<CommandResult>),
     /// It is refused or the node is busy.
-    No(Box<Done>, Vec<String>),
+    No(Box<CommandResult>, Vec<String>),
     /// Nobody waits for one.
     Nothing,
 }
@@ -287,9 +287,9 @@ impl Task {
         let (opened, expression) = self.open(message, subject);
         match (opened, expression) {
             // Everything else was right with it.
-            (Err(Refusal { digest, id, keyids, .. }), Some(expression)) => {
+            (Err(Rejection { digest, id, keyids, .. }), Some(expression)) => {
                 let why = "too many commands wait for the facts of this node".to_owned();
-                let busy = say::not_done(&self.node, id, &digest, DoneOutcome::Busy, (Code::Busy, why));
+                let busy = say::not_done(&self.node, id, &digest, CommandOutcome::Busy, (RejectionCode::Busy, why));
                 Decision::Evaluate(expression, Answer::No(Box::new(busy), keyids))
             }
             (opened, _) => Decision::Answer(self.opened(opened, message, subject, reply)),
@@ -298,26 +298,26 @@ impl Task {
 
     fn opened(
         &mut self,
-        opened: Result<Opened, Refusal>,
+        opened: Result<OpenedMessage, Rejection>,
         message: &Message,
         subject: Option<&str>,
         reply: Option<&str>,
     ) -> Answer {
         match opened {
-            Ok(Opened::New(verified)) if verified.action.is_standing() => self.stand(&Arc::new(verified), subject, true),
-            Ok(Opened::New(verified)) => self.accept(&Arc::new(verified), subject, reply),
-            Ok(Opened::NotSelected(verified)) => {
+            Ok(OpenedMessage::New(verified)) if verified.action.is_desired_state() => self.stand(&Arc::new(verified), subject, true),
+            Ok(OpenedMessage::New(verified)) => self.accept(&Arc::new(verified), subject, reply),
+            Ok(OpenedMessage::NotSelected(verified)) => {
                 self.node.count.not_selected();
-                rollout::mark_ok(&self.node, &verified, DoneOutcome::NotSelected);
+                rollout::mark_ok(&self.node, &verified, CommandOutcome::NotSelected);
                 self.acknowledge(&verified, AckStatus::NotSelected)
             }
-            Ok(Opened::Elsewhere(verified)) => self.stand(&Arc::new(verified), subject, false),
+            Ok(OpenedMessage::Elsewhere(verified)) => self.stand(&Arc::new(verified), subject, false),
             // The streams say the same again and again: who asks for a result asks otherwise.
-            Ok(Opened::Seen { id, .. }) if self.is_desired(message) => {
+            Ok(OpenedMessage::Seen { id, .. }) if self.is_desired(message) => {
                 self.stand_again(id, &message.payload);
                 Answer::Nothing
             }
-            Ok(Opened::Seen { id, digest }) => {
+            Ok(OpenedMessage::Seen { id, digest }) => {
                 self.node.count.repeated();
                 match self.node.disk.result(id) {
                     Some(done) => Answer::Again(Box::new(done)),
@@ -325,11 +325,11 @@ impl Task {
                 }
             }
             Err(refusal) if self.is_desired(message) && !self.is_news(message, &refusal) => Answer::Nothing,
-            Err(Refusal { code, message: why, digest, id, keyids }) => {
-                if matches!(code, Code::SerialConflict | Code::StaleSerial) && self.is_desired(message) {
+            Err(Rejection { code, message: why, digest, id, keyids }) => {
+                if matches!(code, RejectionCode::SerialConflict | RejectionCode::StaleSerial) && self.is_desired(message) {
                     self.node.standing.doubt();
                 }
-                let outcome = if code == Code::Expired { DoneOutcome::Expired } else { DoneOutcome::Refused };
+                let outcome = if code == RejectionCode::Expired { CommandOutcome::Expired } else { CommandOutcome::Refused };
                 Answer::No(Box::new(say::not_done(&self.node, id, &digest, outcome, (code, why))), keyids)
             }
         }
@@ -337,7 +337,7 @@ impl Task {
 
     /// Verifies a message, for as much as forged ones may cost at present.
     /// With the expression that must be evaluated first, where there is one.
-    fn open(&mut self, message: &Message, subject: Option<&str>) -> (Result<Opened, Refusal>, Option<String>) {
+    fn open(&mut self, message: &Message, subject: Option<&str>) -> (Result<OpenedMessage, Rejection>, Option<String>) {
         if let Some(refusal) = self.forged.known(&message.payload, self.node.trust().digest()) {
             return (Err(refusal.clone()), None);
         }
@@ -345,7 +345,7 @@ impl Task {
         let open = |verifier: &Verifier<'_>| verifier.open_within(&message.payload, subject, &mut effort);
         let (opened, expression) = self.node.verify_or_ask(open);
         if let Err(refusal) = &opened
-            && matches!(refusal.code, Code::UnknownKey | Code::BadSignature | Code::Busy)
+            && matches!(refusal.code, RejectionCode::UnknownKey | RejectionCode::BadSignature | RejectionCode::Busy)
         {
             self.forged.note(&message.payload, refusal, effort.spent());
         }
@@ -357,7 +357,7 @@ impl Task {
     }
 
     /// Whether this refusal was not said before: what is wrong in the stream is found there at every look.
-    fn is_news(&mut self, message: &Message, refusal: &Refusal) -> bool {
+    fn is_news(&mut self, message: &Message, refusal: &Rejection) -> bool {
         let Some((_, Route::Desired(channel))) = self.node.subjects.route(&message.subject) else { return true };
         if self.refused.len() >= REMEMBERED {
             self.refused.clear();
@@ -373,9 +373,9 @@ impl Task {
             return;
         }
         // What the host does not allow any more stays out.
-        let Ok(verified) = node.verify(|verifier| verifier.recall(envelope)) else { return };
+        let Ok(verified) = node.verify(|verifier| verifier.reverify_assignment(envelope)) else { return };
         let state = verified.get().channel_state();
-        if verified.get().action.is_standing()
+        if verified.get().action.is_desired_state()
             && state.is_some_and(|(name, state)| node.disk.channels().get(name) == Some(&state))
         {
             tracing::warn!(%id, "stands again: it was accepted, and was not here any more");
@@ -390,13 +390,13 @@ impl Task {
             Answer::No(Box::new(say::not_done(&self.node, Some(id), &digest, outcome, (code, why))), verified.signers().to_vec())
         };
         if let Err(why) = self.node.disk.find_place(verified) {
-            return no(DoneOutcome::Busy, Code::Busy, why);
+            return no(CommandOutcome::Busy, RejectionCode::Busy, why);
         }
         checkpoint(Checkpoint::IntakeVerified);
         if let Err(error) = self.node.record(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
-            return no(DoneOutcome::Refused, Code::Storage, why);
+            return no(CommandOutcome::Refused, RejectionCode::Storage, why);
         }
         checkpoint(Checkpoint::IntakeRecorded);
         // From here on it is accepted, and in force: a file that can't be written now is written later, or by the next
@@ -431,7 +431,7 @@ impl Task {
         if let Err(error) = self.node.record(verified, subject) {
             let why = chain(&error);
             self.node.board.trouble(Topic::Disk, why.clone());
-            return no(DoneOutcome::Refused, Code::Storage, why);
+            return no(CommandOutcome::Refused, RejectionCode::Storage, why);
         }
         checkpoint(Checkpoint::IntakeRecorded);
         tracing::info!(%id, action = verified.get().action.name(), signers = ?verified.signers(), "accepted");
@@ -464,9 +464,9 @@ impl Task {
 
     /// A place for one more command, or why there is none. Intake alone gives places away, and it takes one command at a
     /// time: a place that was found is there until the command is in it.
-    fn place(&self, verified: &Verified<Command>) -> Result<Place<'_>, (DoneOutcome, Code, String)> {
+    fn place(&self, verified: &Verified<Command>) -> Result<Place<'_>, (CommandOutcome, RejectionCode, String)> {
         let (command, signers) = (verified.get(), verified.signers());
-        let busy = |why: String| (DoneOutcome::Busy, Code::Busy, why);
+        let busy = |why: String| (CommandOutcome::Busy, RejectionCode::Busy, why);
         self.node.disk.find_place(verified).map_err(busy)?;
         if command.options.waves.is_some() {
             let found = self.node.room.find_place(signers, |job| self.node.words.halted(job).is_some());
@@ -479,7 +479,7 @@ impl Task {
             (&self.queues.work, Places { all: each.saturating_mul(KEYS).min(MAX_QUEUE), each }, "commands")
         };
         if queue.is_closed() {
-            return Err((DoneOutcome::Refused, Code::ShuttingDown, "the agent is stopping".to_owned()));
+            return Err((CommandOutcome::Refused, RejectionCode::ShuttingDown, "the agent is stopping".to_owned()));
         }
         queue.find_place(places, signers).map(|()| Place::InQueue(queue)).map_err(|full| busy(full.sentence(what)))
     }
@@ -499,7 +499,7 @@ impl Task {
         let (payload, command, job) = match answer {
             Answer::Nothing => return,
             Answer::Ack(ack) => {
-                let job = self.node.subjects.job(ack.id, &self.node.settings().node, Stage::Ack);
+                let job = self.node.subjects.job(ack.id, &self.node.settings().node, ReportStage::Ack);
                 (say::json(ack), ack.digest.as_str(), Some(job))
             }
             Answer::Again(done) => (say::json(done), done.digest.as_str(), None),

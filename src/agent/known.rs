@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::model::Budget;
+use crate::model::EvaluationBudget;
 use crate::template::Scope;
 
 use super::{Facts, Node};
@@ -77,7 +77,7 @@ impl Known {
     pub(super) fn holds(&self, expression: &str) -> Answer {
         let facts = self.facts();
         let until = Instant::now() + TIME;
-        let budget = Budget::of(VALUES).until(Arc::new(move || Instant::now() >= until));
+        let budget = EvaluationBudget::of(VALUES).until(Arc::new(move || Instant::now() >= until));
         let scope = Scope::restricted(Arc::new(move || facts.as_ref().clone())).with_budget(budget);
         let answer = match scope.condition(expression) {
             // Nodes differ in the facts that they have: where one is missing, nothing can be said of it.

@@ -7,15 +7,15 @@ use crate::config::{self, Login, SecretFrom};
 use crate::engine::Permit;
 use crate::host::{Host, fs};
 use crate::manifest::fetch::FetchLimits;
-use crate::model::access::{Access, Read};
-use crate::model::effects::Place;
-use crate::model::{Bounds, Effect, Effects, Mounting};
-use crate::trust::{Limits, Rights};
+use crate::model::access::{ReadAccess, TemplateRead};
+use crate::model::effects::PathScope;
+use crate::model::{ResourceLimits, Effect, Effects, MountRequest};
+use crate::trust::{NodeLimits, Rights};
 
 /// The limits as the verifier has them.
-pub(super) fn of(settings: &config::Settings) -> Limits {
+pub(super) fn of(settings: &config::Settings) -> NodeLimits {
     let config::Limits { types, paths, read_paths, exec, mount, apply, fetch_hosts, .. } = settings.limits.clone();
-    Limits { types, paths, read_paths, exec, mount, fetch_hosts, apply, channels: settings.channels.clone() }
+    NodeLimits { types, paths, read_paths, exec, mount, fetch_hosts, apply, channels: settings.channels.clone() }
 }
 
 /// The limits as fetching has them.
@@ -24,8 +24,8 @@ pub(super) fn fetching(settings: &config::Settings, timeout: Duration) -> FetchL
 }
 
 /// The limits as resources that fetch and unpack have them.
-pub(super) fn bounds(limits: &config::Limits) -> Bounds {
-    Bounds {
+pub(super) fn bounds(limits: &config::Limits) -> ResourceLimits {
+    ResourceLimits {
         fetch_hosts: limits.fetch_hosts.clone(),
         internal: false,
         // Who may write somewhere may as well read there.
@@ -56,10 +56,10 @@ pub(super) fn own_files(settings: &config::Settings) -> Vec<PathBuf> {
 /// What one run may do, asked for every resource when its templates are resolved: the limits of the host, the rights of the
 /// command, and that the agent's own files stay as they are.
 pub(super) struct Permitted {
-    limits: Limits,
+    limits: NodeLimits,
     rights: Rights,
     /// The same over paths with their links resolved, as they lead when the run begins.
-    real: (Limits, Rights),
+    real: (NodeLimits, Rights),
     own: Vec<PathBuf>,
     /// The directory of the signed bundle, with links resolved: its files may be read.
     bundle: Option<PathBuf>,
@@ -67,8 +67,8 @@ pub(super) struct Permitted {
 
 impl Permitted {
     /// For a run with these rights, of the bundle that lies in this directory.
-    pub(super) fn new(limits: Limits, rights: Rights, own: &[PathBuf], bundle: Option<&Path>) -> Self {
-        let real = (limits.located(located), rights.located(located));
+    pub(super) fn new(limits: NodeLimits, rights: Rights, own: &[PathBuf], bundle: Option<&Path>) -> Self {
+        let real = (limits.resolve_links(located), rights.resolve_links(located));
         let own = own.iter().flat_map(|path| [path.clone(), fs::real(path)]).collect();
         Self { limits, rights, real, own, bundle: bundle.map(fs::real) }
     }
@@ -84,7 +84,7 @@ impl Permitted {
             Effect::Read(place) => (place.clone(), place.below),
             Effect::Expose(place) => (place.clone(), place.below),
             Effect::Write { place, .. } => (place.clone(), true),
-            Effect::Mount(mounting) => (Place::below(&mounting.point), true),
+            Effect::Mount(mounting) => (PathScope::below(&mounting.point), true),
             _ => return Ok(()),
         };
         let path = Path::new(&place.path);
@@ -99,13 +99,13 @@ impl Permitted {
 impl Permit for Permitted {
     fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String> {
         let asked: Effects = effects.iter().filter_map(|effect| self.absolute(effect, host)).collect();
-        self.limits.permit(kind, &asked)?;
-        self.rights.permit(kind, &asked)?;
+        self.limits.check_effects(kind, &asked)?;
+        self.rights.check_effects(kind, &asked)?;
         asked.iter().try_for_each(|effect| self.spare_own(effect))?;
         let real: Effects = asked.iter().filter_map(real).collect();
         let leads = |why: String| format!("with links followed: {why}");
-        self.real.0.permit(kind, &real).map_err(leads)?;
-        self.real.1.permit(kind, &real).map_err(leads)?;
+        self.real.0.check_effects(kind, &real).map_err(leads)?;
+        self.real.1.check_effects(kind, &real).map_err(leads)?;
         real.iter().try_for_each(|effect| self.spare_own(effect)).map_err(leads)
     }
 
@@ -121,7 +121,7 @@ impl Permitted {
     /// Whether a template of the run could read the file at this path, under its name and where links lead.
     fn may_show_file(&self, path: &Path, host: &Host) -> bool {
         let path = host.resolve(path);
-        [fs::real(&path), path].iter().all(|path| self.may_read(&Read::File(path)).is_ok())
+        [fs::real(&path), path].iter().all(|path| self.may_read(&TemplateRead::File(path)).is_ok())
     }
 
     /// An effect as it is on this host: what is read is seen from the directory of the manifest. Nothing for files of the
@@ -129,13 +129,13 @@ impl Permitted {
     fn absolute(&self, effect: &Effect, host: &Host) -> Option<Effect> {
         let Effect::Read(place) = effect else { return Some(effect.clone()) };
         let path = host.resolve(Path::new(&place.path));
-        (!self.is_of_bundle(&path)).then(|| Effect::Read(Place { path: path.to_string_lossy().into_owned(), below: place.below }))
+        (!self.is_of_bundle(&path)).then(|| Effect::Read(PathScope { path: path.to_string_lossy().into_owned(), below: place.below }))
     }
 }
 
-impl Access for Permitted {
-    fn may_read(&self, read: &Read<'_>) -> Result<(), String> {
-        if let Read::File(path) = read {
+impl ReadAccess for Permitted {
+    fn may_read(&self, read: &TemplateRead<'_>) -> Result<(), String> {
+        if let TemplateRead::File(path) = read {
             self.spare_own(&Effect::read(path.to_string_lossy()))?;
         }
         self.rights.may_read(read)
@@ -147,7 +147,7 @@ impl Access for Permitted {
 /// A link at the end of what is written is replaced or refused by most types; where it leads to a directory, something may
 /// be written there.
 fn real(effect: &Effect) -> Option<Effect> {
-    let read = |place: &Place| Place { path: located(&place.path), below: place.below };
+    let read = |place: &PathScope| PathScope { path: located(&place.path), below: place.below };
     Some(match effect {
         Effect::Read(place) => Effect::Read(read(place)),
         Effect::Expose(place) => Effect::Expose(read(place)),
@@ -155,12 +155,12 @@ fn real(effect: &Effect) -> Option<Effect> {
             let path = Path::new(&place.path);
             let beside = path.parent().zip(path.file_name()).filter(|_| !place.below);
             let path = beside.map_or_else(|| fs::real(path), |(parent, name)| fs::real(parent).join(name));
-            let place = Place { path: path.to_string_lossy().into_owned(), below: place.below };
+            let place = PathScope { path: path.to_string_lossy().into_owned(), below: place.below };
             Effect::Write { place, implied: *implied }
         }
         Effect::Mount(mounting) => {
             let device = if mounting.device.starts_with('/') { located(&mounting.device) } else { mounting.device.clone() };
-            Effect::Mount(Mounting { device, point: located(&mounting.point), ..mounting.clone() })
+            Effect::Mount(MountRequest { device, point: located(&mounting.point), ..mounting.clone() })
         }
         _ => return None,
     })

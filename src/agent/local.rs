@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use crate::wire::{Ack, AgentStatus, Done, report};
+use crate::wire::{Ack, AgentStatus, CommandResult, report};
 
 use super::{say, socket};
 
@@ -50,7 +50,7 @@ pub enum Taken {
     /// It has it; the end comes later.
     Acknowledged(Ack),
     /// It is over: refused, or done before.
-    Ended(Box<Done>),
+    Ended(Box<CommandResult>),
 }
 
 /// The answers to one question.
@@ -71,7 +71,7 @@ impl Answers {
     ///
     /// # Errors
     /// When the agent ends before.
-    pub fn end(&mut self) -> Result<Done, AskError> {
+    pub fn end(&mut self) -> Result<CommandResult, AskError> {
         self.0.get_ref().set_read_timeout(None).map_err(AskError::Silent)?;
         read(&self.line()?)
     }

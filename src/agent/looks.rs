@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{LookStore, StoreError};
+use crate::store::{HealthGateStore, StoreError};
 use crate::trust::Verified;
 use crate::wire::command::Command;
-use crate::wire::{Done, DoneOutcome};
+use crate::wire::{CommandResult, CommandOutcome};
 
 use super::recover::Left;
 use super::work::{Job, Work};
@@ -23,14 +23,14 @@ use super::{Node, rollout};
 /// The looks that are owed, with the envelopes of their commands.
 #[derive(Debug)]
 pub(super) struct Looks {
-    store: LookStore,
+    store: HealthGateStore,
     owed: Mutex<BTreeMap<Uuid, Vec<u8>>>,
 }
 
 impl Looks {
     /// Opens what is on disk.
     pub(super) fn open(settings: &Settings) -> Result<Self, StoreError> {
-        let (store, owed) = LookStore::open(&settings.state_dir)?;
+        let (store, owed) = HealthGateStore::open(&settings.state_dir)?;
         Ok(Self { store, owed: Mutex::new(owed) })
     }
 
@@ -59,7 +59,7 @@ impl Looks {
 
 /// Writes down that a look is owed, when the command wants one and ended well. Before the result: after a crash in
 /// between no result says that it ended well.
-pub(super) fn owe(node: &Node, command: &Verified<Command>, done: &Done) {
+pub(super) fn owe(node: &Node, command: &Verified<Command>, done: &CommandResult) {
     if is_wanted(node, command, done) {
         // What can't be written down is looked at by this agent all the same.
         node.noted(node.looks.owe(command.id, command.envelope()));
@@ -67,7 +67,7 @@ pub(super) fn owe(node: &Node, command: &Verified<Command>, done: &Done) {
 }
 
 /// True when a look is to be taken after this end of a command: the next wave waits for this node, or the waves are gated.
-pub(super) fn is_wanted(node: &Node, command: &Command, done: &Done) -> bool {
+pub(super) fn is_wanted(node: &Node, command: &Command, done: &CommandResult) -> bool {
     is_well(done) && (is_gated(node, command) || rollout::is_witness(node, command))
 }
 
@@ -77,8 +77,8 @@ pub(super) fn is_gated(node: &Node, command: &Command) -> bool {
     matches!(node.work, Work::Engine) && command.options.waves.as_ref().is_some_and(|waves| waves.health) && !command.options.noop
 }
 
-fn is_well(done: &Done) -> bool {
-    matches!(done.outcome, DoneOutcome::Stable | DoneOutcome::Changed | DoneOutcome::WouldChange)
+fn is_well(done: &CommandResult) -> bool {
+    matches!(done.outcome, CommandOutcome::Stable | CommandOutcome::Changed | CommandOutcome::WouldChange)
 }
 
 /// It was taken, and what it came to is in the outbox; or it is not wanted any more.
@@ -92,7 +92,7 @@ pub(super) fn taken(node: &Node, id: Uuid) {
 
 /// The looks that an earlier agent owed and did not take, as jobs; those that make no sense any more are given up. What
 /// stands is looked at by the enforcer, which knows that it is owed.
-pub(super) fn left(node: &Node, left: &Left) -> Vec<(Job, Done)> {
+pub(super) fn left(node: &Node, left: &Left) -> Vec<(Job, CommandResult)> {
     let owed: Vec<(Uuid, Vec<u8>)> = node.looks.held().iter().map(|(id, envelope)| (*id, envelope.clone())).collect();
     let mut jobs = Vec::new();
     for (id, envelope) in owed {
@@ -106,7 +106,7 @@ pub(super) fn left(node: &Node, left: &Left) -> Vec<(Job, Done)> {
 }
 
 enum Owed {
-    Once(Box<(Job, Done)>),
+    Once(Box<(Job, CommandResult)>),
     Stands,
 }
 
@@ -120,9 +120,9 @@ fn of(node: &Node, left: &Left, id: Uuid, envelope: &[u8]) -> Option<Owed> {
     if node.standing.has(id) {
         return Some(Owed::Stands);
     }
-    let verified = node.verify(|verifier| verifier.reopen(envelope)).ok()?;
+    let verified = node.verify(|verifier| verifier.reverify_queued(envelope)).ok()?;
     let command = verified.get();
-    let is_on = node.now() < command.begins_by() && !command.action.is_standing();
+    let is_on = node.now() < command.latest_start() && !command.action.is_desired_state();
     done.filter(|_| is_on).map(|done| {
         tracing::info!(%id, "that it went well is still to be said");
         Owed::Once(Box::new((Job { health_check_only: true, ..Job::once(Arc::new(verified), None) }, done)))

@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::Settings;
 use crate::host::fs;
-use crate::store::{Birth, Ledger, Loss, StoreError};
-use crate::trust::{KnownTrust, Seen};
+use crate::store::{LedgerOrigin, Ledger, LostState, StoreError};
+use crate::trust::{KnownTrust, ReplayStore};
 
 use super::{Node, anchor, notary};
 
@@ -34,18 +34,18 @@ pub(super) fn open_ledger(settings: &Settings, now: Timestamp) -> Result<Opened,
         if lost.ledger {
             tracing::error!("the ledger of accepted commands was lost: it is made anew");
         }
-        ledger.bear(Birth { at: now, lost })?;
+        ledger.record_origin(LedgerOrigin { at: now, lost })?;
     }
     Ok(Opened { ledger, is_new })
 }
 
 /// What was lost of a state directory that has no ledger.
-fn lost(dir: &Path) -> Result<Loss, StoreError> {
+fn lost(dir: &Path) -> Result<LostState, StoreError> {
     let left = fs::list(dir)?;
     let is_there = |name: &str| left.iter().any(|path| path.file_name().is_some_and(|left| left == name));
     let trust = is_there(anchor::KEPT);
     let ledger = trust || [notary::FILE, "outbox", "channels", "rollouts"].into_iter().any(is_there);
-    Ok(Loss { ledger, trust: ledger && !trust })
+    Ok(LostState { ledger, trust: ledger && !trust })
 }
 
 /// What is to be said about what was lost.
@@ -89,7 +89,7 @@ mod tests {
             for name in left {
                 std::fs::write(dir.path().join(name), "").unwrap();
             }
-            assert_eq!(lost(dir.path()).unwrap(), Loss { ledger, trust }, "{left:?}");
+            assert_eq!(lost(dir.path()).unwrap(), LostState { ledger, trust }, "{left:?}");
         }
     }
 }

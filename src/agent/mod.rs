@@ -99,7 +99,7 @@ use crate::host::confine::Kernel;
 use crate::host::fs::{self, FsError};
 use crate::store::StoreError;
 use crate::transport::{Bus, Link, TransportError};
-use crate::trust::{Limits, TrustedBundle, Verifier};
+use crate::trust::{NodeLimits, TrustedBundle, Verifier};
 use crate::wire::command::Command;
 use crate::wire::{ConfinementState, Subjects};
 
@@ -393,7 +393,7 @@ impl Node {
             condition: &|_| Err("facts are asked when it runs".to_owned()),
             effects: &of_signed,
         };
-        let standing = standing::Standing::open(&settings, &disk, |envelope| verifier.recall(envelope)).map_err(store)?;
+        let standing = standing::Standing::open(&settings, &disk, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
         let (words, looks) = (rollout::Words::open(&settings).map_err(store)?, looks::Looks::open(&settings).map_err(store)?);
         let values = values::Values::open(&settings).map_err(store)?;
         // After what stands was opened, which may have told the ledger something.
@@ -451,7 +451,7 @@ impl Node {
     }
 
     /// The limits of this host as they are now.
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> NodeLimits {
         limits::of(&self.settings())
     }
 

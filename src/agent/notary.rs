@@ -10,10 +10,10 @@ use uuid::Uuid;
 use crate::config::Settings;
 use crate::host::fs::{self, FsError};
 use crate::model::NodeId;
-use crate::store::{Head, StoreError, dir};
+use crate::store::{ChainHead, StoreError, state_dir};
 use crate::trust::{KeyError, PublicKey, SigningKey, receipt};
 use crate::wire::digest;
-use crate::wire::receipt::{Receipt, Statement};
+use crate::wire::receipt::{Receipt, ReceiptBody};
 
 /// The name of the key in the state directory.
 pub(super) const FILE: &str = "node.key";
@@ -67,7 +67,7 @@ impl Notary {
 
     /// What stands for the SHA-256 of a content that may be a secret.
     pub(super) fn conceal(&self, sha256: &str) -> String {
-        self.key.conceal(sha256)
+        self.key.pseudonymize(sha256)
     }
 
     /// The receipt of a message: the next link after `head` for one that is kept until it is stored, none for one that
@@ -78,9 +78,9 @@ impl Notary {
         payload: &[u8],
         command: Option<&str>,
         at: Timestamp,
-        head: Option<&Head>,
+        head: Option<&ChainHead>,
     ) -> Receipt {
-        let statement = Statement {
+        let statement = ReceiptBody {
             node: self.node.clone(),
             boot: self.boot,
             seq: head.map(|head| head.seq + 1),
@@ -91,7 +91,7 @@ impl Notary {
             at: at.round(jiff::Unit::Millisecond).unwrap_or(at),
             command: command.map(str::to_owned),
         };
-        receipt::sign(&self.key, &statement)
+        receipt::sign_receipt(&self.key, &statement)
     }
 }
 
@@ -118,7 +118,7 @@ fn make(path: &Path, node: &NodeId) -> Result<SigningKey, NotaryError> {
     let failed = |source| NotaryError::Key { path: path.to_owned(), source };
     let key = SigningKey::generate().map_err(failed)?;
     let text = key.to_openssh(node.as_str(), None).map_err(failed)?;
-    dir::write_atomic(path, text.as_bytes())?;
+    state_dir::write_atomic(path, text.as_bytes())?;
     tracing::info!(key = %key.public(), fingerprint = key.public().fingerprint(), "made the key of the node");
     Ok(key)
 }

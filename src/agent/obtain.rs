@@ -16,7 +16,7 @@ use crate::manifest::fetch::{self, FetchError, Pin};
 use crate::manifest::open::{self, OpenError};
 use crate::registry::Objects;
 use crate::transport::Bus;
-use crate::trust::Code;
+use crate::trust::RejectionCode;
 use crate::wire::command::Apply;
 
 use super::{Node, limits};
@@ -24,7 +24,7 @@ use super::{Node, limits};
 /// Why there is no manifest.
 pub(super) struct Missing {
     /// The reason of a refusal; without one, it just failed.
-    pub(super) code: Option<Code>,
+    pub(super) code: Option<RejectionCode>,
     /// For people.
     pub(super) why: String,
 }
@@ -34,7 +34,7 @@ impl Missing {
         Self { code: None, why }
     }
 
-    fn refused(code: Code, why: String) -> Self {
+    fn refused(code: RejectionCode, why: String) -> Self {
         Self { code: Some(code), why }
     }
 }
@@ -110,8 +110,8 @@ pub(super) async fn standing(node: &Node, bus: &Bus, apply: &Apply, until: Insta
 
 fn not_fetched(error: &FetchError) -> Missing {
     let code = match error {
-        FetchError::BadArtifact { .. } => Code::BadArtifact,
-        FetchError::Http(HttpError::Denied { .. }) | FetchError::TooLarge { .. } | FetchError::Url(_) => Code::LocalLimit,
+        FetchError::BadArtifact { .. } => RejectionCode::BadArtifact,
+        FetchError::Http(HttpError::Denied { .. }) | FetchError::TooLarge { .. } | FetchError::Url(_) => RejectionCode::LocalLimit,
         _ => return Missing::failed(chain(error)),
     };
     Missing::refused(code, chain(error))
@@ -121,7 +121,7 @@ fn not_fetched(error: &FetchError) -> Missing {
 fn not_opened(error: &OpenError) -> Missing {
     match error {
         OpenError::Read { .. } | OpenError::File(_) => Missing::failed(chain(error)),
-        _ => Missing::refused(Code::BadArtifact, chain(error)),
+        _ => Missing::refused(RejectionCode::BadArtifact, chain(error)),
     }
 }
 

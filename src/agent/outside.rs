@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, chain};
 use crate::engine::{BusData, Inputs};
 use crate::host::fs::FsError;
 use crate::host::{Checkpoint, Host, checkpoint, fs};
-use crate::store::dir;
+use crate::store::state_dir;
 use crate::yaml::{Document, MAX_BYTES};
 
 use super::Node;
@@ -77,7 +77,7 @@ fn keep(node: &Node, document: &Document, unsigned: bool) {
     if fs::read_text(&place(node), MAX_BYTES as u64).is_ok_and(|kept| kept == text) {
         return;
     }
-    node.noted(dir::write_atomic(&place(node), text.as_bytes()));
+    node.noted(state_dir::write_atomic(&place(node), text.as_bytes()));
     checkpoint(Checkpoint::DataKept);
 }
 

@@ -6,14 +6,14 @@ use std::sync::PoisonError;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::store::{Class, Message, StoreError};
+use crate::store::{Priority, Message, StoreError};
 use crate::transport::Bus;
-use crate::trust::{Seen, Verified};
+use crate::trust::{ReplayStore, Verified};
 use crate::wire::command::Command;
 use crate::wire::receipt;
-use crate::wire::report::Life;
-use crate::wire::subject::{EventKind, Stage};
-use crate::wire::{Done, DoneOutcome};
+use crate::wire::report::LifecycleEvent;
+use crate::wire::subject::{EventKind, ReportStage};
+use crate::wire::{CommandResult, CommandOutcome};
 
 use super::board::Topic;
 use super::{FAREWELL, Node, SOON, jitter, say};
@@ -30,13 +30,13 @@ impl Node {
         written.inspect_err(|error| self.board.trouble(Topic::Disk, crate::diag::chain(error))).ok()
     }
 
-    pub(super) fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Class) -> Message {
+    pub(super) fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Priority) -> Message {
         let subject = self.subjects.event(&self.settings().node, kind).as_str().to_owned();
         Message { subject, msg_id: id.to_string(), payload, class, command: None }
     }
 
     /// The end of a command: on disk, in the outbox. False when it must be tried again; see [`finish`](super::disk::Disk::finish).
-    pub(super) fn finish(&self, done: &Done, posted: &mut bool) -> bool {
+    pub(super) fn finish(&self, done: &CommandResult, posted: &mut bool) -> bool {
         let Some(id) = done.id else { return true };
         let finished = self.disk.finish(id, done, &self.result(id, done, self.result_id(id)), posted);
         let again = matches!(finished, Err(StoreError::Fs(_)));
@@ -46,7 +46,7 @@ impl Node {
 
     /// Returns when the end of a command is written down (true), or the agent stops. While the disk takes no result nothing
     /// else is run either: its result would fare no better.
-    pub(super) async fn write_down(&self, done: &Done, mut posted: bool, stop: &mut watch::Receiver<bool>) -> bool {
+    pub(super) async fn write_down(&self, done: &CommandResult, mut posted: bool, stop: &mut watch::Receiver<bool>) -> bool {
         let mut attempt = 0;
         while !self.finish(done, &mut posted) {
             attempt += 1;
@@ -62,7 +62,7 @@ impl Node {
 
     /// The end of a command that nobody asked this node about: in the ledger, so that it is known when it comes again.
     pub(super) fn close(&self, command: &Command, digest: &str) -> Result<(), StoreError> {
-        self.disk.close(command.id, &say::done(self, Some(command.id), digest, DoneOutcome::NotSelected))
+        self.disk.close(command.id, &say::done(self, Some(command.id), digest, CommandOutcome::NotSelected))
     }
 
     /// What the server knows the result of a command by: the same, however often it is sent.
@@ -70,15 +70,15 @@ impl Node {
         format!("{id}.{}.done", self.settings().node)
     }
 
-    pub(super) fn result(&self, id: Uuid, done: &Done, msg_id: String) -> Message {
-        let subject = self.subjects.job(id, &self.settings().node, Stage::Done).as_str().to_owned();
-        Message { subject, msg_id, payload: say::json(done), class: Class::Result, command: Some(done.digest.clone()) }
+    pub(super) fn result(&self, id: Uuid, done: &CommandResult, msg_id: String) -> Message {
+        let subject = self.subjects.job(id, &self.settings().node, ReportStage::Done).as_str().to_owned();
+        Message { subject, msg_id, payload: say::json(done), class: Priority::Result, command: Some(done.digest.clone()) }
     }
 
     /// Publishes the result of a command that was not taken, unless it has or will have another one:
     /// what is sent a second time must not change how the first time ended.
-    pub(super) fn post_not_taken(&self, done: &Done) {
-        let Some(id) = done.id.filter(|id| self.disk.seen(*id).is_none()) else { return };
+    pub(super) fn post_not_taken(&self, done: &CommandResult) {
+        let Some(id) = done.id.filter(|id| self.disk.accepted_digest(*id).is_none()) else { return };
         // The ledger forgets an hour after a command's time; what is older may have run long ago.
         let made = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok()).unwrap_or_default();
         if self.now().as_second() - made < 1800 {
@@ -86,9 +86,9 @@ impl Node {
         }
     }
 
-    pub(super) fn post_refusal(&self, done: &Done, subject: &str, keyids: Vec<String>) {
+    pub(super) fn post_refusal(&self, done: &CommandResult, subject: &str, keyids: Vec<String>) {
         let refused = say::refused(self, done, subject, keyids);
-        let event = self.event(EventKind::Refused, refused.event_id, say::json(&refused), Class::Event);
+        let event = self.event(EventKind::Refused, refused.event_id, say::json(&refused), Priority::Event);
         self.post(&Message { command: Some(done.digest.clone()), ..event });
     }
 
@@ -104,11 +104,11 @@ impl Node {
         } else {
             format!("obeys version {} of the trust bundle", trust.version())
         };
-        self.post_life_of(&Life { message: Some(obeys), ..say::life(self, "started") });
+        self.post_life_of(&LifecycleEvent { message: Some(obeys), ..say::life(self, "started") });
     }
 
-    pub(super) fn post_life_of(&self, life: &Life) {
-        self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Class::Result));
+    pub(super) fn post_life_of(&self, life: &LifecycleEvent) {
+        self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Priority::Result));
     }
 
     /// Publishes how many runs were only counted so far.
@@ -121,7 +121,7 @@ impl Node {
 
     pub(super) fn post_stable(&self, runs: BTreeMap<String, u64>) {
         let stable = say::stable(self, runs);
-        let event = self.event(EventKind::Stable, Uuid::nil(), say::json(&stable), Class::Result);
+        let event = self.event(EventKind::Stable, Uuid::nil(), say::json(&stable), Priority::Result);
         // Short, and never the same: it is said at most once a second.
         let msg_id = format!("{}.{:x}", self.settings().node, stable.timestamp.as_second());
         self.post(&Message { msg_id, ..event });
@@ -131,8 +131,8 @@ impl Node {
     pub(super) fn post_dropped(&self) {
         let told = self.disk.tell_dropped(self.now(), |dropped| {
             tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
-            let life = Life { dropped: Some(dropped.clone()), ..say::life(self, "dropped") };
-            self.event(EventKind::Life, life.event_id, say::json(&life), Class::Result)
+            let life = LifecycleEvent { dropped: Some(dropped.clone()), ..say::life(self, "dropped") };
+            self.event(EventKind::Life, life.event_id, say::json(&life), Priority::Result)
         });
         self.noted(told);
     }
@@ -166,7 +166,7 @@ impl Node {
     pub(super) fn record(&self, verified: &Verified<Command>, subject: Option<&str>) -> Result<(), StoreError> {
         if subject.is_none() {
             let id = verified.get().id;
-            let event = self.event(EventKind::Command, id, verified.envelope().to_vec(), Class::Result);
+            let event = self.event(EventKind::Command, id, verified.envelope().to_vec(), Priority::Result);
             let msg_id = format!("{id}.{}.command", self.settings().node);
             self.post(&Message { msg_id, command: Some(verified.digest().to_owned()), ..event });
         }

@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::store::Unfinished;
-use crate::trust::Code;
-use crate::wire::{Done, DoneOutcome};
+use crate::store::UnfinishedCommand;
+use crate::trust::RejectionCode;
+use crate::wire::{CommandResult, CommandOutcome};
 
 use super::work::Job;
 use super::{Node, rollout, say};
@@ -26,7 +26,7 @@ pub(super) struct Left {
 /// A command that has ended.
 pub(super) struct Ended {
     /// How.
-    pub(super) done: Done,
+    pub(super) done: CommandResult,
     /// True when its result is in the outbox already.
     pub(super) posted: bool,
 }
@@ -49,9 +49,9 @@ pub(super) fn recover(node: &Node) -> Left {
     found
 }
 
-fn interrupted(node: &Node, left: &Unfinished) -> Ended {
+fn interrupted(node: &Node, left: &UnfinishedCommand) -> Ended {
     tracing::warn!(id = %left.id, "was interrupted");
-    let mut done = say::done(node, Some(left.id), &left.digest, DoneOutcome::Interrupted);
+    let mut done = say::done(node, Some(left.id), &left.digest, CommandOutcome::Interrupted);
     let what = "the agent ended while it ran".to_owned();
     done.message = Some(node.leftovers.report.iter().fold(what, |what, report| format!("{what}; {report}")));
     rollout::mark_envelope(node, &left.envelope, &done);
@@ -59,21 +59,21 @@ fn interrupted(node: &Node, left: &Unfinished) -> Ended {
 }
 
 /// What stands is taken up by the enforcer. Something later may have come before it was ever run: then that is its end.
-fn standing(node: &Node, left: &Unfinished) -> Option<Option<Ended>> {
-    let verified = node.verify(|verifier| verifier.recall(&left.envelope)).ok()?;
-    if !verified.get().action.is_standing() {
+fn standing(node: &Node, left: &UnfinishedCommand) -> Option<Option<Ended>> {
+    let verified = node.verify(|verifier| verifier.reverify_assignment(&left.envelope)).ok()?;
+    if !verified.get().action.is_desired_state() {
         return None;
     }
     if node.standing.owe(verified.get()) {
         return Some(None);
     }
-    let why = (Code::StaleSerial, "something later came in its channel before it was run".to_owned());
-    let done = say::not_done(node, Some(left.id), &left.digest, DoneOutcome::Refused, why);
+    let why = (RejectionCode::StaleSerial, "something later came in its channel before it was run".to_owned());
+    let done = say::not_done(node, Some(left.id), &left.digest, CommandOutcome::Refused, why);
     Some(Some(Ended { done, posted: false }))
 }
 
-fn reopen(node: &Node, left: &Unfinished, found: &mut Left) {
-    match node.verify(|verifier| verifier.reopen(&left.envelope)) {
+fn reopen(node: &Node, left: &UnfinishedCommand, found: &mut Left) {
+    match node.verify(|verifier| verifier.reverify_queued(&left.envelope)) {
         // Its time is looked at when its turn comes, as for every command that waits.
         Ok(verified) => {
             tracing::info!(id = %left.id, "taken up again");
@@ -81,7 +81,7 @@ fn reopen(node: &Node, left: &Unfinished, found: &mut Left) {
         }
         Err(refusal) => {
             let why = (refusal.code, refusal.message);
-            let done = say::not_done(node, Some(left.id), &left.digest, DoneOutcome::Refused, why);
+            let done = say::not_done(node, Some(left.id), &left.digest, CommandOutcome::Refused, why);
             node.post_refusal(&done, left.subject.as_deref().unwrap_or_default(), refusal.keyids);
             found.ended.push(Ended { done, posted: false });
         }

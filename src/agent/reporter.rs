@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{Lane, Queued};
+use crate::store::{StreamQueue, Queued};
 use crate::transport::{Bus, Link, MESSAGE_ID, TransportError};
 use crate::wire::receipt;
 
@@ -40,7 +40,7 @@ impl Handle {
     pub(super) fn spawn(node: &Arc<Node>, bus: &Bus) -> Self {
         let (last, ending) = watch::channel(false);
         let pacer = Arc::new(Pacer::default());
-        let lanes = Lane::ALL.map(|lane| {
+        let lanes = StreamQueue::ALL.map(|lane| {
             let (node, bus, pacer, ending) = (Arc::clone(node), bus.clone(), Arc::clone(&pacer), ending.clone());
             let link = bus.watch();
             Task { lane, node, bus, pacer, ending, link, connects: 0, hurry: true, attempt: 0, ahead: BTreeSet::new() }.run()
@@ -82,7 +82,7 @@ impl Pacer {
 }
 
 struct Task {
-    lane: Lane,
+    lane: StreamQueue,
     node: Arc<Node>,
     bus: Bus,
     pacer: Arc<Pacer>,
@@ -141,7 +141,7 @@ impl Task {
                         self.node.board.fine(topic(self.lane));
                     }
                     // Told in the stream that what was dropped was for, once that takes something.
-                    if self.lane == Lane::Events {
+                    if self.lane == StreamQueue::Events {
                         self.node.post_dropped();
                     }
                 }
@@ -160,8 +160,8 @@ impl Task {
     async fn batch(&self, most: usize) -> Option<Vec<Queued>> {
         let disk = &self.node.disk;
         let fresh = match self.lane {
-            Lane::Events => disk.expire(self.node.now(), self.node.settings().outbox_age),
-            Lane::Jobs | Lane::Rollouts => Ok(()),
+            StreamQueue::Events => disk.expire(self.node.now(), self.node.settings().outbox_age),
+            StreamQueue::Jobs | StreamQueue::Rollouts => Ok(()),
         };
         let batch = fresh.and_then(|()| disk.batch(self.lane, most, BYTES));
         if batch.is_err() {
@@ -221,20 +221,20 @@ impl Task {
     /// What is wrong with a stream, by its name.
     fn stuck(&self, error: &TransportError) -> String {
         let what = match self.lane {
-            Lane::Rollouts => "what this node failed in rollouts waits",
-            Lane::Jobs => "results wait",
-            Lane::Events => "events wait",
+            StreamQueue::Rollouts => "what this node failed in rollouts waits",
+            StreamQueue::Jobs => "results wait",
+            StreamQueue::Events => "events wait",
         };
         let stream = self.node.subjects.stream(self.lane.stream());
         format!("{what} on this node, as the stream {stream} takes nothing: {}", chain(error))
     }
 }
 
-fn topic(lane: Lane) -> Topic {
+fn topic(lane: StreamQueue) -> Topic {
     match lane {
-        Lane::Rollouts => Topic::Rollouts,
-        Lane::Jobs => Topic::Reports,
-        Lane::Events => Topic::Events,
+        StreamQueue::Rollouts => Topic::Rollouts,
+        StreamQueue::Jobs => Topic::Reports,
+        StreamQueue::Events => Topic::Events,
     }
 }
 

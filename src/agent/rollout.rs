@@ -21,15 +21,15 @@ use crate::config::Settings;
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::NodeId;
-use crate::store::{Class, Message, StoreError, Word, WordStore};
+use crate::store::{Priority, Message, StoreError, Override, OverrideStore};
 use crate::transport::{Bus, TransportError};
-use crate::trust::{Code, Verified, proves_success};
-use crate::wire::command::{Action, Command, Waves};
+use crate::trust::{RejectionCode, Verified, proves_success};
+use crate::wire::command::{Action, Command, RolloutPlan};
 use crate::wire::receipt::HEADER;
-use crate::wire::report::{FAILED, OK, RolloutMark};
+use crate::wire::report::{ROLLOUT_FAILURE, ROLLOUT_SUCCESS, RolloutResult};
 use crate::wire::subject::Subject;
-use crate::wire::waves::{Place, Step};
-use crate::wire::{Done, DoneOutcome, Envelope, Target, json};
+use crate::wire::rollout_plan::{RolloutPosition, Wave};
+use crate::wire::{CommandResult, CommandOutcome, Envelope, Selector, json};
 
 use super::{Node, say};
 
@@ -38,7 +38,7 @@ const JOBS: usize = 256;
 /// How many of those that failed are named.
 const NAMED: usize = 3;
 
-impl Word {
+impl Override {
     fn of(verified: &Verified<Command>) -> Option<(Uuid, Self)> {
         let command = verified.get();
         let (job, halted) = match &command.action {
@@ -65,8 +65,8 @@ impl Word {
 /// What the operators said of jobs, as far as this node heard it, also before it was started. An older word never undoes
 /// a newer one.
 pub(super) struct Words {
-    store: WordStore,
-    latest: Mutex<BTreeMap<Uuid, Word>>,
+    store: OverrideStore,
+    latest: Mutex<BTreeMap<Uuid, Override>>,
     /// The last one that did not count, so that it is said only once.
     refused: Mutex<String>,
     /// The last marks of this node, by job and protocol: once is enough, and the stream keeps only one.
@@ -82,7 +82,7 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Words {
     /// Opens what is on disk.
     pub(super) fn open(settings: &Settings) -> Result<Self, StoreError> {
-        let (store, latest) = WordStore::open(&settings.state_dir)?;
+        let (store, latest) = OverrideStore::open(&settings.state_dir)?;
         let news = watch::Sender::new(());
         Ok(Self { store, latest: Mutex::new(latest), refused: Mutex::default(), marked: Mutex::default(), news })
     }
@@ -96,7 +96,7 @@ impl Words {
 
     /// Notes a verified word; false when a newer one is known.
     fn hear(&self, verified: &Verified<Command>) -> bool {
-        let Some((job, word)) = Word::of(verified) else { return false };
+        let Some((job, word)) = Override::of(verified) else { return false };
         let mut latest = held(&self.latest);
         if latest.get(&job).is_some_and(|known| !word.is_after(known)) {
             return false;
@@ -115,7 +115,7 @@ impl Words {
 
     /// By whom and why a job is halted, when it is.
     pub(super) fn halted(&self, job: Uuid) -> Option<String> {
-        held(&self.latest).get(&job).filter(|word| word.halted).map(Word::sentence)
+        held(&self.latest).get(&job).filter(|word| word.halted).map(Override::sentence)
     }
 
     fn is_first_mark(&self, job: Uuid, protocol: &'static str) -> bool {
@@ -142,7 +142,7 @@ impl Words {
 }
 
 /// The job whose word is forgotten first: the oldest of the key that said most. One key can't make the others' forgotten.
-fn dispensable(latest: &BTreeMap<Uuid, Word>) -> Option<Uuid> {
+fn dispensable(latest: &BTreeMap<Uuid, Override>) -> Option<Uuid> {
     let mut said: BTreeMap<&[String], usize> = BTreeMap::new();
     for word in latest.values() {
         *said.entry(&word.by).or_default() += 1;
@@ -163,23 +163,23 @@ fn note(node: &Node, verified: &Verified<Command>) -> bool {
 }
 
 /// What a live `halt` or `resume` means on this node, which has noted it.
-pub(super) fn hear(node: &Node, verified: &Verified<Command>) -> Done {
+pub(super) fn hear(node: &Node, verified: &Verified<Command>) -> CommandResult {
     let command = verified.get();
     let newer = note(node, verified);
     let (Action::Halt(wanted) | Action::Resume(wanted)) = &command.action else {
-        return say::done(node, Some(command.id), verified.digest(), DoneOutcome::Failed);
+        return say::done(node, Some(command.id), verified.digest(), CommandOutcome::Failed);
     };
     let halts = matches!(command.action, Action::Halt(_));
     let (outcome, message) = match (newer, node.room.holds(wanted.job)) {
-        (false, _) => (DoneOutcome::Stable, "something later was said of this job"),
-        (true, true) if halts => (DoneOutcome::Changed, "it waits for its turn, and is halted"),
-        (true, true) => (DoneOutcome::Changed, "it waits for its turn, and goes on"),
+        (false, _) => (CommandOutcome::Stable, "something later was said of this job"),
+        (true, true) if halts => (CommandOutcome::Changed, "it waits for its turn, and is halted"),
+        (true, true) => (CommandOutcome::Changed, "it waits for its turn, and goes on"),
         (true, false) if node.board.read(|standing| standing.running) == Some(wanted.job) => {
-            (DoneOutcome::Stable, "it runs, and ends as any other")
+            (CommandOutcome::Stable, "it runs, and ends as any other")
         }
-        (true, false) => (DoneOutcome::Stable, "it does not wait here"),
+        (true, false) => (CommandOutcome::Stable, "it does not wait here"),
     };
-    Done { message: Some(message.to_owned()), ..say::done(node, Some(command.id), verified.digest(), outcome) }
+    CommandResult { message: Some(message.to_owned()), ..say::done(node, Some(command.id), verified.digest(), outcome) }
 }
 
 /// The answer to whether a node may begin with a command in waves.
@@ -198,7 +198,7 @@ pub(super) enum Turn {
 }
 
 /// The time between two looks of a node that waits, before jitter: a part of the hold, which passes between two waves.
-pub(super) fn pause(waves: &Waves) -> Duration {
+pub(super) fn pause(waves: &RolloutPlan) -> Duration {
     (waves.hold.get() / 4).clamp(Duration::from_millis(500), Duration::from_secs(15))
 }
 
@@ -248,7 +248,7 @@ impl Rollout {
     async fn after(
         &mut self,
         command: &Verified<Command>,
-        waves: &Waves,
+        waves: &RolloutPlan,
         node: &Node,
         bus: &Bus,
     ) -> Result<Turn, TransportError> {
@@ -256,10 +256,10 @@ impl Rollout {
             self.looked = None;
             return Ok(Turn::Halted(word));
         }
-        let wave = waves.wave(Place::of(command.id, &node.settings().node));
-        let Some(before) = waves.before(wave) else { return Ok(Turn::Begin) };
+        let wave = waves.wave_number(RolloutPosition::of(command.id, &node.settings().node));
+        let Some(before) = waves.previous_wave(wave) else { return Ok(Turn::Begin) };
         self.watched += self.looked.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed().min(GAP));
-        let late = self.watched >= waves.patience(wave, command.options.timeout);
+        let late = self.watched >= waves.max_wait(wave, command.options.timeout);
         self.read_successes(command, before, late, node, bus).await?;
         let turn = self.judge(waves, wave, before, late);
         if turn == Turn::Begin && waves.go && !self.is_ahead(command, wave, node, bus).await? {
@@ -273,7 +273,7 @@ impl Rollout {
     async fn read_successes(
         &mut self,
         command: &Verified<Command>,
-        before: &Step,
+        before: &Wave,
         late: bool,
         node: &Node,
         bus: &Bus,
@@ -298,7 +298,7 @@ impl Rollout {
     }
 
     /// Judges the wave before: over as soon as it can't succeed any more, ended when every witness has, or is late.
-    fn judge(&self, waves: &Waves, wave: usize, before: &Step, late: bool) -> Turn {
+    fn judge(&self, waves: &RolloutPlan, wave: usize, before: &Wave, late: bool) -> Turn {
         let names = || before.witnesses.iter().map(|witness| &witness.node);
         let silent: Vec<&str> =
             names().filter(|name| !self.ok.contains(*name) && !self.failed.contains(name)).map(NodeId::as_str).collect();
@@ -325,7 +325,7 @@ impl Rollout {
         if self.go >= wave {
             return Ok(true);
         }
-        let subject = node.subjects.rollout_go(command.id);
+        let subject = node.subjects.rollout_go_ahead(command.id);
         if let Some(message) = bus.last(&node.subjects.stream("ROLLOUTS"), subject.as_str()).await?
             && let Some(verified) = opened(node, command, subject.as_str(), &message.payload)
             && let Action::Go(ahead) = &verified.get().action
@@ -339,7 +339,7 @@ impl Rollout {
     ///
     /// # Errors
     /// When it can't be read.
-    async fn look(&mut self, command: &Command, waves: &Waves, node: &Node, bus: &Bus) -> Result<Option<String>, TransportError> {
+    async fn look(&mut self, command: &Command, waves: &RolloutPlan, node: &Node, bus: &Bus) -> Result<Option<String>, TransportError> {
         let stream = node.subjects.stream("ROLLOUTS");
         let control = node.subjects.rollout_control(command.id);
         if let Some(message) = bus.last(&stream, control.as_str()).await?
@@ -360,14 +360,14 @@ impl Rollout {
 
     /// A node that the command does not name has no say in how it goes. Who is in a group only the nodes themselves know.
     fn counts(&self, command: &Command, name: &NodeId) -> bool {
-        let meant = match command.to.target() {
-            Some(Target::Nodes(nodes)) => nodes.contains(name),
+        let meant = match command.to.selector() {
+            Some(Selector::Nodes(nodes)) => nodes.contains(name),
             _ => true,
         };
         meant && !self.failed.contains(name)
     }
 
-    fn spent(&self, waves: &Waves) -> Option<String> {
+    fn spent(&self, waves: &RolloutPlan) -> Option<String> {
         let most = waves.max_failed;
         let names: Vec<&str> = self.failed.iter().map(NodeId::as_str).collect();
         (self.failed.len() as u64 > most).then(|| format!("the error budget of {most} is spent: {} failed first", few(&names)))
@@ -389,7 +389,7 @@ fn opened(node: &Node, about: &Command, subject: &str, bytes: &[u8]) -> Option<V
     if *last != refusal.digest {
         last.clone_from(&refusal.digest);
         let why = (refusal.code, refusal.message);
-        let done = say::not_done(node, refusal.id, &refusal.digest, DoneOutcome::Refused, why);
+        let done = say::not_done(node, refusal.id, &refusal.digest, CommandOutcome::Refused, why);
         tracing::warn!(subject, code = done.code.as_deref(), why = done.message.as_deref(), "refused");
         node.post_refusal(&done, subject, refusal.keyids);
     }
@@ -399,7 +399,7 @@ fn opened(node: &Node, about: &Command, subject: &str, bytes: &[u8]) -> Option<V
 /// The wave of this node, from 1; none for a command without waves.
 pub(super) fn wave(node: &Node, command: &Command) -> Option<u64> {
     let waves = command.options.waves.as_ref()?;
-    u64::try_from(waves.wave(Place::of(command.id, &node.settings().node))).ok()
+    u64::try_from(waves.wave_number(RolloutPosition::of(command.id, &node.settings().node))).ok()
 }
 
 /// True when the next wave waits for a success of this node.
@@ -408,12 +408,12 @@ pub(super) fn is_witness(node: &Node, command: &Command) -> bool {
 }
 
 /// Says that a command in waves went well here, if the next wave waits for that.
-pub(super) fn mark_ok(node: &Node, command: &Verified<Command>, outcome: DoneOutcome) {
+pub(super) fn mark_ok(node: &Node, command: &Verified<Command>, outcome: CommandOutcome) {
     if !is_witness(node, command) {
         return;
     }
     let subject = node.subjects.rollout_ok(command.id, &node.settings().node);
-    post_mark(node, command.id, command.digest(), OK, &subject, (node.now(), outcome));
+    post_mark(node, command.id, command.digest(), ROLLOUT_SUCCESS, &subject, (node.now(), outcome));
 }
 
 /// Posts a mark, once: a command that is not selected is in no ledger, and a server may repeat it any number of times.
@@ -423,35 +423,35 @@ fn post_mark(
     digest: &str,
     protocol: &'static str,
     subject: &Subject,
-    (at, outcome): (Timestamp, DoneOutcome),
+    (at, outcome): (Timestamp, CommandOutcome),
 ) {
     if !node.words.is_first_mark(id, protocol) {
         return;
     }
-    let mark = RolloutMark { protocol: protocol.to_owned(), id, node: node.settings().node.clone(), at, outcome };
+    let mark = RolloutResult { protocol: protocol.to_owned(), id, node: node.settings().node.clone(), at, outcome };
     let (payload, msg_id) = (say::json(&mark), format!("{id}.{}.{protocol}", mark.node));
     let (subject, command) = (subject.as_str().to_owned(), Some(digest.to_owned()));
-    node.post(&Message { subject, msg_id, payload, class: Class::Result, command });
+    node.post(&Message { subject, msg_id, payload, class: Priority::Result, command });
 }
 
 /// Says that this node failed a command in waves, unless the command has none or its end does not count as a failure.
 /// Before the result: after a crash in between, the mark is there or the result is not yet.
-pub(super) fn mark(node: &Node, command: &Command, done: &Done) {
-    let refused = |code: Code| done.code.as_deref() == Some(code.as_str());
+pub(super) fn mark(node: &Node, command: &Command, done: &CommandResult) {
+    let refused = |code: RejectionCode| done.code.as_deref() == Some(code.as_str());
     let counts = match done.outcome {
-        DoneOutcome::Failed | DoneOutcome::Interrupted => true,
+        CommandOutcome::Failed | CommandOutcome::Interrupted => true,
         // What the host does not allow, it would have refused from the beginning.
-        DoneOutcome::Refused => refused(Code::BadArtifact) || refused(Code::Storage) || refused(Code::PlanChanged),
+        CommandOutcome::Refused => refused(RejectionCode::BadArtifact) || refused(RejectionCode::Storage) || refused(RejectionCode::PlanChanged),
         _ => false,
     };
     if counts && command.options.waves.is_some() {
         let subject = node.subjects.rollout_failed(command.id, &node.settings().node);
-        post_mark(node, command.id, &done.digest, FAILED, &subject, (done.at, done.outcome));
+        post_mark(node, command.id, &done.digest, ROLLOUT_FAILURE, &subject, (done.at, done.outcome));
     }
 }
 
 /// The same for a command that is only known by the envelope in this node's own ledger.
-pub(super) fn mark_envelope(node: &Node, envelope: &[u8], done: &Done) {
+pub(super) fn mark_envelope(node: &Node, envelope: &[u8], done: &CommandResult) {
     let payload = Envelope::parse(envelope).map(|envelope| envelope.payload);
     if let Some(command) = payload.ok().and_then(|payload| json::read::<Command>(&payload).ok()) {
         mark(node, &command, done);
@@ -461,13 +461,13 @@ pub(super) fn mark_envelope(node: &Node, envelope: &[u8], done: &Done) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Span;
-    use crate::wire::command::Audience;
-    use crate::wire::waves::Witness;
+    use crate::model::HumanDuration;
+    use crate::wire::command::Target;
+    use crate::wire::rollout_plan::Witness;
 
-    fn word(issued: i64, id: u128, halted: bool) -> Word {
+    fn word(issued: i64, id: u128, halted: bool) -> Override {
         let issued = Timestamp::from_second(issued).unwrap();
-        Word { issued, id: Uuid::from_u128(id), halted, by: vec!["ops".into()], reason: Some("smoke".into()) }
+        Override { issued, id: Uuid::from_u128(id), halted, by: vec!["ops".into()], reason: Some("smoke".into()) }
     }
 
     #[test]
@@ -480,8 +480,8 @@ mod tests {
 
     #[test]
     fn one_key_does_not_make_the_words_of_others_forgotten() {
-        let mut words: BTreeMap<Uuid, Word> = (10..20).map(|n| (Uuid::from_u128(n), word(100, n, true))).collect();
-        let other = Word { by: vec!["other".into()], ..word(1, 1, true) };
+        let mut words: BTreeMap<Uuid, Override> = (10..20).map(|n| (Uuid::from_u128(n), word(100, n, true))).collect();
+        let other = Override { by: vec!["other".into()], ..word(1, 1, true) };
         words.insert(Uuid::from_u128(1), other);
         assert_eq!(dispensable(&words), Some(Uuid::from_u128(10)));
         assert_eq!(dispensable(&BTreeMap::new()), None);
@@ -504,17 +504,17 @@ mod tests {
         assert!(!rollout.counts(&command, &name("a")) && rollout.counts(&command, &name("b")), "each node counts once");
         rollout.failed.push(name("b"));
         assert_eq!(rollout.spent(&waves).unwrap(), "the error budget of 1 is spent: a, b failed first");
-        command.to = Audience::nodes(vec![name("a")]);
+        command.to = Target::nodes(vec![name("a")]);
         assert!(!Rollout::default().counts(&command, &name("b")), "it was not asked");
     }
 
-    fn waves(witnesses: &[&str], min_ok: u64, max_failed: u64) -> Waves {
+    fn waves(witnesses: &[&str], min_ok: u64, max_failed: u64) -> RolloutPlan {
         let witnesses = witnesses.iter().map(|node| Witness { node: name(node), key: String::new() }).collect();
         let steps = vec![
-            Step { upto: Place::try_from("7fffffffffffffff".to_owned()).unwrap(), witnesses, min_ok },
-            Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 },
+            Wave { upto: RolloutPosition::try_from("7fffffffffffffff".to_owned()).unwrap(), witnesses, min_ok },
+            Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 },
         ];
-        Waves { steps, hold: Span::seconds(60), max_failed, health: false, go: false }
+        RolloutPlan { steps, hold: HumanDuration::seconds(60), max_failed, health: false, go: false }
     }
 
     #[test]
@@ -541,7 +541,7 @@ mod tests {
             let ok = names(ok).into_iter().collect();
             let rollout = Rollout { ok, failed: names(failed), ..Rollout::default() };
             let waves = waves(&["a", "b"], min_ok, max_failed);
-            let said = match rollout.judge(&waves, 2, waves.before(2).unwrap(), late) {
+            let said = match rollout.judge(&waves, 2, waves.previous_wave(2).unwrap(), late) {
                 Turn::Begin => String::new(),
                 Turn::Wait(why) | Turn::Over(why) => why,
                 other => panic!("{other:?}"),
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn looks_are_as_far_apart_as_the_hold_is_long() {
-        let with = |hold| pause(&Waves { hold: Span::seconds(hold), ..waves(&["a"], 1, 0) }).as_millis();
+        let with = |hold| pause(&RolloutPlan { hold: HumanDuration::seconds(hold), ..waves(&["a"], 1, 0) }).as_millis();
         assert_eq!((with(1), with(8), with(3600)), (500, 2000, 15_000));
     }
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::trust::{Code, Verified};
+use crate::trust::{RejectionCode, Verified};
 use crate::wire::command::Command;
-use crate::wire::report::AssignmentState;
-use crate::wire::report::{self, FailingResource, Life, StableRuns};
-use crate::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
+use crate::wire::report::AssignmentStatus;
+use crate::wire::report::{self, FailingResource, LifecycleEvent, StableRuns};
+use crate::wire::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState, RejectionEvent};
 
 use super::Node;
 
@@ -43,9 +43,9 @@ pub(super) fn allowed(verified: &Verified<Command>) -> (Option<u64>, Vec<String>
 }
 
 /// A result without anything to tell but its outcome.
-pub(super) fn done(node: &Node, id: Option<Uuid>, digest: &str, outcome: DoneOutcome) -> Done {
-    Done {
-        protocol: report::DONE.to_owned(),
+pub(super) fn done(node: &Node, id: Option<Uuid>, digest: &str, outcome: CommandOutcome) -> CommandResult {
+    CommandResult {
+        protocol: report::RESULT.to_owned(),
         id,
         digest: digest.to_owned(),
         node: node.settings().node.clone(),
@@ -64,15 +64,15 @@ pub(super) fn done(node: &Node, id: Option<Uuid>, digest: &str, outcome: DoneOut
 }
 
 /// The result of something that is not done, and why.
-pub(super) fn not_done(node: &Node, id: Option<Uuid>, digest: &str, outcome: DoneOutcome, why: (Code, String)) -> Done {
+pub(super) fn not_done(node: &Node, id: Option<Uuid>, digest: &str, outcome: CommandOutcome, why: (RejectionCode, String)) -> CommandResult {
     let (code, message) = why;
-    Done { code: Some(code.as_str().to_owned()), message: Some(message), ..done(node, id, digest, outcome) }
+    CommandResult { code: Some(code.as_str().to_owned()), message: Some(message), ..done(node, id, digest, outcome) }
 }
 
 /// A refusal for monitoring, from the result that says it.
-pub(super) fn refused(node: &Node, done: &Done, subject: &str, keyids: Vec<String>) -> Refused {
-    Refused {
-        protocol: report::REFUSED.to_owned(),
+pub(super) fn refused(node: &Node, done: &CommandResult, subject: &str, keyids: Vec<String>) -> RejectionEvent {
+    RejectionEvent {
+        protocol: report::REJECTION.to_owned(),
         event_id: node.host.new_id(),
         node: done.node.clone(),
         timestamp: done.at,
@@ -91,9 +91,9 @@ pub(super) fn stable(node: &Node, runs: BTreeMap<String, u64>) -> StableRuns {
     StableRuns { protocol: report::STABLE.to_owned(), timestamp, runs }
 }
 
-pub(super) fn life(node: &Node, what: &str) -> Life {
-    Life {
-        protocol: report::LIFE.to_owned(),
+pub(super) fn life(node: &Node, what: &str) -> LifecycleEvent {
+    LifecycleEvent {
+        protocol: report::LIFECYCLE.to_owned(),
         event_id: node.host.new_id(),
         node: node.settings().node.clone(),
         timestamp: node.now(),
@@ -106,15 +106,15 @@ pub(super) fn life(node: &Node, what: &str) -> Life {
 }
 
 /// That another trust bundle is obeyed.
-pub(super) fn trust_life(node: &Node, version: u64) -> Life {
-    Life { message: Some(format!("now obeys version {version}")), ..life(node, "trust") }
+pub(super) fn trust_life(node: &Node, version: u64) -> LifecycleEvent {
+    LifecycleEvent { message: Some(format!("now obeys version {version}")), ..life(node, "trust") }
 }
 
 /// The failing resources that a state names, at most: a state is read by everybody who looks at the fleet.
 const MOST_FAILING: usize = 5;
 
 /// The first failing resources: of the last command, then of the channels in their order.
-fn failing(all: &BTreeMap<String, Vec<FailingResource>>, assignments: &[AssignmentState]) -> Vec<FailingResource> {
+fn failing(all: &BTreeMap<String, Vec<FailingResource>>, assignments: &[AssignmentStatus]) -> Vec<FailingResource> {
     let channels = assignments.iter().filter_map(|assignment| all.get(&assignment.channel));
     all.get("").into_iter().chain(channels).flatten().take(MOST_FAILING).cloned().collect()
 }

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::host::account;
 use crate::host::fs::{self, WriteSpec};
 use crate::transport::Bus;
-use crate::wire::{AckStatus, Done, MAX_ENVELOPE};
+use crate::wire::{AckStatus, CommandResult, MAX_ENVELOPE};
 
 use super::intake::{Answer, Carried};
 use super::{Node, say, view};
@@ -137,7 +137,7 @@ async fn accept(
 }
 
 /// The result of an accepted command, once it has one.
-async fn ended(node: &Node, id: Uuid) -> Done {
+async fn ended(node: &Node, id: Uuid) -> CommandResult {
     let mut standing = node.board.watch();
     loop {
         standing.mark_unchanged();

@@ -19,11 +19,11 @@ use uuid::Uuid;
 use crate::config::Settings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::{HealthStatus, RunOutcome};
-use crate::store::{Kept, Objects, StandingStore, StoreError, standing::Envelope};
-use crate::trust::{Refusal, Verified};
+use crate::store::{ChannelRecord, BlobCache, DesiredStateStore, StoreError, desired_state::EnvelopeBytes};
+use crate::trust::{Rejection, Verified};
 use crate::wire::command::{Action, Assign, Command};
-use crate::wire::report::AssignmentState;
-use crate::wire::waves::Place;
+use crate::wire::report::AssignmentStatus;
+use crate::wire::rollout_plan::RolloutPosition;
 
 use super::disk::Disk;
 use super::jitter;
@@ -120,7 +120,7 @@ impl Channel {
     /// together.
     pub(super) fn slot(&self, interval: Duration, settings: &Settings, now: Timestamp) -> Instant {
         let every = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
-        let own = Place::of(self.latest.command.id, &settings.node).share(every);
+        let own = RolloutPosition::of(self.latest.command.id, &settings.node).share(every);
         let mut wait = (own - now.as_millisecond()).rem_euclid(every);
         if wait < every / 2 {
             // It has just run.
@@ -133,8 +133,8 @@ impl Channel {
 /// What stands on this node.
 #[derive(Debug)]
 pub(super) struct Standing {
-    store: StandingStore,
-    objects: Objects,
+    store: DesiredStateStore,
+    objects: BlobCache,
     channels: Mutex<BTreeMap<String, Channel>>,
     changed: Notify,
     /// Something came that is at odds with what stands here.
@@ -146,13 +146,13 @@ impl Standing {
     pub(super) fn open(
         settings: &Settings,
         disk: &Disk,
-        recall: impl Fn(&[u8]) -> Result<Verified<Command>, Refusal>,
+        recall: impl Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
     ) -> Result<Self, StoreError> {
-        let (store, found) = StandingStore::open(&settings.state_dir)?;
+        let (store, found) = DesiredStateStore::open(&settings.state_dir)?;
         let channels = opening::channels(&store, found, disk, &recall)?;
         Ok(Self {
             store,
-            objects: Objects::open(&settings.state_dir)?,
+            objects: BlobCache::open(&settings.state_dir)?,
             channels: Mutex::new(channels),
             changed: Notify::new(),
             doubt: Notify::new(),
@@ -165,7 +165,7 @@ impl Standing {
     }
 
     /// What was fetched.
-    pub(super) fn objects(&self) -> &Objects {
+    pub(super) fn objects(&self) -> &BlobCache {
         &self.objects
     }
 
@@ -287,7 +287,7 @@ impl Standing {
     }
 
     /// How the node stands to what is assigned to it, and what is wrong with that, in words.
-    pub(super) fn report(&self, settings: &Settings, now: Timestamp) -> (Vec<AssignmentState>, Option<String>) {
+    pub(super) fn report(&self, settings: &Settings, now: Timestamp) -> (Vec<AssignmentStatus>, Option<String>) {
         let (mut states, mut wrong) = (Vec::new(), Vec::new());
         for (name, channel) in self.in_order(settings) {
             let Some(assign) = channel.latest.assign().filter(|_| channel.is_here(settings)) else { continue };
@@ -297,7 +297,7 @@ impl Standing {
             }
             wrong.extend(channel.went.trouble.as_ref().map(|why| format!("channel {name}: {why}")));
             let in_force = channel.good.as_ref().and_then(|good| good.assign());
-            states.push(AssignmentState {
+            states.push(AssignmentStatus {
                 in_force: in_force.map(|assign| assign.manifest.sha256.clone()),
                 id: channel.latest.command.id,
                 selected: channel.went.selected,
@@ -314,7 +314,7 @@ impl Standing {
     }
 }
 
-fn kept(latest: &Statement, good: Option<&Statement>) -> Kept {
+fn kept(latest: &Statement, good: Option<&Statement>) -> ChannelRecord {
     let envelope = |statement: &Statement| statement.command.envelope().to_vec();
-    Kept { latest: envelope(latest), good: good.map(|good| Envelope(envelope(good))) }
+    ChannelRecord { latest: envelope(latest), good: good.map(|good| EnvelopeBytes(envelope(good))) }
 }

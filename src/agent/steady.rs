@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::trust::verify::SKEW;
+use crate::trust::verify::MAX_CLOCK_SKEW;
 
 /// How far ahead of what is believed a clock may be at once.
 const JUMP: SignedDuration = SignedDuration::from_hours(24);
@@ -47,7 +47,7 @@ impl Steady {
 
     /// The latest time that is believed to have passed, when the clock shows this.
     pub(super) fn believe(&mut self, wall: Timestamp, since_start: Duration) -> Timestamp {
-        if wall.duration_since(self.present.at(since_start)).abs() > SKEW {
+        if wall.duration_since(self.present.at(since_start)).abs() > MAX_CLOCK_SKEW {
             self.present = Line { wall, since_start };
         } else if since_start.saturating_sub(self.present.since_start) >= LASTING {
             self.believed = self.present;

@@ -14,7 +14,7 @@ use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Pin, TrustedBundle, open_bundle};
-use crate::wire::{self, DoneOutcome, Envelope};
+use crate::wire::{self, CommandOutcome, Envelope};
 
 use super::board::Topic;
 use super::intake::Allowance;
@@ -34,7 +34,7 @@ const REMEMBERED: usize = 64;
 /// Takes bundles for as long as it runs. Whatever it writes it writes between two waits: it may be aborted at any time.
 pub(super) async fn run(node: Arc<Node>, bus: Bus) {
     // Not being allowed to listen costs time only: the stream is asked anyway.
-    let mut live = bus.subscribe(node.subjects.live_trusts().as_str()).await.ok();
+    let mut live = bus.subscribe(node.subjects.live_trust_versions().as_str()).await.ok();
     let mut link = bus.watch();
     let accepted = Memory::of(node.trust().digest().to_owned());
     let allowance = Allowance::new(20, Duration::from_secs(1));
@@ -157,7 +157,7 @@ impl Task {
 
     /// Why this node can't follow, when the stream has later versions and the next one is missing.
     async fn gap(&mut self) -> Option<String> {
-        let (stream, filter) = (self.node.subjects.stream("TRUST"), self.node.subjects.trusts());
+        let (stream, filter) = (self.node.subjects.stream("TRUST"), self.node.subjects.trust_versions());
         for _ in 0..MOST_SEEN {
             if self.beyond.denied {
                 break;
@@ -201,7 +201,7 @@ impl Task {
                     tracing::warn!(code = %error.code(), why, subject = message.subject, "refused a trust bundle");
                     let keyids = envelope.into_iter().flat_map(|envelope| envelope.signatures).map(|by| by.keyid).collect();
                     let reason = (error.code(), why.clone());
-                    let done = say::not_done(&self.node, None, &digest, DoneOutcome::Refused, reason);
+                    let done = say::not_done(&self.node, None, &digest, CommandOutcome::Refused, reason);
                     self.node.post_refusal(&done, &message.subject, keyids);
                     self.refused.note(digest);
                 }

@@ -13,12 +13,12 @@ use tokio::task::JoinHandle;
 use crate::config::file::PublishRegistrations;
 use crate::host::{Cancel, Checkpoint, checkpoint};
 use crate::manifest::Source;
-use crate::model::{Exchange, HealthStatus};
+use crate::model::{DiscoveryClient, HealthStatus};
 use crate::registry::{Publish as How, Registry};
 use crate::transport::Bus;
-use crate::trust::Code;
+use crate::trust::RejectionCode;
 use crate::wire::command::{Action, Healthcheck};
-use crate::wire::{Done, DoneOutcome, Subject};
+use crate::wire::{CommandResult, CommandOutcome, Subject};
 
 use super::board::Topic;
 use super::enforcer::Asked;
@@ -152,21 +152,21 @@ impl Task {
         }
     }
 
-    async fn treat(&mut self, job: &Job) -> Done {
+    async fn treat(&mut self, job: &Job) -> CommandResult {
         let node = Arc::clone(&self.node);
-        if node.now() > job.command.begins_by() {
-            let why = format!("it expired at {} while it waited", job.command.begins_by());
-            return say::not_done(&node, Some(job.id()), job.digest(), DoneOutcome::Expired, (Code::Expired, why));
+        if node.now() > job.command.latest_start() {
+            let why = format!("it expired at {} while it waited", job.command.latest_start());
+            return say::not_done(&node, Some(job.id()), job.digest(), CommandOutcome::Expired, (RejectionCode::Expired, why));
         }
         // Trust and limits may have changed while it waited: a key that is revoked asks for nothing any more.
-        let job = match node.verify(|verifier| verifier.confirm(&job.command)) {
+        let job = match node.verify(|verifier| verifier.recheck(&job.command)) {
             Ok(rights) => &Job { rights, ..job.clone() },
             Err(refusal) => return Ended::refused(refusal.code, refusal.message).into_done(&node, job),
         };
         if let Err(error) = node.disk.start(job.id()) {
             let why = crate::diag::chain(&error);
             node.board.trouble(Topic::Disk, why.clone());
-            return Ended::refused(Code::Storage, why).into_done(&node, job);
+            return Ended::refused(RejectionCode::Storage, why).into_done(&node, job);
         }
         checkpoint(Checkpoint::RunStarted);
         tracing::info!(id = %job.id(), action = job.command.action.name(), "running");
@@ -178,14 +178,14 @@ impl Task {
         tracing::info!(id = %job.id(), "looking at its health before the next wave begins");
         let ended = self.perform(job).await;
         if ended.health == Some(HealthStatus::Critical) {
-            let done = Done { outcome: DoneOutcome::Failed, ..ended.into_done(&self.node, job) };
+            let done = CommandResult { outcome: CommandOutcome::Failed, ..ended.into_done(&self.node, job) };
             tracing::warn!(id = %job.id(), failures = ?done.failures, "its health is critical: it counts as failed");
             rollout::mark(&self.node, &job.command, &done);
         } else if ended.is_interrupted() {
             // The agent stops. Its next start looks again.
             return;
         } else {
-            let outcome = self.node.disk.result(job.id()).map_or(DoneOutcome::Stable, |done| done.outcome);
+            let outcome = self.node.disk.result(job.id()).map_or(CommandOutcome::Stable, |done| done.outcome);
             rollout::mark_ok(&self.node, &job.command, outcome);
         }
         looks::taken(&self.node, job.id());
@@ -256,7 +256,7 @@ impl Task {
     }
 
     /// The bus for a run, which asks on a thread of its own while this one drives the connection.
-    fn exchange(&self) -> Arc<dyn Exchange> {
+    fn exchange(&self) -> Arc<dyn DiscoveryClient> {
         let wanted = self.node.settings().registration.clone();
         let publish = match wanted.publish {
             PublishRegistrations::Nats => How::Announced,
@@ -285,13 +285,13 @@ impl Task {
         }
     }
 
-    async fn finish(&mut self, job: &Job, done: Done) {
+    async fn finish(&mut self, job: &Job, done: CommandResult) {
         tracing::info!(id = %job.id(), outcome = ?done.outcome, why = done.message.as_deref(), "done");
         rollout::mark(&self.node, &job.command, &done);
         looks::owe(&self.node, &job.command, &done);
         self.node.write_down(&done, false, &mut self.stop).await;
         waiting::look_later(&self.node, &self.queue, job, &done);
-        if done.outcome == DoneOutcome::Refused {
+        if done.outcome == CommandOutcome::Refused {
             let subject = self.node.subjects.command(&job.command).into_iter().next();
             self.node.post_refusal(&done, subject.as_ref().map_or("", Subject::as_str), Vec::new());
         }

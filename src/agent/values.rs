@@ -16,10 +16,10 @@ use crate::registry::Door;
 use crate::store::values::NewestValue;
 use crate::store::{StoreError, ValueStore};
 use crate::transport::Message;
-use crate::trust::data::{DataReader, Newest, Opened};
-use crate::trust::known::KnownLine;
-use crate::trust::verify::SKEW;
-use crate::trust::{PublicKey, attest};
+use crate::trust::data::{DataReader, NewestSigned, OpenedValue};
+use crate::trust::pinned_key_line::PinnedKeyLine;
+use crate::trust::verify::MAX_CLOCK_SKEW;
+use crate::trust::{PublicKey, verify_receipt};
 use crate::wire::receipt::{self, Receipt};
 
 use super::Node;
@@ -63,9 +63,9 @@ impl NodeDoor {
     }
 
     /// Remembers a value that was taken. Returns when it is on disk.
-    fn remember(&self, name: String, newest: Newest) {
+    fn remember(&self, name: String, newest: NewestSigned) {
         let node = Arc::clone(&self.node);
-        let Newest { issued, digest } = newest;
+        let NewestSigned { issued, digest } = newest;
         let noted = self.runtime.spawn(async move {
             let noted = node.values.held().note(name, NewestValue { issued, digest });
             node.noted(noted);
@@ -80,7 +80,7 @@ impl Door for NodeDoor {
         let (trust, settings) = (self.node.trust(), self.node.settings());
         let name = format!("{bucket}/{key}");
         let newest = self.node.values.held().newest(&name).cloned();
-        let newest = newest.map(|NewestValue { issued, digest }| Newest { issued, digest });
+        let newest = newest.map(|NewestValue { issued, digest }| NewestSigned { issued, digest });
         let reader = DataReader {
             trust: &trust,
             node: Some((&settings.node, &settings.groups)),
@@ -90,8 +90,8 @@ impl Door for NodeDoor {
             newest: newest.as_ref(),
         };
         match reader.open(bytes).map_err(|error| error.to_string())? {
-            Opened::Plain(value) => Ok((value, false)),
-            Opened::Signed { value, newest, signers } => {
+            OpenedValue::Plain(value) => Ok((value, false)),
+            OpenedValue::Signed { value, newest, signers } => {
                 tracing::debug!(name, ?signers, issued = %newest.issued, "read a signed value");
                 self.remember(name, newest);
                 Ok((value, true))
@@ -121,10 +121,10 @@ impl Door for NodeDoor {
 }
 
 /// The lines of a fleet by node. The first of a node counts.
-fn of_fleet<'a>(text: &'a str, fleet: &str) -> Result<BTreeMap<&'a str, KnownLine<'a>>, String> {
+fn of_fleet<'a>(text: &'a str, fleet: &str) -> Result<BTreeMap<&'a str, PinnedKeyLine<'a>>, String> {
     let mut known = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()) {
-        let line = KnownLine::split(line).map_err(|error| format!("line {number}: {}", chain(&error)))?;
+        let line = PinnedKeyLine::split(line).map_err(|error| format!("line {number}: {}", chain(&error)))?;
         if let Some(line) = line.filter(|line| line.fleet == fleet) {
             known.entry(line.node).or_insert(line);
         }
@@ -133,13 +133,13 @@ fn of_fleet<'a>(text: &'a str, fleet: &str) -> Result<BTreeMap<&'a str, KnownLin
 }
 
 /// Whether a node that is known signed a registration, and for now.
-fn is_signed(message: &Message, known: &BTreeMap<&str, KnownLine<'_>>, now: Timestamp) -> bool {
+fn is_signed(message: &Message, known: &BTreeMap<&str, PinnedKeyLine<'_>>, now: Timestamp) -> bool {
     let header = message.header(receipt::HEADER);
     let claimed = header.and_then(|header| Receipt::parse(header).ok()).and_then(|receipt| receipt.read().ok());
     let Some(claimed) = claimed else { return false };
     let key = known.get(claimed.node.as_str()).and_then(|line| line.read().ok());
     let Some((node, key, _)): Option<(_, PublicKey, _)> = key else { return false };
-    let Ok(attested) = attest(header, &key, &node, &message.subject, &message.payload) else { return false };
+    let Ok(attested) = verify_receipt(header, &key, &node, &message.subject, &message.payload) else { return false };
     let at = attested.statement.at;
     let lasts = match Registration::from_json(&message.payload).map(|entry| entry.ttl) {
         Ok(Some(Ttl::For(span))) => SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX),
@@ -148,7 +148,7 @@ fn is_signed(message: &Message, known: &BTreeMap<&str, KnownLine<'_>>, now: Time
         Err(_) => return false,
     };
     let ends = at.saturating_add(lasts).unwrap_or(Timestamp::MAX);
-    at.duration_since(now) <= SKEW && now.duration_since(ends) <= SKEW
+    at.duration_since(now) <= MAX_CLOCK_SKEW && now.duration_since(ends) <= MAX_CLOCK_SKEW
 }
 
 #[cfg(test)]
@@ -157,9 +157,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::trust::{SigningKey, issue};
+    use crate::trust::{SigningKey, issue_receipt};
     use crate::wire::digest;
-    use crate::wire::receipt::Statement;
+    use crate::wire::receipt::ReceiptBody;
 
     const SUBJECT: &str = "choria.ccm.registration.v1.prod.tcp.web.10_0_0_1.37fd7630379a59f9";
 
@@ -168,7 +168,7 @@ mod tests {
             "cluster": "prod", "protocol": "tcp", "service": "web", "address": "10.0.0.1", "port": 80, "priority": 1, "ttl": ttl,
         });
         let payload = entry.to_string().into_bytes();
-        let statement = Statement {
+        let statement = ReceiptBody {
             node: node.parse().unwrap(),
             boot: Uuid::nil(),
             seq: None,
@@ -178,7 +178,7 @@ mod tests {
             at: at.parse().unwrap(),
             command: None,
         };
-        let receipt = issue(&SigningKey::from_seed(&[seed; 32]), &statement);
+        let receipt = issue_receipt(&SigningKey::from_seed(&[seed; 32]), &statement);
         Message { subject: SUBJECT.into(), payload, headers: vec![(receipt::HEADER.into(), receipt)], ..Message::default() }
     }
 

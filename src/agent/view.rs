@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::config::Settings;
 use crate::transport::Bus;
 use crate::wire::AgentStatus;
-use crate::wire::status::{ConnectionStatus, LimitsStatus, STATUS, TrustStatus};
+use crate::wire::agent_status::{ConnectionStatus, LimitsStatus, STATUS, TrustStatus};
 
 use super::board::Topic;
 use super::{Node, say};

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::transport::Bus;
-use crate::trust::Code;
-use crate::wire::{Done, DoneOutcome};
+use crate::trust::RejectionCode;
+use crate::wire::{CommandResult, CommandOutcome};
 
 use super::fair::{FairQueue, Full, Places};
 use super::rollout::{self, Rollout, Turn};
@@ -44,7 +44,7 @@ struct Waiting {
     /// Who signed it.
     signers: Vec<String>,
     /// When it was asked, and what came of it: it may begin, or has ended so.
-    called: Option<(Instant, Option<Done>)>,
+    called: Option<(Instant, Option<CommandResult>)>,
 }
 
 /// What becomes of a job that the queue gives.
@@ -52,7 +52,7 @@ pub(super) enum Call {
     /// It is to be run.
     Begin,
     /// It is to be said that it ended so.
-    Ended(Box<Done>),
+    Ended(Box<CommandResult>),
     /// It waits on.
     Later,
 }
@@ -95,7 +95,7 @@ impl Room {
         tasks.spawn(task);
     }
 
-    fn call(&self, job: Uuid, ended: Option<Done>) {
+    fn call(&self, job: Uuid, ended: Option<CommandResult>) {
         if let Some(waiting) = held(&self.waiting).get_mut(&job) {
             waiting.called = Some((Instant::now(), ended));
         }
@@ -118,19 +118,19 @@ pub(super) fn admit(node: &Arc<Node>, bus: &Bus, queue: &Arc<FairQueue>, mut job
 }
 
 /// Returns when a job may begin, or how it ended without.
-async fn until_called(node: &Node, bus: &Bus, job: &Job) -> Option<Done> {
+async fn until_called(node: &Node, bus: &Bus, job: &Job) -> Option<CommandResult> {
     let command = &job.command;
     let waves = command.options.waves.as_ref()?;
-    let closes = waves.closes(command.issued, command.options.timeout);
+    let closes = waves.latest_start(command.issued, command.options.timeout);
     let mut rollout = Rollout::default();
     let mut news = node.words.watch();
     let mut attempt = 0;
     loop {
         news.mark_unchanged();
         // A key that was revoked meanwhile keeps no place.
-        if let Err(refusal) = node.verify(|verifier| verifier.confirm(command)) {
+        if let Err(refusal) = node.verify(|verifier| verifier.recheck(command)) {
             let why = (refusal.code, refusal.message);
-            return Some(say::not_done(node, Some(job.id()), job.digest(), DoneOutcome::Refused, why));
+            return Some(say::not_done(node, Some(job.id()), job.digest(), CommandOutcome::Refused, why));
         }
         let turn = rollout.may_begin(command, node, bus).await;
         attempt = if matches!(turn, Turn::Unknown(_)) { attempt + 1 } else { 0 };
@@ -170,18 +170,18 @@ fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }
 
-fn halted(node: &Node, job: &Job, why: String) -> Done {
-    say::not_done(node, Some(job.id()), job.digest(), DoneOutcome::Halted, (Code::Halted, why))
+fn halted(node: &Node, job: &Job, why: String) -> CommandResult {
+    say::not_done(node, Some(job.id()), job.digest(), CommandOutcome::Halted, (RejectionCode::Halted, why))
 }
 
-fn closed(node: &Node, job: &Job, at: Timestamp, turn: Turn) -> Done {
+fn closed(node: &Node, job: &Job, at: Timestamp, turn: Turn) -> CommandResult {
     let why = match turn {
         Turn::Halted(word) => return halted(node, job, format!("{word}; nobody resumed it by {at}")),
         Turn::Unknown(why) => format!("until {at} it could not be asked whether it may begin: {why}"),
         Turn::Wait(why) => return halted(node, job, format!("{why}, until {at}")),
         _ => format!("it could begin until {at}"),
     };
-    say::not_done(node, Some(job.id()), job.digest(), DoneOutcome::Expired, (Code::Expired, why))
+    say::not_done(node, Some(job.id()), job.digest(), CommandOutcome::Expired, (RejectionCode::Expired, why))
 }
 
 /// What becomes of a job that the queue gives. It may have been behind a long run: then it is asked once more.
@@ -205,16 +205,16 @@ pub(super) async fn call(node: &Arc<Node>, bus: &Bus, queue: &Arc<FairQueue>, jo
 
 /// Lets a success of this node count once its hold is over, when the waves want that and the job went well. An agent that
 /// dies meanwhile does so after its next start: `looks.rs` has it.
-pub(super) fn look_later(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &Done) {
+pub(super) fn look_later(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &CommandResult) {
     if looks::is_wanted(node, &job.command, done) {
         look(node, queue, job, done);
     }
 }
 
 /// Says, when the hold is over, that a job went well; or puts a look at its health into the queue, which says that.
-pub(super) fn look(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &Done) {
+pub(super) fn look(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &CommandResult) {
     let Some(waves) = &job.command.options.waves else { return };
-    let (at, outcome) = (waves.counts_at(done.at), done.outcome);
+    let (at, outcome) = (waves.success_counts_at(done.at), done.outcome);
     let (owner, queue, job) = (Arc::clone(node), Arc::clone(queue), Job { health_check_only: true, reply: None, ..job.clone() });
     node.room.spawn(async move {
         loop {

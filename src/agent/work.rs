@@ -22,14 +22,14 @@ use crate::host::confine::{ConfineError, Confined, Worker};
 use crate::host::{Cancel, Checkpoint, Host, News, Share, Turn, TurnError, checkpoint, turn};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
-use crate::model::{ApplyState, Exchange, HealthStatus, ManifestId, RunOutcome, TransactionEvent};
-use crate::store::history::End;
-use crate::store::{Class, Message};
-use crate::trust::{Code, Rights, Verified};
+use crate::model::{ApplyState, DiscoveryClient, HealthStatus, ManifestId, RunOutcome, TransactionEvent};
+use crate::store::history::RunEnd;
+use crate::store::{Priority, Message};
+use crate::trust::{RejectionCode, Rights, Verified};
 use crate::wire::command::{Action, Apply, Command};
-use crate::wire::report::{CheckedHealth, Planned};
+use crate::wire::report::{HealthReport, PlannedChanges};
 use crate::wire::subject::EventKind;
-use crate::wire::{Done, DoneOutcome};
+use crate::wire::{CommandResult, CommandOutcome};
 
 use super::approve;
 use super::confinement::{self, ExchangeOutside, Placement};
@@ -100,16 +100,16 @@ impl Job {
 
 /// How the work ended.
 pub(super) struct Ended {
-    outcome: DoneOutcome,
+    outcome: CommandOutcome,
     why: Option<String>,
-    code: Option<Code>,
+    code: Option<RejectionCode>,
     event: Option<TransactionEvent>,
     apply: Option<ApplyState>,
     failures: BTreeMap<String, String>,
-    plan: Option<Planned>,
+    plan: Option<PlannedChanges>,
     answer: Option<Value>,
     /// For a look at health checks: what they found, still without the channel.
-    pub(super) checked: Vec<CheckedHealth>,
+    pub(super) checked: Vec<HealthReport>,
     /// Whether the manifest could be planned: what came after that is about the host.
     pub(super) planned: bool,
     /// The worst health check; nothing when there was none.
@@ -117,7 +117,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    fn of(outcome: DoneOutcome, why: Option<String>) -> Self {
+    fn of(outcome: CommandOutcome, why: Option<String>) -> Self {
         Self {
             outcome,
             why,
@@ -134,13 +134,13 @@ impl Ended {
     }
 
     /// It ended, and this is to be said about it.
-    pub(super) fn plain(outcome: DoneOutcome, why: impl Into<String>) -> Self {
+    pub(super) fn plain(outcome: CommandOutcome, why: impl Into<String>) -> Self {
         Self::of(outcome, Some(why.into()))
     }
 
     /// True when the agent was stopped meanwhile.
     pub(super) fn is_interrupted(&self) -> bool {
-        self.outcome == DoneOutcome::Interrupted
+        self.outcome == CommandOutcome::Interrupted
     }
 
     /// Why it ended so, for people.
@@ -155,7 +155,7 @@ impl Ended {
 
     /// It was asked something, and this is the answer.
     pub(super) fn answered(answer: Value) -> Self {
-        Self { answer: Some(answer), ..Self::of(DoneOutcome::Stable, None) }
+        Self { answer: Some(answer), ..Self::of(CommandOutcome::Stable, None) }
     }
 
     /// The same, with words for people.
@@ -164,28 +164,28 @@ impl Ended {
     }
 
     /// The same, with this end.
-    pub(super) fn ending(self, outcome: DoneOutcome) -> Self {
+    pub(super) fn ending(self, outcome: CommandOutcome) -> Self {
         Self { outcome, ..self }
     }
 
     /// True when something failed or would not be done.
     pub(super) fn is_failed(&self) -> bool {
-        matches!(self.outcome, DoneOutcome::Failed | DoneOutcome::Refused)
+        matches!(self.outcome, CommandOutcome::Failed | CommandOutcome::Refused)
     }
 
     /// It could not be done.
     pub(super) fn failed(why: impl Into<String>) -> Self {
-        Self::plain(DoneOutcome::Failed, why)
+        Self::plain(CommandOutcome::Failed, why)
     }
 
     /// The agent was stopped meanwhile.
     pub(super) fn interrupted() -> Self {
-        Self::plain(DoneOutcome::Interrupted, "the agent was stopped")
+        Self::plain(CommandOutcome::Interrupted, "the agent was stopped")
     }
 
     /// The node would not do it.
-    pub(super) fn refused(code: Code, why: impl Into<String>) -> Self {
-        Self { code: Some(code), ..Self::plain(DoneOutcome::Refused, why) }
+    pub(super) fn refused(code: RejectionCode, why: impl Into<String>) -> Self {
+        Self { code: Some(code), ..Self::plain(CommandOutcome::Refused, why) }
     }
 
     /// There is nothing to run.
@@ -197,10 +197,10 @@ impl Ended {
     }
 
     /// The result as it is sent. For an `apply`, it carries the summary instead of the event.
-    pub(super) fn into_done(self, node: &Node, job: &Job) -> Done {
+    pub(super) fn into_done(self, node: &Node, job: &Job) -> CommandResult {
         let event = self.event.filter(|_| matches!(job.command.action, Action::Ensure(_)));
         let (rule, signers) = say::allowed(&job.command);
-        Done {
+        CommandResult {
             code: self.code.map(|code| code.as_str().to_owned()),
             message: self.why,
             event: event.map(within_size),
@@ -232,13 +232,13 @@ pub(super) fn run(
     node: &Arc<Node>,
     job: &Job,
     source: Option<&Source>,
-    exchange: &Arc<dyn Exchange>,
+    exchange: &Arc<dyn DiscoveryClient>,
     cancel: Cancel,
     until: Instant,
 ) -> Ended {
     let approved = match approve::approved(node, job) {
         Ok(approved) => approved,
-        Err(why) => return Ended::refused(Code::PlanChanged, why),
+        Err(why) => return Ended::refused(RejectionCode::PlanChanged, why),
     };
     let settings = node.settings();
     let mut host = Host::recorded(node.search_path.as_deref(), Arc::clone(&node.leftovers.journal))
@@ -281,7 +281,7 @@ pub(super) fn run(
         Ran::Planned(report) => report,
     };
     checkpoint(Checkpoint::RunEnded);
-    let (told, manifest) = record.end(&End { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() });
+    let (told, manifest) = record.end(&RunEnd { ended: node.now(), outcome: report.outcome, summary: report.summary.clone() });
     let (outcome, why) = ending(report.outcome, report.error, &host, job);
     let corrective = told.causes.end(node, report.outcome != RunOutcome::Interrupted);
     let state = ApplyState { corrective, ..state(node, job, manifest, report.outcome, why.clone(), report.summary) };
@@ -325,17 +325,17 @@ fn its_turn(node: &Node, job: &Job, host: &Host, until: Instant) -> Result<Optio
 }
 
 /// How a run ended, and why where it did not come to its end.
-fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (DoneOutcome, Option<String>) {
+fn ending(outcome: RunOutcome, error: Option<String>, host: &Host, job: &Job) -> (CommandOutcome, Option<String>) {
     match outcome {
-        RunOutcome::Stable => (DoneOutcome::Stable, error),
-        RunOutcome::Changed if job.is_dry() => (DoneOutcome::WouldChange, error),
-        RunOutcome::Changed => (DoneOutcome::Changed, error),
-        RunOutcome::Failed => (DoneOutcome::Failed, error),
+        RunOutcome::Stable => (CommandOutcome::Stable, error),
+        RunOutcome::Changed if job.is_dry() => (CommandOutcome::WouldChange, error),
+        RunOutcome::Changed => (CommandOutcome::Changed, error),
+        RunOutcome::Failed => (CommandOutcome::Failed, error),
         RunOutcome::Interrupted if host.cancel().is_cancelled() => {
-            (DoneOutcome::Interrupted, Some("the agent was stopped".into()))
+            (CommandOutcome::Interrupted, Some("the agent was stopped".into()))
         }
         RunOutcome::Interrupted => {
-            (DoneOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
+            (CommandOutcome::Failed, Some(format!("it took longer than {}, and was ended", job.command.options.timeout)))
         }
     }
 }
@@ -376,7 +376,7 @@ fn state(
 /// A look at the health alone is published when it is not well.
 fn publish_health(node: &Node, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
     if health.is_some_and(|health| health != HealthStatus::Ok) {
-        let event = node.event(EventKind::Health, state.event_id, say::json(state), Class::Result);
+        let event = node.event(EventKind::Health, state.event_id, say::json(state), Priority::Result);
         node.post(&Message { command: Some(job.digest().to_owned()), ..event });
     }
 }
@@ -402,6 +402,6 @@ fn publish_state(node: &Node, job: &Job, mut state: ApplyState) {
             Telling::Nothing => return,
         }
     }
-    let event = node.event(EventKind::Run, state.event_id, say::json(&state), Class::Result);
+    let event = node.event(EventKind::Run, state.event_id, say::json(&state), Priority::Result);
     node.post(&Message { command: Some(job.digest().to_owned()), ..event });
 }

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::diag::{self, Diagnostic};
 use crate::engine::{self, Diff, Plan, Settings};
 use crate::host::{Cancel, Host};
-use crate::model::{Exchange, Outcome, Span, TransactionEvent};
-use crate::store::history::{Recording, Start};
+use crate::model::{DiscoveryClient, Outcome, HumanDuration, TransactionEvent};
+use crate::store::history::{Recording, RunStart};
 
 use super::error::{Exit, Failure};
 use super::local::{self, Given, OutputFormat, Patience};
@@ -102,7 +102,7 @@ impl From<PlanArgs> for Apply {
             given: args.given,
             register: false,
             session: None,
-            patience: Patience { wait: Span::default() },
+            patience: Patience { wait: HumanDuration::default() },
             no_report: false,
             detailed_exitcodes: args.detailed_exitcodes,
             output: args.output,
@@ -117,7 +117,7 @@ impl Apply {
         let history = local::history().filter(|_| !self.noop);
         let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
         let what = plan.manifest.as_ref().map(|manifest| manifest.source.clone()).unwrap_or_default();
-        Recording::begin(history.as_ref(), &Start { run_id, started: host.now(), what, digest })
+        Recording::begin(history.as_ref(), &RunStart { run_id, started: host.now(), what, digest })
     }
 }
 
@@ -165,7 +165,7 @@ pub fn apply(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
 struct Read {
     plan: Plan,
     host: Host,
-    exchange: Option<Arc<dyn Exchange>>,
+    exchange: Option<Arc<dyn DiscoveryClient>>,
     /// What the manifest is called.
     name: String,
     /// Asks for the end of the run, where that is heard already.
@@ -212,7 +212,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
     }
     if args.render {
         let mut rendered = plan.rendered();
-        plan.secrets().veil_value(&mut rendered);
+        plan.secrets().redact_value(&mut rendered);
         ui.data(crate::yaml::to_string(&rendered).as_bytes());
         return Ok(Exit::Done);
     }

@@ -89,7 +89,7 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
     if !wrong.is_empty() {
         return Err(Failure { exit: Exit::Usage, diagnostics: wrong });
     }
-    inputs.secrets().veil_value(&mut resolved.data);
+    inputs.secrets().redact_value(&mut resolved.data);
     if args.query.is_none() && !args.env && !args.explain && args.output == OutputFormat::Text {
         explain(&resolved, ui);
     }

@@ -13,10 +13,10 @@ use crate::diag::Diagnostic;
 use crate::fleet::dispatch::{self, Signed};
 use crate::fleet::{NodeResult, Order, Outcome};
 use crate::host::{Host, fs};
-use crate::model::Span;
-use crate::trust::{Sign, SigningKey};
+use crate::model::HumanDuration;
+use crate::trust::{Signer, SigningKey};
 use crate::wire::command::Ensure;
-use crate::wire::{Action, Audience, Command, Options};
+use crate::wire::{Action, Target, Command, Options};
 
 use super::error::{Exit, Failure};
 use super::fleet::report::deliver;
@@ -26,7 +26,7 @@ use super::ui::{Tone, Ui, text};
 use stage::{NODES, OPERATOR, Stage, find_server, write};
 
 /// How long a command may take here.
-const TIMEOUT: Span = Span::seconds(10);
+const TIMEOUT: HumanDuration = HumanDuration::seconds(10);
 
 /// What is applied: every node has a directory of its own, which its facts name.
 const MANIFEST: &str = r#"# A manifest: what shall be, in order.
@@ -149,11 +149,11 @@ fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), Failur
     Ok(())
 }
 
-fn sign(command: Command, key: &dyn Sign) -> Result<Signed, Failure> {
+fn sign(command: Command, key: &dyn Signer) -> Result<Signed, Failure> {
     dispatch::sign(command, &[(OPERATOR, key)]).map_err(|error| Failure::from_error(Exit::Failed, &error))
 }
 
-fn command(stage: &Stage, action: Action, to: Audience) -> Command {
+fn command(stage: &Stage, action: Action, to: Target) -> Command {
     let options = Options { timeout: TIMEOUT, ..Options::default() };
     let order = Order { action, to, options, channel: None, reason: Some("demonstration".to_owned()), life: TIMEOUT };
     order.command(&stage.session.operator.fleet, stage.session.host.new_id(), stage.session.now())
@@ -170,7 +170,7 @@ async fn apply(stage: &Stage, ui: &mut Ui) -> Result<(Signed, Vec<NodeResult>), 
     write(&bundle.join("manifest.yaml"), MANIFEST)?;
     write(&bundle.join("app.conf"), APP_CONF)?;
     let pinned = Source::here(&bundle)?.pin(&stage.session, ui).await?;
-    let signed = sign(command(stage, Action::Apply(pinned), Audience::all()), stage.operator.key.as_ref())?;
+    let signed = sign(command(stage, Action::Apply(pinned), Target::all()), stage.operator.key.as_ref())?;
     let results = deliver_here(stage, &signed, ui).await?;
     for (node, _) in NODES {
         let path = stage.site(node).join("app.conf");
@@ -199,9 +199,9 @@ fn ensure(properties: serde_json::Value) -> Action {
     Action::Ensure(Ensure { kind: "file".to_owned(), properties })
 }
 
-fn to(node: &str) -> Result<Audience, Failure> {
+fn to(node: &str) -> Result<Target, Failure> {
     let node = node.parse().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
-    Ok(Audience::nodes(vec![node]))
+    Ok(Target::nodes(vec![node]))
 }
 
 /// One node must have refused for this reason.

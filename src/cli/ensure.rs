@@ -12,7 +12,7 @@ use crate::host::{Host, Turn, account};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
-use crate::store::history::{Recording, Start};
+use crate::store::history::{Recording, RunStart};
 use crate::wire::shape;
 use crate::yaml::Document;
 
@@ -175,7 +175,7 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut 
     let settings = how.settings(host);
     let history = local::history().filter(|_| !how.noop);
     let what = plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default();
-    let start = Start { run_id: settings.run_id, started: host.now(), what, digest: None };
+    let start = RunStart { run_id: settings.run_id, started: host.now(), what, digest: None };
     let mut recording = Recording::begin(history.as_ref(), &start);
     let report = engine::run(plan, &settings, host, session, &mut |event| {
         recording.event(&event);

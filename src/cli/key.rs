@@ -13,7 +13,7 @@ use crate::trust::{KeyError, PublicKey, SigningKey};
 
 use super::error::{Exit, Failure};
 use super::signer::{KEY_MAX, ask, from_env, in_file, of_file, stem};
-pub use super::signer::{Signer, borrowed, signer};
+pub use super::signer::{NamedKey, borrowed, signer};
 use super::ui::{Ui, text};
 
 /// Keys to sign with, and keys for NATS.

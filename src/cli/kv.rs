@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::diag::chain;
 use crate::host::{Host, fs};
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::transport::TransportError;
-use crate::trust::data::{DataReader, Opened, unwrap};
-use crate::trust::{Pin, TrustedBundle, open_bundle, seal_by};
+use crate::trust::data::{DataReader, OpenedValue, open_unverified};
+use crate::trust::{Pin, TrustedBundle, open_bundle, sign_envelope_with};
 use crate::wire::data::{DATA_TYPE, SignedData, is_signed_data};
 use crate::wire::{Envelope, MAX_ENVELOPE, json};
 
@@ -64,7 +64,7 @@ struct Put {
     file: Option<PathBuf>,
     /// How long nodes believe it; until there is another one when not given.
     #[arg(long, value_name = "DURATION")]
-    life: Option<Span>,
+    life: Option<HumanDuration>,
 }
 
 /// A value as it is shown.
@@ -119,7 +119,7 @@ async fn store(session: &Session, put: &Put, ui: &mut Ui) -> Result<Exit, Failur
     data.value().map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let failed = |error| Failure::from_error(Exit::Failed, &error);
     let payload = serde_json::to_vec(&data).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
-    let signed = seal_by(DATA_TYPE, payload, &borrowed(&keys)).map_err(failed)?.encode();
+    let signed = sign_envelope_with(DATA_TYPE, payload, &borrowed(&keys)).map_err(failed)?.encode();
     if signed.len() > MAX_ENVELOPE {
         let what = format!("the value has {} bytes when signed, and nodes take at most {MAX_ENVELOPE}", signed.len());
         return Err(Failure::usage(what).hint("put what is large into a bundle: its digest is signed"));
@@ -142,7 +142,7 @@ async fn before(session: &Session, put: &Put) -> Result<Option<Timestamp>, Failu
 /// The time of a value that follows one of `before`, whose operator's clock may have been a little ahead.
 fn later_than(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let next = before.and_then(|before| before.checked_add(SignedDuration::from_millis(1)).ok());
-    next.filter(|next| next.duration_since(now) < crate::trust::verify::SKEW).map_or(now, |next| next.max(now))
+    next.filter(|next| next.duration_since(now) < crate::trust::verify::MAX_CLOCK_SKEW).map_or(now, |next| next.max(now))
 }
 
 /// What an envelope says of itself, verified by nobody.
@@ -196,12 +196,12 @@ impl Shown {
                 let now = Host::system(None).now().max(session.now());
                 let reader = DataReader { trust, node: None, now, bucket, key, newest: None };
                 match reader.open(bytes) {
-                    Ok(Opened::Plain(value)) => ("plain".to_owned(), vec![], Some(value)),
-                    Ok(Opened::Signed { value, signers, .. }) => ("signed".to_owned(), signers, Some(value)),
+                    Ok(OpenedValue::Plain(value)) => ("plain".to_owned(), vec![], Some(value)),
+                    Ok(OpenedValue::Signed { value, signers, .. }) => ("signed".to_owned(), signers, Some(value)),
                     Err(error) => (chain(&error), vec![], None),
                 }
             }
-            None if is_signed_data(&bytes) => match unwrap(bytes) {
+            None if is_signed_data(&bytes) => match open_unverified(bytes) {
                 Ok(value) => ("not verified: no trust bundle is named".to_owned(), vec![], Some(value)),
                 Err(why) => (why, vec![], None),
             },

@@ -13,9 +13,9 @@ use crate::diag::Diagnostic;
 use crate::engine::{Inputs, Report};
 use crate::host::{Cancel, Host, Journal, Share, Turn, TurnError, account, fs, orphans, turn};
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{Exchange, RunOutcome, Span, merge};
+use crate::model::{DiscoveryClient, RunOutcome, HumanDuration, merge};
 use crate::registry::Registry;
-use crate::store::history::{End, Recording};
+use crate::store::history::{RunEnd, Recording};
 use crate::store::{DirectorySession, History, MemorySession, Session};
 use crate::wire::registration;
 use crate::yaml::Document;
@@ -87,7 +87,7 @@ fn journals() -> Option<PathBuf> {
 ///
 /// # Errors
 /// When another run takes longer than this one may wait, or this one is cancelled.
-pub fn turn(what: &str, wait: Span, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
+pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
     let Some(path) = turn::place(|name| std::env::var_os(name)) else { return Ok(None) };
     let until = Instant::now() + wait.get();
     let waiting = |holder: &turn::Holder| host.tell(&format!("waiting for another run: {holder}"));
@@ -130,7 +130,7 @@ pub fn history() -> Option<History> {
 
 /// Ends the record of a run.
 pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui) {
-    let end = End { ended: host.now(), outcome: report.outcome, summary: report.summary.clone() };
+    let end = RunEnd { ended: host.now(), outcome: report.outcome, summary: report.summary.clone() };
     if let Err(error) = recording.end(&end) {
         let diagnostic = Diagnostic::new(format!("the run is not in the history: {}", crate::diag::chain(&error)));
         ui.warn(diagnostic.hint("set ENSIGN_HISTORY to another directory, or to off"));
@@ -176,7 +176,7 @@ impl Given {
     }
 
     /// The bus, connected when something first asks for it.
-    pub fn exchange(&self) -> Arc<dyn Exchange> {
+    pub fn exchange(&self) -> Arc<dyn DiscoveryClient> {
         let connection = self.connection.clone();
         let settings = move || connection.settings().map_err(|failure| failure.why());
         Arc::new(Registry::to(settings, self.registration.clone()))
@@ -271,7 +271,7 @@ pub fn recorded(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, Failu
 pub struct Patience {
     /// How long to wait for another run of this host, as of an agent, to end; 0 for not at all.
     #[arg(long, value_name = "TIME", default_value = "5m", global = true)]
-    pub wait: Span,
+    pub wait: HumanDuration,
 }
 
 /// A flag that is set when the user or the system asks the program to end.

@@ -6,8 +6,8 @@ use std::io::IsTerminal;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::model::Span;
-use crate::model::registration::{Filter, Registration};
+use crate::model::HumanDuration;
+use crate::model::registration::{RegistrationFilter, Registration};
 use crate::registry::{self, Happened, RegistryError};
 use crate::transport::{Bus, Ensured, TransportError};
 use crate::wire::registration::STREAM;
@@ -41,7 +41,7 @@ enum Command {
         replicas: u8,
         /// How long a registration without a life of its own is kept.
         #[arg(long, value_name = "DURATION", default_value = "1m")]
-        max_age: Span,
+        max_age: HumanDuration,
     },
     /// Show what is registered.
     #[command(alias = "q")]
@@ -92,8 +92,8 @@ struct Which {
 }
 
 impl Which {
-    fn filter(&self) -> Result<Filter, Failure> {
-        Filter::of(&self.cluster, &self.protocol, &self.service, &self.address).map_err(Failure::usage)
+    fn filter(&self) -> Result<RegistrationFilter, Failure> {
+        RegistrationFilter::of(&self.cluster, &self.protocol, &self.service, &self.address).map_err(Failure::usage)
     }
 }
 
@@ -156,9 +156,9 @@ pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, Failure> {
 
 /// A command whose arguments are right.
 enum Wanted {
-    Init(usize, Span),
-    Query(Filter),
-    Watch(Filter),
+    Init(usize, HumanDuration),
+    Query(RegistrationFilter),
+    Watch(RegistrationFilter),
     Create(Registration),
     Remove(Registration),
 }
@@ -213,7 +213,7 @@ async fn init(
     bus: &Bus,
     stream: &str,
     replicas: usize,
-    max_age: Span,
+    max_age: HumanDuration,
     output: OutputFormat,
     ui: &mut Ui,
 ) -> Result<(), RegistryError> {
@@ -233,7 +233,7 @@ async fn init(
     Ok(())
 }
 
-async fn query(bus: &Bus, stream: &str, filter: &Filter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
+async fn query(bus: &Bus, stream: &str, filter: &RegistrationFilter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
     let mut found = registry::query(bus, stream, filter).await?;
     // Stable: within a service by address and port.
     found.sort_by(|a, b| (&a.cluster, &a.protocol, &a.service).cmp(&(&b.cluster, &b.protocol, &b.service)));
@@ -259,7 +259,7 @@ fn shown(entry: &Registration) -> Text {
     text!("{:<12} {:<8} {:<16} {:<24} priority {:<4} {}", cluster, protocol, service, place, priority, more).trim_end()
 }
 
-async fn watch(bus: &Bus, stream: &str, filter: &Filter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
+async fn watch(bus: &Bus, stream: &str, filter: &RegistrationFilter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
     let mut watch = registry::watch(bus, stream, filter).await?;
     loop {
         let next = tokio::select! {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::diag::Diagnostic;
 use crate::model::RunOutcome;
-use crate::store::history::Remembered;
+use crate::store::history::RecordedRun;
 use crate::store::{History, StoreError};
 
 use super::error::{Exit, Failure};
@@ -140,7 +140,7 @@ fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 /// `01a1…  2026-11-21T15:20:00Z  changed      3 resources, 1 changed     site.yaml`
-fn run_line(run: &Remembered, ui: &Ui) -> Text {
+fn run_line(run: &RecordedRun, ui: &Ui) -> Text {
     let (word, tone) = outcome(run);
     let counts = run.end.as_ref().map_or_else(String::new, |end| {
         let summary = &end.summary;
@@ -154,7 +154,7 @@ fn run_line(run: &Remembered, ui: &Ui) -> Text {
     text!("{}  {}  {:<11}  {:<34}  {}", run.start.run_id, started, word, counts, run.start.what)
 }
 
-fn outcome(run: &Remembered) -> (&'static str, Tone) {
+fn outcome(run: &RecordedRun) -> (&'static str, Tone) {
     match run.end.as_ref().map(|end| end.outcome) {
         Some(RunOutcome::Stable) => ("stable", Tone::Good),
         Some(RunOutcome::Changed) => ("changed", Tone::Notable),

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use crate::diag::{Diagnostic, chain};
 use crate::host::Host;
 use crate::host::fs::{self, WriteSpec};
-use crate::model::Span;
-use crate::trust::{countersign, seal_by};
-use crate::wire::command::{MAX_LIFE, MAX_STANDING};
+use crate::model::HumanDuration;
+use crate::trust::{countersign, sign_envelope_with};
+use crate::wire::command::{MAX_LIFETIME, MAX_ASSIGNMENT_LIFETIME};
 use crate::wire::{COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, json};
 
 use super::error::{Exit, Failure};
@@ -31,7 +31,7 @@ pub struct Sign {
     key: Vec<PathBuf>,
     /// How long nodes may accept it, where `expires` is missing; as long as they do at most when not given.
     #[arg(long, value_name = "DURATION")]
-    life: Option<Span>,
+    life: Option<HumanDuration>,
     /// Where to write the signed command; standard output when not given.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
             countersign(&mut envelope, &keys).map_err(failed)?;
             envelope
         }
-        Err(_) => seal_by(COMMAND_TYPE, completed(&bytes, args, &host)?, &keys).map_err(failed)?,
+        Err(_) => sign_envelope_with(COMMAND_TYPE, completed(&bytes, args, &host)?, &keys).map_err(failed)?,
     };
     let command = read(&envelope.payload, args)?;
     if command.expires < host.now() {
@@ -111,7 +111,7 @@ fn completed(bytes: &[u8], args: &Sign, host: &Host) -> Result<Vec<u8>, Failure>
     json::read::<Value>(bytes).map_err(|error| Failure::usage(format!("{}: {}", args.file.display(), chain(&error))))?;
     let action = command.get("action").and_then(Value::as_object);
     let standing = action.is_some_and(|action| action.contains_key("assign") || action.contains_key("withdraw"));
-    let longest = if standing { MAX_STANDING } else { MAX_LIFE };
+    let longest = if standing { MAX_ASSIGNMENT_LIFETIME } else { MAX_LIFETIME };
     let now = host.now();
     let issued = match command.get("issued").and_then(Value::as_str) {
         Some(text) => text.parse().unwrap_or(now),

@@ -7,8 +7,8 @@ use crate::fleet::operator::SSH_AGENT;
 use crate::host::ssh_agent::SshAgent;
 use crate::host::{fs, terminal};
 use crate::model::Secret;
-use crate::trust::ssh_agent::{AgentKey, AgentKeyError, Wanted};
-use crate::trust::{KeyError, PublicKey, Sign, SigningKey};
+use crate::trust::ssh_agent::{AgentKey, AgentKeyError, KeySelector};
+use crate::trust::{KeyError, PublicKey, Signer, SigningKey};
 
 use super::error::{Exit, Failure};
 
@@ -19,16 +19,16 @@ pub(super) const PASSPHRASE: &str = "ENSIGN_KEY_PASSPHRASE";
 
 /// A private key to sign with, and what it is called in the envelope.
 #[derive(Debug)]
-pub struct Signer {
+pub struct NamedKey {
     /// The name of its file without the ending, or its comment in the agent: a hint for nodes, which try their keys of
     /// this name first.
     pub id: String,
     /// The key.
-    pub key: Box<dyn Sign>,
+    pub key: Box<dyn Signer>,
 }
 
 /// The keys in the form that signing takes.
-pub fn borrowed(signers: &[Signer]) -> Vec<(&str, &dyn Sign)> {
+pub fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
     signers.iter().map(|signer| (signer.id.as_str(), signer.key.as_ref())).collect()
 }
 
@@ -37,11 +37,11 @@ pub fn borrowed(signers: &[Signer]) -> Vec<(&str, &dyn Sign)> {
 ///
 /// # Errors
 /// When there is none, it can't be read, or the passphrase is wrong.
-pub fn signer(path: &Path) -> Result<Signer, Failure> {
+pub fn signer(path: &Path) -> Result<NamedKey, Failure> {
     if let Some(name) = path.to_str().and_then(|path| path.strip_prefix(SSH_AGENT)) {
         return of_agent(name);
     }
-    Ok(Signer { id: stem(path), key: Box::new(of_file(path)?) })
+    Ok(NamedKey { id: stem(path), key: Box::new(of_file(path)?) })
 }
 
 /// The private key of a file.
@@ -60,7 +60,7 @@ pub(super) fn of_file(path: &Path) -> Result<SigningKey, Failure> {
     key.map_err(|error| in_file(path, &error))
 }
 
-fn of_agent(name: &str) -> Result<Signer, Failure> {
+fn of_agent(name: &str) -> Result<NamedKey, Failure> {
     let Some(socket) = std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()) else {
         return Err(Failure::usage("there is no ssh-agent: SSH_AUTH_SOCK is not set").hint("start one: eval \"$(ssh-agent)\""));
     };
@@ -74,25 +74,25 @@ fn of_agent(name: &str) -> Result<Signer, Failure> {
         }
     })?;
     let id = file.map_or_else(|| key.comment().to_owned(), |file| stem(&file));
-    Ok(Signer { id, key: Box::new(key) })
+    Ok(NamedKey { id, key: Box::new(key) })
 }
 
 /// Which key a name means, and the file of its public half when the name is one.
-fn wanted(name: &str) -> Result<(Wanted, Option<PathBuf>), Failure> {
+fn wanted(name: &str) -> Result<(KeySelector, Option<PathBuf>), Failure> {
     if name.is_empty() {
-        return Ok((Wanted::Only, None));
+        return Ok((KeySelector::Only, None));
     }
     if let Ok(key) = name.parse::<PublicKey>() {
-        return Ok((Wanted::Key(key), None));
+        return Ok((KeySelector::Key(key), None));
     }
     let path = Path::new(name);
     if !path.is_file() {
-        return Ok((Wanted::Named(name.to_owned()), None));
+        return Ok((KeySelector::Named(name.to_owned()), None));
     }
     let text = fs::read_named_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let key =
         text.parse::<PublicKey>().map_err(|error| in_file(path, &error).hint("after ssh-agent: stands a public key file"))?;
-    Ok((Wanted::Key(key), Some(path.to_owned())))
+    Ok((KeySelector::Key(key), Some(path.to_owned())))
 }
 
 pub(super) fn in_file(path: &Path, error: &KeyError) -> Failure {

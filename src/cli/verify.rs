@@ -15,9 +15,9 @@ use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::fs;
 use crate::model::NodeId;
-use crate::trust::{KnownTrust, Limits, Opened, Pin, PublicKey, Refusal, Seen, TrustedBundle, Verifier, open_bundle};
-use crate::wire::report::ChannelState;
-use crate::wire::{Action, Audience, Command, Envelope, MAX_ENVELOPE, Subjects, Target, digest, json};
+use crate::trust::{KnownTrust, NodeLimits, OpenedMessage, Pin, PublicKey, Rejection, ReplayStore, TrustedBundle, Verifier, open_bundle};
+use crate::wire::report::ChannelPosition;
+use crate::wire::{Action, Target, Command, Envelope, MAX_ENVELOPE, Subjects, Selector, digest, json};
 
 use super::error::{Exit, Failure};
 use super::key;
@@ -80,16 +80,16 @@ struct Found {
 /// Nothing was seen before.
 struct Fresh;
 
-impl Seen for Fresh {
-    fn seen(&self, _: Uuid) -> Option<String> {
+impl ReplayStore for Fresh {
+    fn accepted_digest(&self, _: Uuid) -> Option<String> {
         None
     }
 
-    fn channel(&self, _: &str) -> Option<ChannelState> {
+    fn channel(&self, _: &str) -> Option<ChannelPosition> {
         None
     }
 
-    fn born(&self) -> Option<Timestamp> {
+    fn remembers_since(&self) -> Option<Timestamp> {
         None
     }
 
@@ -143,29 +143,29 @@ fn whom(args: &Verify, command: Option<&Command>) -> (Vec<NodeId>, Vec<String>) 
     if !args.node.is_empty() {
         return (args.node.clone(), args.group.clone());
     }
-    match command.and_then(|command| command.to.target()) {
-        Some(Target::Nodes(nodes)) => (nodes.to_vec(), args.group.clone()),
-        Some(Target::Groups(groups)) if args.group.is_empty() => (any(), groups.to_vec()),
+    match command.and_then(|command| command.to.selector()) {
+        Some(Selector::Nodes(nodes)) => (nodes.to_vec(), args.group.clone()),
+        Some(Selector::Groups(groups)) if args.group.is_empty() => (any(), groups.to_vec()),
         _ => (any(), args.group.clone()),
     }
 }
 
 fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], now: Timestamp) -> Verdict {
     // The limits of a node stand in its own configuration, and are its to hold.
-    let limits = Limits { exec: true, ..Limits::default() };
+    let limits = NodeLimits { exec: true, ..NodeLimits::default() };
     let subjects = Subjects::new(trust.fleet());
     let condition = |_: &str| Ok(true);
     let (seen, effects) = (&Fresh, &of_signed);
     let verifier =
         Verifier { trust, node, groups, limits: &limits, subjects: &subjects, now, seen, condition: &condition, effects };
     match verifier.open(bytes, None) {
-        Ok(Opened::New(command) | Opened::NotSelected(command)) => {
+        Ok(OpenedMessage::New(command) | OpenedMessage::NotSelected(command)) => {
             Verdict::Taken { signers: command.signers().to_vec(), rule: command.rule() }
         }
-        Ok(Opened::Elsewhere(_)) => Verdict::Refused { code: "not_for_me", message: "it is for other nodes".to_owned() },
+        Ok(OpenedMessage::Elsewhere(_)) => Verdict::Refused { code: "not_for_me", message: "it is for other nodes".to_owned() },
         // Nothing was seen before.
-        Ok(Opened::Seen { .. }) => Verdict::Refused { code: "replayed", message: "it was accepted before".to_owned() },
-        Err(Refusal { code, message, .. }) => Verdict::Refused { code: code.as_str(), message },
+        Ok(OpenedMessage::Seen { .. }) => Verdict::Refused { code: "replayed", message: "it was accepted before".to_owned() },
+        Err(Rejection { code, message, .. }) => Verdict::Refused { code: code.as_str(), message },
     }
 }
 
@@ -230,12 +230,12 @@ pub(super) fn whose(command: &Command) -> String {
 }
 
 /// The same of an audience.
-pub(super) fn audience(to: &Audience) -> String {
+pub(super) fn audience(to: &Target) -> String {
     let only_where = &to.only_where;
-    let to = match to.target() {
-        Some(Target::Nodes(nodes)) => format!("nodes {}", nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(", ")),
-        Some(Target::Groups(groups)) => format!("groups {}", groups.join(", ")),
-        Some(Target::All) => "all nodes".to_owned(),
+    let to = match to.selector() {
+        Some(Selector::Nodes(nodes)) => format!("nodes {}", nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(", ")),
+        Some(Selector::Groups(groups)) => format!("groups {}", groups.join(", ")),
+        Some(Selector::All) => "all nodes".to_owned(),
         None => "nobody".to_owned(),
     };
     only_where.as_ref().map_or_else(|| to.clone(), |only| format!("{to}, where {only}"))

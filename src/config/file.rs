@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::model::{Bounds, MountLimit, Secret, Span};
+use crate::model::{ResourceLimits, MountLimit, Secret, HumanDuration};
 
 use super::log::Log;
 
@@ -44,14 +44,14 @@ pub struct AgentFile {
     pub events: Publish,
     /// Time between two counts of runs that found everything as wanted; zero publishes the summary of each instead.
     #[serde(default = "stable_interval")]
-    pub stable_interval: Span,
+    pub stable_interval: HumanDuration,
     /// Most bytes that wait on disk for the server, as a number or as `64MiB`.
     #[serde(default = "outbox_max", deserialize_with = "size")]
     #[schemars(with = "String")]
     pub outbox_max: u64,
     /// Events that could not be sent for so long are dropped. Results and summaries of runs have no age.
     #[serde(default = "outbox_age")]
-    pub outbox_age: Span,
+    pub outbox_age: HumanDuration,
     /// Most messages a second that are sent of what gathered while there was no connection.
     #[serde(default = "outbox_rate")]
     pub outbox_rate: u64,
@@ -83,11 +83,11 @@ pub struct AgentFile {
 /// Time between two heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Heartbeat(pub Span);
+pub struct Heartbeat(pub HumanDuration);
 
 impl Default for Heartbeat {
     fn default() -> Self {
-        Self(Span::seconds(30))
+        Self(HumanDuration::seconds(30))
     }
 }
 
@@ -191,11 +191,11 @@ impl fmt::Display for Level {
 /// Time between two pings to a silent server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct PingInterval(pub Span);
+pub struct PingInterval(pub HumanDuration);
 
 impl Default for PingInterval {
     fn default() -> Self {
-        Self(Span::seconds(20))
+        Self(HumanDuration::seconds(20))
     }
 }
 
@@ -347,9 +347,9 @@ impl Default for Limits {
             confine: Confine::Auto,
             unix_sockets: false,
             bus_data: BusData::default(),
-            archive_size: Bounds::ARCHIVE_SIZE,
-            archive_entries: Bounds::ARCHIVE_ENTRIES,
-            archive_ratio: Bounds::ARCHIVE_RATIO,
+            archive_size: ResourceLimits::ARCHIVE_SIZE,
+            archive_entries: ResourceLimits::ARCHIVE_ENTRIES,
+            archive_ratio: ResourceLimits::ARCHIVE_RATIO,
         }
     }
 }
@@ -358,16 +358,16 @@ fn facts_dirs() -> Vec<PathBuf> {
     ["/etc/choria/ccm", "/etc/ensign"].map(PathBuf::from).to_vec()
 }
 
-fn stable_interval() -> Span {
-    Span::seconds(3600)
+fn stable_interval() -> HumanDuration {
+    HumanDuration::seconds(3600)
 }
 
 fn outbox_max() -> u64 {
     64 << 20
 }
 
-fn outbox_age() -> Span {
-    Span::seconds(7 * 86_400)
+fn outbox_age() -> HumanDuration {
+    HumanDuration::seconds(7 * 86_400)
 }
 
 fn outbox_rate() -> u64 {

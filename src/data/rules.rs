@@ -127,7 +127,7 @@ impl Rule {
                 )
             }
             Err(error) => {
-                let detail = secrets.veil(&error.detail).into_owned();
+                let detail = secrets.redact(&error.detail).into_owned();
                 wrong(
                     format!("key \"{key}\" validation {expression:?} failed: {detail}"),
                     "correct the expression of @validate: it is about the text \"value\"".to_owned(),
@@ -140,7 +140,7 @@ impl Rule {
     fn shown(&self, value: &Value, secrets: &Secrets) -> String {
         let name = self.path.last().map(|name| name.to_lowercase()).unwrap_or_default();
         let text = template::to_text(value);
-        if secrets.hides(&text) || SECRET_NAMES.iter().any(|secret| name.contains(secret)) {
+        if secrets.contains_secret(&text) || SECRET_NAMES.iter().any(|secret| name.contains(secret)) {
             return "its value is a secret and not shown".to_owned();
         }
         let short: String = text.chars().take(SHOWN).collect();

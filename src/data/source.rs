@@ -9,7 +9,7 @@ use url::Url;
 use crate::diag::{Diagnostic, chain};
 use crate::host::{Host, fs};
 use crate::http::{self, Ask, HttpError, Policy, shown};
-use crate::model::{Exchange, FromBus};
+use crate::model::{DiscoveryClient, BusValue};
 use crate::yaml::{Document, MAX_BYTES};
 
 /// How long fetching may take.
@@ -68,13 +68,13 @@ pub struct Given {
 ///
 /// # Errors
 /// When it can't be had, or is no document. Credentials in a URL are not shown.
-pub fn read(source: &Source, host: &Host, exchange: Option<&dyn Exchange>) -> Result<Given, Diagnostic> {
+pub fn read(source: &Source, host: &Host, exchange: Option<&dyn DiscoveryClient>) -> Result<Given, Diagnostic> {
     let by_owner = |document: Document| Given { document, unsigned: false };
     match source {
         Source::Bucket { bucket, key } => {
             let name = format!("kv://{bucket}/{key}");
             let exchange = exchange.ok_or_else(|| Diagnostic::new(format!("{name} can't be read: no NATS server is given")))?;
-            let FromBus { value: text, signed } = exchange.value(bucket, key).map_err(Diagnostic::new)?;
+            let BusValue { value: text, signed } = exchange.value(bucket, key).map_err(Diagnostic::new)?;
             if text.trim().is_empty() {
                 return Err(Diagnostic::new(format!("{name} is empty")));
             }
@@ -117,7 +117,7 @@ mod tests {
     use std::io::{Read, Write};
 
     use super::*;
-    use crate::model::Bounds;
+    use crate::model::ResourceLimits;
 
     #[test]
     fn sources_are_told_by_their_form() {
@@ -170,7 +170,7 @@ mod tests {
             assert!(error.contains(message) && !error.contains("geheim"), "{error}");
         }
         assert!(server.join().unwrap()[0].contains("authorization: basic dtpnzwhlaw0="));
-        let confined = host.within(Bounds { internal: false, ..Bounds::default() });
+        let confined = host.within(ResourceLimits { internal: false, ..ResourceLimits::default() });
         assert!(read(&source, &confined, None).unwrap_err().message.contains("internal to this machine"));
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use crate::goss;
-use crate::model::effects::Aspect;
+use crate::model::effects::EffectKind;
 use crate::model::{Effect, Effects};
 use crate::resource::{self, Common};
 use crate::template::is_template;
@@ -20,7 +20,7 @@ pub fn of_signed(kind: &str, properties: &Map<String, Value>) -> Effects {
     match Common::read(common) {
         Ok(common) => effects.extend(of_common(&common)),
         // Health checks that can't be read yet may run anything.
-        Err(wrong) => effects.push(Effect::unknown(Some(Aspect::Run), wrong.path())),
+        Err(wrong) => effects.push(Effect::unknown(Some(EffectKind::Run), wrong.path())),
     }
     effects.unresolved(is_template)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::diag::chain;
 use crate::host::{Host, fs};
-use crate::model::{Access, Read};
+use crate::model::{ReadAccess, TemplateRead};
 use crate::template::Found;
 
 /// Reads files for a run.
@@ -13,7 +13,7 @@ pub(super) struct Files {
     /// The machine, with the directory of the manifest and the bounds of the run.
     pub(super) host: Host,
     /// Decides about files that do not belong to the manifest.
-    pub(super) access: Arc<dyn Access>,
+    pub(super) access: Arc<dyn ReadAccess>,
 }
 
 impl Files {
@@ -48,7 +48,7 @@ impl Files {
     }
 
     fn may(&self, real: &Path) -> Result<(), String> {
-        if self.host.is_own(real) { Ok(()) } else { self.access.may_read(&Read::File(real)) }
+        if self.host.is_own(real) { Ok(()) } else { self.access.may_read(&TemplateRead::File(real)) }
     }
 }
 
@@ -70,15 +70,15 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::model::Unlimited;
+    use crate::model::UnrestrictedAccess;
 
     /// Allows files below one directory.
     struct Below(PathBuf);
 
-    impl Access for Below {
-        fn may_read(&self, read: &Read<'_>) -> Result<(), String> {
+    impl ReadAccess for Below {
+        fn may_read(&self, read: &TemplateRead<'_>) -> Result<(), String> {
             match read {
-                Read::File(path) if path.starts_with(&self.0) => Ok(()),
+                TemplateRead::File(path) if path.starts_with(&self.0) => Ok(()),
                 _ => Err("no reads".to_owned()),
             }
         }
@@ -113,14 +113,14 @@ mod tests {
                 (found, _) => panic!("{name}: {found:?}"),
             }
         }
-        let all = Files { host, access: Arc::new(Unlimited) };
+        let all = Files { host, access: Arc::new(UnrestrictedAccess) };
         assert_eq!(all.read(&at(&other, "f"), 100).unwrap().text, "other");
         assert!(all.read(&at(&other, "f"), 2).unwrap_err().contains("larger than 2 bytes"));
     }
 
     #[test]
     fn reading_never_waits() {
-        let files = Files { host: Host::system(None), access: Arc::new(Unlimited) };
+        let files = Files { host: Host::system(None), access: Arc::new(UnrestrictedAccess) };
         let directory = tempfile::tempdir().unwrap();
         let (fifo, socket) = (directory.path().join("fifo"), directory.path().join("socket"));
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

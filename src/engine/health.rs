@@ -6,7 +6,7 @@ use crate::diag::chain;
 use crate::goss::{self, Outcome, Rules};
 use crate::host::confine::Worker;
 use crate::host::{Command, Host};
-use crate::model::{Effect, Effects, HealthResult, HealthStatus, Span};
+use crate::model::{Effect, Effects, HealthResult, HealthStatus, HumanDuration};
 use crate::resource::{HealthCheck, text};
 use crate::template::{Scope, TemplateError};
 
@@ -64,7 +64,7 @@ fn command(check: &HealthCheck) -> Result<Command, String> {
     let words = text::words(check.command.trim()).map_err(|error| format!("invalid command \"{}\": {error}", check.command))?;
     let mut words = words.into_iter();
     let mut command = Command::new(words.next().unwrap_or_default(), words);
-    command.timeout = check.timeout.and_then(Span::limit);
+    command.timeout = check.timeout.and_then(HumanDuration::limit);
     Ok(command)
 }
 
@@ -74,7 +74,7 @@ fn try_command(command: &Command, host: &Host) -> Result<(HealthStatus, String),
 }
 
 /// Rules are resolved at every try: what they look at may have been made meanwhile.
-fn try_rules(rules: &Map<String, Value>, timeout: Option<Span>, around: &Around<'_>) -> Result<(HealthStatus, String), String> {
+fn try_rules(rules: &Map<String, Value>, timeout: Option<HumanDuration>, around: &Around<'_>) -> Result<(HealthStatus, String), String> {
     let before = around.scope.mark();
     let resolved = resolved(rules, around.scope);
     let used = around.scope.since(before);
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::host::fake::{FakeRunner, host};
-    use crate::model::Bounds;
+    use crate::model::ResourceLimits;
 
     fn run(check_me: Value, host: &Host, permit: Option<&dyn Permit>) -> HealthResult {
         let facts = || json!({"root": "/proc", "port": "x"});
@@ -224,7 +224,7 @@ mod tests {
             "addr": {"tcp://169.254.1.1:1": {"reachable": true}},
             "dns": {"a.example": {"resolvable": true}},
         });
-        let bounds = Bounds { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..Bounds::default() };
+        let bounds = ResourceLimits { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..ResourceLimits::default() };
         let result = run(json!({"goss_rules": rules}), &host(runner.clone()).within(bounds), Some(&Nothing));
         assert_eq!(result.status, HealthStatus::Critical);
         for denied in ["\"self.example\" is not among", "\"169.254.1.1\" is not among", "\"a.example\" is not among"] {
@@ -239,7 +239,7 @@ mod tests {
             _ => crate::http::testing::Reply::ok(b"a secret"),
         });
         for fetch_hosts in [None, Some(vec!["artifacts.example".to_owned()])] {
-            let host = host(FakeRunner::exiting(&[])).within(Bounds { fetch_hosts, internal: false, ..Bounds::default() });
+            let host = host(FakeRunner::exiting(&[])).within(ResourceLimits { fetch_hosts, internal: false, ..ResourceLimits::default() });
             let ask = |path: &str, mut thing: Value| {
                 thing["timeout"] = 60_000.into();
                 let result = run(json!({"goss_rules": {"http": {web.url(path): thing}}}), &host, None);

@@ -9,7 +9,7 @@ use crate::data::{self, Resolved, Rules};
 use crate::diag::{Diagnostic, chain};
 use crate::host::Host;
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{Access, Budget, Exchange, Secrets, Unlimited};
+use crate::model::{ReadAccess, EvaluationBudget, DiscoveryClient, Secrets, UnrestrictedAccess};
 use crate::template::Scope;
 use crate::yaml::{Document, Step};
 
@@ -28,17 +28,17 @@ pub struct Inputs {
     /// Data merged over the manifest's own.
     pub data: Option<Value>,
     /// What `kvGet` and `registrations` ask; they fail when none.
-    pub exchange: Option<Arc<dyn Exchange>>,
+    pub exchange: Option<Arc<dyn DiscoveryClient>>,
     /// What the annotations of that data demand.
     pub rules: Rules,
     /// Decides about what templates read.
-    pub access: Arc<dyn Access>,
+    pub access: Arc<dyn ReadAccess>,
     /// What values of the bus may do.
     pub bus: BusData,
     /// True when the data is made of values that templates have read.
     pub(super) reads: bool,
     secrets: Arc<Secrets>,
-    budget: Budget,
+    budget: EvaluationBudget,
 }
 
 /// Values of the bus in a run.
@@ -68,11 +68,11 @@ impl Inputs {
             data,
             exchange: None,
             rules: Rules::default(),
-            access: Arc::new(Unlimited),
+            access: Arc::new(UnrestrictedAccess),
             bus: BusData::Any,
             reads: false,
             secrets: Arc::default(),
-            budget: Budget::default(),
+            budget: EvaluationBudget::default(),
         }
     }
 

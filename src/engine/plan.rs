@@ -154,7 +154,7 @@ impl Plan {
         let scope = self.scope.giving(planned.shaped.used.and(shaped.used));
         let decoded = planned.kind.decode(properties, &scope);
         let decoded = decoded.map_err(|error| shaped.conceal(refused(&planned.declaration, &self.document, error)))?;
-        decoded.hidden(&mut |hidden| self.secrets().hide(hidden));
+        decoded.hidden(&mut |hidden| self.secrets().add_hidden(hidden));
         Ok(decoded)
     }
 }
@@ -164,11 +164,11 @@ fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn Decoded) 
     let secrets = Secrets::default();
     decoded.hidden(&mut |hidden| {
         if !is_template(hidden.text()) {
-            secrets.hide(hidden);
+            secrets.add_hidden(hidden);
         }
     });
     let mut shown = properties.clone();
-    shown.values_mut().for_each(|value| secrets.veil_output_value(value));
+    shown.values_mut().for_each(|value| secrets.redact_output_value(value));
     shown
 }
 
@@ -287,7 +287,7 @@ fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &Inputs) -> R
     let mut plan = planned.map_err(|errors| veil::diagnostics(secrets, errors))?;
     plan.warnings = veil::diagnostics(secrets, plan.warnings);
     plan.failing = veil::diagnostics(secrets, plan.failing);
-    [&mut plan.pre_message, &mut plan.post_message].into_iter().flatten().for_each(|text| secrets.veil_in(text));
+    [&mut plan.pre_message, &mut plan.post_message].into_iter().flatten().for_each(|text| secrets.redact_in(text));
     Ok(plan)
 }
 
@@ -379,7 +379,7 @@ fn plan_resource(
     let decoded = kind.decode(&own, &scope.giving(shaped.used));
     let decoded = decoded.map_err(|error| shaped.conceal(refused(&declaration, document, error)))?;
     if !deferred {
-        decoded.hidden(&mut |hidden| scope.secrets().hide(hidden));
+        decoded.hidden(&mut |hidden| scope.secrets().add_hidden(hidden));
     }
     Ok(Planned { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), shaped, declaration })
 }

@@ -78,7 +78,7 @@ impl Shaped {
             return Err(Unfit::Bus(key.to_owned()));
         }
         // A person at the machine sees it redacted.
-        if scope.is_discreet() && IDENTITY.contains(&key) && (used.secret || (!secrets.is_empty() && secrets.hides_value(value)))
+        if scope.is_discreet() && IDENTITY.contains(&key) && (used.secret || (!secrets.is_empty() && secrets.value_contains_secret(value)))
         {
             return Err(Unfit::Secret(key.to_owned()));
         }

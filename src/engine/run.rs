@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::host::Host;
-use crate::model::summary::Tally;
-use crate::model::{Effects, Exchange, NodeId, RunOutcome, Summary, TransactionEvent};
+use crate::model::summary::SummaryBuilder;
+use crate::model::{Effects, DiscoveryClient, NodeId, RunOutcome, Summary, TransactionEvent};
 use crate::resource::Providers;
 use crate::store::Session;
 
@@ -65,7 +65,7 @@ pub struct Settings {
     /// What the host lets be done; everything when none.
     pub permit: Option<Arc<dyn Permit>>,
     /// Publishes registrations; nobody does when none.
-    pub registrar: Option<Arc<dyn Exchange>>,
+    pub registrar: Option<Arc<dyn DiscoveryClient>>,
     /// Makes of the SHA-256 of a content a digest that nobody else can make, for events that leave the host.
     pub conceal: Option<Conceal>,
     /// The thread for what can't be managed under the confinement of the run; the run is not confined when none.
@@ -96,7 +96,7 @@ pub fn run(
     session: &mut dyn Session,
     sink: &mut dyn FnMut(TransactionEvent),
 ) -> Report {
-    let mut tally = Tally::default();
+    let mut tally = SummaryBuilder::default();
     tally.start(host.now());
     let mut run = Run { providers: Arc::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
     let seen = host.clone().hiding(plan.shared_secrets());
@@ -113,7 +113,7 @@ pub(super) struct Run<'a> {
     providers: Arc<Providers>,
     session: &'a mut dyn Session,
     sink: &'a mut dyn FnMut(TransactionEvent),
-    tally: Tally,
+    tally: SummaryBuilder,
     seq: u64,
     /// How many manifests stand around the one that is running.
     pub(super) depth: usize,

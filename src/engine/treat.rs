@@ -80,7 +80,7 @@ impl Treatment<'_> {
             self.register(&mut event);
         }
         let secrets = self.plan.secrets();
-        let holds = !secrets.is_empty() && decoded.is(&|properties| secrets.hides_value(properties));
+        let holds = !secrets.is_empty() && decoded.is(&|properties| secrets.value_contains_secret(properties));
         let mut shaped = self.planned.shaped.clone();
         shaped.extend(self.late.take());
         shaped.veil(&mut event, decoded);
@@ -278,7 +278,7 @@ impl Treatment<'_> {
     fn register(&self, event: &mut TransactionEvent) {
         let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
         for entry in &self.planned.common.register_when_stable {
-            let hides = serde_json::to_value(entry).is_ok_and(|entry| self.plan.secrets().hides_value(&entry));
+            let hides = serde_json::to_value(entry).is_ok_and(|entry| self.plan.secrets().value_contains_secret(&entry));
             if hides {
                 self.fail(event, format!("the registration of {} holds a secret, and is not published", entry.service));
                 continue;

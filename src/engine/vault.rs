@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::diag::chain;
 use crate::host::{Host, fs};
-use crate::model::{Access, Read};
+use crate::model::{ReadAccess, TemplateRead};
 use crate::template::Vault;
 
 use super::files::Files;
@@ -18,7 +18,7 @@ const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Gives the secret of a name: `credential:NAME`, `file:PATH`, `env:NAME`. Without a scheme it is a file when it has a
 /// `/`, else a credential. Relative paths are beside the manifest. A line end at the end belongs to no secret.
-pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<dyn Access>) -> Vault {
+pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<dyn ReadAccess>) -> Vault {
     let files = Files { host: host.clone(), access: Arc::clone(&access) };
     Arc::new(move |name| {
         let credential = |name: &str| credential_of(&environ, access.as_ref(), name);
@@ -37,16 +37,16 @@ pub(super) fn open(environ: BTreeMap<String, String>, host: &Host, access: Arc<d
     })
 }
 
-fn variable_of(environ: &BTreeMap<String, String>, access: &dyn Access, name: &str) -> Result<String, String> {
-    access.may_read(&Read::Environ(name))?;
+fn variable_of(environ: &BTreeMap<String, String>, access: &dyn ReadAccess, name: &str) -> Result<String, String> {
+    access.may_read(&TemplateRead::Environ(name))?;
     environ.get(name).cloned().ok_or_else(|| format!("the environment variable {name} is not set"))
 }
 
-fn credential_of(environ: &BTreeMap<String, String>, access: &dyn Access, name: &str) -> Result<String, String> {
+fn credential_of(environ: &BTreeMap<String, String>, access: &dyn ReadAccess, name: &str) -> Result<String, String> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err("a credential has a plain name".to_owned());
     }
-    access.may_read(&Read::Credential(name))?;
+    access.may_read(&TemplateRead::Credential(name))?;
     let directory = environ.get(CREDENTIALS).filter(|directory| directory.starts_with('/')).ok_or_else(|| {
         format!("{CREDENTIALS} is not set: give the unit LoadCredential={name}:PATH, or write secret(\"file:PATH\") or secret(\"env:NAME\")")
     })?;
@@ -66,7 +66,7 @@ fn without_line_end(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Unlimited;
+    use crate::model::UnrestrictedAccess;
 
     #[test]
     fn secrets_come_from_three_places() {
@@ -78,7 +78,7 @@ mod tests {
         let environ = [(CREDENTIALS, dir.path().to_str().unwrap()), ("PW", "from env")];
         let environ = environ.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let host = Host::system(None).in_directory(dir.path());
-        let vault = open(environ.into(), &host, Arc::new(Unlimited));
+        let vault = open(environ.into(), &host, Arc::new(UnrestrictedAccess));
         for (name, expected) in [
             ("db", Ok("hunter2")),
             ("credential:db", Ok("hunter2")),
@@ -104,8 +104,8 @@ mod tests {
         std::fs::write(elsewhere.path().join("own"), "own").unwrap();
         let bounded = |allowed: &[&Path]| {
             let read_paths = Some(allowed.iter().map(|path| path.display().to_string()).collect());
-            let bounds = crate::model::Bounds { read_paths, ..Default::default() };
-            open(BTreeMap::new(), &Host::system(None).within(bounds).in_directory(elsewhere.path()), Arc::new(Unlimited))
+            let bounds = crate::model::ResourceLimits { read_paths, ..Default::default() };
+            open(BTreeMap::new(), &Host::system(None).within(bounds).in_directory(elsewhere.path()), Arc::new(UnrestrictedAccess))
         };
         let db = format!("file:{}", at("db").display());
         for (allowed, name, is_read) in [
@@ -122,6 +122,6 @@ mod tests {
             assert_eq!(found.is_ok(), is_read, "{name} {allowed:?}: {found:?}");
             assert!(is_read || found.is_err_and(|why| why.contains("may not read")), "{name}");
         }
-        assert!(open(BTreeMap::new(), &host, Arc::new(Unlimited))("db").unwrap_err().contains("LoadCredential=db:PATH"));
+        assert!(open(BTreeMap::new(), &host, Arc::new(UnrestrictedAccess))("db").unwrap_err().contains("LoadCredential=db:PATH"));
     }
 }

@@ -13,25 +13,25 @@ const NO_DIFF: &str = "the content holds a secret, so no difference is shown\n";
 
 /// An event without secrets.
 pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
-    if secrets.hides_nothing() {
+    if secrets.redacts_nothing() {
         return;
     }
     let TransactionEvent { name, alias, requested_ensure, final_ensure, unmet_requirements, .. } = &mut *event;
     for text in [name, alias, requested_ensure, final_ensure].into_iter().chain(unmet_requirements) {
-        secrets.veil_in(text);
+        secrets.redact_in(text);
     }
     let outputs = event.errors.iter_mut().chain(&mut event.changes).chain(&mut event.diff);
-    outputs.chain([&mut event.noop_message]).for_each(|text| secrets.veil_output_in(text));
+    outputs.chain([&mut event.noop_message]).for_each(|text| secrets.redact_output_in(text));
     for result in &mut event.health_check {
-        secrets.veil_in(&mut result.name);
-        secrets.veil_output_in(&mut result.output);
+        secrets.redact_in(&mut result.name);
+        secrets.redact_output_in(&mut result.output);
     }
-    secrets.veil_value(&mut event.properties);
-    event.status.iter_mut().for_each(|status| secrets.veil_value(status));
+    secrets.redact_value(&mut event.properties);
+    event.status.iter_mut().for_each(|status| secrets.redact_value(status));
     // The program's own words, and the name, are no output.
     let own = |key: &String| ["timestamp", "protocol", "type", "name", "ensure"].contains(&key.as_str());
     let status = event.status.iter_mut().filter_map(Value::as_object_mut).flatten();
-    status.filter(|(key, _)| !own(key)).for_each(|(_, value)| secrets.veil_output_value(value));
+    status.filter(|(key, _)| !own(key)).for_each(|(_, value)| secrets.redact_output_value(value));
 }
 
 /// How one digest becomes another; see [`super::Settings::conceal`].
@@ -108,21 +108,21 @@ fn next_digest(text: &str) -> Option<(&str, &str, &str)> {
 
 /// Diagnostics without secrets.
 pub(super) fn diagnostics(secrets: &Secrets, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    if secrets.hides_nothing() {
+    if secrets.redacts_nothing() {
         return diagnostics;
     }
     for Diagnostic { message, place, hint } in &mut diagnostics {
-        secrets.veil_output_in(message);
-        hint.iter_mut().for_each(|hint| secrets.veil_output_in(hint));
+        secrets.redact_output_in(message);
+        hint.iter_mut().for_each(|hint| secrets.redact_output_in(hint));
         // What a template rendered to has places too.
-        place.iter_mut().for_each(|place| secrets.veil_output_in(&mut place.text));
+        place.iter_mut().for_each(|place| secrets.redact_output_in(&mut place.text));
     }
     diagnostics
 }
 
 /// A diff, unless one of the texts holds a secret: a part of it could still tell, and the text before may hold an older one.
 pub(super) fn diff(secrets: &Secrets, before: &str, after: &str, diff: impl FnOnce() -> String) -> String {
-    if secrets.hides(before) || secrets.hides(after) { NO_DIFF.to_owned() } else { diff() }
+    if secrets.contains_secret(before) || secrets.contains_secret(after) { NO_DIFF.to_owned() } else { diff() }
 }
 
 #[cfg(test)]

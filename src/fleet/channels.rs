@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
-use crate::wire::command::{Action, Audience, Channel, Command};
+use crate::wire::command::{Action, Target, Channel, Command};
 use crate::wire::{Envelope, NodeState, Subjects, json};
 
 /// The latest of a channel, as it is published. What is in it is shown, and nothing is done because of it: nodes check
@@ -96,7 +96,7 @@ pub struct ChannelRow {
     /// False: drift is said and not repaired.
     pub enforce: bool,
     /// Which nodes.
-    pub to: Option<Audience>,
+    pub to: Option<Target>,
     /// When it must have been signed again.
     pub expires: Option<Timestamp>,
     /// Why, as who signed it says.
@@ -223,7 +223,7 @@ mod tests {
 
     use super::super::select::tests::state;
     use super::*;
-    use crate::wire::report::{AssignmentState, ChannelState};
+    use crate::wire::report::{AssignmentStatus, ChannelPosition};
 
     fn command(action: &serde_json::Value) -> Command {
         serde_json::from_value(json!({
@@ -236,8 +236,8 @@ mod tests {
 
     fn node(name: &str, group: &str, serial: u64, in_force: Option<&str>, id: &str) -> NodeState {
         let mut state = state(name, &[group], "2026-11-20T10:00:00Z", true);
-        state.channels.insert("base".into(), ChannelState { epoch: 1, serial, digest: String::new() });
-        state.assignments.push(AssignmentState {
+        state.channels.insert("base".into(), ChannelPosition { epoch: 1, serial, digest: String::new() });
+        state.assignments.push(AssignmentStatus {
             channel: "base".into(),
             id: id.parse().unwrap(),
             in_force: in_force.map(str::to_owned),

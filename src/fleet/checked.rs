@@ -138,9 +138,9 @@ mod tests {
 
     use super::super::dispatch::{Order, sign};
     use super::*;
-    use crate::model::Span;
-    use crate::trust::{Pin, SigningKey, open_bundle, seal};
-    use crate::wire::{Action, Audience, Options, TRUST_TYPE};
+    use crate::model::HumanDuration;
+    use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
+    use crate::wire::{Action, Target, Options, TRUST_TYPE};
 
     const NOW: Timestamp = Timestamp::constant(1_795_000_000, 0);
 
@@ -150,7 +150,7 @@ mod tests {
 
     fn envelope(seed: u8, fleet: &str) -> (Vec<u8>, String) {
         let action: Action = serde_json::from_value(serde_json::json!({"status": {}})).unwrap();
-        let (to, options, life) = (Audience::all(), Options::default(), Span::seconds(60));
+        let (to, options, life) = (Target::all(), Options::default(), HumanDuration::seconds(60));
         let order = Order { action, to, options, channel: None, reason: None, life };
         let signed = sign(order.command(fleet, Uuid::nil(), NOW), &[("ops", &key(seed))]).unwrap();
         (signed.envelope, signed.digest)
@@ -167,7 +167,7 @@ mod tests {
             ],
             "rules": [{"keys": ["ops"], "actions": ["*"]}], "revoked": ["gone"],
         });
-        let sealed = seal(TRUST_TYPE, bundle.to_string().into_bytes(), &[("root", &key(9))]);
+        let sealed = sign_envelope(TRUST_TYPE, bundle.to_string().into_bytes(), &[("root", &key(9))]);
         open_bundle(&sealed.encode(), Pin::Kept).unwrap()
     }
 

@@ -110,10 +110,10 @@ mod tests {
     fn result(node: &str, done: &serde_json::Value) -> NodeResult {
         let mut body = json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z"});
         body.as_object_mut().unwrap().extend(done.as_object().unwrap().clone());
-        let done: crate::wire::Done = serde_json::from_value(body).unwrap();
+        let done: crate::wire::CommandResult = serde_json::from_value(body).unwrap();
         let outcome = match done.outcome {
-            crate::wire::DoneOutcome::Failed => Outcome::Failed,
-            crate::wire::DoneOutcome::Refused => Outcome::Refused(done.code.clone().unwrap()),
+            crate::wire::CommandOutcome::Failed => Outcome::Failed,
+            crate::wire::CommandOutcome::Refused => Outcome::Refused(done.code.clone().unwrap()),
             _ => Outcome::Stable,
         };
         NodeResult::new(node.parse().unwrap(), outcome, Some(done))

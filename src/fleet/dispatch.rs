@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 use crate::transport::{Bus, Feed, From, Inbox, TransportError};
-use crate::trust::{Sign, SignError, seal_by};
-use crate::wire::command::{Channel, MAX_LIFE, MAX_STANDING};
+use crate::trust::{Signer, SignError, sign_envelope_with};
+use crate::wire::command::{Channel, MAX_LIFETIME, MAX_ASSIGNMENT_LIFETIME};
 use crate::wire::report;
 use crate::wire::{
-    Action, Audience, COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, NodeState, Options, Signature, Subject, Subjects, Target,
+    Action, Target, COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, NodeState, Options, Signature, Subject, Subjects, Selector,
 };
 
 use super::assign::{self, DispatchError};
@@ -25,7 +25,7 @@ pub struct Order {
     /// What.
     pub action: Action,
     /// Which nodes.
-    pub to: Audience,
+    pub to: Target,
     /// How.
     pub options: Options,
     /// Its place in a series of applies.
@@ -33,13 +33,13 @@ pub struct Order {
     /// Why.
     pub reason: Option<String>,
     /// How long nodes may accept it; at most [`MAX_LIFE`], or [`MAX_STANDING`] for what stands.
-    pub life: Span,
+    pub life: HumanDuration,
 }
 
 impl Order {
     /// The command of this order.
     pub fn command(self, fleet: &str, id: Uuid, now: Timestamp) -> Command {
-        let longest = if self.action.is_standing() { MAX_STANDING } else { MAX_LIFE };
+        let longest = if self.action.is_desired_state() { MAX_ASSIGNMENT_LIFETIME } else { MAX_LIFETIME };
         let life = SignedDuration::try_from(self.life.min(longest).get()).unwrap_or(SignedDuration::ZERO);
         Command {
             id,
@@ -101,17 +101,17 @@ pub enum SealError {
 ///
 /// # Errors
 /// When it can't be written as JSON, is larger than nodes take, or who holds a key does not sign.
-pub fn sign(command: Command, keys: &[(&str, &dyn Sign)]) -> Result<Signed, SealError> {
+pub fn sign(command: Command, keys: &[(&str, &dyn Signer)]) -> Result<Signed, SealError> {
     let payload = serde_json::to_vec(&command).map_err(SignError::from)?;
     // Its size is known before anybody is asked to sign.
-    let placeholder = |(id, _): &(&str, &dyn Sign)| Signature { keyid: (*id).to_owned(), sig: vec![0; SIGNATURE] };
+    let placeholder = |(id, _): &(&str, &dyn Signer)| Signature { keyid: (*id).to_owned(), sig: vec![0; SIGNATURE] };
     let signatures = keys.iter().map(placeholder).collect();
     let unsigned = Envelope { payload_type: COMMAND_TYPE.to_owned(), payload, signatures };
     let size = unsigned.encode().len();
     if size > MAX_ENVELOPE {
         return Err(SealError::TooLarge(size));
     }
-    let envelope = seal_by(COMMAND_TYPE, unsigned.payload, keys)?;
+    let envelope = sign_envelope_with(COMMAND_TYPE, unsigned.payload, keys)?;
     Ok(Signed { after: 0, command, digest: envelope.digest(), envelope: envelope.encode() })
 }
 
@@ -139,7 +139,7 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), From::Beginning).await?;
     let (reply, inbox) = bus.request_inbox().await?;
     let mut asked = Vec::new();
-    if signed.command.action.is_standing() {
+    if signed.command.action.is_desired_state() {
         assign::store(bus, subjects, signed).await?;
         return Ok(Dispatched { feed, inbox, asked });
     }
@@ -180,7 +180,7 @@ pub async fn resend(bus: &Bus, subjects: &Subjects, signed: &Signed, missing: &[
 
 /// The subjects of a command, each with the node that it is for when it is for one.
 fn addressed(subjects: &Subjects, command: &Command) -> Vec<(Subject, Option<NodeId>)> {
-    let nodes = if let Some(Target::Nodes(nodes)) = command.to.target() { nodes } else { &[] };
+    let nodes = if let Some(Selector::Nodes(nodes)) = command.to.selector() { nodes } else { &[] };
     let nodes = nodes.iter().cloned().map(Some).chain(std::iter::repeat(None));
     subjects.command(command).into_iter().zip(nodes).collect()
 }
@@ -191,22 +191,22 @@ mod tests {
     use crate::trust::SigningKey;
     use crate::wire::command::Ensure;
 
-    fn order(to: Audience) -> Order {
+    fn order(to: Target) -> Order {
         let ensure = Ensure { kind: "file".into(), properties: serde_json::Map::new() };
-        let life = Span::seconds(3600);
+        let life = HumanDuration::seconds(3600);
         Order { action: Action::Ensure(ensure), to, options: Options::default(), channel: None, reason: None, life }
     }
 
     #[test]
     fn a_command_never_lives_longer_than_nodes_accept() {
-        let command = order(Audience::all()).command("f", Uuid::nil(), "2026-01-01T00:00:00Z".parse().unwrap());
+        let command = order(Target::all()).command("f", Uuid::nil(), "2026-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(command.expires.to_string(), "2026-01-01T00:15:00Z");
     }
 
     #[test]
     fn what_is_signed_is_what_is_sent() {
         let (key, other) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
-        let command = order(Audience::all()).command("f", Uuid::nil(), Timestamp::UNIX_EPOCH);
+        let command = order(Target::all()).command("f", Uuid::nil(), Timestamp::UNIX_EPOCH);
         let signed = sign(command.clone(), &[("a", &key), ("b", &other)]).unwrap();
         let envelope = crate::wire::envelope::Envelope::parse(&signed.envelope).unwrap();
         assert_eq!(envelope.signatures.len(), 2);
@@ -217,7 +217,7 @@ mod tests {
     fn what_is_too_large_is_not_signed() {
         let key = SigningKey::from_seed(&[1; 32]);
         let of = |length: usize| {
-            let mut order = order(Audience::all());
+            let mut order = order(Target::all());
             order.reason = Some("x".repeat(length));
             sign(order.command("f", Uuid::nil(), Timestamp::UNIX_EPOCH), &[("a", &key)])
         };
@@ -237,7 +237,7 @@ mod tests {
     fn a_channel_goes_on_after_the_latest_of_all_nodes() {
         let at = |node: &str, epoch, serial| {
             let mut state = super::super::select::tests::state(node, &[], "2026-01-01T00:00:00Z", true);
-            state.channels.insert("base".into(), crate::wire::report::ChannelState { epoch, serial, digest: String::new() });
+            state.channels.insert("base".into(), crate::wire::report::ChannelPosition { epoch, serial, digest: String::new() });
             (state.node.clone(), state)
         };
         let states = BTreeMap::from([at("a", 1, 9), at("b", 2, 3)]);
@@ -264,8 +264,8 @@ mod tests {
             let all = addressed(&subjects, &command);
             all.iter().map(|(s, n)| format!("{s} {}", n.as_ref().map_or("-", NodeId::as_str))).collect::<Vec<_>>()
         };
-        assert_eq!(shown(Audience::nodes(nodes)), ["ensign.v1.f.cmd.ensure.node.a a", "ensign.v1.f.cmd.ensure.node.b b"]);
-        assert_eq!(shown(Audience::groups(vec!["g".into()])), ["ensign.v1.f.cmd.ensure.group.g -"]);
-        assert_eq!(shown(Audience::all()), ["ensign.v1.f.cmd.ensure.all -"]);
+        assert_eq!(shown(Target::nodes(nodes)), ["ensign.v1.f.cmd.ensure.node.a a", "ensign.v1.f.cmd.ensure.node.b b"]);
+        assert_eq!(shown(Target::groups(vec!["g".into()])), ["ensign.v1.f.cmd.ensure.group.g -"]);
+        assert_eq!(shown(Target::all()), ["ensign.v1.f.cmd.ensure.all -"]);
     }
 }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 use crate::transport::{Feed, Inbox, Message, TransportError};
-use crate::wire::{Ack, AckStatus, Done, Subjects};
+use crate::wire::{Ack, AckStatus, CommandResult, Subjects};
 
 use super::newcomers::{Newcomers, Said};
 use super::roster::{Doubt, Roster, share};
@@ -47,7 +47,7 @@ pub enum Update {
 struct Seen {
     presence: Presence,
     outcome: Outcome,
-    done: Option<Done>,
+    done: Option<CommandResult>,
     /// The outcome is only what came to the reply subject.
     hearsay: bool,
     /// Why its state is not believed.
@@ -282,7 +282,7 @@ impl Gather {
         })
     }
 
-    fn ended(&mut self, node: NodeId, done: Done, hearsay: bool) -> Option<Update> {
+    fn ended(&mut self, node: NodeId, done: CommandResult, hearsay: bool) -> Option<Update> {
         let outcome = Outcome::of(&done);
         let news = self.change(&node, |seen| {
             // Who was busy, or would not, may have taken the same when it was sent once more.

@@ -135,7 +135,7 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
         // What every node keeps to, told to those that are there as it comes, and asked for by those that were not.
         StreamSpec {
             deny_delete: true,
-            republish: Some(subjects.desired_passed_on()),
+            republish: Some(subjects.desired_republish()),
             ..spec("DESIRED", subjects.all_desired().to_string(), None, None, Some(1))
         },
         spec("ROLLOUTS", subjects.rollouts().to_string(), Some(retention.events), Some(retention.rollouts_size()), Some(1)),
@@ -145,7 +145,7 @@ pub fn streams(subjects: &Subjects, retention: Retention) -> Vec<StreamSpec> {
 
 /// One message a version, for ever: a node that was away takes one after the other. What it stores it sends on.
 fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
-    let subject = subjects.trusts().to_string();
+    let subject = subjects.trust_versions().to_string();
     StreamSpec {
         name: subjects.stream("TRUST"),
         subjects: vec![subject.clone()],
@@ -154,7 +154,7 @@ fn trust(subjects: &Subjects, retention: Retention) -> StreamSpec {
         dedupe_window: DEDUPE,
         replicas: retention.replicas,
         deny_delete: true,
-        republish: Some((subject, subjects.live_trusts().to_string())),
+        republish: Some((subject, subjects.live_trust_versions().to_string())),
         ..StreamSpec::default()
     }
 }

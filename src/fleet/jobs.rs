@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 use crate::transport::{Bus, Feed, From, Message, TransportError};
-use crate::wire::subject::Stage;
-use crate::wire::{AckStatus, Action, Audience, Command, DoneOutcome, Envelope, EnvelopeError, Subjects, Target, json};
+use crate::wire::subject::ReportStage;
+use crate::wire::{AckStatus, Action, Target, Command, CommandOutcome, Envelope, EnvelopeError, Subjects, Selector, json};
 
 use super::gather::{Gather, NodeResult};
 use super::roster::{Roster, share};
@@ -183,10 +183,10 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&self, message: &Message) -> Option<(Uuid, NodeId, Stage, Said)> {
+    fn read(&self, message: &Message) -> Option<(Uuid, NodeId, ReportStage, Said)> {
         let (id, node, stage) = self.subjects.report(&message.subject)?;
         let digest = self.digests.get(&id)?;
-        self.roster.believe(&node, message).ok()?.answering(digest).ok()?;
+        self.roster.believe(&node, message).ok()?.check_answers(digest).ok()?;
         let said: Said = serde_json::from_slice(&message.payload).ok()?;
         (said.digest == *digest).then_some((id, node, stage, said))
     }
@@ -197,16 +197,16 @@ impl Reader {
 struct Said {
     digest: String,
     #[serde(default)]
-    outcome: Option<DoneOutcome>,
+    outcome: Option<CommandOutcome>,
     #[serde(default)]
     status: Option<AckStatus>,
 }
 
 impl Said {
-    fn note(&self, word: &mut &'static str, stage: Stage) {
+    fn note(&self, word: &mut &'static str, stage: ReportStage) {
         match (stage, self.outcome, self.status) {
-            (Stage::Done, Some(outcome), _) => *word = outcome.as_str(),
-            (Stage::Ack, _, Some(AckStatus::NotSelected)) if *word == "accepted" => *word = "not_selected",
+            (ReportStage::Done, Some(outcome), _) => *word = outcome.as_str(),
+            (ReportStage::Ack, _, Some(AckStatus::NotSelected)) if *word == "accepted" => *word = "not_selected",
             _ => {}
         }
     }
@@ -234,16 +234,16 @@ fn manifest(url: &str, sha256: &str) -> String {
 }
 
 /// Whom a command is for, in words.
-pub fn whom(to: &Audience) -> String {
+pub fn whom(to: &Target) -> String {
     let list = |names: Vec<&str>| {
         let more = names.len().saturating_sub(NAMES);
         let shown = names.into_iter().take(NAMES).collect::<Vec<_>>().join(", ");
         if more > 0 { format!("{shown} +{more}") } else { shown }
     };
-    let whom = match to.target() {
-        Some(Target::All) => "all nodes".to_owned(),
-        Some(Target::Groups(groups)) => format!("the nodes of {}", list(groups.iter().map(String::as_str).collect())),
-        Some(Target::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
+    let whom = match to.selector() {
+        Some(Selector::All) => "all nodes".to_owned(),
+        Some(Selector::Groups(groups)) => format!("the nodes of {}", list(groups.iter().map(String::as_str).collect())),
+        Some(Selector::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
         None => "nobody".to_owned(),
     };
     match &to.only_where {
@@ -286,10 +286,10 @@ mod tests {
             assert_eq!(what(&action(value)), said);
         }
         let nodes: Vec<NodeId> = ["a", "b", "c", "d", "e"].iter().map(|node| node.parse().unwrap()).collect();
-        assert_eq!(whom(&Audience::nodes(nodes)), "a, b, c +2");
-        let mut groups = Audience::groups(vec!["web".into()]);
+        assert_eq!(whom(&Target::nodes(nodes)), "a, b, c +2");
+        let mut groups = Target::groups(vec!["web".into()]);
         groups.only_where = Some("Facts.a == 1".into());
         assert_eq!(whom(&groups), "the nodes of web where Facts.a == 1");
-        assert_eq!(whom(&Audience::all()), "all nodes");
+        assert_eq!(whom(&Target::all()), "all nodes");
     }
 }

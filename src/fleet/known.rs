@@ -9,7 +9,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 
 use crate::model::NodeId;
-use crate::trust::known::{KnownLine, KnownLineError};
+use crate::trust::pinned_key_line::{PinnedKeyLine, PinnedKeyLineError};
 use crate::trust::{KeyError, PublicKey};
 
 use super::roster::share_here;
@@ -110,8 +110,8 @@ impl KnownNodes {
 
 /// Reads a line that is no comment: of which fleet and node it is, and what it says.
 fn entry(number: usize, written: &str) -> Result<(&str, NodeId, Known), KnownError> {
-    let wrong = |KnownLineError(source)| KnownError { line: number, source };
-    let line = KnownLine::split(written).map_err(wrong)?.ok_or(KnownError { line: number, source: None })?;
+    let wrong = |PinnedKeyLineError(source)| KnownError { line: number, source };
+    let line = PinnedKeyLine::split(written).map_err(wrong)?.ok_or(KnownError { line: number, source: None })?;
     let (node, key, since) = line.read().map_err(wrong)?;
     Ok((line.fleet, node, Known { key, since }))
 }

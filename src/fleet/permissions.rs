@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::model::NodeId;
-use crate::wire::{Subjects, micro};
+use crate::wire::{Subjects, nats_micro};
 
 /// Who somebody is on the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +59,8 @@ fn operator(subjects: &Subjects) -> Permissions {
             subjects.job_commands().to_string(),
             subjects.all_desired().to_string(),
             subjects.rollout_controls().to_string(),
-            subjects.rollout_gos().to_string(),
-            subjects.trusts().to_string(),
+            subjects.rollout_go_aheads().to_string(),
+            subjects.trust_versions().to_string(),
             format!("$O.{bucket}.>"),
             "$KV.>".to_owned(),
             DISCOVERY.to_owned(),
@@ -82,14 +82,14 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
         let stream = format!("$JS.API.DIRECT.GET.{}", subjects.stream(name));
         [format!("{stream}.>"), stream]
     };
-    let commands = subjects.heard_by(node, groups).into_iter().map(|subject| subject.to_string());
+    let commands = subjects.work_subscriptions(node, groups).into_iter().map(|subject| subject.to_string());
     Permissions {
         publish: vec![
             subjects.events(Some(node)).to_string(),
             subjects.state(node).to_string(),
-            subjects.jobs_of(node).to_string(),
-            subjects.failures_of(node).to_string(),
-            subjects.successes_of(node).to_string(),
+            subjects.job_reports_of(node).to_string(),
+            subjects.rollout_failures_of(node).to_string(),
+            subjects.rollout_successes_of(node).to_string(),
             format!("{bundles}.>"),
             bundles,
             // Its own state as it is stored: the server's clock is on it.
@@ -101,8 +101,8 @@ fn of_node(node: &NodeId, groups: &[String], subjects: &Subjects) -> Permissions
         .collect(),
         // Its own state too: what it did not say itself there is another host under its name.
         subscribe: commands
-            .chain([subjects.state(node).to_string(), subjects.live_trusts().to_string(), inbox])
-            .chain(micro::subjects(&micro::id(subjects.fleet(), node)))
+            .chain([subjects.state(node).to_string(), subjects.live_trust_versions().to_string(), inbox])
+            .chain(nats_micro::subjects(&nats_micro::id(subjects.fleet(), node)))
             .collect(),
         responses: true,
     }

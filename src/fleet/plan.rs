@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::host::fs;
-use crate::model::{NodeId, Span};
-use crate::store::{StoreError, dir, ledger};
-use crate::wire::command::{Channel, Command, MAX_LIFE};
-use crate::wire::report::{Planned, PlannedChange};
-use crate::wire::{Action, Audience, Options, json};
+use crate::model::{NodeId, HumanDuration};
+use crate::store::{StoreError, state_dir, ledger};
+use crate::wire::command::{Channel, Command, MAX_LIFETIME};
+use crate::wire::report::{PlannedChanges, PlannedChange};
+use crate::wire::{Action, Target, Options, json};
 
 use super::cause;
 use super::checked::CheckedCommand;
@@ -46,11 +46,11 @@ pub struct Plan {
     /// Until when nodes could take it.
     pub expires: Timestamp,
     /// Whom it was for.
-    pub to: Audience,
+    pub to: Target,
     /// What it is a plan of. May hold secrets, as the command itself did.
     pub action: Action,
     /// How long a run may take.
-    pub timeout: Span,
+    pub timeout: HumanDuration,
     /// The series of applies that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
@@ -178,12 +178,12 @@ impl Plan {
     /// When it can't be written.
     pub fn write(&self, path: &Path) -> Result<(), PlanError> {
         let text = serde_json::to_vec_pretty(self).map_err(StoreError::from)?;
-        Ok(dir::write_atomic(path, &text)?)
+        Ok(state_dir::write_atomic(path, &text)?)
     }
 
     /// Until when it can be approved, at most: so long nodes remember what they answered.
     pub fn until(&self) -> Timestamp {
-        self.expires.saturating_add(ledger::MEMORY).unwrap_or(self.expires)
+        self.expires.saturating_add(ledger::REPLAY_MEMORY).unwrap_or(self.expires)
     }
 
     /// Whether nodes of this fleet can still know it.
@@ -217,8 +217,8 @@ impl Plan {
 /// or what is given now; nothing is what a server or a file says of it.
 pub fn approval(
     planned: &CheckedCommand,
-    to: Option<Audience>,
-    timeout: Option<Span>,
+    to: Option<Target>,
+    timeout: Option<HumanDuration>,
     reason: Option<String>,
     channel: Option<Channel>,
 ) -> Order {
@@ -230,11 +230,11 @@ pub fn approval(
         options: Options { timeout, approves: Some(planned.id), ..Options::default() },
         channel,
         reason: reason.or_else(|| planned.reason.clone()),
-        life: timeout.min(MAX_LIFE),
+        life: timeout.min(MAX_LIFETIME),
     }
 }
 
-fn planned(result: &NodeResult) -> Option<&Planned> {
+fn planned(result: &NodeResult) -> Option<&PlannedChanges> {
     result.done.as_ref().and_then(|done| done.plan.as_ref())
 }
 
@@ -290,7 +290,7 @@ fn group(result: &NodeResult) -> (Group, String) {
         cause,
         changes,
         diffs_differ: false,
-        count: plan.map_or(0, Planned::count),
+        count: plan.map_or(0, PlannedChanges::count),
         digests: plan.map(|plan| plan.digest.clone()).into_iter().collect(),
         nodes: Vec::new(),
     };
@@ -304,19 +304,19 @@ mod tests {
     use super::*;
     use crate::fleet::Checker;
     use crate::trust::SigningKey;
-    use crate::wire::plan::Planning;
-    use crate::wire::{Done, DoneOutcome};
+    use crate::wire::plan::PlanBuilder;
+    use crate::wire::{CommandResult, CommandOutcome};
 
-    fn result(node: &str, outcome: DoneOutcome, changes: &[(&str, &str)]) -> NodeResult {
-        let mut planning = Planning::new("");
+    fn result(node: &str, outcome: CommandOutcome, changes: &[(&str, &str)]) -> NodeResult {
+        let mut planning = PlanBuilder::new("");
         changes.iter().for_each(|(resource, what)| planning.change(resource, what, "", None));
-        let plan = planning.planned(&action());
+        let plan = planning.build(&action());
         let done =
             json!({"protocol": "p", "digest": "d", "node": node, "at": "2026-01-01T00:00:00Z", "outcome": outcome, "plan": plan});
-        let done: Done = serde_json::from_value(done).unwrap();
+        let done: CommandResult = serde_json::from_value(done).unwrap();
         let outcome = match outcome {
-            DoneOutcome::WouldChange => Outcome::WouldChange,
-            DoneOutcome::Stable => Outcome::Stable,
+            CommandOutcome::WouldChange => Outcome::WouldChange,
+            CommandOutcome::Stable => Outcome::Stable,
             _ => Outcome::Failed,
         };
         NodeResult::new(node.parse().unwrap(), outcome, Some(done))
@@ -338,11 +338,11 @@ mod tests {
     fn nodes_with_the_same_plan_stand_together() {
         let nginx = [("package#nginx", "installed version 1.24"), ("file#/srv/web1/a", "content")];
         let results = [
-            result("web1", DoneOutcome::WouldChange, &nginx),
-            result("web2", DoneOutcome::WouldChange, &[nginx[0], ("file#/srv/web2/a", "content")]),
-            result("web3", DoneOutcome::WouldChange, &[("package#nginx", "installed version 1.22")]),
-            result("db1", DoneOutcome::Stable, &[]),
-            result("db2", DoneOutcome::Failed, &[]),
+            result("web1", CommandOutcome::WouldChange, &nginx),
+            result("web2", CommandOutcome::WouldChange, &[nginx[0], ("file#/srv/web2/a", "content")]),
+            result("web3", CommandOutcome::WouldChange, &[("package#nginx", "installed version 1.22")]),
+            result("db1", CommandOutcome::Stable, &[]),
+            result("db2", CommandOutcome::Failed, &[]),
             NodeResult::new("gone".parse().unwrap(), Outcome::Offline(None), None),
         ];
         let groups = groups(&results);
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn a_group_shows_the_diff_that_all_its_nodes_have() {
         let planned = |node: &str, diffs: [&str; 2]| {
-            let mut result = result(node, DoneOutcome::WouldChange, &[("file#/a", "content"), ("file#/b", "content")]);
+            let mut result = result(node, CommandOutcome::WouldChange, &[("file#/a", "content"), ("file#/b", "content")]);
             let changes = &mut result.done.as_mut().unwrap().plan.as_mut().unwrap().changes;
             changes.iter_mut().zip(diffs).for_each(|(change, diff)| change.diff = Some(diff.to_owned()));
             result
@@ -390,7 +390,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plan.json");
         assert!(matches!(Plan::of(&command(false), "d", &[]), Err(PlanError::NotDry(_))));
-        let plan = Plan::of(&command(true), "d", &[result("web1", DoneOutcome::WouldChange, &[("file#/a", "content")])]).unwrap();
+        let plan = Plan::of(&command(true), "d", &[result("web1", CommandOutcome::WouldChange, &[("file#/a", "content")])]).unwrap();
         plan.write(&path).unwrap();
         assert_eq!(Plan::read(&path).unwrap(), plan);
         std::fs::write(&path, "{}").unwrap();

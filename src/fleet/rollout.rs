@@ -12,12 +12,12 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
 use crate::trust::PublicKey;
-use crate::wire::command::{Command, GoAhead, JobRef, Waves};
-use crate::wire::waves::{MAX_BUDGET, MAX_WITNESSES, Place, Step, Witness};
-use crate::wire::{Action, Audience, Envelope, Options, Subjects, json};
+use crate::wire::command::{Command, GoAhead, JobRef, RolloutPlan};
+use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, Wave, Witness};
+use crate::wire::{Action, Target, Envelope, Options, Subjects, json};
 
 use super::checked::{CheckedCommand, Checker};
 use super::dispatch::{Order, Signed};
@@ -26,7 +26,7 @@ use super::select::{Expected, Presence};
 pub use view::{RolloutView, WaveView, WordView, gone, proved, read, said};
 
 /// How long nodes may take up a live `halt` or `resume`. Those that come later find it in the stream.
-const WORD_LIFE: Span = Span::seconds(300);
+const WORD_LIFE: HumanDuration = HumanDuration::seconds(300);
 
 /// A number of nodes, or a part of all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Count {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     counts: Vec<Count>,
-    hold: Span,
+    hold: HumanDuration,
     budget: Count,
     min_ok: Option<Count>,
     health: bool,
@@ -133,7 +133,7 @@ impl Plan {
     ///
     /// # Errors
     /// When a size is none, or the last is not all.
-    pub fn new(counts: &str, hold: Span, budget: Count, health: bool) -> Result<Self, InvalidPlan> {
+    pub fn new(counts: &str, hold: HumanDuration, budget: Count, health: bool) -> Result<Self, InvalidPlan> {
         let counts = counts.split(',').map(|text| text.trim().parse()).collect::<Result<Vec<Count>, _>>()?;
         if let Some(empty) = counts.iter().find(|count| matches!(count, Count::Nodes(0) | Count::Part(0))) {
             return Err(InvalidPlan::Empty(empty.to_string()));
@@ -154,8 +154,8 @@ impl Plan {
         {
             return Err(InvalidPlan::Budget(count));
         }
-        let hold = Span::seconds(hold.get().as_secs());
-        if hold == Span::default() {
+        let hold = HumanDuration::seconds(hold.get().as_secs());
+        if hold == HumanDuration::default() {
             return Err(InvalidPlan::Hold);
         }
         Ok(Self { counts, hold, budget, min_ok: None, health, go: false })
@@ -179,17 +179,17 @@ impl Plan {
     ///
     /// # Errors
     /// When no node of a wave could prove its success.
-    pub fn waves(&self, id: Uuid, nodes: &[Expected], key: impl Fn(&NodeId) -> Option<PublicKey>) -> Result<Waves, InvalidPlan> {
+    pub fn waves(&self, id: Uuid, nodes: &[Expected], key: impl Fn(&NodeId) -> Option<PublicKey>) -> Result<RolloutPlan, InvalidPlan> {
         let is_there = |node: &&Expected| !matches!(node.presence, Presence::Offline(_));
-        let mut placed: Vec<(Place, &Expected)> =
-            nodes.iter().filter(is_there).map(|node| (Place::of(id, &node.node), node)).collect();
+        let mut placed: Vec<(RolloutPosition, &Expected)> =
+            nodes.iter().filter(is_there).map(|node| (RolloutPosition::of(id, &node.node), node)).collect();
         placed.sort_by_key(|(place, _)| *place);
         let all = placed.len() as u64;
-        let mut uptos: Vec<Place> = Vec::new();
+        let mut uptos: Vec<RolloutPosition> = Vec::new();
         for count in &self.counts {
             let count = count.at_least(all);
             let last = count.checked_sub(1).and_then(|index| placed.get(usize::try_from(index).ok()?));
-            let upto = last.map(|(place, _)| *place).filter(|_| count < all).unwrap_or(Place::LAST);
+            let upto = last.map(|(place, _)| *place).filter(|_| count < all).unwrap_or(RolloutPosition::LAST);
             if uptos.last().is_none_or(|before| *before < upto) {
                 uptos.push(upto);
             }
@@ -201,7 +201,7 @@ impl Plan {
         for (number, upto) in (1..).zip(&uptos) {
             let (wave, after) = rest.split_at(rest.partition_point(|(place, _)| place <= upto));
             rest = after;
-            let mut step = Step { upto: *upto, witnesses: Vec::new(), min_ok: 0 };
+            let mut step = Wave { upto: *upto, witnesses: Vec::new(), min_ok: 0 };
             if number < uptos.len() {
                 let usable = wave.iter().filter(|(_, node)| node.presence == Presence::Alive && node.doubt.is_none());
                 let witnesses = usable.filter_map(|(_, node)| Some((node.node.clone(), key(&node.node)?))).take(most);
@@ -213,7 +213,7 @@ impl Plan {
             }
             steps.push(step);
         }
-        Ok(Waves { steps, hold: self.hold, max_failed, health: self.health, go: self.go })
+        Ok(RolloutPlan { steps, hold: self.hold, max_failed, health: self.health, go: self.go })
     }
 
     /// How many of the witnesses of a wave must succeed: all of them, but for their part of what may fail.
@@ -225,10 +225,10 @@ impl Plan {
 }
 
 /// How many of these nodes are in each wave.
-pub fn sizes(waves: &Waves, id: Uuid, nodes: &[Expected]) -> Vec<usize> {
+pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[Expected]) -> Vec<usize> {
     let mut sizes = vec![0; waves.steps.len()];
     for node in nodes {
-        let number = waves.wave(Place::of(id, &node.node));
+        let number = waves.wave_number(RolloutPosition::of(id, &node.node));
         if let Some(size) = sizes.get_mut(number.saturating_sub(1)) {
             *size += 1;
         }
@@ -242,13 +242,13 @@ pub fn word(halt: bool, job: &CheckedCommand, reason: Option<String>) -> Order {
     let job = job.command();
     let about = JobRef { job: job.id };
     let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
-    let to = Audience { only_where: None, ..job.to.clone() };
+    let to = Target { only_where: None, ..job.to.clone() };
     Order { action, to, options: Options::default(), channel: None, reason, life: WORD_LIFE }
 }
 
 /// The order that lets a wave of a job begin, once the wave before went well: for those for whom the job itself is.
 pub fn go_ahead(job: &Command, wave: u64) -> Order {
-    let to = Audience { only_where: None, ..job.to.clone() };
+    let to = Target { only_where: None, ..job.to.clone() };
     let action = Action::Go(GoAhead { job: job.id, wave });
     Order { action, to, options: Options::default(), channel: None, reason: None, life: WORD_LIFE }
 }
@@ -259,7 +259,7 @@ pub fn go_ahead(job: &Command, wave: u64) -> Order {
 /// When it can't be stored.
 pub async fn keep_go(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &Signed) -> Result<(), TransportError> {
     let id = signed.command.id.to_string();
-    bus.publish_stored(subjects.rollout_go(job).as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await?;
+    bus.publish_stored(subjects.rollout_go_ahead(job).as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await?;
     Ok(())
 }
 
@@ -319,10 +319,10 @@ mod tests {
 
     /// The sizes of the waves, the witnesses and those that must succeed of each, and the budget.
     fn planned(counts: &str, budget: &str, nodes: &[Expected]) -> (Vec<usize>, Vec<(usize, u64)>, u64) {
-        let plan = Plan::new(counts, Span::seconds(60), budget.parse().unwrap(), false).unwrap();
+        let plan = Plan::new(counts, HumanDuration::seconds(60), budget.parse().unwrap(), false).unwrap();
         let id = Uuid::from_u128(7);
         let waves = plan.waves(id, nodes, key).unwrap();
-        waves.check(id, Span::seconds(300), crate::wire::waves::MAX_WAIT).unwrap();
+        waves.check(id, HumanDuration::seconds(300), crate::wire::rollout_plan::MAX_COMMAND_ROLLOUT).unwrap();
         let there: Vec<Expected> = nodes.iter().filter(|node| node.presence == Presence::Alive).cloned().collect();
         let proofs = waves.steps.iter().map(|step| (step.witnesses.len(), step.min_ok)).collect();
         (sizes(&waves, id, &there), proofs, waves.max_failed)
@@ -341,7 +341,7 @@ mod tests {
         ] {
             assert_eq!(planned(counts, budget, &nodes(alive, gone)), (sizes, proofs, max_failed), "{counts} of {alive}");
         }
-        let plan = || Plan::new("4,100%", Span::seconds(1), Count::Nodes(0), false).unwrap();
+        let plan = || Plan::new("4,100%", HumanDuration::seconds(1), Count::Nodes(0), false).unwrap();
         let enough = plan().enough(Some("50%".parse().unwrap())).waves(Uuid::nil(), &nodes(9, 0), key).unwrap();
         assert_eq!(enough.steps.first().map(|step| step.min_ok), Some(2));
         assert_eq!(plan().waves(Uuid::nil(), &nodes(9, 0), |_| None), Err(InvalidPlan::NoWitness(1)));
@@ -349,14 +349,14 @@ mod tests {
 
     #[test]
     fn what_is_no_plan_is_refused() {
-        let plan = |counts: &str| Plan::new(counts, Span::seconds(1), Count::Nodes(0), false).unwrap_err();
+        let plan = |counts: &str| Plan::new(counts, HumanDuration::seconds(1), Count::Nodes(0), false).unwrap_err();
         assert_eq!(plan("1,10%"), InvalidPlan::Rest);
         assert_eq!(plan("0,100%"), InvalidPlan::Empty("0".into()));
         for wrong in ["", "1,,100%", "x", "-1,100%", "101%,100%", "1.234%,100%", "+1,100%"] {
             assert!(matches!(plan(wrong), InvalidPlan::Count(_)), "{wrong}");
         }
-        assert_eq!(Plan::new("100%", Span::default(), Count::Nodes(0), false), Err(InvalidPlan::Hold));
-        assert_eq!(Plan::new("100%", Span::seconds(1), Count::Nodes(51), false), Err(InvalidPlan::Budget(51)));
+        assert_eq!(Plan::new("100%", HumanDuration::default(), Count::Nodes(0), false), Err(InvalidPlan::Hold));
+        assert_eq!(Plan::new("100%", HumanDuration::seconds(1), Count::Nodes(51), false), Err(InvalidPlan::Budget(51)));
         for text in ["7", "10%", "2.50%"] {
             assert_eq!(text.parse::<Count>().unwrap().to_string(), text);
         }

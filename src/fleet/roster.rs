@@ -15,7 +15,7 @@ use crate::diag::chain;
 use crate::host::fs::{self, FsError, WriteSpec};
 use crate::model::NodeId;
 use crate::transport::Message;
-use crate::trust::{Attested, PublicKey, ReceiptError, attest};
+use crate::trust::{VerifiedReceipt, PublicKey, ReceiptError, verify_receipt};
 use crate::wire::receipt::HEADER;
 use crate::wire::{NodeState, Subjects, json};
 
@@ -207,7 +207,7 @@ impl Roster {
     ///
     /// # Errors
     /// Why it is not.
-    pub fn believe(&self, node: &NodeId, message: &Message) -> Result<Attested, Doubt> {
+    pub fn believe(&self, node: &NodeId, message: &Message) -> Result<VerifiedReceipt, Doubt> {
         let known = held(&self.known).get(&self.fleet, node).copied().ok_or(Doubt::Unknown)?;
         Ok(attested(node, &known.key, message)?)
     }
@@ -284,8 +284,8 @@ impl Roster {
     }
 }
 
-fn attested(node: &NodeId, key: &PublicKey, message: &Message) -> Result<Attested, ReceiptError> {
-    attest(message.header(HEADER), key, node, &message.subject, &message.payload)
+fn attested(node: &NodeId, key: &PublicKey, message: &Message) -> Result<VerifiedReceipt, ReceiptError> {
+    verify_receipt(message.header(HEADER), key, node, &message.subject, &message.payload)
 }
 
 /// Does the same to many things, on several threads when they are many: checking signatures is nothing but arithmetic.
@@ -326,15 +326,15 @@ pub(super) mod testing {
     use uuid::Uuid;
 
     use crate::transport::Message;
-    use crate::trust::{SigningKey, issue};
+    use crate::trust::{SigningKey, issue_receipt};
     use crate::wire::digest;
-    use crate::wire::receipt::{HEADER, Statement};
+    use crate::wire::receipt::{HEADER, ReceiptBody};
 
     pub(in super::super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
     /// The message with the receipt of a node.
     pub(in super::super) fn signed(mut message: Message, key: &SigningKey, node: &str, command: Option<&str>) -> Message {
-        let statement = Statement {
+        let statement = ReceiptBody {
             node: node.parse().unwrap(),
             boot: Uuid::nil(),
             seq: None,
@@ -344,7 +344,7 @@ pub(super) mod testing {
             at: NOW,
             command: command.map(str::to_owned),
         };
-        message.headers = vec![(HEADER.to_owned(), issue(key, &statement))];
+        message.headers = vec![(HEADER.to_owned(), issue_receipt(key, &statement))];
         message
     }
 

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::diag::chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
-use crate::wire::{Audience, NodeState, Subjects, Target};
+use crate::wire::{Target, NodeState, Subjects, Selector};
 
 use super::roster::{Doubt, DoubtfulState, Roster, share};
 
@@ -108,7 +108,7 @@ pub fn presence(state: &NodeState, now: Timestamp) -> Presence {
 ///
 /// A known node whose state is not believed is expected like one that nobody heard of: whether it is meant is what it says
 /// itself, but to leave it out would be to believe somebody else. What speaks in the name of no known node is nobody.
-pub fn expected(audience: &Audience, states: &States, now: Timestamp) -> Vec<Expected> {
+pub fn expected(audience: &Target, states: &States, now: Timestamp) -> Vec<Expected> {
     let doubt = |doubtful: &DoubtfulState| Expected {
         node: doubtful.node.clone(),
         presence: Presence::Unknown,
@@ -121,11 +121,11 @@ pub fn expected(audience: &Audience, states: &States, now: Timestamp) -> Vec<Exp
         let doubtful = doubtful.filter(|doubtful| doubtful.state.as_ref().is_none_or(wanted)).map(doubt);
         believed.chain(doubtful).collect()
     };
-    match audience.target() {
+    match audience.selector() {
         None => Vec::new(),
-        Some(Target::All) => known(&|_| true),
-        Some(Target::Groups(groups)) => known(&|state| groups.iter().any(|group| state.groups.contains(group))),
-        Some(Target::Nodes(nodes)) => {
+        Some(Selector::All) => known(&|_| true),
+        Some(Selector::Groups(groups)) => known(&|state| groups.iter().any(|group| state.groups.contains(group))),
+        Some(Selector::Nodes(nodes)) => {
             let of = |node: &NodeId| match states.doubtful.iter().find(|doubtful| doubtful.node == *node) {
                 Some(doubtful) => doubt(doubtful),
                 None => Expected {
@@ -201,7 +201,7 @@ pub(super) mod tests {
             |name: &str, state| DoubtfulState { node: name.parse().unwrap(), state, doubt: Doubt::Unknown, known: true };
         let forged = state("web9", &["web"], "2026-01-02T10:00:59Z", true);
         let mut states = States { believed, ..States::default() };
-        let shown = |audience: &Audience, states: &States| {
+        let shown = |audience: &Target, states: &States| {
             let mut words = Vec::new();
             for Expected { node, presence, doubt } in expected(audience, states, now) {
                 words.push(match presence {
@@ -215,19 +215,19 @@ pub(super) mod tests {
         };
         let late = "web2 offline 2026-01-02T09:59:59Z";
         let stopped = "db1 offline 2026-01-02T10:00:59Z";
-        assert_eq!(shown(&Audience::all(), &states), format!("{stopped}, web1 alive, {late}"));
-        assert_eq!(shown(&Audience::groups(vec!["web".into(), "none".into()]), &states), format!("web1 alive, {late}"));
-        let named = Audience::nodes(vec!["web1".parse().unwrap(), "typo".parse().unwrap()]);
+        assert_eq!(shown(&Target::all(), &states), format!("{stopped}, web1 alive, {late}"));
+        assert_eq!(shown(&Target::groups(vec!["web".into(), "none".into()]), &states), format!("web1 alive, {late}"));
+        let named = Target::nodes(vec!["web1".parse().unwrap(), "typo".parse().unwrap()]);
         assert_eq!(shown(&named, &states), "web1 alive, typo unknown");
-        assert_eq!(shown(&Audience { nodes: None, groups: None, all: None, only_where: None }, &states), "");
+        assert_eq!(shown(&Target { nodes: None, groups: None, all: None, only_where: None }, &states), "");
         states.doubtful = vec![doubtful("web9", Some(forged)), doubtful("typo", None)];
         assert_eq!(shown(&named, &states), "web1 alive, typo doubtful");
         assert_eq!(
-            shown(&Audience::groups(vec!["web".into()]), &states),
+            shown(&Target::groups(vec!["web".into()]), &states),
             format!("web1 alive, {late}, web9 doubtful, typo doubtful")
         );
-        assert_eq!(shown(&Audience::groups(vec!["db".into()]), &states), format!("{stopped}, typo doubtful"));
+        assert_eq!(shown(&Target::groups(vec!["db".into()]), &states), format!("{stopped}, typo doubtful"));
         states.doubtful.iter_mut().for_each(|doubtful| doubtful.known = false);
-        assert_eq!(shown(&Audience::all(), &states), format!("{stopped}, web1 alive, {late}"), "invented nodes are nobody");
+        assert_eq!(shown(&Target::all(), &states), format!("{stopped}, web1 alive, {late}"), "invented nodes are nobody");
     }
 }

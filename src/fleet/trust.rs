@@ -69,7 +69,7 @@ impl Published {
 /// # Errors
 /// When it is not there, or can't be read.
 pub async fn published(bus: &Bus, subjects: &Subjects) -> Result<Published, TransportError> {
-    let messages = bus.last_per_subject(&subjects.stream("TRUST"), subjects.trusts().as_str()).await?;
+    let messages = bus.last_per_subject(&subjects.stream("TRUST"), subjects.trust_versions().as_str()).await?;
     let versions = messages.into_iter().filter_map(|message| Some((subjects.trust_version(&message.subject)?, message)));
     Ok(Published::walk(versions.collect()))
 }
@@ -228,7 +228,7 @@ mod tests {
 
     use super::super::select::tests::state;
     use super::*;
-    use crate::trust::{SigningKey, seal};
+    use crate::trust::{SigningKey, sign_envelope};
     use crate::wire::TRUST_TYPE;
 
     fn bundle(version: u64, root: u8, revoked: &[&str]) -> Value {
@@ -243,7 +243,7 @@ mod tests {
     fn signed(bundle: &Value, by: &[u8]) -> Vec<u8> {
         let keys: Vec<SigningKey> = by.iter().map(|seed| SigningKey::from_seed(&[*seed; 32])).collect();
         let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|key| ("root", key)).collect();
-        seal(TRUST_TYPE, bundle.to_string().into_bytes(), &keys).encode()
+        sign_envelope(TRUST_TYPE, bundle.to_string().into_bytes(), &keys).encode()
     }
 
     fn stream(bundles: &[(u64, Vec<u8>)]) -> Published {

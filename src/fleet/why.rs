@@ -7,9 +7,9 @@ use uuid::Uuid;
 use crate::model::NodeId;
 use crate::transport::{Bus, From, Message, TransportError};
 use crate::trust::TrustedBundle;
-use crate::wire::report::Refused;
-use crate::wire::subject::{EventKind, Stage};
-use crate::wire::{Ack, AckStatus, Command, Done, Envelope, Subjects, Target, json};
+use crate::wire::report::RejectionEvent;
+use crate::wire::subject::{EventKind, ReportStage};
+use crate::wire::{Ack, AckStatus, Command, CommandResult, Envelope, Subjects, Selector, json};
 
 use super::audit::export::next;
 use super::audit::table::{self, Row};
@@ -32,10 +32,10 @@ pub struct Why {
     pub ack: Option<Ack>,
     /// What the node said at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub done: Option<Done>,
+    pub done: Option<CommandResult>,
     /// Refusals of this command, or of what came in its place, that the node published.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub refusals: Vec<Refused>,
+    pub refusals: Vec<RejectionEvent>,
     /// What came in the name of the node and is not its word.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
@@ -96,7 +96,7 @@ pub async fn why(
     let word = if in_waves { rollout::said(bus, subjects, command.id).await? } else { None };
     let (refusals, doubts) = (vec![], vec![]);
     let mut why = Why { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, standing };
-    for stage in [Stage::Ack, Stage::Done] {
+    for stage in [ReportStage::Ack, ReportStage::Done] {
         let subject = subjects.job(command.id, node, stage);
         for message in bus.last_per_subject(&subjects.stream("JOBS"), subject.as_str()).await? {
             why.take(roster, &digest, stage, &message);
@@ -112,21 +112,21 @@ pub async fn why(
 }
 
 impl Why {
-    fn take(&mut self, roster: &Roster, digest: &str, stage: Stage, message: &Message) {
-        let signed = roster.believe(&self.node, message).and_then(|attested| Ok(attested.answering(digest)?));
+    fn take(&mut self, roster: &Roster, digest: &str, stage: ReportStage, message: &Message) {
+        let signed = roster.believe(&self.node, message).and_then(|attested| Ok(attested.check_answers(digest)?));
         if let Err(doubt) = signed {
-            let what = if stage == Stage::Ack { "an acknowledgement" } else { "a result" };
+            let what = if stage == ReportStage::Ack { "an acknowledgement" } else { "a result" };
             self.doubts.push(format!("{what}: {doubt}"));
             return;
         }
         match stage {
-            Stage::Ack => self.ack = json::read(&message.payload).ok(),
-            Stage::Done => self.done = json::read(&message.payload).ok(),
+            ReportStage::Ack => self.ack = json::read(&message.payload).ok(),
+            ReportStage::Done => self.done = json::read(&message.payload).ok(),
         }
     }
 
     fn take_refusal(&mut self, roster: &Roster, id: Uuid, digest: &str, message: &Message) {
-        let Ok(refused) = json::read::<Refused>(&message.payload) else { return };
+        let Ok(refused) = json::read::<RejectionEvent>(&message.payload) else { return };
         if refused.digest != digest && refused.id != Some(id) {
             return;
         }
@@ -256,12 +256,12 @@ fn standing(states: &States, node: &NodeId, command: &Command, now: Timestamp) -
 }
 
 fn meant(command: &Command, standing: &Standing, node: &NodeId) -> Option<bool> {
-    match command.to.target()? {
-        Target::All => Some(true),
-        Target::Nodes(nodes) => Some(nodes.contains(node)),
+    match command.to.selector()? {
+        Selector::All => Some(true),
+        Selector::Nodes(nodes) => Some(nodes.contains(node)),
         // What its groups are is the node's word only.
-        Target::Groups(groups) if standing.heard.is_some() => Some(groups.iter().any(|group| standing.groups.contains(group))),
-        Target::Groups(_) => None,
+        Selector::Groups(groups) if standing.heard.is_some() => Some(groups.iter().any(|group| standing.groups.contains(group))),
+        Selector::Groups(_) => None,
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::SECTIONS;
 use crate::http;
-use crate::model::effects::{Place, Url};
+use crate::model::effects::{PathScope, RedactedUrl};
 use crate::model::{Effect, Effects};
 use crate::template;
 
@@ -55,7 +55,7 @@ pub(super) fn none(_: &Said<'_>) -> Vec<Effect> {
 }
 
 pub(super) fn file(said: &Said<'_>) -> Vec<Effect> {
-    let place = Place::at(said.name("path"));
+    let place = PathScope::at(said.name("path"));
     let reads = CONTENT.iter().any(|attribute| said.options.contains_key(*attribute));
     vec![if reads { Effect::Read(place) } else { Effect::Look(place) }]
 }
@@ -65,7 +65,7 @@ pub(super) fn command(said: &Said<'_>) -> Vec<Effect> {
 }
 
 pub(super) fn mount(said: &Said<'_>) -> Vec<Effect> {
-    vec![Effect::Look(Place::at(said.name("mountpoint")))]
+    vec![Effect::Look(PathScope::at(said.name("mountpoint")))]
 }
 
 /// The address that is connected to: `tcp://host:port`.
@@ -85,7 +85,7 @@ pub(super) fn http(said: &Said<'_>) -> Vec<Effect> {
     let url = said.name("url");
     let bare = http::is_bare(&url, said.text("method").as_deref(), said.options.keys().map(String::as_str));
     let host = http::host_of(&url).filter(|_| bare && !template::is_template(&url));
-    vec![host.map_or_else(|| Effect::Fetch(Url::new(url)), Effect::Connect)]
+    vec![host.map_or_else(|| Effect::Fetch(RedactedUrl::new(url)), Effect::Connect)]
 }
 
 #[cfg(test)]

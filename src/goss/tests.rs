@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::host::fake::{FakeRunner, host};
 use crate::host::{Host, Output};
-use crate::model::Bounds;
+use crate::model::ResourceLimits;
 
 fn run_on(rules: &Value, host: &Host) -> Outcome {
     Rules::read(rules.as_object().unwrap()).unwrap().run(host)
@@ -289,11 +289,11 @@ fn this_machine_itself_is_asked_where_the_bounds_say_so() {
         "addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 60_000}, format!("tcp://[::ffff:127.0.0.1]:{port}"): {"reachable": true}},
         "dns": {"localhost": {"resolvable": true}},
     });
-    let confined = Host::system(None).within(Bounds { internal: false, ..Bounds::default() });
+    let confined = Host::system(None).within(ResourceLimits { internal: false, ..ResourceLimits::default() });
     let outcome = run_on(&rules, &confined);
     assert_eq!(outcome.failures.len(), 3, "{outcome:?}");
     assert!(outcome.failures.iter().all(|why| why.contains("internal to this machine")), "{outcome:?}");
-    let named = Bounds { internal: false, fetch_hosts: Some(vec!["localhost".to_owned()]), ..Bounds::default() };
+    let named = ResourceLimits { internal: false, fetch_hosts: Some(vec!["localhost".to_owned()]), ..ResourceLimits::default() };
     let rules = json!({"addr": {format!("tcp://localhost:{port}"): {"reachable": true, "timeout": 60000}, "tcp://a.example:1": {"reachable": false}}});
     let outcome = run_on(&rules, &Host::system(None).within(named));
     assert!(matches!(outcome.failures.as_slice(), [one] if one.contains("not among the `fetch_hosts`")), "{outcome:?}");

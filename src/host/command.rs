@@ -72,7 +72,7 @@ impl Output {
     pub(super) fn said(&self, limit: usize, secrets: Option<&Secrets>) -> String {
         let said = [&self.stderr, &self.stdout].into_iter().map(|bytes| String::from_utf8_lossy(bytes));
         let said = said.into_iter().find(|text| !text.trim().is_empty()).unwrap_or_default();
-        let said = secrets.map_or(Cow::Borrowed(said.as_ref()), |secrets| secrets.veil_output(&said));
+        let said = secrets.map_or(Cow::Borrowed(said.as_ref()), |secrets| secrets.redact_output(&said));
         let said = said.trim();
         let skip = said.chars().count().saturating_sub(limit);
         said.chars().skip(skip).collect()

@@ -82,7 +82,7 @@ const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", 
 /// What a thread is held to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Confinement {
-    /// Bounds of files; every file when none.
+    /// ResourceLimits of files; every file when none.
     pub files: Option<Files>,
     /// No program may be started.
     pub no_programs: bool,

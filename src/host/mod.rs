@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use uuid::{ContextV7, Uuid};
 
-use crate::model::{Bounds, Secrets};
+use crate::model::{ResourceLimits, Secrets};
 
 use software::Software;
 
@@ -139,7 +139,7 @@ pub struct Host {
     cancel: Cancel,
     deadline: Option<Instant>,
     directory: Option<PathBuf>,
-    bounds: Arc<Bounds>,
+    bounds: Arc<ResourceLimits>,
     audience: Option<Audience>,
     secrets: Option<Arc<Secrets>>,
     root: PathBuf,
@@ -242,13 +242,13 @@ impl Host {
 
     /// The same machine, for work that fetches and unpacks no more than this.
     #[must_use]
-    pub fn within(mut self, bounds: Bounds) -> Self {
+    pub fn within(mut self, bounds: ResourceLimits) -> Self {
         self.bounds = Arc::new(bounds);
         self
     }
 
     /// What may be fetched and unpacked.
-    pub fn bounds(&self) -> &Bounds {
+    pub fn bounds(&self) -> &ResourceLimits {
         &self.bounds
     }
 

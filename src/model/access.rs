@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// A read that a template asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read<'a> {
+pub enum TemplateRead<'a> {
     /// The file at this path, absolute and without links. Files below the directory of the manifest are not asked about:
     /// they were signed with it.
     File(&'a Path),
@@ -29,7 +29,7 @@ pub enum Read<'a> {
     Registrations,
 }
 
-impl fmt::Display for Read<'_> {
+impl fmt::Display for TemplateRead<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "the file {}", path.display()),
@@ -42,30 +42,30 @@ impl fmt::Display for Read<'_> {
 }
 
 /// Decides about the reads of templates.
-pub trait Access: Send + Sync {
+pub trait ReadAccess: Send + Sync {
     /// Allows a read, or not.
     ///
     /// # Errors
     /// With the reason, for people. The reason names the read, never what it would give.
-    fn may_read(&self, read: &Read<'_>) -> Result<(), String>;
+    fn may_read(&self, read: &TemplateRead<'_>) -> Result<(), String>;
 
     /// True where those who see errors may not see what was read: values that came from reads are kept out of errors,
     /// refusals and events.
-    fn is_discreet(&self) -> bool {
+    fn hides_values(&self) -> bool {
         true
     }
 }
 
 /// The access of a person at the machine, who may read these things anyway.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unlimited;
+pub struct UnrestrictedAccess;
 
-impl Access for Unlimited {
-    fn may_read(&self, _: &Read<'_>) -> Result<(), String> {
+impl ReadAccess for UnrestrictedAccess {
+    fn may_read(&self, _: &TemplateRead<'_>) -> Result<(), String> {
         Ok(())
     }
 
-    fn is_discreet(&self) -> bool {
+    fn hides_values(&self) -> bool {
         false
     }
 }

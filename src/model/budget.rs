@@ -19,7 +19,7 @@ pub const VALUE_WEIGHT: usize = 48;
 
 /// Why an evaluation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Spent {
+pub enum BudgetError {
     /// Its values take too much memory.
     #[error("the values of this run take more than {} MiB", .0 >> 20)]
     Values(usize),
@@ -36,26 +36,26 @@ pub type Over = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The budget of a run. Clones share what is used.
 #[derive(Clone)]
-pub struct Budget {
+pub struct EvaluationBudget {
     limit: usize,
     used: Arc<AtomicUsize>,
     work: Arc<AtomicU64>,
     over: Over,
 }
 
-impl Default for Budget {
+impl Default for EvaluationBudget {
     fn default() -> Self {
         Self::of(RUN_VALUES)
     }
 }
 
-impl fmt::Debug for Budget {
+impl fmt::Debug for EvaluationBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Budget").field("limit", &self.limit).field("used", &self.used).finish_non_exhaustive()
     }
 }
 
-impl Budget {
+impl EvaluationBudget {
     /// A budget of so many bytes, without a deadline.
     pub fn of(limit: usize) -> Self {
         Self { limit, used: Arc::default(), work: Arc::default(), over: Arc::new(|| false) }
@@ -71,9 +71,9 @@ impl Budget {
     ///
     /// # Errors
     /// When there is not so much left, or the run is over.
-    pub fn charge(&self, bytes: usize) -> Result<(), Spent> {
+    pub fn charge(&self, bytes: usize) -> Result<(), BudgetError> {
         if bytes > self.limit {
-            return Err(Spent::Values(self.limit));
+            return Err(BudgetError::Values(self.limit));
         }
         self.work(bytes)?;
         let used = self.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
@@ -82,30 +82,30 @@ impl Budget {
         }
         // What was not made does not count: the evaluation may go on without it.
         self.used.fetch_sub(bytes, Ordering::Relaxed);
-        Err(Spent::Values(self.limit))
+        Err(BudgetError::Values(self.limit))
     }
 
     /// Counts bytes that are looked at.
     ///
     /// # Errors
     /// When this evaluation has looked at too much, or the run is over.
-    pub fn work(&self, bytes: usize) -> Result<(), Spent> {
+    pub fn work(&self, bytes: usize) -> Result<(), BudgetError> {
         let bytes = (bytes as u64).min(EVALUATION_WORK) + 1;
         let before = self.work.fetch_add(bytes, Ordering::Relaxed);
         let after = before.saturating_add(bytes);
         if after > EVALUATION_WORK {
-            return Err(Spent::Work);
+            return Err(BudgetError::Work);
         }
-        if before / CHECK_EVERY != after / CHECK_EVERY && (self.over)() { Err(Spent::Over) } else { Ok(()) }
+        if before / CHECK_EVERY != after / CHECK_EVERY && (self.over)() { Err(BudgetError::Over) } else { Ok(()) }
     }
 
     /// Begins an evaluation, which may do so much work again.
     ///
     /// # Errors
     /// When the run is over.
-    pub fn begin(&self) -> Result<(), Spent> {
+    pub fn begin(&self) -> Result<(), BudgetError> {
         self.work.store(0, Ordering::Relaxed);
-        if (self.over)() { Err(Spent::Over) } else { Ok(()) }
+        if (self.over)() { Err(BudgetError::Over) } else { Ok(()) }
     }
 
     /// Memory that is taken now; to be handed to [`Budget::settle`].
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn memory_is_what_is_alive() {
-        let budget = Budget::of(1 << 20);
+        let budget = EvaluationBudget::of(1 << 20);
         assert_eq!(budget.charge(1 << 19), Ok(()));
         let mark = budget.mark();
         assert_eq!(budget.charge(1 << 19), Ok(()));
-        assert_eq!(budget.charge(1), Err(Spent::Values(1 << 20)));
+        assert_eq!(budget.charge(1), Err(BudgetError::Values(1 << 20)));
         budget.settle(mark, 10);
         assert_eq!(budget.mark(), mark + 10);
         assert_eq!(budget.charge(1 << 18), Ok(()));
@@ -138,13 +138,13 @@ mod tests {
 
     #[test]
     fn an_evaluation_ends_with_its_run_and_with_its_work() {
-        let over = Budget::default().until(Arc::new(|| true));
-        assert_eq!(over.begin(), Err(Spent::Over));
-        assert_eq!(over.work(1 << 20), Err(Spent::Over));
-        let budget = Budget::default();
+        let over = EvaluationBudget::default().until(Arc::new(|| true));
+        assert_eq!(over.begin(), Err(BudgetError::Over));
+        assert_eq!(over.work(1 << 20), Err(BudgetError::Over));
+        let budget = EvaluationBudget::default();
         let steps = (0..).take_while(|_| budget.work(1 << 20).is_ok()).count();
         assert!((150..=192).contains(&steps), "{steps}");
-        assert_eq!(budget.work(1), Err(Spent::Work));
+        assert_eq!(budget.work(1), Err(BudgetError::Work));
         assert_eq!(budget.begin(), Ok(()));
         assert_eq!(budget.work(1), Ok(()));
     }

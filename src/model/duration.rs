@@ -9,16 +9,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A text that is no span of time.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("invalid duration \"{0}\": expected a number with a unit, as 500ms, 30s, 5m, 1h30m, 1d or 1w")]
-pub struct InvalidSpan(String);
+pub struct InvalidDuration(String);
 
 /// A span of time, written as numbers with units that add up.
 ///
 /// Units: `ns us µs ms s m h`, `d` or `D` (24 h), `w` or `W` (7 d), `M` (30 d), `y` or `Y` (365 d);
 /// `0` alone needs none. Unlike the Go system's parser, text between the parts is refused, not ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Span(Duration);
+pub struct HumanDuration(Duration);
 
-impl Span {
+impl HumanDuration {
     /// A span of whole seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
@@ -57,11 +57,11 @@ fn unit_nanos(unit: &str) -> Option<f64> {
     })
 }
 
-impl FromStr for Span {
-    type Err = InvalidSpan;
+impl FromStr for HumanDuration {
+    type Err = InvalidDuration;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSpan> {
-        let invalid = || InvalidSpan(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
+        let invalid = || InvalidDuration(text.to_owned());
         let mut rest = text.trim();
         if rest == "0" {
             return Ok(Self::default());
@@ -88,7 +88,7 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut nanos = self.0.as_nanos();
         if nanos == 0 {
@@ -112,19 +112,19 @@ impl fmt::Display for Span {
     }
 }
 
-impl Serialize for Span {
+impl Serialize for HumanDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
-impl schemars::JsonSchema for Span {
+impl schemars::JsonSchema for HumanDuration {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Duration".into()
     }
@@ -154,13 +154,13 @@ mod tests {
             ("1.5s", 1.5, "1s500ms"),
             ("0", 0.0, "0s"),
         ] {
-            let span: Span = text.parse().unwrap();
+            let span: HumanDuration = text.parse().unwrap();
             assert!((span.get().as_secs_f64() - seconds).abs() < 1e-6, "{text}");
             assert_eq!(span.to_string(), printed);
-            assert_eq!(printed.parse::<Span>().unwrap(), span);
+            assert_eq!(printed.parse::<HumanDuration>().unwrap(), span);
         }
         for bad in ["", "soon", "5", "s", "5 parsecs", "-5s", "1h junk", "9999999y"] {
-            assert!(bad.parse::<Span>().is_err(), "{bad}");
+            assert!(bad.parse::<HumanDuration>().is_err(), "{bad}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::Secret;
-use super::mounting::Mounting;
+use super::mount_request::MountRequest;
 
 /// The effects of one resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -21,18 +21,18 @@ pub struct Effects(Vec<Effect>);
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Looks whether a path exists, and at its owner and mode; never at content.
-    Look(Place),
+    Look(PathScope),
     /// Reads content, or tells something that depends on it. A relative path belongs to the directory of the manifest.
-    Read(Place),
+    Read(PathScope),
     /// Writes, creates, replaces or removes. Includes the missing directories above, and a new file beside it for a moment.
     Write {
         /// What is written.
-        place: Place,
+        place: PathScope,
         /// True where the path follows from the type and the name alone: then rules that list names compare the name.
         implied: bool,
     },
     /// Makes another path reachable: the target of a link, the source of a bind mount, a layer of an overlay.
-    Expose(Place),
+    Expose(PathScope),
     /// Runs a program of the author's choice, now or later, itself or by another (cron, the kernel, a mount helper).
     Run {
         /// The command line, program or script.
@@ -48,9 +48,9 @@ pub enum Effect {
         value: Secret,
     },
     /// Mounts, unmounts or lists a file system.
-    Mount(Mounting),
+    Mount(MountRequest),
     /// Fetches from, or sends to, a URL.
-    Fetch(Url),
+    Fetch(RedactedUrl),
     /// Connects to a host, or looks up its name.
     Connect(String),
     /// Creates, changes, removes or acts as a user or group.
@@ -75,7 +75,7 @@ pub enum Effect {
     /// Has an effect that the properties do not tell yet: a template, or properties that can't be read.
     Unknown {
         /// The kind of effect; any kind when none.
-        aspect: Option<Aspect>,
+        aspect: Option<EffectKind>,
         /// The text or property at fault.
         what: String,
     },
@@ -83,14 +83,14 @@ pub enum Effect {
 
 /// A path, alone or with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct PathScope {
     /// The path as it was written.
     pub path: String,
     /// True where everything below counts too.
     pub below: bool,
 }
 
-impl Place {
+impl PathScope {
     /// One path.
     pub fn at(path: impl Into<String>) -> Self {
         Self { path: path.into(), below: false }
@@ -110,9 +110,9 @@ impl Place {
 
 /// A URL, shown without user, password and query.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Url(String);
+pub struct RedactedUrl(String);
 
-impl Url {
+impl RedactedUrl {
     /// The URL as it was written.
     pub fn new(url: impl Into<String>) -> Self {
         Self(url.into())
@@ -124,13 +124,13 @@ impl Url {
     }
 }
 
-impl fmt::Debug for Url {
+impl fmt::Debug for RedactedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Url {
+impl fmt::Display for RedactedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = self.0.split(['?', '#']).next().unwrap_or_default();
         let Some((scheme, rest)) = plain.split_once("://") else { return f.write_str("(not a URL)") };
@@ -139,7 +139,7 @@ impl fmt::Display for Url {
     }
 }
 
-impl Serialize for Url {
+impl Serialize for RedactedUrl {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -158,7 +158,7 @@ pub enum AccountKind {
 /// The kinds of effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Aspect {
+pub enum EffectKind {
     /// See [`Effect::Look`].
     Look,
     /// See [`Effect::Read`].
@@ -193,7 +193,7 @@ pub enum Aspect {
     Publish,
 }
 
-impl Aspect {
+impl EffectKind {
     /// All kinds, in the order of the documentation.
     pub const ALL: &'static [Self] = &[
         Self::Look,
@@ -240,22 +240,22 @@ impl Aspect {
 impl Effect {
     /// Reads one path.
     pub fn read(path: impl Into<String>) -> Self {
-        Self::Read(Place::at(path))
+        Self::Read(PathScope::at(path))
     }
 
     /// Writes one path of the author's choice.
     pub fn write(path: impl Into<String>) -> Self {
-        Self::Write { place: Place::at(path), implied: false }
+        Self::Write { place: PathScope::at(path), implied: false }
     }
 
     /// Writes everything below a path of the author's choice, and the path itself.
     pub fn write_below(path: impl Into<String>) -> Self {
-        Self::Write { place: Place::below(path), implied: false }
+        Self::Write { place: PathScope::below(path), implied: false }
     }
 
     /// Writes one path that follows from type and name.
     pub fn implied(path: impl Into<String>) -> Self {
-        Self::Write { place: Place::at(path), implied: true }
+        Self::Write { place: PathScope::at(path), implied: true }
     }
 
     /// Runs a command, but not in a dry run.
@@ -290,29 +290,29 @@ impl Effect {
     }
 
     /// An effect that can't be told yet.
-    pub fn unknown(aspect: Option<Aspect>, what: impl Into<String>) -> Self {
+    pub fn unknown(aspect: Option<EffectKind>, what: impl Into<String>) -> Self {
         Self::Unknown { aspect, what: what.into() }
     }
 
     /// The kind; none where that is unknown too.
-    pub fn aspect(&self) -> Option<Aspect> {
+    pub fn kind(&self) -> Option<EffectKind> {
         Some(match self {
-            Self::Look(_) => Aspect::Look,
-            Self::Read(_) => Aspect::Read,
-            Self::Write { .. } => Aspect::Write,
-            Self::Expose(_) => Aspect::Expose,
-            Self::Run { .. } => Aspect::Run,
-            Self::Variable { .. } => Aspect::Variable,
-            Self::Mount(_) => Aspect::Mount,
-            Self::Fetch(_) => Aspect::Fetch,
-            Self::Connect(_) => Aspect::Connect,
-            Self::Account { .. } => Aspect::Account,
-            Self::Unit(_) => Aspect::Unit,
-            Self::Package(_) => Aspect::Package,
-            Self::Kernel(_) => Aspect::Kernel,
-            Self::Schedule(_) => Aspect::Schedule,
-            Self::Nested(_) => Aspect::Nested,
-            Self::Publish(_) => Aspect::Publish,
+            Self::Look(_) => EffectKind::Look,
+            Self::Read(_) => EffectKind::Read,
+            Self::Write { .. } => EffectKind::Write,
+            Self::Expose(_) => EffectKind::Expose,
+            Self::Run { .. } => EffectKind::Run,
+            Self::Variable { .. } => EffectKind::Variable,
+            Self::Mount(_) => EffectKind::Mount,
+            Self::Fetch(_) => EffectKind::Fetch,
+            Self::Connect(_) => EffectKind::Connect,
+            Self::Account { .. } => EffectKind::Account,
+            Self::Unit(_) => EffectKind::Unit,
+            Self::Package(_) => EffectKind::Package,
+            Self::Kernel(_) => EffectKind::Kernel,
+            Self::Schedule(_) => EffectKind::Schedule,
+            Self::Nested(_) => EffectKind::Nested,
+            Self::Publish(_) => EffectKind::Publish,
             Self::Unknown { aspect, .. } => return *aspect,
         })
     }
@@ -322,7 +322,7 @@ impl Effect {
         match self {
             Self::Look(place) | Self::Read(place) | Self::Expose(place) | Self::Write { place, .. } => vec![&place.path],
             Self::Variable { name, value } => vec![name, value.reveal()],
-            Self::Mount(Mounting { device, fstype, options, point, .. }) => vec![device, fstype, options, point],
+            Self::Mount(MountRequest { device, fstype, options, point, .. }) => vec![device, fstype, options, point],
             Self::Fetch(url) => vec![url.reveal()],
             Self::Run { command: text, .. }
             | Self::Account { name: text, .. }
@@ -341,11 +341,11 @@ impl Effect {
 /// The effect for messages: a verb and what it is about. Values of variables and credentials in URLs are left out.
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = self.aspect().map_or("has an effect that is not known", Aspect::verb);
+        let verb = self.kind().map_or("has an effect that is not known", EffectKind::verb);
         match self {
             Self::Variable { name, .. } => write!(f, "{verb} \"{name}=...\""),
             Self::Fetch(url) => write!(f, "{verb} \"{url}\""),
-            Self::Mount(Mounting { device, point, .. }) => write!(f, "{verb} \"{device}\" at \"{point}\""),
+            Self::Mount(MountRequest { device, point, .. }) => write!(f, "{verb} \"{device}\" at \"{point}\""),
             Self::Unknown { aspect: None, what } => write!(f, "{verb}: {what}"),
             Self::Unknown { what, .. } => write!(f, "{verb} \"{what}\", which is unknown"),
             Self::Look(place) | Self::Read(place) | Self::Expose(place) | Self::Write { place, .. } if place.below => {
@@ -373,7 +373,7 @@ impl Effects {
     }
 
     /// True when a place is among what is written by the choice of the author.
-    pub fn writes(&self, place: &Place) -> bool {
+    pub fn writes(&self, place: &PathScope) -> bool {
         self.0.iter().any(|effect| matches!(effect, Effect::Write { place: written, implied: false } if written.covers(place)))
     }
 
@@ -382,8 +382,8 @@ impl Effects {
     pub fn unresolved(self, is_template: impl Fn(&str) -> bool) -> Self {
         let unknown = |effect: Effect| match effect.texts().into_iter().find(|text| is_template(text)) {
             // The value of a variable is a secret.
-            Some(_) if effect.aspect() == Some(Aspect::Variable) => Effect::unknown(effect.aspect(), "a variable"),
-            Some(text) => Effect::unknown(effect.aspect(), text),
+            Some(_) if effect.kind() == Some(EffectKind::Variable) => Effect::unknown(effect.kind(), "a variable"),
+            Some(text) => Effect::unknown(effect.kind(), text),
             None => effect,
         };
         Self(self.0.into_iter().map(unknown).collect())
@@ -443,16 +443,16 @@ mod tests {
 
     #[test]
     fn messages_show_no_secrets() {
-        let fetch = Effect::Fetch(Url::new("https://u:hunter2@h/a?token=hunter2"));
+        let fetch = Effect::Fetch(RedactedUrl::new("https://u:hunter2@h/a?token=hunter2"));
         for effect in [Effect::variable("TOKEN", "hunter2"), fetch] {
             assert!(!format!("{effect} {effect:?}").contains("hunter2"), "{effect}");
         }
-        assert_eq!(Effect::Read(Place::below("/a")).to_string(), "reads everything below \"/a\"");
+        assert_eq!(Effect::Read(PathScope::below("/a")).to_string(), "reads everything below \"/a\"");
     }
 
     #[test]
     fn every_kind_is_listed_once() {
-        assert!(Aspect::ALL.is_sorted());
-        assert_eq!(Aspect::ALL.last(), Some(&Aspect::Publish));
+        assert!(EffectKind::ALL.is_sorted());
+        assert_eq!(EffectKind::ALL.last(), Some(&EffectKind::Publish));
     }
 }

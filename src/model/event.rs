@@ -66,7 +66,7 @@ impl HealthStatus {
     }
 
     /// How bad it is, the worst last: what nobody can tell is worse than a warning.
-    pub fn gravity(self) -> u8 {
+    pub fn severity(self) -> u8 {
         match self {
             Self::Ok => 0,
             Self::Warning => 1,

@@ -4,7 +4,7 @@
 //! the standard library, serde and the types of the crates that describe time and ids.
 
 pub mod access;
-pub mod bounds;
+pub mod resource_limits;
 pub mod budget;
 pub mod duration;
 pub mod effects;
@@ -12,23 +12,23 @@ pub mod ensure;
 pub mod event;
 pub mod id;
 pub mod merge;
-pub mod mounting;
+pub mod mount_request;
 pub mod registration;
 pub mod secret;
 pub mod summary;
 pub mod sysctl;
 
-pub use access::{Access, Read, Unlimited};
-pub use bounds::Bounds;
-pub use budget::{Budget, Spent};
-pub use duration::Span;
+pub use access::{ReadAccess, TemplateRead, UnrestrictedAccess};
+pub use resource_limits::ResourceLimits;
+pub use budget::{EvaluationBudget, BudgetError};
+pub use duration::HumanDuration;
 pub use effects::{Effect, Effects};
 pub use ensure::{EnsureRequest, EnsureResponse};
 pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
 pub use id::{InvalidId, NodeId, ResourceRef};
 pub use merge::{deep_merge, shallow_merge};
-pub use mounting::{MountLimit, Mounting};
-pub use registration::{Exchange, FromBus, Registration};
+pub use mount_request::{MountLimit, MountRequest};
+pub use registration::{DiscoveryClient, BusValue, Registration};
 pub use secret::{Hidden, Secret, Secrets};
 pub use summary::{ApplyState, RunOutcome, Summary};
 pub use sysctl::SysctlKey;

@@ -10,11 +10,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
-use super::Span;
+use super::HumanDuration;
 
 /// An answer of the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FromBus<T> {
+pub struct BusValue<T> {
     /// The value.
     pub value: T,
     /// True when a key that this host trusts signed all of it. Everything else is what the server says.
@@ -24,18 +24,18 @@ pub struct FromBus<T> {
 /// What a run may ask of the bus, and tell it. Implemented over NATS by `registry`.
 ///
 /// Errors say what was asked for and why there is no answer, for people.
-pub trait Exchange: Send + Sync {
+pub trait DiscoveryClient: Send + Sync {
     /// The text under a key of a bucket.
     ///
     /// # Errors
     /// When the bus, the bucket or the key is not there, or the value is no text.
-    fn value(&self, bucket: &str, key: &str) -> Result<FromBus<String>, String>;
+    fn value(&self, bucket: &str, key: &str) -> Result<BusValue<String>, String>;
 
     /// The registrations that a filter lets through, sorted by address and port.
     ///
     /// # Errors
     /// When they can't be read.
-    fn registrations(&self, filter: &Filter) -> Result<FromBus<Vec<Registration>>, String>;
+    fn registrations(&self, filter: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String>;
 
     /// Publishes a registration.
     ///
@@ -46,7 +46,7 @@ pub trait Exchange: Send + Sync {
 
 /// Where a service is to be had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "RawRegistration")]
 #[schemars(!try_from, deny_unknown_fields)]
 pub struct Registration {
     /// The cluster that it belongs to: a letter, then letters, digits, `_` and `-`.
@@ -93,7 +93,7 @@ pub enum Ttl {
     /// Until it is removed.
     Never,
     /// This long after it was published.
-    For(Span),
+    For(HumanDuration),
 }
 
 impl Ttl {
@@ -137,7 +137,7 @@ fn invalid_ttl(text: &str) -> String {
 /// A registration as it is written: everything may be missing, numbers may be texts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RawRegistration {
     #[serde(default)]
     cluster: String,
     #[serde(default)]
@@ -156,11 +156,11 @@ struct Written {
     ttl: Option<Ttl>,
 }
 
-impl TryFrom<Written> for Registration {
+impl TryFrom<RawRegistration> for Registration {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
-        let Written { cluster, protocol, service, address, port, priority, annotations, ttl } = written;
+    fn try_from(written: RawRegistration) -> Result<Self, String> {
+        let RawRegistration { cluster, protocol, service, address, port, priority, annotations, ttl } = written;
         for (what, name) in [("cluster", &cluster), ("protocol", &protocol), ("service", &service)] {
             check_name(what, name)?;
         }
@@ -228,7 +228,7 @@ impl Registration {
 
 /// Which registrations are wanted; none is all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Filter {
+pub struct RegistrationFilter {
     /// The cluster.
     pub cluster: Option<String>,
     /// The protocol.
@@ -239,7 +239,7 @@ pub struct Filter {
     pub address: Option<String>,
 }
 
-impl Filter {
+impl RegistrationFilter {
     /// A filter of four texts, where nothing and `*` stand for all.
     ///
     /// # Errors
@@ -373,9 +373,9 @@ mod tests {
 
     #[test]
     fn filters_take_only_what_a_registration_can_be() {
-        assert_eq!(Filter::of("", "*", "", "*").unwrap(), Filter::default());
-        assert!(Filter::of("a.>", "", "", "").is_err());
-        assert!(Filter::of("", "", "", "10.0.0.*").is_err());
+        assert_eq!(RegistrationFilter::of("", "*", "", "*").unwrap(), RegistrationFilter::default());
+        assert!(RegistrationFilter::of("a.>", "", "", "").is_err());
+        assert!(RegistrationFilter::of("", "", "", "10.0.0.*").is_err());
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl<'a> Hidden<'a> {
 }
 
 /// A text that is not shown.
-struct Known {
+struct KnownSecret {
     text: Secret,
     /// What stands in its place.
     shown: String,
@@ -114,7 +114,7 @@ struct Known {
 #[derive(Default)]
 pub struct Secrets {
     /// Longest first, so that a secret within a secret leaves nothing of the outer one.
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<KnownSecret>>,
     uses: AtomicUsize,
 }
 
@@ -126,7 +126,7 @@ impl Secrets {
     }
 
     /// Notes a property that is not shown, for outputs: see [`Secrets::veil_output`].
-    pub fn hide(&self, property: Hidden<'_>) {
+    pub fn add_hidden(&self, property: Hidden<'_>) {
         let (name, value, shortest) = match property {
             Hidden::Variable(pair) => match pair.split_once('=') {
                 Some((name, value)) => (Some(name), value, MIN_VARIABLE),
@@ -155,7 +155,7 @@ impl Secrets {
     /// Notes what was made of a secret: every text in `value` that does not show it as it is anyway.
     pub fn add_derived(&self, value: &Value) {
         match value {
-            Value::String(text) if text.len() >= MIN_DERIVED && !self.hides(text) => self.note(text),
+            Value::String(text) if text.len() >= MIN_DERIVED && !self.contains_secret(text) => self.note(text),
             Value::Number(number) if number.to_string().len() >= MIN_DERIVED => self.note(&number.to_string()),
             Value::Array(items) => items.iter().for_each(|item| self.add_derived(item)),
             Value::Object(map) => map.values().for_each(|item| self.add_derived(item)),
@@ -177,21 +177,21 @@ impl Secrets {
             return;
         }
         let place = known.partition_point(|known| known.text.reveal().len() >= text.len());
-        known.insert(place, Known { text: Secret::new(text), shown: shown.to_owned(), everywhere });
+        known.insert(place, KnownSecret { text: Secret::new(text), shown: shown.to_owned(), everywhere });
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Known>> {
+    fn held(&self) -> MutexGuard<'_, Vec<KnownSecret>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often a secret was taken or looked up: when it has changed over some work, the work has seen one.
-    pub fn uses(&self) -> usize {
+    pub fn use_count(&self) -> usize {
         self.uses.load(Ordering::Relaxed)
     }
 
     /// Notes that a value was looked up; counts when it holds a secret.
-    pub fn seen(&self, value: &Value) {
-        if self.hides_value(value) {
+    pub fn note_lookup(&self, value: &Value) {
+        if self.value_contains_secret(value) {
             self.uses.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -202,38 +202,38 @@ impl Secrets {
     }
 
     /// True when there is nothing to take out of outputs either.
-    pub fn hides_nothing(&self) -> bool {
+    pub fn redacts_nothing(&self) -> bool {
         self.held().is_empty()
     }
 
     /// Whether a text holds a secret.
-    pub fn hides(&self, text: &str) -> bool {
+    pub fn contains_secret(&self, text: &str) -> bool {
         self.held().iter().any(|known| known.everywhere && text.contains(known.text.reveal()))
     }
 
     /// Whether a text anywhere in a value holds a secret.
-    pub fn hides_value(&self, value: &Value) -> bool {
+    pub fn value_contains_secret(&self, value: &Value) -> bool {
         match value {
-            Value::String(text) => self.hides(text),
-            Value::Number(number) => self.hides(&number.to_string()),
-            Value::Array(items) => items.iter().any(|item| self.hides_value(item)),
-            Value::Object(map) => map.iter().any(|(key, item)| self.hides(key) || self.hides_value(item)),
+            Value::String(text) => self.contains_secret(text),
+            Value::Number(number) => self.contains_secret(&number.to_string()),
+            Value::Array(items) => items.iter().any(|item| self.value_contains_secret(item)),
+            Value::Object(map) => map.iter().any(|(key, item)| self.contains_secret(key) || self.value_contains_secret(item)),
             _ => false,
         }
     }
 
     /// The text with [`REDACTED`] in the place of secrets.
-    pub fn veil<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        self.veiled(text, false)
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.redacted(text, false)
     }
 
     /// The same for what a program printed, or what is said about the host: also without the values of properties that are
     /// not shown.
-    pub fn veil_output<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        self.veiled(text, true)
+    pub fn redact_output<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.redacted(text, true)
     }
 
-    fn veiled<'a>(&self, text: &'a str, output: bool) -> Cow<'a, str> {
+    fn redacted<'a>(&self, text: &'a str, output: bool) -> Cow<'a, str> {
         let known = self.held();
         known.iter().filter(|known| output || known.everywhere).fold(Cow::Borrowed(text), |text, known| {
             match text.contains(known.text.reveal()) {
@@ -244,42 +244,42 @@ impl Secrets {
     }
 
     /// The same for a text that is kept.
-    pub fn veil_in(&self, text: &mut String) {
-        put(text, changed(self.veil(text)));
+    pub fn redact_in(&self, text: &mut String) {
+        put(text, changed(self.redact(text)));
     }
 
     /// The same for an output that is kept.
-    pub fn veil_output_in(&self, text: &mut String) {
-        put(text, changed(self.veil_output(text)));
+    pub fn redact_output_in(&self, text: &mut String) {
+        put(text, changed(self.redact_output(text)));
     }
 
     /// The same for every text in a value that tells of the host. Keys stay: they are the program's own.
-    pub fn veil_output_value(&self, value: &mut Value) {
+    pub fn redact_output_value(&self, value: &mut Value) {
         match value {
-            Value::String(text) => self.veil_output_in(text),
+            Value::String(text) => self.redact_output_in(text),
             Value::Number(number) => {
                 let text = number.to_string();
-                if self.veil_output(&text) != text {
+                if self.redact_output(&text) != text {
                     *value = Value::String(REDACTED.to_owned());
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.veil_output_value(item)),
-            Value::Object(map) => map.values_mut().for_each(|item| self.veil_output_value(item)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_output_value(item)),
+            Value::Object(map) => map.values_mut().for_each(|item| self.redact_output_value(item)),
             _ => {}
         }
     }
 
     /// The same for every text and key in a value. A number that is a secret becomes a text.
-    pub fn veil_value(&self, value: &mut Value) {
+    pub fn redact_value(&self, value: &mut Value) {
         match value {
-            Value::String(text) => self.veil_in(text),
-            Value::Number(number) if self.hides(&number.to_string()) => *value = Value::String(REDACTED.to_owned()),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.veil_value(item)),
+            Value::String(text) => self.redact_in(text),
+            Value::Number(number) if self.contains_secret(&number.to_string()) => *value = Value::String(REDACTED.to_owned()),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(map) => {
-                if map.keys().any(|key| self.hides(key)) {
-                    *map = std::mem::take(map).into_iter().map(|(key, item)| (self.veil(&key).into_owned(), item)).collect();
+                if map.keys().any(|key| self.contains_secret(key)) {
+                    *map = std::mem::take(map).into_iter().map(|(key, item)| (self.redact(&key).into_owned(), item)).collect();
                 }
-                map.values_mut().for_each(|item| self.veil_value(item));
+                map.values_mut().for_each(|item| self.redact_value(item));
             }
             _ => {}
         }
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn known_secrets_are_taken_out() {
         let secrets = Secrets::default();
-        assert!(secrets.is_empty() && secrets.veil("hunter2") == "hunter2");
+        assert!(secrets.is_empty() && secrets.redact("hunter2") == "hunter2");
         for text in ["hunter2", "hunter2\"x", "key line one\n}\nkey line two", "", "pa\tss"] {
             secrets.add(text);
         }
@@ -329,12 +329,12 @@ mod tests {
             ("nothing", "nothing"),
             ("", ""),
         ] {
-            assert_eq!(secrets.veil(text), expected);
-            assert_eq!(secrets.hides(text), text != expected);
+            assert_eq!(secrets.redact(text), expected);
+            assert_eq!(secrets.contains_secret(text), text != expected);
         }
         let mut value = json!({"a": ["hunter2", 1, null], "hunter2": {"b": "x hunter2"}});
-        assert!(secrets.hides_value(&value));
-        secrets.veil_value(&mut value);
+        assert!(secrets.value_contains_secret(&value));
+        secrets.redact_value(&mut value);
         assert_eq!(value, json!({"a": ["***", 1, null], "***": {"b": "x ***"}}));
         assert_eq!(format!("{secrets:?}"), "***");
     }
@@ -343,15 +343,15 @@ mod tests {
     fn what_is_made_of_a_secret_is_one() {
         let secrets = Secrets::default();
         secrets.add("hunter2");
-        let uses = secrets.uses();
-        secrets.seen(&json!({"a": "nothing"}));
-        assert_eq!(secrets.uses(), uses);
-        secrets.seen(&json!(["x hunter2"]));
-        assert_eq!(secrets.uses(), uses + 1);
+        let uses = secrets.use_count();
+        secrets.note_lookup(&json!({"a": "nothing"}));
+        assert_eq!(secrets.use_count(), uses);
+        secrets.note_lookup(&json!(["x hunter2"]));
+        assert_eq!(secrets.use_count(), uses + 1);
         secrets.add_derived(&json!(["HUNTER2", "abc", "with hunter2 in it", 4711, {"x": "dHVu"}, true]));
-        assert_eq!(secrets.veil("HUNTER2 abc with hunter2 in it 4711 dHVu true"), "*** abc with *** in it *** *** true");
+        assert_eq!(secrets.redact("HUNTER2 abc with hunter2 in it 4711 dHVu true"), "*** abc with *** in it *** *** true");
         let mut number = json!(4711);
-        secrets.veil_value(&mut number);
+        secrets.redact_value(&mut number);
         assert_eq!(number, json!("***"));
     }
 
@@ -361,12 +361,12 @@ mod tests {
         for pair in
             ["TOKEN=hunter2", "LEVEL=1", "FLAG=true", "PIN=1234", "LONG= spaced out ", "EMPTY=", "QUOTED=a\"b\"cd", "none"]
         {
-            secrets.hide(Hidden::Variable(pair));
+            secrets.add_hidden(Hidden::Variable(pair));
         }
         for value in ["passw", "abc"] {
-            secrets.hide(Hidden::Value(value));
+            secrets.add_hidden(Hidden::Value(value));
         }
-        assert!(secrets.is_empty() && !secrets.hides_nothing());
+        assert!(secrets.is_empty() && !secrets.redacts_nothing());
         for (text, expected) in [
             ("the token is hunter2", "the token is ***"),
             ("TOKEN=hunter2", "TOKEN=***"),
@@ -376,18 +376,18 @@ mod tests {
             (r#"said "a\"b\"cd""#, r#"said "***""#),
             ("passw abc none", "*** abc none"),
         ] {
-            assert_eq!(secrets.veil_output(text), expected);
+            assert_eq!(secrets.redact_output(text), expected);
             // Names and the author's own words keep it.
-            assert_eq!(secrets.veil(text), text);
+            assert_eq!(secrets.redact(text), text);
         }
         let mut status = json!({"output": ["hunter2"], "code": 1});
-        secrets.veil_output_value(&mut status);
+        secrets.redact_output_value(&mut status);
         assert_eq!(status, json!({"output": ["***"], "code": 1}));
         // A secret that is one of them as well is one everywhere; the longer text goes first.
         secrets.add("hunter2");
-        secrets.hide(Hidden::Variable("BOTH=prefix-hunter2"));
-        assert_eq!(secrets.veil("hunter2"), "***");
-        assert_eq!(secrets.veil_output("prefix-hunter2 hunter2"), "*** ***");
+        secrets.add_hidden(Hidden::Variable("BOTH=prefix-hunter2"));
+        assert_eq!(secrets.redact("hunter2"), "***");
+        assert_eq!(secrets.redact_output("prefix-hunter2 hunter2"), "*** ***");
     }
 
     #[test]

@@ -56,14 +56,14 @@ pub struct Summary {
 
 /// Makes a [`Summary`] out of events as they come.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct SummaryBuilder {
     summary: Summary,
     /// The names seen, by type.
     seen: HashMap<String, HashSet<String>>,
     durations: u64,
 }
 
-impl Tally {
+impl SummaryBuilder {
     /// Counting begins; a session without a start has the sum of its events' durations.
     pub fn start(&mut self, at: Timestamp) {
         self.summary.start_time = Some(at);

@@ -27,7 +27,7 @@ pub struct Unverified;
 
 impl Door for Unverified {
     fn value(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> Result<(Vec<u8>, bool), String> {
-        let value = data::unwrap(bytes).map_err(|why| format!("kv://{bucket}/{key}: {why}"))?;
+        let value = data::open_unverified(bytes).map_err(|why| format!("kv://{bucket}/{key}: {why}"))?;
         Ok((value, false))
     }
 

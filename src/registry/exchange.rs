@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::diag::chain;
-use crate::model::registration::Filter;
-use crate::model::{Exchange, FromBus, Registration};
+use crate::model::registration::RegistrationFilter;
+use crate::model::{DiscoveryClient, BusValue, Registration};
 use crate::transport::{Bus, BusSettings};
 
 use super::door::{Door, Unverified};
@@ -73,19 +73,19 @@ fn open(settings: &Settings) -> Result<(Runtime, Bus), String> {
     Ok((runtime, bus))
 }
 
-impl Exchange for Registry {
-    fn value(&self, bucket: &str, key: &str) -> Result<FromBus<String>, String> {
+impl DiscoveryClient for Registry {
+    fn value(&self, bucket: &str, key: &str) -> Result<BusValue<String>, String> {
         let bytes = self.ask(async |bus: &Bus| bus.value(bucket, key).await)?;
         let (value, signed) = self.door.value(bucket, key, bytes)?;
         let value = String::from_utf8(value).map_err(|_| format!("kv://{bucket}/{key} is no text"))?;
-        Ok(FromBus { value, signed })
+        Ok(BusValue { value, signed })
     }
 
-    fn registrations(&self, filter: &Filter) -> Result<FromBus<Vec<Registration>>, String> {
+    fn registrations(&self, filter: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String> {
         let found = self.ask(async |bus: &Bus| super::messages(bus, &self.stream, filter).await)?;
         let (found, signed) = self.door.registrations(found)?;
         let value = super::entries(found).map_err(|error| chain(&error))?;
-        Ok(FromBus { value, signed })
+        Ok(BusValue { value, signed })
     }
 
     fn register(&self, entry: &Registration) -> Result<(), String> {

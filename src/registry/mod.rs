@@ -12,7 +12,7 @@ mod objects;
 use std::time::Duration;
 
 use crate::model::Registration;
-use crate::model::registration::Filter;
+use crate::model::registration::RegistrationFilter;
 use crate::transport::{Bus, Ensured, Feed, From, MESSAGE_TTL, Message, StreamSpec, TransportError};
 use crate::wire::{receipt, registration};
 
@@ -102,12 +102,12 @@ fn json(entry: &Registration) -> Result<Vec<u8>, RegistryError> {
 ///
 /// # Errors
 /// When the stream is not there, or holds something else.
-pub async fn query(bus: &Bus, stream: &str, filter: &Filter) -> Result<Vec<Registration>, RegistryError> {
+pub async fn query(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Vec<Registration>, RegistryError> {
     entries(messages(bus, stream, filter).await?)
 }
 
 /// The messages of the registrations that a filter lets through.
-async fn messages(bus: &Bus, stream: &str, filter: &Filter) -> Result<Vec<Message>, RegistryError> {
+async fn messages(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Vec<Message>, RegistryError> {
     let messages = bus.last_per_subject(stream, registration::matching(filter).as_str()).await?;
     Ok(messages.into_iter().filter(|message| message.header(MARKER).is_none()).collect())
 }
@@ -150,7 +150,7 @@ pub enum Happened {
 ///
 /// # Errors
 /// When the stream is not there.
-pub async fn watch(bus: &Bus, stream: &str, filter: &Filter) -> Result<Watch, RegistryError> {
+pub async fn watch(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Watch, RegistryError> {
     Ok(Watch { feed: bus.follow(stream, registration::matching(filter).as_str(), From::Latest).await? })
 }
 
@@ -166,7 +166,7 @@ impl Watch {
                 Err(error) => return Some(Err(error.into())),
             };
             let happened = if message.header(MARKER).is_some() {
-                registration::named(&message.subject).map(Happened::Removed)
+                registration::parse_subject(&message.subject).map(Happened::Removed)
             } else {
                 Registration::from_json(&message.payload).ok().map(Happened::Registered)
             };

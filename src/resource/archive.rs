@@ -320,12 +320,12 @@ impl Resource for Archive {
         if p.ensure == Ensure::Absent {
             return effects;
         }
-        effects.push(Effect::Fetch(effects::Url::new(&p.url)));
+        effects.push(Effect::Fetch(effects::RedactedUrl::new(&p.url)));
         if p.extracts() {
             effects.push(Effect::write_below(&p.extract_parent));
         }
         if !p.creates.is_empty() {
-            effects.push(Effect::Look(effects::Place::at(&p.creates)));
+            effects.push(Effect::Look(effects::PathScope::at(&p.creates)));
         }
         effects
     }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::model::{Registration, ResourceRef, Span};
+use crate::model::{Registration, ResourceRef, HumanDuration};
 use crate::template::Scope;
 use crate::wire::shape;
 
@@ -107,10 +107,10 @@ pub struct HealthCheck {
     pub tries: u32,
     /// How long to wait between tries.
     #[serde(default = "a_second")]
-    pub try_sleep: Span,
+    pub try_sleep: HumanDuration,
     /// How long one try may take, of all rules together; for ever when left out, or zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Span>,
+    pub timeout: Option<HumanDuration>,
 }
 
 /// The formats of health checks.
@@ -132,8 +132,8 @@ fn once() -> u32 {
     1
 }
 
-fn a_second() -> Span {
-    Span::seconds(1)
+fn a_second() -> HumanDuration {
+    HumanDuration::seconds(1)
 }
 
 impl HealthCheck {
@@ -237,7 +237,7 @@ mod tests {
         ] {
             let check: HealthCheck = serde_json::from_value(serde_json::json!({ "command": command })).unwrap();
             assert_eq!(check.label(), label);
-            assert_eq!((check.tries, check.try_sleep), (1, Span::seconds(1)));
+            assert_eq!((check.tries, check.try_sleep), (1, HumanDuration::seconds(1)));
         }
     }
 

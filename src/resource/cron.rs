@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::host::{Host, Resolver, fs};
-use crate::model::effects::Aspect;
+use crate::model::effects::EffectKind;
 use crate::model::secret::REDACTED;
 use crate::model::{Effect, Effects, Hidden};
 
@@ -391,7 +391,7 @@ impl Resource for Cron {
         effects.push(Effect::Schedule(p.name.clone()));
         effects.push(match p.name.contains('/') {
             // No name of an entry: it must not be taken for a path.
-            true => Effect::unknown(Some(Aspect::Write), &p.name),
+            true => Effect::unknown(Some(EffectKind::Write), &p.name),
             false => Effect::implied(format!("{DIRECTORY}/{}", p.name)),
         });
         if !p.command.is_empty() {

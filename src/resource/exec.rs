@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::host::command::is_executable;
 use crate::host::{Command, Host, fs};
-use crate::model::effects::Place;
+use crate::model::effects::PathScope;
 use crate::model::secret::REDACTED;
-use crate::model::{Effect, Effects, Hidden, Span};
+use crate::model::{Effect, Effects, Hidden, HumanDuration};
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -51,7 +51,7 @@ pub struct Properties {
     pub returns: Vec<i32>,
     /// When to kill the command and everything it started; never when left out, or zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Span>,
+    pub timeout: Option<HumanDuration>,
     /// A path whose existence means that there is nothing to do. When it appears, the exit code does not matter.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub creates: String,
@@ -100,7 +100,7 @@ impl Properties {
         command.env =
             self.environment.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         command.search = self.path.split(':').filter(|dir| !dir.is_empty()).map(PathBuf::from).collect();
-        command.timeout = self.timeout.and_then(Span::limit);
+        command.timeout = self.timeout.and_then(HumanDuration::limit);
         Ok(command)
     }
 }
@@ -246,7 +246,7 @@ impl Resource for Exec {
         effects.extend(p.environment.iter().map(|pair| Effect::variable_pair(pair)));
         let named = [("PATH", &p.path), ("PWD", &p.cwd)];
         effects.extend(named.into_iter().filter(|(_, value)| given(value)).map(|(name, value)| Effect::variable(name, value)));
-        effects.extend([&p.creates].into_iter().filter(given).map(|path| Effect::Look(Place::at(path))));
+        effects.extend([&p.creates].into_iter().filter(given).map(|path| Effect::Look(PathScope::at(path))));
         effects
     }
 

@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::host::Host;
-use crate::model::{Effect, Effects, Span};
+use crate::model::{Effect, Effects, HumanDuration};
 
 use super::{Change, Invalid, Pending, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -44,14 +44,14 @@ pub struct Properties {
     /// How old the package index may be: when it is older and the package may have to be installed or upgraded, the index is
     /// read again, except in a dry run. When left out, apt never reads it, and dnf when its own configuration says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_valid: Option<Span>,
+    pub cache_valid: Option<HumanDuration>,
     /// How long to wait for another program that holds the lock of the package manager.
     #[serde(default = "two_minutes")]
-    pub lock_timeout: Span,
+    pub lock_timeout: HumanDuration,
 }
 
-fn two_minutes() -> Span {
-    Span::seconds(120)
+fn two_minutes() -> HumanDuration {
+    HumanDuration::seconds(120)
 }
 
 /// What `ensure` asks for.
@@ -405,7 +405,7 @@ pub trait Manager: Send + Sync {
     ///
     /// # Errors
     /// When it can't be read.
-    fn refresh(&self, properties: &Properties, age: Span, host: &Host) -> Result<(), ResourceError>;
+    fn refresh(&self, properties: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError>;
 
     /// Whether one transaction can do both.
     fn together(&self, one: Verb, other: Verb) -> bool;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
-use crate::model::effects::Place;
+use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 use crate::template::{self, Scope};
 
@@ -363,7 +363,7 @@ impl Resource for Scaffold {
     fn effects(p: &Properties) -> Effects {
         let mut effects = Effects::default();
         effects.push(Effect::write_below(&p.name));
-        effects.push(Effect::Read(Place::below(&p.source)));
+        effects.push(Effect::Read(PathScope::below(&p.source)));
         // Templates are rendered, and commands run on copies, to tell what differs.
         effects.extend(p.post.iter().flat_map(BTreeMap::values).map(Effect::run_always));
         effects

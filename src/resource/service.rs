@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::{Host, Unit, systemd};
-use crate::model::{Effect, Effects, Span};
+use crate::model::{Effect, Effects, HumanDuration};
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
@@ -101,11 +101,11 @@ pub struct Properties {
     pub refresh: Refresh,
     /// How long it may take to start, stop or reload; 2 minutes when left out, no limit when zero. systemd has limits of its own.
     #[serde(default = "two_minutes")]
-    pub timeout: Span,
+    pub timeout: HumanDuration,
 }
 
-fn two_minutes() -> Span {
-    Span::seconds(120)
+fn two_minutes() -> HumanDuration {
+    HumanDuration::seconds(120)
 }
 
 fn is_default(refresh: &Refresh) -> bool {
@@ -118,8 +118,8 @@ impl Properties {
     }
 
     /// How long is waited: for a hundred years where there is no limit.
-    fn limit(&self) -> Span {
-        if self.timeout.limit().is_some() { self.timeout } else { Span::seconds(100 * 365 * 86_400) }
+    fn limit(&self) -> HumanDuration {
+        if self.timeout.limit().is_some() { self.timeout } else { HumanDuration::seconds(100 * 365 * 86_400) }
     }
 
     /// True for a state that ends by itself, after which it is clear whether there is something to do.
@@ -289,7 +289,7 @@ impl Resource for Service {
 
     fn query(name: &str) -> Option<Properties> {
         // As it is at this moment, and in full.
-        let (enable, timeout) = (Some(true), Span::moment());
+        let (enable, timeout) = (Some(true), HumanDuration::moment());
         Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable, refresh: Refresh::Restart, timeout })
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::fs::{self, Link};
 use crate::host::{Host, Seen};
-use crate::model::effects::Place;
+use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, ground, text};
@@ -202,7 +202,7 @@ impl Resource for Symlink {
         let mut effects = Effects::default();
         effects.push(Effect::write(&p.name));
         if !p.target.is_empty() {
-            effects.push(Effect::Expose(Place::at(text::beside(&p.name, &p.target))));
+            effects.push(Effect::Expose(PathScope::at(text::beside(&p.name, &p.target))));
         }
         effects
     }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{FsError, Host, Resolver};
-use crate::model::effects::Aspect;
+use crate::model::effects::EffectKind;
 use crate::model::{Effect, Effects, SysctlKey};
 
 use super::presence::Presence;
@@ -181,8 +181,8 @@ impl Resource for Sysctl {
         let mut effects = Effects::default();
         let Ok(key) = p.key() else {
             // What is no key yet may become any.
-            effects.push(Effect::unknown(Some(Aspect::Kernel), &p.name));
-            effects.push(Effect::unknown(Some(Aspect::Write), &p.name));
+            effects.push(Effect::unknown(Some(EffectKind::Kernel), &p.name));
+            effects.push(Effect::unknown(Some(EffectKind::Write), &p.name));
             effects.push(Effect::run(&p.value));
             return effects;
         };

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::passwd::{Shadow, User as Account};
 use crate::host::{Command, Host, Resolver, WriteSpec};
-use crate::model::effects::{Aspect, Place};
+use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, Effects, Hidden, Secret};
 
 use super::presence::Presence;
@@ -323,8 +323,8 @@ impl Resource for User {
             // usermod(8) gives the files of the home to the new number.
             let home = "the home of an account whose number changes, which is not given";
             effects.push(match p.home.as_str() {
-                "" => Effect::unknown(Some(Aspect::Write), home),
-                home => Effect::Write { place: Place::below(home), implied: true },
+                "" => Effect::unknown(Some(EffectKind::Write), home),
+                home => Effect::Write { place: PathScope::below(home), implied: true },
             });
         }
         effects

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::fs;
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
 const DIRECTORY: &str = "converged";
 /// A hundred thousand resources with long names have room in it.
@@ -39,8 +39,8 @@ impl Convergence {
     /// # Errors
     /// When the system refuses.
     pub fn write(&self, state_dir: &Path, channel: &str) -> Result<(), StoreError> {
-        dir::create(&state_dir.join(DIRECTORY))?;
-        dir::replace_unsynced(&path(state_dir, channel), &serde_json::to_vec(self)?)
+        state_dir::create(&state_dir.join(DIRECTORY))?;
+        state_dir::replace_unsynced(&path(state_dir, channel), &serde_json::to_vec(self)?)
     }
 
     /// Removes the file of a channel.

@@ -17,10 +17,10 @@ use uuid::Uuid;
 use crate::host::{FsError, fs};
 use crate::model::{Outcome, RunOutcome, Summary, TransactionEvent};
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
 /// How many runs are kept; the oldest go first.
-const KEPT: usize = 100;
+const MAX_RUNS: usize = 100;
 /// The largest file that is read.
 const MAX_FILE: u64 = 64 << 20;
 /// What the names of its files end in.
@@ -28,7 +28,7 @@ const SUFFIX: &str = "run";
 
 /// What runs: the first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct RunStart {
     /// The run, as its events name it.
     pub run_id: Uuid,
     /// When it began.
@@ -42,7 +42,7 @@ pub struct Start {
 
 /// How it ended: the last line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct RunEnd {
     /// When.
     pub ended: Timestamp,
     /// How.
@@ -55,20 +55,20 @@ pub struct End {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line<'a> {
-    Start(Cow<'a, Start>),
+    Start(Cow<'a, RunStart>),
     Event(Box<Cow<'a, TransactionEvent>>),
-    End(Cow<'a, End>),
+    End(Cow<'a, RunEnd>),
 }
 
 /// A run, as it is remembered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Remembered {
+pub struct RecordedRun {
     /// What ran.
     #[serde(flatten)]
-    pub start: Start,
+    pub start: RunStart,
     /// How it ended; none when it has not.
     #[serde(flatten)]
-    pub end: Option<End>,
+    pub end: Option<RunEnd>,
     /// True while it runs. One that neither ended nor runs was killed.
     pub running: bool,
     /// What was not as wanted.
@@ -92,12 +92,12 @@ impl History {
     ///
     /// # Errors
     /// When the directory can't be written.
-    pub fn begin(&self, start: &Start) -> Result<Recorder, StoreError> {
+    pub fn begin(&self, start: &RunStart) -> Result<Recorder, StoreError> {
         let path = self.path(start.run_id);
         let open = || OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path);
         let file = match open() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                dir::create(&self.directory)?;
+                state_dir::create(&self.directory)?;
                 open()
             }
             other => other,
@@ -114,7 +114,7 @@ impl History {
     /// Removes what is more than is kept. What can't be removed is tried again after the next run.
     fn forget(&self) {
         let Ok(files) = self.files() else { return };
-        for path in files.iter().rev().skip(KEPT) {
+        for path in files.iter().rev().skip(MAX_RUNS) {
             let _kept = fs::remove(path);
         }
     }
@@ -138,11 +138,11 @@ impl History {
     ///
     /// # Errors
     /// When the directory can't be listed.
-    pub fn list(&self) -> Result<(Vec<Remembered>, Vec<String>), StoreError> {
+    pub fn list(&self) -> Result<(Vec<RecordedRun>, Vec<String>), StoreError> {
         let (mut runs, mut unread) = (Vec::new(), Vec::new());
         for path in self.files()?.iter().rev() {
             match read(path) {
-                Ok(run) => runs.push(Remembered { events: Vec::new(), ..run }),
+                Ok(run) => runs.push(RecordedRun { events: Vec::new(), ..run }),
                 Err(error) => unread.push(crate::diag::chain(&error)),
             }
         }
@@ -153,7 +153,7 @@ impl History {
     ///
     /// # Errors
     /// When there is none, several, or it can't be read.
-    pub fn find(&self, id: Option<&str>) -> Result<Remembered, StoreError> {
+    pub fn find(&self, id: Option<&str>) -> Result<RecordedRun, StoreError> {
         let files = self.files()?;
         let named =
             |path: &&PathBuf, id: &str| path.file_stem().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(id));
@@ -169,7 +169,7 @@ impl History {
     }
 }
 
-fn read(path: &Path) -> Result<Remembered, StoreError> {
+fn read(path: &Path) -> Result<RecordedRun, StoreError> {
     let text = fs::read_text(path, MAX_FILE)?;
     let damaged = |line: usize| move |source| StoreError::Damaged { path: path.to_owned(), line, source };
     let mut start = None;
@@ -188,7 +188,7 @@ fn read(path: &Path) -> Result<Remembered, StoreError> {
     let start = start.ok_or_else(|| damaged(1)(serde::de::Error::custom("it does not say what ran")))?;
     // The lock of a process that is gone is gone.
     let running = end.is_none() && File::open(path).is_ok_and(|file| file.try_lock_shared().is_err());
-    Ok(Remembered { start, end, running, events })
+    Ok(RecordedRun { start, end, running, events })
 }
 
 /// Records a run as far as it can: no run fails because nobody can remember it.
@@ -200,7 +200,7 @@ pub struct Recording {
 
 impl Recording {
     /// Begins; without a history nothing is recorded.
-    pub fn begin(history: Option<&History>, start: &Start) -> Self {
+    pub fn begin(history: Option<&History>, start: &RunStart) -> Self {
         match history.map(|history| history.begin(start)).transpose() {
             Ok(recorder) => Self { recorder, problem: None },
             Err(problem) => Self { recorder: None, problem: Some(problem) },
@@ -218,7 +218,7 @@ impl Recording {
     ///
     /// # Errors
     /// When something of the run could not be recorded.
-    pub fn end(self, end: &End) -> Result<(), StoreError> {
+    pub fn end(self, end: &RunEnd) -> Result<(), StoreError> {
         self.problem.map_or(Ok(()), Err)?;
         self.recorder.map_or(Ok(()), |recorder| recorder.end(end))
     }
@@ -247,7 +247,7 @@ impl Recorder {
     ///
     /// # Errors
     /// When it can't be written.
-    pub fn end(mut self, end: &End) -> Result<(), StoreError> {
+    pub fn end(mut self, end: &RunEnd) -> Result<(), StoreError> {
         self.write(&Line::End(Cow::Borrowed(end)))
     }
 
@@ -262,14 +262,14 @@ impl Recorder {
 mod tests {
     use super::*;
 
-    fn start(at: i64) -> Start {
+    fn start(at: i64) -> RunStart {
         let started = Timestamp::from_second(at).unwrap();
         let time = uuid::Timestamp::from_unix(uuid::NoContext, u64::try_from(at).unwrap(), 0);
-        Start { run_id: Uuid::new_v7(time), started, what: "m.yaml".into(), digest: None }
+        RunStart { run_id: Uuid::new_v7(time), started, what: "m.yaml".into(), digest: None }
     }
 
-    fn end(outcome: RunOutcome) -> End {
-        End { ended: Timestamp::from_second(100).unwrap(), outcome, summary: Summary::default() }
+    fn end(outcome: RunOutcome) -> RunEnd {
+        RunEnd { ended: Timestamp::from_second(100).unwrap(), outcome, summary: Summary::default() }
     }
 
     fn event(failed: bool) -> TransactionEvent {
@@ -325,11 +325,11 @@ mod tests {
     fn the_oldest_are_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         let history = History::of(directory.path());
-        let all: Vec<Start> = (1..=i64::try_from(KEPT).unwrap() + 5).map(start).collect();
+        let all: Vec<RunStart> = (1..=i64::try_from(MAX_RUNS).unwrap() + 5).map(start).collect();
         for start in &all {
             history.begin(start).unwrap();
         }
         let (runs, _) = history.list().unwrap();
-        assert_eq!((runs.len(), &runs[0].start, &runs[KEPT - 1].start), (KEPT, &all[KEPT + 4], &all[5]));
+        assert_eq!((runs.len(), &runs[0].start, &runs[MAX_RUNS - 1].start), (MAX_RUNS, &all[MAX_RUNS + 4], &all[5]));
     }
 }

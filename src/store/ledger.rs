@@ -14,20 +14,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::host::fs;
-use crate::wire::report::{ChannelState, Done};
+use crate::wire::report::{ChannelPosition, CommandResult};
 
-use super::append::AppendFile;
-use super::{StoreError, dir};
+use super::append_log::AppendLog;
+use super::{StoreError, state_dir};
 
 const FILE: &str = "ledger.jsonl";
 /// The ledger is rewritten when it has more records than this, and twice as many as after the last time.
 const COMPACT_AT: usize = 1000;
 /// How long after its end a command is remembered: many times the skew that clocks are allowed.
-pub const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+pub const REPLAY_MEMORY: SignedDuration = SignedDuration::from_hours(1);
 /// No command that runs once lives longer than that. What does is standing: its channel keeps out what is older.
-const LONGEST_LIFE: SignedDuration = SignedDuration::from_hours(1);
+const MAX_COMMAND_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 /// What the floor is above the end of a forgotten command: more than the skew that clocks are allowed.
-const MARGIN: SignedDuration = SignedDuration::from_mins(1);
+const FLOOR_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 /// More than any ledger that is rewritten in time; a larger file is none of ours.
 const MAX_SIZE: u64 = 1 << 30;
 
@@ -47,14 +47,14 @@ pub struct Acceptance<'a> {
     /// The envelope as it came.
     pub envelope: &'a [u8],
     /// The channel that it moves, and to where.
-    pub channel: Option<(&'a str, ChannelState)>,
+    pub channel: Option<(&'a str, ChannelPosition)>,
     /// The keys that signed it.
     pub signers: &'a [String],
 }
 
 /// What the state of a node had lost when its ledger was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Loss {
+pub struct LostState {
     /// An earlier ledger.
     pub ledger: bool,
     /// The trust bundle that was in force.
@@ -63,17 +63,17 @@ pub struct Loss {
 
 /// When the ledger was made, and what was lost then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Birth {
+pub struct LedgerOrigin {
     /// When: what was signed before may have run without being in here.
     pub at: Timestamp,
     /// What was lost, which nothing is on a new node.
     #[serde(default)]
-    pub lost: Loss,
+    pub lost: LostState,
 }
 
 /// A command that was accepted, and whose end is not written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedCommand {
     /// Its id.
     pub id: Uuid,
     /// SHA-256 of its signed bytes.
@@ -95,18 +95,18 @@ enum Record {
     },
     Done {
         id: Uuid,
-        done: Box<Done>,
+        done: Box<CommandResult>,
     },
     Channel {
         name: String,
-        state: ChannelState,
+        state: ChannelPosition,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         signers: Vec<String>,
     },
     Floor {
         at: Timestamp,
     },
-    Born(Birth),
+    Born(LedgerOrigin),
     Trust {
         version: u64,
     },
@@ -123,7 +123,7 @@ struct Accepted {
     #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     envelope: Vec<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    channel: Option<(String, ChannelState)>,
+    channel: Option<(String, ChannelPosition)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     signers: Vec<String>,
     /// True when it was signed later than what is believed to have passed: it does not raise the floor.
@@ -145,27 +145,27 @@ struct Entry {
     order: u64,
     accepted: Accepted,
     started: bool,
-    done: Option<Done>,
+    done: Option<CommandResult>,
 }
 
 /// The ledger, open for this process alone.
 #[derive(Debug)]
 pub struct Ledger {
-    log: AppendFile,
+    log: AppendLog,
     entries: HashMap<Uuid, Entry>,
-    channels: BTreeMap<String, ChannelState>,
+    channels: BTreeMap<String, ChannelPosition>,
     /// Who moved each channel last.
     movers: BTreeMap<String, Vec<String>>,
     floor: Option<Timestamp>,
     /// The latest time that the floor may be raised to; any, when none.
     believed: Option<Timestamp>,
-    born: Option<Birth>,
+    born: Option<LedgerOrigin>,
     trust: Option<u64>,
     next: u64,
     records: usize,
     compact_at: usize,
     torn: bool,
-    _lock: dir::Lock,
+    _lock: state_dir::Lock,
 }
 
 impl Ledger {
@@ -174,13 +174,13 @@ impl Ledger {
     /// # Errors
     /// When another process has it, or the file is damaged anywhere but at its end.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        dir::create(dir)?;
-        let lock = dir::lock(dir)?;
-        dir::sweep(dir)?;
+        state_dir::create(dir)?;
+        let lock = state_dir::lock(dir)?;
+        state_dir::sweep(dir)?;
         // A rewritten one that did not come into its place.
         fs::remove(&dir.join(FILE).with_extension("new"))?;
         let mut ledger = Self {
-            log: AppendFile::open(&dir.join(FILE))?,
+            log: AppendLog::open(&dir.join(FILE))?,
             entries: HashMap::new(),
             channels: BTreeMap::new(),
             movers: BTreeMap::new(),
@@ -267,12 +267,12 @@ impl Ledger {
     ///
     /// # Errors
     /// When it could not be written.
-    pub fn bear(&mut self, birth: Birth) -> Result<(), StoreError> {
+    pub fn record_origin(&mut self, birth: LedgerOrigin) -> Result<(), StoreError> {
         self.write(Record::Born(birth))
     }
 
     /// When the ledger was made; none for one of which that is not known.
-    pub fn born(&self) -> Option<Birth> {
+    pub fn origin(&self) -> Option<LedgerOrigin> {
         self.born
     }
 
@@ -291,7 +291,7 @@ impl Ledger {
 
     /// The latest time that is believed to have passed: a clock that jumped further ahead raises no floor, and makes
     /// nothing forgotten.
-    pub fn believe(&mut self, until: Timestamp) {
+    pub fn advance_clock_floor(&mut self, until: Timestamp) {
         self.believed = Some(until);
     }
 
@@ -303,12 +303,12 @@ impl Ledger {
     ///
     /// # Errors
     /// With [`StoreError::Displaced`] when the file, or a directory above it, was removed or replaced.
-    pub fn in_place(&self) -> Result<(), StoreError> {
-        self.log.in_place()
+    pub fn verify_path(&self) -> Result<(), StoreError> {
+        self.log.verify_path()
     }
 
     fn write(&mut self, record: Record) -> Result<(), StoreError> {
-        self.in_place()?;
+        self.verify_path()?;
         self.log.append_durably(&line(&record)?)?;
         self.apply(record);
         Ok(())
@@ -348,7 +348,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When it was never accepted, or could not be written.
-    pub fn done(&mut self, id: Uuid, done: &Done) -> Result<(), StoreError> {
+    pub fn done(&mut self, id: Uuid, done: &CommandResult) -> Result<(), StoreError> {
         self.known(id)?;
         self.write(Record::Done { id, done: Box::new(done.clone()) })?;
         if self.records > self.compact_at && self.compact(done.at).is_err() {
@@ -368,12 +368,12 @@ impl Ledger {
     /// When it can't be written; then the old one stays.
     pub fn compact(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let now = self.believed.map_or(now, |until| until.min(now));
-        let over = |entry: &Entry| entry.done.is_some() && now.duration_since(entry.accepted.expires) > MEMORY;
+        let over = |entry: &Entry| entry.done.is_some() && now.duration_since(entry.accepted.expires) > REPLAY_MEMORY;
         // What is forgotten could come again under a clock that was set back; the floor keeps it out.
-        let short = |entry: &&Entry| entry.accepted.expires.duration_since(entry.accepted.issued) <= LONGEST_LIFE;
+        let short = |entry: &&Entry| entry.accepted.expires.duration_since(entry.accepted.issued) <= MAX_COMMAND_LIFETIME;
         let forgotten = self.entries.values().filter(|entry| over(entry)).filter(short);
         if let Some(latest) = forgotten.map(|entry| entry.accepted.expires).max() {
-            self.raise_floor(latest.saturating_add(MARGIN).unwrap_or(latest));
+            self.raise_floor(latest.saturating_add(FLOOR_MARGIN).unwrap_or(latest));
         }
         let mut kept: Vec<&Entry> = self.entries.values().filter(|entry| !over(entry)).collect();
         kept.sort_by_key(|entry| entry.order);
@@ -399,22 +399,22 @@ impl Ledger {
     }
 
     /// The digest of the command of this id, when one was accepted and is remembered.
-    pub fn seen(&self, id: Uuid) -> Option<&str> {
+    pub fn accepted_digest(&self, id: Uuid) -> Option<&str> {
         self.entries.get(&id).map(|entry| entry.accepted.digest.as_str())
     }
 
     /// Where a channel is.
-    pub fn channel(&self, name: &str) -> Option<&ChannelState> {
+    pub fn channel(&self, name: &str) -> Option<&ChannelPosition> {
         self.channels.get(name)
     }
 
     /// Where all channels are.
-    pub fn channels(&self) -> &BTreeMap<String, ChannelState> {
+    pub fn channels(&self) -> &BTreeMap<String, ChannelPosition> {
         &self.channels
     }
 
     /// Who moved each of the channels last.
-    pub fn movers(&self) -> impl Iterator<Item = &[String]> {
+    pub fn channel_signers(&self) -> impl Iterator<Item = &[String]> {
         self.movers.values().map(Vec::as_slice)
     }
 
@@ -429,7 +429,7 @@ impl Ledger {
     }
 
     /// How a command ended.
-    pub fn result(&self, id: Uuid) -> Option<&Done> {
+    pub fn result(&self, id: Uuid) -> Option<&CommandResult> {
         self.entries.get(&id)?.done.as_ref()
     }
 
@@ -439,11 +439,11 @@ impl Ledger {
     }
 
     /// The commands whose end is not written down, in the order in which they were accepted.
-    pub fn unfinished(&self) -> Vec<Unfinished> {
+    pub fn unfinished(&self) -> Vec<UnfinishedCommand> {
         let mut open: Vec<&Entry> = self.entries.values().filter(|entry| entry.done.is_none()).collect();
         open.sort_by_key(|entry| entry.order);
         open.into_iter()
-            .map(|entry| Unfinished {
+            .map(|entry| UnfinishedCommand {
                 id: entry.accepted.id,
                 digest: entry.accepted.digest.clone(),
                 envelope: entry.accepted.envelope.clone(),
@@ -454,7 +454,7 @@ impl Ledger {
     }
 
     /// True when the end of the file was cut off as it was opened: a record that nobody was told of.
-    pub fn was_torn(&self) -> bool {
+    pub fn was_truncated(&self) -> bool {
         self.torn
     }
 }

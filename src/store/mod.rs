@@ -5,16 +5,16 @@
 //! off, or they are replaced in one step. `host` knows files in general; this module owns the
 //! program's own. Nothing here decides: `trust` says what may be accepted, the agent what is run.
 
-mod append;
+mod append_log;
 mod convergence;
-pub mod dir;
+pub mod state_dir;
 pub mod history;
 pub mod ledger;
-pub mod objects;
+pub mod blob_cache;
 pub mod outbox;
-pub mod rollouts;
+pub mod rollout_state;
 pub mod session;
-pub mod standing;
+pub mod desired_state;
 pub mod values;
 
 use std::path::PathBuf;
@@ -25,12 +25,12 @@ use crate::host::FsError;
 
 pub use convergence::Convergence;
 pub use history::History;
-pub use ledger::{Acceptance, Birth, Ledger, Loss, Unfinished};
-pub use objects::Objects;
-pub use outbox::{Class, Head, Lane, Message, Outbox, Queued, Seal};
-pub use rollouts::{LookStore, Word, WordStore};
+pub use ledger::{Acceptance, LedgerOrigin, Ledger, LostState, UnfinishedCommand};
+pub use blob_cache::BlobCache;
+pub use outbox::{Priority, ChainHead, StreamQueue, Message, Outbox, Queued, MakeReceipt};
+pub use rollout_state::{HealthGateStore, Override, OverrideStore};
 pub use session::{DirectorySession, Entry, MemorySession, Session};
-pub use standing::{Kept, StandingStore};
+pub use desired_state::{ChannelRecord, DesiredStateStore};
 pub use values::ValueStore;
 
 /// State that could not be read or written.

@@ -24,12 +24,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{Checkpoint, FsError, checkpoint, fs};
 use crate::wire::receipt::Receipt;
-use crate::wire::report::{Dropped, Open};
+use crate::wire::report::{DroppedMessages, OpenLinks};
 
-use super::append::AppendFile;
-use super::{StoreError, dir};
-pub use queue::Lane;
-use queue::Queue;
+use super::append_log::AppendLog;
+use super::{StoreError, state_dir};
+pub use queue::StreamQueue;
+use queue::DeliveryQueue;
 
 const POSITION: &str = "outbox.json";
 /// A log that was delivered whole is left behind once it is this long; a shorter one is not worth the fsync.
@@ -42,7 +42,7 @@ const NO_EARLIER: i64 = 1_767_225_600;
 /// What goes first when there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum Priority {
     /// Something that happened: the first to go, and the one that grows old.
     Event,
     /// An answer that somebody waits for, a summary: kept as long as anything is.
@@ -59,7 +59,7 @@ pub struct Message {
     /// Its bytes.
     pub payload: Vec<u8>,
     /// Its class.
-    pub class: Class,
+    pub class: Priority,
     /// SHA-256 of the command that it answers: goes into its receipt, and is not kept beside it.
     pub command: Option<String>,
 }
@@ -77,7 +77,7 @@ pub struct Queued {
 
 /// The end of the chain of receipts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
+pub struct ChainHead {
     /// How many links it has.
     pub seq: u64,
     /// SHA-256 of the last statement; none when there is none yet.
@@ -85,7 +85,7 @@ pub struct Head {
 }
 
 /// Makes the receipt of a message, the next after this end of the chain.
-pub type Seal<'a> = &'a dyn Fn(&Message, &Head) -> Receipt;
+pub type MakeReceipt<'a> = &'a dyn Fn(&Message, &ChainHead) -> Receipt;
 
 /// How far the log was delivered, or dropped. Each queue is delivered in order, so one number each is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ struct Position {
     results: u64,
     /// What is before this byte of each queue is gone.
     #[serde(default)]
-    gone: BTreeMap<Queue, u64>,
+    gone: BTreeMap<DeliveryQueue, u64>,
     /// Messages that were dropped, ever.
     dropped: u64,
     /// How many of them were results.
@@ -107,10 +107,10 @@ struct Position {
     dropped_results: u64,
     /// What was dropped and nobody was told of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    unsaid: Option<Dropped>,
+    unsaid: Option<DroppedMessages>,
     /// The end of the chain when this was written; what is in the log after it counts more.
     #[serde(default)]
-    head: Head,
+    head: ChainHead,
 }
 
 /// Where a message is in the log.
@@ -129,9 +129,9 @@ struct Slot {
 #[derive(Debug)]
 pub struct Outbox {
     dir: PathBuf,
-    log: AppendFile,
+    log: AppendLog,
     position: Position,
-    queues: BTreeMap<Queue, VecDeque<Slot>>,
+    queues: BTreeMap<DeliveryQueue, VecDeque<Slot>>,
     live: u64,
     max_bytes: u64,
     next: u64,
@@ -139,8 +139,8 @@ pub struct Outbox {
 
 impl Position {
     /// Before this byte a queue is gone.
-    fn gone(&self, queue: Queue) -> u64 {
-        let older = if queue == Queue::Events { self.events } else { self.results };
+    fn gone(&self, queue: DeliveryQueue) -> u64 {
+        let older = if queue == DeliveryQueue::Events { self.events } else { self.results };
         self.gone.get(&queue).copied().unwrap_or(older)
     }
 }
@@ -151,8 +151,8 @@ impl Outbox {
     /// # Errors
     /// When the system refuses. A torn end is cut off: whoever wrote it was never told that it is there.
     pub fn open(dir: &Path, max_bytes: u64) -> Result<Self, StoreError> {
-        dir::create(dir)?;
-        dir::sweep(dir)?;
+        state_dir::create(dir)?;
+        state_dir::sweep(dir)?;
         let logs = logs(dir)?;
         let position = position(dir).unwrap_or_else(|| {
             // Of two logs the older one holds everything that the newer one does.
@@ -163,10 +163,10 @@ impl Outbox {
             fs::remove(path)?;
         }
         let mut outbox = Self {
-            log: AppendFile::open(&log_path(dir, position.generation))?,
+            log: AppendLog::open(&log_path(dir, position.generation))?,
             dir: dir.to_owned(),
             position,
-            queues: Queue::ALL.map(|queue| (queue, VecDeque::new())).into(),
+            queues: DeliveryQueue::ALL.map(|queue| (queue, VecDeque::new())).into(),
             live: 0,
             max_bytes,
             next: 0,
@@ -178,14 +178,14 @@ impl Outbox {
 
     fn load(&mut self) -> Result<(), StoreError> {
         let path = self.log.path().to_owned();
-        let gone = Queue::ALL.map(|queue| self.position.gone(queue));
+        let gone = DeliveryQueue::ALL.map(|queue| self.position.gone(queue));
         let (first, last) = (gone.iter().min().copied().unwrap_or_default(), gone.iter().max().copied().unwrap_or_default());
         let mut end = first.min(self.log.len());
         let file = self.log.file().try_clone().map_err(|error| FsError::io("read", &path, error))?;
         let mut reader = BufReader::new(file);
         std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(end)).map_err(|error| FsError::io("read", &path, error))?;
         while let Some((frame, len)) = frame::read(&mut reader).map_err(|error| FsError::io("read", &path, error))? {
-            let queue = Queue::of(&frame.message.subject, frame.message.class);
+            let queue = DeliveryQueue::of(&frame.message.subject, frame.message.class);
             let gone = self.position.gone(queue);
             // After a power cut the position may be ahead of the log: the end of the chain is the later of both.
             let link = frame.receipt.as_deref().and_then(frame::link);
@@ -209,7 +209,7 @@ impl Outbox {
         Ok(())
     }
 
-    fn add(&mut self, queue: Queue, slot: Slot) {
+    fn add(&mut self, queue: DeliveryQueue, slot: Slot) {
         self.next = slot.seq + 1;
         self.live += slot.len as u64;
         self.queues.entry(queue).or_default().push_back(slot);
@@ -220,7 +220,7 @@ impl Outbox {
     ///
     /// # Errors
     /// When it can't be written, or is larger than the outbox.
-    pub fn push(&mut self, message: &Message, now: Timestamp, seal: Seal<'_>) -> Result<(), StoreError> {
+    pub fn push(&mut self, message: &Message, now: Timestamp, seal: MakeReceipt<'_>) -> Result<(), StoreError> {
         let receipt = seal(message, &self.position.head);
         let bytes = frame::encode(message, now, Some(receipt.encode()))?;
         if bytes.len() as u64 > self.max_bytes {
@@ -231,8 +231,8 @@ impl Outbox {
         checkpoint(Checkpoint::OutboxWritten);
         let link = self.position.head.seq + 1;
         let slot = Slot { seq: self.next, offset, len: bytes.len(), at: now.as_second(), link };
-        self.add(Queue::of(&message.subject, message.class), slot);
-        self.position.head = Head { seq: link, digest: Some(receipt.digest()) };
+        self.add(DeliveryQueue::of(&message.subject, message.class), slot);
+        self.position.head = ChainHead { seq: link, digest: Some(receipt.digest()) };
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl Outbox {
     ///
     /// # Errors
     /// When they can't be read.
-    pub fn peek(&self, lane: Lane, count: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
+    pub fn peek(&self, lane: StreamQueue, count: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
         let of_lane = self.queues.iter().filter(|(queue, _)| queue.lane() == lane);
         let mut slots: Vec<Slot> = of_lane.flat_map(|(_, slots)| slots.iter().take(count)).copied().collect();
         slots.sort_by_key(|slot| slot.seq);
@@ -282,7 +282,7 @@ impl Outbox {
     ///
     /// # Errors
     /// When that can't be written down; then they are delivered again after a restart.
-    pub fn ack(&mut self, lane: Lane, through: u64) -> Result<(), StoreError> {
+    pub fn ack(&mut self, lane: StreamQueue, through: u64) -> Result<(), StoreError> {
         for (_, slots) in self.queues.iter_mut().filter(|(queue, _)| queue.lane() == lane) {
             let count = slots.iter().take_while(|slot| slot.seq <= through).count();
             self.live -= slots.drain(..count).map(|slot| slot.len as u64).sum::<u64>();
@@ -296,10 +296,10 @@ impl Outbox {
     /// When that can't be written down; then they are dropped again.
     pub fn expire(&mut self, now: Timestamp, age: SignedDuration) -> Result<(), StoreError> {
         let limit = now.as_second().saturating_sub(age.as_secs());
-        let events = self.queues.entry(Queue::Events).or_default();
+        let events = self.queues.entry(DeliveryQueue::Events).or_default();
         let count = events.iter().take_while(|slot| (NO_EARLIER..limit).contains(&slot.at)).count();
         let old: Vec<Slot> = events.drain(..count).collect();
-        old.iter().for_each(|slot| self.lose(slot, Class::Event));
+        old.iter().for_each(|slot| self.lose(slot, Priority::Event));
         if old.is_empty() { Ok(()) } else { self.write_position(false) }
     }
 
@@ -329,39 +329,39 @@ impl Outbox {
     }
 
     /// The end of the chain of receipts.
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &ChainHead {
         &self.position.head
     }
 
     /// What of the chain is open: what waits, and what was dropped and nobody was told of. None when there is nothing.
-    pub fn open_links(&self) -> Option<Open> {
+    pub fn open_links(&self) -> Option<OpenLinks> {
         let waiting = self.queues.values().flatten().map(|slot| slot.link).filter(|link| *link > 0);
         let untold = self.position.unsaid.as_ref();
         let first = waiting.chain(untold.map(|dropped| dropped.first)).min()?;
-        Some(Open { first, count: self.len() as u64 + untold.map_or(0, |dropped| dropped.events + dropped.results) })
+        Some(OpenLinks { first, count: self.len() as u64 + untold.map_or(0, |dropped| dropped.events + dropped.results) })
     }
 
     /// What was dropped since this was last asked.
-    pub fn take_unsaid(&mut self) -> Option<Dropped> {
+    pub fn take_unsaid(&mut self) -> Option<DroppedMessages> {
         self.position.unsaid.take()
     }
 
     /// It could not be said after all.
-    pub fn put_back(&mut self, dropped: &Dropped) {
+    pub fn put_back(&mut self, dropped: &DroppedMessages) {
         self.position.unsaid = Some(match &self.position.unsaid {
             Some(more) => more.with(dropped),
             None => dropped.clone(),
         });
     }
 
-    fn count(&mut self, slot: &Slot, class: Class) {
-        let results = u64::from(class == Class::Result);
+    fn count(&mut self, slot: &Slot, class: Priority) {
+        let results = u64::from(class == Priority::Result);
         self.position.dropped += 1;
         self.position.dropped_results += results;
-        self.put_back(&Dropped { events: 1 - results, results, first: slot.link, last: slot.link });
+        self.put_back(&DroppedMessages { events: 1 - results, results, first: slot.link, last: slot.link });
     }
 
-    fn lose(&mut self, slot: &Slot, class: Class) {
+    fn lose(&mut self, slot: &Slot, class: Priority) {
         self.live -= slot.len as u64;
         self.count(slot, class);
     }
@@ -381,23 +381,23 @@ impl Outbox {
     }
 
     /// Takes out what goes first: the oldest event, else the oldest of all.
-    fn pop(&mut self) -> Option<(Slot, Class)> {
-        if let Some(slot) = self.queues.get_mut(&Queue::Events).and_then(VecDeque::pop_front) {
-            return Some((slot, Class::Event));
+    fn pop(&mut self) -> Option<(Slot, Priority)> {
+        if let Some(slot) = self.queues.get_mut(&DeliveryQueue::Events).and_then(VecDeque::pop_front) {
+            return Some((slot, Priority::Event));
         }
         let fronts = self.queues.values_mut().filter(|slots| !slots.is_empty());
         let oldest = fronts.min_by_key(|slots| slots.front().map(|slot| slot.seq))?;
-        Some((oldest.pop_front()?, Class::Result))
+        Some((oldest.pop_front()?, Priority::Result))
     }
 
     fn write_position(&mut self, durable: bool) -> Result<(), StoreError> {
         let first = |slots: &VecDeque<Slot>| slots.front().map_or(self.log.len(), |slot| slot.offset);
         self.position.gone = self.queues.iter().map(|(queue, slots)| (*queue, first(slots))).collect();
-        self.position.events = self.position.gone(Queue::Events);
-        self.position.results = Queue::RESULTS.into_iter().map(|queue| self.position.gone(queue)).min().unwrap_or_default();
+        self.position.events = self.position.gone(DeliveryQueue::Events);
+        self.position.results = DeliveryQueue::RESULTS.into_iter().map(|queue| self.position.gone(queue)).min().unwrap_or_default();
         let bytes = serde_json::to_vec(&self.position)?;
         let path = self.dir.join(POSITION);
-        if durable { dir::write_atomic(&path, &bytes) } else { dir::replace_unsynced(&path, &bytes) }?;
+        if durable { state_dir::write_atomic(&path, &bytes) } else { state_dir::replace_unsynced(&path, &bytes) }?;
         checkpoint(Checkpoint::OutboxPosition);
         Ok(())
     }
@@ -407,7 +407,7 @@ impl Outbox {
         let generation = self.position.generation + 1;
         let path = log_path(&self.dir, generation);
         fs::remove(&path)?;
-        let mut log = AppendFile::open(&path)?;
+        let mut log = AppendLog::open(&path)?;
         let mut moved = self.queues.clone();
         let mut slots: Vec<&mut Slot> = moved.values_mut().flatten().collect();
         slots.sort_by_key(|slot| slot.seq);

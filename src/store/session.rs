@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use crate::host::fs;
 use crate::model::event::{SESSION_START, SessionStart, TRANSACTION};
-use crate::model::summary::Tally;
+use crate::model::summary::SummaryBuilder;
 use crate::model::{ResourceRef, Summary, TransactionEvent};
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
 /// The largest event file that is read.
 const MAX_EVENT: u64 = 16 << 20;
@@ -97,7 +97,7 @@ fn check(event: &TransactionEvent) -> Result<(), StoreError> {
 pub struct DirectorySession {
     path: PathBuf,
     memory: MemorySession,
-    tally: Tally,
+    tally: SummaryBuilder,
     warnings: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ impl DirectorySession {
     /// # Errors
     /// When the directory can't be listed. An event that can't be read is a warning.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let mut session = Self { path: path.into(), memory: MemorySession::default(), tally: Tally::default(), warnings: vec![] };
+        let mut session = Self { path: path.into(), memory: MemorySession::default(), tally: SummaryBuilder::default(), warnings: vec![] };
         session.load()?;
         Ok(session)
     }
@@ -168,7 +168,7 @@ impl DirectorySession {
 
     fn write(&self, id: Uuid, event: &impl serde::Serialize) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec_pretty(event)?;
-        dir::replace_unsynced(&self.path.join(format!("{id}.event")), &bytes)
+        state_dir::replace_unsynced(&self.path.join(format!("{id}.event")), &bytes)
     }
 }
 
@@ -194,7 +194,7 @@ impl Session for DirectorySession {
 
     /// Adds a record of the start, and makes the directory if need be. What was recorded before stays.
     fn start(&mut self, at: Timestamp, id: Uuid) -> Result<(), StoreError> {
-        dir::create(&self.path)?;
+        state_dir::create(&self.path)?;
         self.write(id, &SessionStart { protocol: SESSION_START.to_owned(), event_id: id, timestamp: at })?;
         self.tally.start(at);
         Ok(())

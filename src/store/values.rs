@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::fs;
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
 const FILE: &str = "values.json";
 /// As many values as are remembered, with room to spare.
 const MAX_FILE: u64 = 4 << 20;
 /// How many keys are remembered: more than the manifests of a host read. The oldest goes first.
-const MOST: usize = 4096;
+const MAX_KEYS: usize = 4096;
 
 /// The newest signed value of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,11 +65,11 @@ impl ValueStore {
             return Ok(());
         }
         self.newest.insert(name, value);
-        if self.newest.len() > MOST {
+        if self.newest.len() > MAX_KEYS {
             let oldest = self.newest.iter().min_by_key(|(_, value)| value.issued).map(|(name, _)| name.clone());
             oldest.map(|name| self.newest.remove(&name));
         }
-        dir::write_atomic(&self.path, &serde_json::to_vec(&self.newest)?)
+        state_dir::write_atomic(&self.path, &serde_json::to_vec(&self.newest)?)
     }
 }
 
@@ -89,10 +89,10 @@ mod tests {
         store.note("conf/a".into(), value(1)).unwrap();
         store.note("conf/a".into(), value(2)).unwrap();
         assert_eq!(ValueStore::open(dir.path()).unwrap().newest("conf/a"), Some(&value(2)));
-        store.newest = (0..MOST).map(|n| (format!("k{n}"), value(100))).collect();
+        store.newest = (0..MAX_KEYS).map(|n| (format!("k{n}"), value(100))).collect();
         store.newest.insert("k7".into(), value(1));
         store.note("new".into(), value(50)).unwrap();
-        assert_eq!((store.newest.len(), store.newest("k7")), (MOST, None));
+        assert_eq!((store.newest.len(), store.newest("k7")), (MAX_KEYS, None));
         std::fs::write(dir.path().join(FILE), "{").unwrap();
         assert!(ValueStore::open(dir.path()).unwrap_err().to_string().ends_with("values.json, line 1, is damaged"));
     }

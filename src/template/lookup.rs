@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::model::Budget;
+use crate::model::EvaluationBudget;
 
 use super::weight;
 
@@ -52,7 +52,7 @@ const MAX_WILDCARDS: usize = 4;
 const MAX_PATH: usize = 4 << 10;
 
 /// What any path leads to in a JSON text.
-pub(super) fn by_gjson(json: &str, path: &str, budget: &Budget) -> Result<Option<Value>, String> {
+pub(super) fn by_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
     if path.len() > MAX_PATH || path.matches('*').count() > MAX_WILDCARDS {
         return Err(format!("a path has at most {MAX_PATH} bytes and {MAX_WILDCARDS} wildcards"));
     }
@@ -70,7 +70,7 @@ pub(super) fn by_gjson(json: &str, path: &str, budget: &Budget) -> Result<Option
     }
 }
 
-fn whole(json: &str, budget: &Budget) -> Result<Option<Value>, String> {
+fn whole(json: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
     budget.charge(json.len()).map_err(|spent| spent.to_string())?;
     Ok(serde_json::from_str(json).ok())
 }
@@ -104,7 +104,7 @@ fn modified(path: &str) -> Option<Parts<'_>> {
     None
 }
 
-fn by_crate(json: &str, path: &str, budget: &Budget) -> Result<Option<Value>, String> {
+fn by_crate(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
     // Each part of `[a,b]` may be all there is, and `@pretty` puts a text of the path before each line.
     let copies = if path.contains("@pretty") { path.len() } else { path.matches(',').count() };
     let most = json.len().saturating_mul(1 + copies);
@@ -154,7 +154,7 @@ mod tests {
             ("data.nope.@keys", None),
         ];
         for (path, expected) in cases {
-            assert_eq!(by_gjson(&text, path, &Budget::default()), Ok(expected.clone()), "{path}");
+            assert_eq!(by_gjson(&text, path, &EvaluationBudget::default()), Ok(expected.clone()), "{path}");
             if let Some(steps) = steps(path) {
                 assert_eq!(plain(&root, &steps).cloned(), expected, "{path}");
             }
@@ -165,7 +165,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_path_is_answered(path in "[a-c.#@|(){}\\[\\]\"'\\\\*?=!~:,0-9]{0,16}") {
-            drop(by_gjson(r#"{"a":{"b":[1,{"c":"d"}]},"c":"e"}"#, &path, &Budget::default()));
+            drop(by_gjson(r#"{"a":{"b":[1,{"c":"d"}]},"c":"e"}"#, &path, &EvaluationBudget::default()));
         }
     }
 }

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::{Map, Value};
 
-use crate::model::{Access, Budget, Exchange, Read, Secrets, Unlimited};
+use crate::model::{ReadAccess, EvaluationBudget, DiscoveryClient, TemplateRead, Secrets, UnrestrictedAccess};
 
 pub use self::check::{outline, unclosed};
 pub use self::expr::Missing;
@@ -135,7 +135,7 @@ impl Failure {
 pub fn query(value: &Value, path: &str) -> Option<Value> {
     match lookup::steps(path) {
         Some(steps) => lookup::plain(value, &steps).cloned(),
-        None => lookup::by_gjson(&value.to_string(), path, &Budget::default()).ok().flatten(),
+        None => lookup::by_gjson(&value.to_string(), path, &EvaluationBudget::default()).ok().flatten(),
     }
 }
 
@@ -168,14 +168,14 @@ struct Parts {
     data: Arc<Value>,
     environ: Arc<Value>,
     reader: Option<Reader>,
-    exchange: Option<Arc<dyn Exchange>>,
+    exchange: Option<Arc<dyn DiscoveryClient>>,
     /// Reads secrets.
     vault: Option<Vault>,
     secrets: Arc<Secrets>,
     restricted: bool,
-    access: Arc<dyn Access>,
+    access: Arc<dyn ReadAccess>,
     trace: Arc<Trace>,
-    budget: Budget,
+    budget: EvaluationBudget,
     /// The part of the data that came from the bus unsigned.
     overlay: Arc<Value>,
     /// True where unsigned values of the bus shape nothing but content.
@@ -197,9 +197,9 @@ impl Parts {
             vault: None,
             secrets: Arc::default(),
             restricted,
-            access: Arc::new(Unlimited),
+            access: Arc::new(UnrestrictedAccess),
             trace: Arc::default(),
-            budget: Budget::default(),
+            budget: EvaluationBudget::default(),
             overlay: Arc::new(Value::Null),
             checks_bus: false,
             gives_bus: false,
@@ -238,7 +238,7 @@ impl Scope {
 
     /// The same scope, with the bus.
     #[must_use]
-    pub fn with_exchange(self, exchange: Arc<dyn Exchange>) -> Self {
+    pub fn with_exchange(self, exchange: Arc<dyn DiscoveryClient>) -> Self {
         Self::of(Parts { exchange: Some(exchange), ..self.inner.parts.clone() })
     }
 
@@ -252,9 +252,9 @@ impl Scope {
     /// The same scope, with the reads that `access` allows. Variables of the environment that it does not allow are
     /// not there.
     #[must_use]
-    pub fn with_access(self, access: Arc<dyn Access>) -> Self {
+    pub fn with_access(self, access: Arc<dyn ReadAccess>) -> Self {
         let parts = self.inner.parts.clone();
-        let allowed = |name: &String| access.may_read(&Read::Environ(name)).is_ok();
+        let allowed = |name: &String| access.may_read(&TemplateRead::Environ(name)).is_ok();
         let environ = match parts.environ.as_ref() {
             Value::Object(map) if !map.keys().all(allowed) => {
                 let kept = map.iter().filter(|(name, _)| allowed(name)).map(|(name, value)| (name.clone(), value.clone()));
@@ -267,7 +267,7 @@ impl Scope {
 
     /// The same scope, with the budget of a run.
     #[must_use]
-    pub fn with_budget(self, budget: Budget) -> Self {
+    pub fn with_budget(self, budget: EvaluationBudget) -> Self {
         Self::of(Parts { budget, ..self.inner.parts.clone() })
     }
 
@@ -302,16 +302,16 @@ impl Scope {
 
     /// The present counts of uses; see [`Scope::since`].
     pub fn mark(&self) -> Mark {
-        self.inner.parts.trace.mark(self.inner.parts.secrets.uses())
+        self.inner.parts.trace.mark(self.inner.parts.secrets.use_count())
     }
 
     /// What was used since a mark.
     pub fn since(&self, before: Mark) -> Used {
-        self.inner.parts.trace.since(before, self.inner.parts.secrets.uses())
+        self.inner.parts.trace.since(before, self.inner.parts.secrets.use_count())
     }
 
     /// The budget that its evaluations are charged to.
-    pub fn budget(&self) -> &Budget {
+    pub fn budget(&self) -> &EvaluationBudget {
         &self.inner.parts.budget
     }
 
@@ -322,7 +322,7 @@ impl Scope {
 
     /// True where errors and events may not show what templates read.
     pub fn is_discreet(&self) -> bool {
-        self.inner.parts.access.is_discreet()
+        self.inner.parts.access.hides_values()
     }
 
     fn of(parts: Parts) -> Self {
@@ -491,12 +491,12 @@ impl Inner {
             trace.begin();
             budget.begin().map_err(|spent| wrong(spent.to_string()))?;
         }
-        let (before, taken) = (trace.mark(secrets.uses()), budget.mark());
+        let (before, taken) = (trace.mark(secrets.use_count()), budget.mark());
         let outcome = expr::run(&compiled, &self.environment, self, budget, depth);
         budget.settle(taken, outcome.as_ref().map_or(0, Outcome::weight));
-        let used = trace.since(before, secrets.uses());
+        let used = trace.since(before, secrets.use_count());
         if !secrets.is_empty() {
-            let sees = || compiled.sees(self, &|value| secrets.hides_value(value));
+            let sees = || compiled.sees(self, &|value| secrets.value_contains_secret(value));
             if let Ok(outcome) = &outcome
                 && (used.secret || sees())
             {
@@ -505,7 +505,7 @@ impl Inner {
         }
         outcome.map_err(|detail| match used.read {
             true => wrong(CONCEALED.to_owned()),
-            false => wrong(secrets.veil(&detail).into_owned()),
+            false => wrong(secrets.redact(&detail).into_owned()),
         })
     }
 
@@ -558,7 +558,7 @@ impl Inner {
     /// Notes what a function made of arguments that hold a secret.
     fn derived(&self, from: &[Value], made: &Value) {
         let secrets = &self.parts.secrets;
-        if !secrets.is_empty() && from.iter().any(|value| secrets.hides_value(value)) {
+        if !secrets.is_empty() && from.iter().any(|value| secrets.value_contains_secret(value)) {
             secrets.add_derived(made);
         }
     }

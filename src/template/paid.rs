@@ -10,7 +10,7 @@ use minijinja::{Error, Output, State};
 
 use super::Inner;
 use super::jet;
-use crate::model::Spent;
+use crate::model::BudgetError;
 use crate::model::budget::VALUE_WEIGHT;
 
 /// The deepest nesting of lists and maps.
@@ -20,11 +20,11 @@ const MAX_DEPTH: usize = 100;
 ///
 /// # Errors
 /// When it is too much, or nested too deep.
-pub(super) fn weigh(item: &Item, pay: &dyn Fn(usize) -> Result<(), Spent>) -> Result<(), String> {
+pub(super) fn weigh(item: &Item, pay: &dyn Fn(usize) -> Result<(), BudgetError>) -> Result<(), String> {
     walk(item, pay, 0)
 }
 
-fn walk(item: &Item, pay: &dyn Fn(usize) -> Result<(), Spent>, depth: usize) -> Result<(), String> {
+fn walk(item: &Item, pay: &dyn Fn(usize) -> Result<(), BudgetError>, depth: usize) -> Result<(), String> {
     let paid = |bytes: usize| pay(bytes).map_err(|spent| spent.to_string());
     if depth > MAX_DEPTH {
         return Err(format!("lists and maps are nested more than {MAX_DEPTH} deep"));
@@ -49,8 +49,8 @@ fn walk(item: &Item, pay: &dyn Fn(usize) -> Result<(), Spent>, depth: usize) -> 
 /// What is written, paid for part by part.
 struct Paid<'o, 'w, 'b> {
     out: &'o mut Output<'w>,
-    pay: &'b dyn Fn(usize) -> Result<(), Spent>,
-    spent: Option<Spent>,
+    pay: &'b dyn Fn(usize) -> Result<(), BudgetError>,
+    spent: Option<BudgetError>,
 }
 
 impl fmt::Write for Paid<'_, '_, '_> {

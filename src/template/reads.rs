@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::model::Read;
+use crate::model::TemplateRead;
 
 use super::expr::{Root, Sight};
 use super::{Inner, lookup, remote, trace};
@@ -35,7 +35,7 @@ const LED_BY_BUS: &str = "a value from the bus came before it in this template, 
 impl Inner {
     /// Notes that a value was read whose content errors may not show.
     fn note_read(&self) {
-        if self.parts.access.is_discreet() {
+        if self.parts.access.hides_values() {
             self.parts.trace.read();
         }
     }
@@ -55,7 +55,7 @@ impl Inner {
 
     /// Allows to look up a variable of the environment.
     pub(super) fn may_environ(&self, name: &str) -> Result<(), String> {
-        self.parts.access.may_read(&Read::Environ(name))?;
+        self.parts.access.may_read(&TemplateRead::Environ(name))?;
         self.note_read();
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Inner {
         let key = key.as_str().ok_or("lookup requires a string argument")?;
         match (self.find(key)?, default) {
             (Some(found), _) => {
-                self.parts.secrets.seen(&found);
+                self.parts.secrets.note_lookup(&found);
                 Ok(found)
             }
             (None, Some(default)) if !default.is_null() => Ok(default.clone()),

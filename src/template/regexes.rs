@@ -9,7 +9,7 @@ use std::ops::Deref;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::model::Budget;
+use crate::model::EvaluationBudget;
 
 /// The largest program of an ordinary expression, in bytes.
 const SMALL: usize = 64 << 10;
@@ -41,13 +41,13 @@ impl Pattern {
     }
 
     /// Reads an expression that an evaluation has made, which costs work.
-    pub(super) fn made(pattern: &str, budget: &Budget) -> Result<Self, String> {
+    pub(super) fn made(pattern: &str, budget: &EvaluationBudget) -> Result<Self, String> {
         budget.work(COMPILING).map_err(|spent| spent.to_string())?;
         Self::read(pattern)
     }
 
     /// The expression, to be used on a text that is paid for.
-    pub(super) fn on(&self, text: &str, budget: &Budget) -> Result<&Regex, String> {
+    pub(super) fn on(&self, text: &str, budget: &EvaluationBudget) -> Result<&Regex, String> {
         budget.work(text.len().saturating_mul(self.cost)).map_err(|spent| spent.to_string())?;
         Ok(&self.regex)
     }

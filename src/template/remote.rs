@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::model::registration::{Filter, Registration, prometheus_file_sd};
-use crate::model::{Access, Exchange, FromBus, Read};
+use crate::model::registration::{RegistrationFilter, Registration, prometheus_file_sd};
+use crate::model::{ReadAccess, DiscoveryClient, BusValue, TemplateRead};
 
 /// The method of a list of registrations that gives Prometheus' service discovery.
 pub(super) const PROMETHEUS: &str = "PrometheusFileSD";
@@ -20,22 +20,22 @@ fn texts<'a, const N: usize>(function: &str, names: &str, args: &'a [Value]) -> 
 }
 
 /// `kvGet(bucket, key)`.
-pub(super) fn value(exchange: &dyn Exchange, access: &dyn Access, args: &[Value]) -> Result<FromBus<Value>, String> {
+pub(super) fn value(exchange: &dyn DiscoveryClient, access: &dyn ReadAccess, args: &[Value]) -> Result<BusValue<Value>, String> {
     let [bucket, key] = texts("kvGet", "bucket, key", args)?;
-    let answer = access.may_read(&Read::Value { bucket, key }).and_then(|()| exchange.value(bucket, key));
-    let FromBus { value, signed } =
+    let answer = access.may_read(&TemplateRead::Value { bucket, key }).and_then(|()| exchange.value(bucket, key));
+    let BusValue { value, signed } =
         answer.map_err(|why| format!("could not get key \"{key}\" from bucket \"{bucket}\": {why}"))?;
-    Ok(FromBus { value: Value::String(value), signed })
+    Ok(BusValue { value: Value::String(value), signed })
 }
 
 /// `registrations(cluster, protocol, service, address)`.
-pub(super) fn registrations(exchange: &dyn Exchange, access: &dyn Access, args: &[Value]) -> Result<FromBus<Value>, String> {
+pub(super) fn registrations(exchange: &dyn DiscoveryClient, access: &dyn ReadAccess, args: &[Value]) -> Result<BusValue<Value>, String> {
     let [cluster, protocol, service, address] = texts("registrations", "cluster, protocol, service, ip", args)?;
-    let allowed = || access.may_read(&Read::Registrations);
-    let found = Filter::of(cluster, protocol, service, address)
+    let allowed = || access.may_read(&TemplateRead::Registrations);
+    let found = RegistrationFilter::of(cluster, protocol, service, address)
         .and_then(|filter| allowed().and_then(|()| exchange.registrations(&filter)));
-    let FromBus { value, signed } = found.map_err(|why| format!("could not query registrations: {why}"))?;
-    Ok(FromBus { value: value.iter().map(shown).collect(), signed })
+    let BusValue { value, signed } = found.map_err(|why| format!("could not query registrations: {why}"))?;
+    Ok(BusValue { value: value.iter().map(shown).collect(), signed })
 }
 
 fn shown(entry: &Registration) -> Value {
@@ -87,14 +87,14 @@ mod tests {
     /// A bus with one value and two registrations.
     struct Known;
 
-    impl Exchange for Known {
-        fn value(&self, bucket: &str, key: &str) -> Result<FromBus<String>, String> {
+    impl DiscoveryClient for Known {
+        fn value(&self, bucket: &str, key: &str) -> Result<BusValue<String>, String> {
             let known = (bucket, key) == ("conf", "motd");
             let value = known.then(|| "hello {{ Data.x }}".to_owned()).ok_or("kv://x does not exist")?;
-            Ok(FromBus { value, signed: false })
+            Ok(BusValue { value, signed: false })
         }
 
-        fn registrations(&self, filter: &Filter) -> Result<FromBus<Vec<Registration>>, String> {
+        fn registrations(&self, filter: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String> {
             let entry = |service: &str, port: u16| {
                 let value = json!({
                     "cluster": "prod", "service": service, "protocol": "prometheus", "address": "10.0.0.1", "port": port, "priority": 1
@@ -103,7 +103,7 @@ mod tests {
             };
             let all = [entry("web", 80), entry("db", 5432)];
             let fits = |entry: &Registration| filter.service.as_ref().is_none_or(|service| *service == entry.service);
-            Ok(FromBus { value: all.into_iter().filter(fits).collect(), signed: false })
+            Ok(BusValue { value: all.into_iter().filter(fits).collect(), signed: false })
         }
 
         fn register(&self, _: &Registration) -> Result<(), String> {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn templates_see_the_bus() {
-        let sd = prometheus_file_sd(&Known.registrations(&Filter::default()).unwrap().value);
+        let sd = prometheus_file_sd(&Known.registrations(&RegistrationFilter::default()).unwrap().value);
         for (text, expected) in [
             // What a value brings in is not evaluated.
             ("{{ kvGet('conf', 'motd') }}", "hello {{ Data.x }}"),

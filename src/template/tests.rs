@@ -286,10 +286,10 @@ fn secrets_are_given_and_noted() {
         ("{{ let x = Data.deep; trimPrefix(x.list[0], 'a hun') }}", "ter2"),
     ] {
         assert_eq!(scope.text(text).unwrap(), made, "{text}");
-        assert!(secrets.hides(made), "{text}");
+        assert!(secrets.contains_secret(made), "{text}");
     }
     assert_eq!(scope.text("{{ upper(Data.plain) }}").unwrap(), "PLAIN");
-    assert!(!secrets.hides("PLAIN"));
+    assert!(!secrets.contains_secret("PLAIN"));
     for (text, why) in [
         ("{{ secret('no') }}", "there is no secret \"no\""),
         ("{{ secret() }}", "secret requires a string argument"),

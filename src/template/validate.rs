@@ -10,7 +10,7 @@ use super::expr::{self, Function, Sight};
 use super::expr::{Names, Root};
 use super::regexes::Pattern;
 use super::{Failure, TemplateError, to_text};
-use crate::model::{Budget, Span};
+use crate::model::{EvaluationBudget, HumanDuration};
 
 /// The longest label of a host name, and the longest host name (RFC 1123, section 2.1).
 const MAX_LABEL: usize = 63;
@@ -28,7 +28,7 @@ const TESTS: &[(&[&str], Test)] = &[
     (&["isIPv6", "is_ipv6"], |args| one("isIPv6", args).map(|text| text.parse::<Ipv6Addr>().is_ok())),
     (&["isInt", "is_int"], |args| one("isInt", args).map(|text| text.parse::<i64>().is_ok())),
     (&["isFloat", "is_float"], |args| one("isFloat", args).map(|text| text.parse::<f64>().is_ok())),
-    (&["isDuration", "is_duration"], |args| one("isDuration", args).map(|text| text.parse::<Span>().is_ok())),
+    (&["isDuration", "is_duration"], |args| one("isDuration", args).map(|text| text.parse::<HumanDuration>().is_ok())),
     (&["isRegex", "is_regex"], matches_regex),
     (&["isShellSafe", "is_shell_safe", "is_shellsafe"], |args| one("isShellSafe", args).map(|text| !text.contains(SHELL_SIGNS))),
     (&["isHostname", "is_hostname"], |args| one("isHostname", args).map(is_hostname)),
@@ -60,7 +60,7 @@ fn matches_regex(args: &[String]) -> Result<bool, String> {
     let [text, pattern] = args else {
         return Err("isRegex takes a value and a regular expression, as isRegex(value, \"^a+$\")".to_owned());
     };
-    let budget = Budget::default();
+    let budget = EvaluationBudget::default();
     Ok(Pattern::made(pattern, &budget)?.on(text, &budget)?.is_match(text))
 }
 
@@ -112,7 +112,7 @@ pub fn validate(expression: &str, value: &Value) -> Result<bool, TemplateError> 
         expr::compile(expression, &names).map_err(|(offset, detail)| failed(Failure { detail, compile: true, offset }))?;
     let subject = Subject(Value::String(to_text(value)));
     let wrong = |detail| failed(Failure { detail, compile: false, offset: 0 });
-    let outcome = expr::run(&compiled, &ENVIRONMENT, &subject, &Budget::default(), 0).map_err(wrong)?;
+    let outcome = expr::run(&compiled, &ENVIRONMENT, &subject, &EvaluationBudget::default(), 0).map_err(wrong)?;
     outcome.truth().ok_or_else(|| wrong("it must be true or false".to_owned()))
 }
 

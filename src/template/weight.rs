@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::model::budget::VALUE_WEIGHT;
-use crate::model::{Budget, Spent};
+use crate::model::{EvaluationBudget, BudgetError};
 
 /// Charges for a copy of a value, part by part, so that a huge one is not walked to its end.
-pub(super) fn charge(value: &Value, budget: &Budget) -> Result<(), Spent> {
+pub(super) fn charge(value: &Value, budget: &EvaluationBudget) -> Result<(), BudgetError> {
     budget.charge(VALUE_WEIGHT)?;
     match value {
         Value::String(text) => budget.charge(text.len()),

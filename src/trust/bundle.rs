@@ -13,7 +13,7 @@ use crate::wire::json::{self, JsonError};
 use crate::wire::{Envelope, EnvelopeError, TRUST_TYPE, TrustBundle};
 
 use super::keys::{KeyError, PublicKey};
-use super::refusal::Code;
+use super::rejection::RejectionCode;
 
 /// A trust bundle that is not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -63,18 +63,18 @@ pub enum BundleError {
 
 impl BundleError {
     /// The stable code of the reason.
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> RejectionCode {
         match self {
-            Self::Envelope(EnvelopeError::TooLarge(_)) => Code::TooLarge,
-            Self::Envelope(_) => Code::BadEnvelope,
-            Self::Quorum { .. } => Code::TrustQuorum,
-            Self::Type(_) => Code::WrongType,
-            Self::Json(_) => Code::Malformed,
-            Self::Invalid(_) => Code::BadTrust,
-            Self::Key(_, KeyError::Weak) => Code::WeakKey,
-            Self::Key(..) => Code::BadTrust,
-            Self::Fleet { .. } => Code::WrongFleet,
-            Self::Version { .. } => Code::TrustVersion,
+            Self::Envelope(EnvelopeError::TooLarge(_)) => RejectionCode::TooLarge,
+            Self::Envelope(_) => RejectionCode::BadEnvelope,
+            Self::Quorum { .. } => RejectionCode::TrustQuorum,
+            Self::Type(_) => RejectionCode::WrongType,
+            Self::Json(_) => RejectionCode::Malformed,
+            Self::Invalid(_) => RejectionCode::BadTrust,
+            Self::Key(_, KeyError::Weak) => RejectionCode::WeakKey,
+            Self::Key(..) => RejectionCode::BadTrust,
+            Self::Fleet { .. } => RejectionCode::WrongFleet,
+            Self::Version { .. } => RejectionCode::TrustVersion,
         }
     }
 }
@@ -359,7 +359,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::trust::{SigningKey, seal};
+    use crate::trust::{SigningKey, sign_envelope};
 
     fn key(seed: u8) -> SigningKey {
         SigningKey::from_seed(&[seed; 32])
@@ -382,7 +382,7 @@ mod tests {
     fn signed(bundle: &Value, by: &[u8]) -> Vec<u8> {
         let keys: Vec<SigningKey> = by.iter().map(|seed| key(*seed)).collect();
         let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|key| ("root", key)).collect();
-        seal(TRUST_TYPE, bundle.to_string().into_bytes(), &keys).encode()
+        sign_envelope(TRUST_TYPE, bundle.to_string().into_bytes(), &keys).encode()
     }
 
     fn code(result: Result<TrustedBundle, BundleError>) -> Result<u64, &'static str> {
@@ -402,7 +402,7 @@ mod tests {
             (signed(&two, &[]), Err("trust_quorum")),
             // The pinned roots signed, but it names others as its own.
             (signed(&bundle(7, &[8, 9], 1), &[1, 2]), Err("trust_quorum")),
-            (seal("x", two.to_string().into(), &[("", &key(1)), ("", &key(2))]).encode(), Err("wrong_type")),
+            (sign_envelope("x", two.to_string().into(), &[("", &key(1)), ("", &key(2))]).encode(), Err("wrong_type")),
             (signed(&json!({}), &[1, 2]), Err("malformed")),
         ] {
             assert_eq!(code(open_bundle(&bytes, pin)), wanted);

@@ -12,9 +12,9 @@ use crate::wire::data::{DATA_TYPE, SignedData, is_signed_data};
 use crate::wire::{Envelope, json};
 
 use super::bundle::TrustedBundle;
-use super::glob;
-use super::signers::Effort;
-use super::verify::SKEW;
+use super::pattern;
+use super::signers::SignatureBudget;
+use super::verify::MAX_CLOCK_SKEW;
 
 /// The name of the action that a rule allows signing data by.
 pub const DATA: &str = "data";
@@ -30,7 +30,7 @@ pub struct DataError {
 
 /// The newest signed value of a key that a reader took.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Newest {
+pub struct NewestSigned {
     /// When it was signed.
     pub issued: Timestamp,
     /// SHA-256 of the signed bytes, lower-case hex.
@@ -39,7 +39,7 @@ pub struct Newest {
 
 /// A value of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedValue {
     /// Nobody signed it.
     Plain(Vec<u8>),
     /// An operator signed it who may.
@@ -47,7 +47,7 @@ pub enum Opened {
         /// The value.
         value: Vec<u8>,
         /// What is to be remembered of it.
-        newest: Newest,
+        newest: NewestSigned,
         /// Who signed it.
         signers: Vec<String>,
     },
@@ -67,7 +67,7 @@ pub struct DataReader<'a> {
     /// The key that it was read from.
     pub key: &'a str,
     /// The newest signed value of this key that the reader took.
-    pub newest: Option<&'a Newest>,
+    pub newest: Option<&'a NewestSigned>,
 }
 
 impl DataReader<'_> {
@@ -76,23 +76,23 @@ impl DataReader<'_> {
     /// # Errors
     /// When it is meant as signed and is not by those who may, is for another key, too old, or older than one before; and
     /// when it is plain, and the one before was signed.
-    pub fn open(&self, bytes: Vec<u8>) -> Result<Opened, DataError> {
+    pub fn open(&self, bytes: Vec<u8>) -> Result<OpenedValue, DataError> {
         let wrong = |why: String| DataError { bucket: self.bucket.to_owned(), key: self.key.to_owned(), why };
         if !is_signed_data(&bytes) {
             return match self.newest {
                 Some(newest) => Err(wrong(format!("it is not signed, and was at {}", newest.issued))),
-                None => Ok(Opened::Plain(bytes)),
+                None => Ok(OpenedValue::Plain(bytes)),
             };
         }
         self.signed(&bytes).map_err(wrong)
     }
 
-    fn signed(&self, bytes: &[u8]) -> Result<Opened, String> {
+    fn signed(&self, bytes: &[u8]) -> Result<OpenedValue, String> {
         let envelope = Envelope::parse(bytes).map_err(|error| chain(&error))?;
         if envelope.payload_type != DATA_TYPE {
             return Err(format!("the payload type is \"{}\", not that of data", envelope.payload_type));
         }
-        let found = self.trust.find_signers(&envelope, &mut Effort::default()).keys;
+        let found = self.trust.find_signers(&envelope, &mut SignatureBudget::default()).keys;
         let known: Vec<_> = found.iter().filter_map(|index| self.trust.keys().get(*index)).collect();
         let valid: Vec<String> =
             known.iter().filter(|key| !key.revoked && key.is_in_time(self.now)).map(|key| key.id.clone()).collect();
@@ -105,26 +105,26 @@ impl DataReader<'_> {
         }
         let data: SignedData = json::read(&envelope.payload).map_err(|error| chain(&error))?;
         let value = data.value().map_err(|error| error.to_string())?;
-        let newest = Newest { issued: data.issued, digest: envelope.digest() };
+        let newest = NewestSigned { issued: data.issued, digest: envelope.digest() };
         self.fits(&data, &newest)?;
         let rules = self.trust.rules();
         let Some(signers) = rules.iter().find_map(|rule| self.allows(rule, &valid)) else {
             return Err(format!("no rule lets {} sign it", valid.join(", ")));
         };
-        Ok(Opened::Signed { value, newest, signers })
+        Ok(OpenedValue::Signed { value, newest, signers })
     }
 
-    fn fits(&self, data: &SignedData, newest: &Newest) -> Result<(), String> {
+    fn fits(&self, data: &SignedData, newest: &NewestSigned) -> Result<(), String> {
         if data.fleet != self.trust.fleet() {
             return Err(format!("it is for the fleet {}", data.fleet));
         }
         if (data.bucket.as_str(), data.key.as_str()) != (self.bucket, self.key) {
             return Err(format!("it was signed for kv://{}/{}", data.bucket, data.key));
         }
-        if data.issued.duration_since(self.now) > SKEW {
+        if data.issued.duration_since(self.now) > MAX_CLOCK_SKEW {
             return Err(format!("it was signed at {}, and here it is {}", data.issued, self.now));
         }
-        if data.expires.is_some_and(|time| self.now.duration_since(time) > SKEW) {
+        if data.expires.is_some_and(|time| self.now.duration_since(time) > MAX_CLOCK_SKEW) {
             return Err(format!("it expired, and here it is {}", self.now));
         }
         match self.newest {
@@ -142,21 +142,21 @@ impl DataReader<'_> {
     /// The signers that a rule counts, when it allows them this key. A condition that is about something else than data
     /// (types, channels, a number of nodes, dry runs) allows no data.
     fn allows(&self, rule: &Rule, signers: &[String]) -> Option<Vec<String>> {
-        let counted: Vec<String> = signers.iter().filter(|id| glob::any(&rule.keys, id)).cloned().collect();
+        let counted: Vec<String> = signers.iter().filter(|id| pattern::matches_any(&rule.keys, id)).cloned().collect();
         let name = format!("{}/{}", self.bucket, self.key);
         let is_named = match (&rule.actions, &rule.names) {
             (None, None) => true,
-            (Some(actions), None) => glob::any(actions, DATA),
+            (Some(actions), None) => pattern::matches_any(actions, DATA),
             // Names are those of resources unless the rule itself says that it is about data.
             (actions, Some(names)) => {
-                actions.as_ref().is_some_and(|actions| actions.iter().any(|action| action == DATA)) && glob::any(names, &name)
+                actions.as_ref().is_some_and(|actions| actions.iter().any(|action| action == DATA)) && pattern::matches_any(names, &name)
             }
         };
         let is_here = match (&rule.nodes, &rule.groups, self.node) {
             (None, None, _) => true,
             (nodes, groups, Some((node, own))) => {
-                nodes.as_ref().is_some_and(|nodes| glob::any(nodes, node.as_str()))
-                    || groups.as_ref().is_some_and(|groups| own.iter().any(|group| glob::any(groups, group)))
+                nodes.as_ref().is_some_and(|nodes| pattern::matches_any(nodes, node.as_str()))
+                    || groups.as_ref().is_some_and(|groups| own.iter().any(|group| pattern::matches_any(groups, group)))
             }
             (_, _, None) => false,
         };
@@ -170,7 +170,7 @@ impl DataReader<'_> {
 ///
 /// # Errors
 /// When it is meant as signed, and can't be read.
-pub fn unwrap(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+pub fn open_unverified(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if !is_signed_data(&bytes) {
         return Ok(bytes);
     }
@@ -184,7 +184,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::trust::{Pin, SigningKey, open_bundle, seal};
+    use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
     use crate::wire::{COMMAND_TYPE, TRUST_TYPE};
 
     const NOW: &str = "2026-11-20T10:01:00Z";
@@ -203,7 +203,7 @@ mod tests {
             ],
             "revoked": ["gone"], "rules": rules,
         });
-        open_bundle(&seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]).encode(), Pin::Kept).unwrap()
+        open_bundle(&sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]).encode(), Pin::Kept).unwrap()
     }
 
     fn data(over: &Value) -> Value {
@@ -219,10 +219,10 @@ mod tests {
     fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
         let keys: Vec<(&str, SigningKey)> = by.iter().map(|(id, seed)| (*id, key(*seed))).collect();
         let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|(id, key)| (*id, key)).collect();
-        seal(DATA_TYPE, value.to_string().into(), &keys).encode()
+        sign_envelope(DATA_TYPE, value.to_string().into(), &keys).encode()
     }
 
-    fn open(trust: &TrustedBundle, bytes: Vec<u8>, newest: Option<&Newest>) -> Result<Option<Vec<String>>, String> {
+    fn open(trust: &TrustedBundle, bytes: Vec<u8>, newest: Option<&NewestSigned>) -> Result<Option<Vec<String>>, String> {
         let (node, groups) = ("web1".parse().unwrap(), ["web".to_owned()]);
         let reader = DataReader {
             trust,
@@ -233,8 +233,8 @@ mod tests {
             newest,
         };
         match reader.open(bytes) {
-            Ok(Opened::Plain(_)) => Ok(None),
-            Ok(Opened::Signed { signers, .. }) => Ok(Some(signers)),
+            Ok(OpenedValue::Plain(_)) => Ok(None),
+            Ok(OpenedValue::Signed { signers, .. }) => Ok(Some(signers)),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -285,7 +285,7 @@ mod tests {
         broken["signatures"] = json!([]);
         let mut extra: Value = serde_json::from_slice(&good).unwrap();
         extra["x"] = json!(1);
-        let command = seal(COMMAND_TYPE, data(&json!({})).to_string().into(), &[("alice", &key(2))]);
+        let command = sign_envelope(COMMAND_TYPE, data(&json!({})).to_string().into(), &[("alice", &key(2))]);
         let retyped = Envelope { payload_type: DATA_TYPE.to_owned(), ..command };
         for (bytes, why) in [
             (broken.to_string().into_bytes(), "not signed by a key"),
@@ -316,7 +316,7 @@ mod tests {
         let at = |issued: &str, text: &str| signed(&data(&json!({"issued": issued, "text": text})), &[("alice", 2)]);
         let digest = |bytes: &[u8]| Envelope::parse(bytes).unwrap().digest();
         let known = at("2026-11-20T09:30:00Z", "known");
-        let newest = Newest { issued: "2026-11-20T09:30:00Z".parse().unwrap(), digest: digest(&known) };
+        let newest = NewestSigned { issued: "2026-11-20T09:30:00Z".parse().unwrap(), digest: digest(&known) };
         for (bytes, wanted) in [
             (known.clone(), true),
             (at("2026-11-20T09:30:01Z", "later"), true),
@@ -334,9 +334,9 @@ mod tests {
 
     #[test]
     fn without_a_bundle_a_value_is_only_unwrapped() {
-        assert_eq!(unwrap(signed(&data(&json!({})), &[("x", 9)])), Ok(b"hello".to_vec()));
-        assert_eq!(unwrap(b"plain".to_vec()), Ok(b"plain".to_vec()));
+        assert_eq!(open_unverified(signed(&data(&json!({})), &[("x", 9)])), Ok(b"hello".to_vec()));
+        assert_eq!(open_unverified(b"plain".to_vec()), Ok(b"plain".to_vec()));
         let broken = json!({"payloadType": DATA_TYPE}).to_string().into_bytes();
-        assert!(unwrap(broken).is_err());
+        assert!(open_unverified(broken).is_err());
     }
 }

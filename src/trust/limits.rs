@@ -5,11 +5,11 @@ use std::path::Path;
 use url::Url;
 
 use crate::http::is_loopback;
-use crate::model::effects::{Aspect, Place};
-use crate::model::{Effect, Effects, MountLimit, Mounting};
+use crate::model::effects::{EffectKind, PathScope};
+use crate::model::{Effect, Effects, MountLimit, MountRequest};
 use crate::wire::command::{Action, Command};
 
-use super::{glob, mounts};
+use super::{pattern, mounts};
 
 /// The type that must be allowed for anything that runs a program.
 const EXEC: &str = "exec";
@@ -18,7 +18,7 @@ const APPLY: &str = "apply";
 
 /// What a node may be asked to do. `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct NodeLimits {
     /// Resource types that may be managed.
     pub types: Option<Vec<String>>,
     /// Directories (absolute) below which files may be managed.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub channels: Option<Vec<String>>,
 }
 
-impl Default for Limits {
+impl Default for NodeLimits {
     /// Everything but programs.
     fn default() -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl NodeLimits {
     /// Whether a command is within the limits, as far as its signed bytes tell. `effects` are those of an `ensure`.
     ///
     /// What a manifest holds, what templates come to, where links lead and where servers redirect to is known only at run
@@ -65,8 +65,8 @@ impl Limits {
         match &command.action {
             // Properties that can't be read can't run either, and templates are resolved before the run asks again.
             Action::Ensure(ensure) => {
-                let told = effects.iter().filter(|effect| effect.aspect().is_some()).cloned().collect();
-                self.permit(&ensure.kind, &told)
+                let told = effects.iter().filter(|effect| effect.kind().is_some()).cloned().collect();
+                self.check_effects(&ensure.kind, &told)
             }
             Action::Apply(_) | Action::Assign(_) if !self.apply => {
                 Err("this node applies no manifests from the network".to_owned())
@@ -100,7 +100,7 @@ impl Limits {
     ///
     /// # Errors
     /// What is over a limit, in words.
-    pub fn permit(&self, kind: &str, effects: &Effects) -> Result<(), String> {
+    pub fn check_effects(&self, kind: &str, effects: &Effects) -> Result<(), String> {
         self.check_type(kind)?;
         // A mount that the owner listed may do what it says, but for its mount point and programs.
         let listed = |effect: &Effect| matches!(effect, Effect::Mount(mounting) if self.is_listed(mounting));
@@ -109,10 +109,10 @@ impl Limits {
     }
 
     fn check_effect(&self, effect: &Effect, all: &Effects, listed: bool) -> Result<(), String> {
-        let path = |place: &Place| Err(format!("this node does not manage the path \"{}\"", place.path));
+        let path = |place: &PathScope| Err(format!("this node does not manage the path \"{}\"", place.path));
         match effect {
-            Effect::Write { place, implied: true } if listed && place.path == Mounting::TABLE => Ok(()),
-            Effect::Expose(_) | Effect::Read(_) | Effect::Unknown { aspect: Some(Aspect::Mount), .. } if listed => Ok(()),
+            Effect::Write { place, implied: true } if listed && place.path == MountRequest::TABLE => Ok(()),
+            Effect::Expose(_) | Effect::Read(_) | Effect::Unknown { aspect: Some(EffectKind::Mount), .. } if listed => Ok(()),
             Effect::Write { place, .. } | Effect::Expose(place) if !self.path_allowed(Path::new(&place.path)) => path(place),
             Effect::Read(place) if !self.read_allowed(Path::new(&place.path)) && !all.writes(place) => {
                 Err(format!("this node does not let \"{}\" be read", place.path))
@@ -140,21 +140,21 @@ impl Limits {
     }
 
     /// What is not known may be anything of its kind.
-    fn check_unknown(&self, aspect: Option<Aspect>, what: &str) -> Result<(), String> {
+    fn check_unknown(&self, aspect: Option<EffectKind>, what: &str) -> Result<(), String> {
         let Some(aspect) = aspect else {
             return if self.is_bound() { Err(format!("this node can't tell what it does: {what}")) } else { Ok(()) };
         };
         match aspect {
-            Aspect::Write | Aspect::Expose if self.paths.is_some() => {
+            EffectKind::Write | EffectKind::Expose if self.paths.is_some() => {
                 Err(format!("this node does not manage the path \"{what}\""))
             }
-            Aspect::Read if self.paths.is_some() || self.read_paths.is_some() => {
+            EffectKind::Read if self.paths.is_some() || self.read_paths.is_some() => {
                 Err(format!("this node does not let \"{what}\" be read"))
             }
-            Aspect::Run | Aspect::Variable => self.check_type(EXEC),
-            Aspect::Nested => self.check_type(APPLY),
-            Aspect::Mount if self.is_bound() || self.mount.is_some() => Err(format!("this node does not mount \"{what}\"")),
-            Aspect::Fetch | Aspect::Connect if self.fetch_hosts.is_some() => {
+            EffectKind::Run | EffectKind::Variable => self.check_type(EXEC),
+            EffectKind::Nested => self.check_type(APPLY),
+            EffectKind::Mount if self.is_bound() || self.mount.is_some() => Err(format!("this node does not mount \"{what}\"")),
+            EffectKind::Fetch | EffectKind::Connect if self.fetch_hosts.is_some() => {
                 Err(format!("this node does not fetch from \"{what}\""))
             }
             _ => Ok(()),
@@ -166,12 +166,12 @@ impl Limits {
         !self.exec || self.types.is_some() || self.paths.is_some() || self.read_paths.is_some()
     }
 
-    fn is_listed(&self, mounting: &Mounting) -> bool {
+    fn is_listed(&self, mounting: &MountRequest) -> bool {
         self.mount.as_deref().is_some_and(|entries| mounts::allowed(entries, mounting))
     }
 
-    fn check_mount(&self, mounting: &Mounting) -> Result<(), String> {
-        let Mounting { device, fstype, point, .. } = mounting;
+    fn check_mount(&self, mounting: &MountRequest) -> Result<(), String> {
+        let MountRequest { device, fstype, point, .. } = mounting;
         if (self.mount.is_some() || self.is_bound()) && !self.is_listed(mounting) {
             let options = &mounting.options;
             return Err(format!(
@@ -226,12 +226,12 @@ impl Limits {
     pub fn host_allowed(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let Some(allowed) = &self.fetch_hosts else { return true };
-        allowed.iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), &host))
+        allowed.iter().any(|pattern| pattern::matches(&pattern.to_ascii_lowercase(), &host))
     }
 
     /// The same limits over paths with their links resolved by `real`.
     #[must_use]
-    pub fn located(&self, real: impl Fn(&str) -> String) -> Self {
+    pub fn resolve_links(&self, real: impl Fn(&str) -> String) -> Self {
         let all = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.iter().map(|path| real(path)).collect());
         Self { paths: all(&self.paths), read_paths: all(&self.read_paths), ..self.clone() }
     }
@@ -240,9 +240,9 @@ impl Limits {
 /// True when a path is one of these directories or below one, part by part.
 fn is_below(path: &Path, directories: &[String]) -> bool {
     let Some(path) = path.to_str().filter(|path| path.starts_with('/')) else { return false };
-    let path = glob::normal(path);
+    let path = pattern::normalize_path(path);
     let mut absolute = directories.iter().filter(|prefix| prefix.starts_with('/'));
-    absolute.any(|prefix| Path::new(&path).starts_with(glob::normal(prefix)))
+    absolute.any(|prefix| Path::new(&path).starts_with(pattern::normalize_path(prefix)))
 }
 
 /// A URL without user and password, for messages.

@@ -5,16 +5,16 @@
 //! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
 
 pub mod bundle;
-mod conceal;
+mod pseudonym;
 pub mod data;
-mod glob;
+mod pattern;
 pub mod keys;
-pub mod known;
+pub mod pinned_key_line;
 pub mod limits;
 mod mounts;
 pub mod policy;
 pub mod receipt;
-pub mod refusal;
+pub mod rejection;
 pub mod rights;
 pub mod sign;
 mod signers;
@@ -23,9 +23,9 @@ pub mod verify;
 
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
 pub use keys::{KeyError, PublicKey, SigningKey};
-pub use limits::Limits;
-pub use receipt::{Attested, ReceiptError, attest, issue, proves_success};
-pub use refusal::{Code, Refusal};
+pub use limits::NodeLimits;
+pub use receipt::{VerifiedReceipt, ReceiptError, verify_receipt, issue_receipt, proves_success};
+pub use rejection::{RejectionCode, Rejection};
 pub use rights::Rights;
-pub use sign::{Sign, SignError, countersign, seal, seal_by};
-pub use verify::{Effort, KnownTrust, Opened, Seen, Verified, Verifier};
+pub use sign::{Signer, SignError, countersign, sign_envelope, sign_envelope_with};
+pub use verify::{SignatureBudget, KnownTrust, OpenedMessage, ReplayStore, Verified, Verifier};

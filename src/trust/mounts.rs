@@ -1,29 +1,29 @@
 //! The limit of mounts: which file systems a node lets be mounted, with which options, from where.
 
-use crate::model::{MountLimit, Mounting};
+use crate::model::{MountLimit, MountRequest};
 
-use super::glob;
+use super::pattern;
 
 /// Options that a mount must have unless the entry lists their opposites.
 const REQUIRED: &[(&str, &str)] = &[("nosuid", "suid"), ("nodev", "dev")];
 
 /// True when a mount fits an entry.
-fn fits(entry: &MountLimit, mounting: &Mounting) -> bool {
-    let Mounting { device, fstype, options, .. } = mounting;
+fn fits(entry: &MountLimit, mounting: &MountRequest) -> bool {
+    let MountRequest { device, fstype, options, .. } = mounting;
     let given: Vec<&str> = mounting.options().collect();
-    let listed = |option: &&str| entry.options.iter().any(|pattern| glob::matches(pattern, option));
+    let listed = |option: &&str| entry.options.iter().any(|pattern| pattern::matches(pattern, option));
     let is_safe = |(wanted, opposite): &(&str, &str)| given.contains(wanted) || entry.options.iter().any(|o| o == opposite);
     // Quotes, and dots in a path, let a pattern reach elsewhere.
     let is_plain = !options.contains(['"', '\\']) && !device.split('/').any(|part| part == "..");
     is_plain
         && entry.fstype == *fstype
-        && entry.devices.iter().any(|pattern| glob::matches(pattern, device))
+        && entry.devices.iter().any(|pattern| pattern::matches(pattern, device))
         && given.iter().all(listed)
         && REQUIRED.iter().all(is_safe)
 }
 
 /// True when some entry allows a mount. Taking one away needs any entry.
-pub(super) fn allowed(entries: &[MountLimit], mounting: &Mounting) -> bool {
+pub(super) fn allowed(entries: &[MountLimit], mounting: &MountRequest) -> bool {
     if mounting.attaches { entries.iter().any(|entry| fits(entry, mounting)) } else { !entries.is_empty() }
 }
 
@@ -59,7 +59,7 @@ mod tests {
             (&safe, "tmpfs", "files:/export/a", "nosuid,nodev", false),
             (&loose, "nfs4", "files:/export/a", "defaults", true),
         ] {
-            let mounting = Mounting {
+            let mounting = MountRequest {
                 device: device.into(),
                 fstype: fstype.into(),
                 options: options.into(),

@@ -4,14 +4,14 @@ use std::fmt;
 
 use crate::model::Effects;
 use crate::wire::bundle::Rule;
-use crate::wire::command::{Action, Command, Target};
+use crate::wire::command::{Action, Command, Selector};
 
-use super::glob;
+use super::pattern;
 use super::rights::Rights;
 
 /// The rule that allows a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allowed {
+pub struct PolicyDecision {
     /// Its place in the bundle, from 1.
     pub rule: usize,
     /// The signing keys that it counts.
@@ -24,11 +24,11 @@ pub struct Allowed {
 
 /// No rule allows a command: what the rule that came nearest lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Denied {
+pub struct PolicyDenial {
     nearest: Option<(usize, String)>,
 }
 
-impl fmt::Display for Denied {
+impl fmt::Display for PolicyDenial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.nearest {
             Some((rule, why)) => write!(f, "no rule allows it; rule {rule} comes nearest, but {why}"),
@@ -41,58 +41,58 @@ impl fmt::Display for Denied {
 ///
 /// # Errors
 /// When none does.
-pub fn decide(rules: &[Rule], command: &Command, effects: &Effects, signers: &[String]) -> Result<Allowed, Denied> {
+pub fn decide(rules: &[Rule], command: &Command, effects: &Effects, signers: &[String]) -> Result<PolicyDecision, PolicyDenial> {
     let mut nearest: Option<(usize, usize, String)> = None;
     for (number, rule) in (1..).zip(rules) {
         let keys: Vec<String> = signers.iter().filter(|id| names(rule, id)).cloned().collect();
         if keys.is_empty() {
             continue;
         }
-        let asked = Asked { command, effects, keys: &keys };
+        let asked = PolicyQuery { command, effects, keys: &keys };
         let passed = CHECKS.iter().map(|check| check(rule, &asked)).take_while(Option::is_none).count();
         let Some(why) = CHECKS.get(passed).and_then(|check| check(rule, &asked)) else {
             let for_all = rule.nodes.is_none() && rule.groups.is_none() && rule.max_nodes.is_none();
-            return Ok(Allowed { rule: number, keys, for_all, rights: Rights::of(rule) });
+            return Ok(PolicyDecision { rule: number, keys, for_all, rights: Rights::from_rule(rule) });
         };
         if nearest.as_ref().is_none_or(|(most, _, _)| passed > *most) {
             nearest = Some((passed, number, why));
         }
     }
-    Err(Denied { nearest: nearest.map(|(_, number, why)| (number, why)) })
+    Err(PolicyDenial { nearest: nearest.map(|(_, number, why)| (number, why)) })
 }
 
 /// The rights of standing state that was accepted before: what every rule allows that would allow it to these signers now,
 /// so that a wider rule that came later widens nothing. Without such a rule, the least.
-pub fn kept_rights(rules: &[Rule], command: &Command, signers: &[String]) -> Rights {
+pub fn assignment_rights(rules: &[Rule], command: &Command, signers: &[String]) -> Rights {
     let nothing = Effects::default();
     let fitting = rules.iter().filter(|rule| decide(std::slice::from_ref(rule), command, &nothing, signers).is_ok());
-    fitting.map(Rights::of).reduce(|all, other| all.meet(&other)).unwrap_or_else(Rights::least)
+    fitting.map(Rights::from_rule).reduce(|all, other| all.intersect(&other)).unwrap_or_else(Rights::minimal)
 }
 
 /// True when a rule is about the key of this id.
 pub fn names(rule: &Rule, id: &str) -> bool {
-    glob::any(&rule.keys, id)
+    pattern::matches_any(&rule.keys, id)
 }
 
 /// What a rule is asked about.
-struct Asked<'a> {
+struct PolicyQuery<'a> {
     command: &'a Command,
     effects: &'a Effects,
     keys: &'a [String],
 }
 
 /// What is checked of a rule, the coarse before the fine; each says what does not fit.
-type Check = fn(&Rule, &Asked<'_>) -> Option<String>;
+type Check = fn(&Rule, &PolicyQuery<'_>) -> Option<String>;
 const CHECKS: &[Check] = &[action, what, audience, count, channel, noop, quorum];
 
-fn action(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
+fn action(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let name = command.action.name();
     (!allows(rule.actions.as_deref(), name)).then(|| format!("it does not allow the action {name}"))
 }
 
-fn what(rule: &Rule, Asked { command, effects, .. }: &Asked<'_>) -> Option<String> {
+fn what(rule: &Rule, PolicyQuery { command, effects, .. }: &PolicyQuery<'_>) -> Option<String> {
     match &command.action {
-        Action::Ensure(ensure) => Rights::of(rule).permit(&ensure.kind, effects).err(),
+        Action::Ensure(ensure) => Rights::from_rule(rule).check_effects(&ensure.kind, effects).err(),
         // What a manifest holds is not known when it is verified.
         Action::Apply(_) | Action::Assign(_) if rule.types.is_some() || rule.names.is_some() => {
             Some("it allows single resources of some types or names, not a manifest".to_owned())
@@ -104,44 +104,44 @@ fn what(rule: &Rule, Asked { command, effects, .. }: &Asked<'_>) -> Option<Strin
     }
 }
 
-fn audience(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
+fn audience(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     if rule.nodes.is_none() && rule.groups.is_none() {
         return None;
     }
     // A rule that lists nodes says nothing about groups, and the other way round.
-    let listed = |list: &Option<Vec<String>>, name: &str| list.as_deref().is_some_and(|list| glob::any(list, name));
-    match command.to.target() {
-        Some(Target::Nodes(nodes)) => {
+    let listed = |list: &Option<Vec<String>>, name: &str| list.as_deref().is_some_and(|list| pattern::matches_any(list, name));
+    match command.to.selector() {
+        Some(Selector::Nodes(nodes)) => {
             let other = nodes.iter().find(|node| !listed(&rule.nodes, node.as_str()))?;
             Some(format!("it does not allow the node {other}"))
         }
-        Some(Target::Groups(groups)) => {
+        Some(Selector::Groups(groups)) => {
             let other = groups.iter().find(|group| !listed(&rule.groups, group))?;
             Some(format!("it does not allow the group {other}"))
         }
-        Some(Target::All) | None => Some("it does not allow all nodes".to_owned()),
+        Some(Selector::All) | None => Some("it does not allow all nodes".to_owned()),
     }
 }
 
-fn count(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
+fn count(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let most = rule.max_nodes?;
-    match command.to.target() {
-        Some(Target::Nodes(nodes)) if nodes.len() as u64 <= most => None,
-        Some(Target::Nodes(nodes)) => Some(format!("it allows at most {most} nodes, not {}", nodes.len())),
+    match command.to.selector() {
+        Some(Selector::Nodes(nodes)) if nodes.len() as u64 <= most => None,
+        Some(Selector::Nodes(nodes)) => Some(format!("it allows at most {most} nodes, not {}", nodes.len())),
         _ => Some(format!("it allows at most {most} nodes, each of them named")),
     }
 }
 
-fn channel(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
+fn channel(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let channels = rule.channels.as_deref()?;
     match &command.channel {
-        Some(channel) if glob::any(channels, &channel.name) => None,
+        Some(channel) if pattern::matches_any(channels, &channel.name) => None,
         Some(channel) => Some(format!("it does not allow the channel {}", channel.name)),
         None => Some("it allows only what is in a channel".to_owned()),
     }
 }
 
-fn noop(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
+fn noop(rule: &Rule, PolicyQuery { command, .. }: &PolicyQuery<'_>) -> Option<String> {
     let changes_nothing = match &command.action {
         Action::Facts(_) | Action::Status(_) => true,
         Action::Ensure(_) | Action::Apply(_) => command.options.noop,
@@ -152,12 +152,12 @@ fn noop(rule: &Rule, Asked { command, .. }: &Asked<'_>) -> Option<String> {
     (rule.noop_only && !changes_nothing).then(|| "it allows dry runs only".to_owned())
 }
 
-fn quorum(rule: &Rule, Asked { keys, .. }: &Asked<'_>) -> Option<String> {
+fn quorum(rule: &Rule, PolicyQuery { keys, .. }: &PolicyQuery<'_>) -> Option<String> {
     let (wanted, found) = (rule.quorum as usize, keys.len());
     (found < wanted).then(|| format!("it wants {wanted} signatures by keys of its own, and has {found}"))
 }
 
 /// A list that is left out allows everything.
 fn allows(list: Option<&[String]>, name: &str) -> bool {
-    list.is_none_or(|list| glob::any(list, name))
+    list.is_none_or(|list| pattern::matches_any(list, name))
 }

@@ -6,9 +6,9 @@
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::wire::receipt::{MalformedReceipt, RECEIPT_TYPE, Receipt, Statement};
-use crate::wire::report::{OK, RolloutMark};
-use crate::wire::waves::Witness;
+use crate::wire::receipt::{MalformedReceipt, RECEIPT_TYPE, Receipt, ReceiptBody};
+use crate::wire::report::{ROLLOUT_SUCCESS, RolloutResult};
+use crate::wire::rollout_plan::Witness;
 use crate::wire::{digest, json};
 
 use super::keys::{PublicKey, SigningKey};
@@ -41,15 +41,15 @@ pub enum ReceiptError {
 
 /// A statement whose signature was checked, about a message that it fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attested {
+pub struct VerifiedReceipt {
     /// What the node says.
-    pub statement: Statement,
+    pub statement: ReceiptBody,
     /// SHA-256 of the statement, lower-case hex.
     pub digest: String,
 }
 
 /// Signs a statement.
-pub fn sign(key: &SigningKey, statement: &Statement) -> Receipt {
+pub fn sign_receipt(key: &SigningKey, statement: &ReceiptBody) -> Receipt {
     // Texts and numbers only: there is nothing in it that could fail to be written.
     let statement = serde_json::to_vec(statement).unwrap_or_default();
     let signature = key.sign(RECEIPT_TYPE, &statement);
@@ -57,21 +57,21 @@ pub fn sign(key: &SigningKey, statement: &Statement) -> Receipt {
 }
 
 /// Signs a statement; gives the text of the header.
-pub fn issue(key: &SigningKey, statement: &Statement) -> String {
-    sign(key, statement).encode()
+pub fn issue_receipt(key: &SigningKey, statement: &ReceiptBody) -> String {
+    sign_receipt(key, statement).encode()
 }
 
 /// Checks the receipt of a message of `node`, whose key this is.
 ///
 /// # Errors
 /// When it is missing, not signed by this key, or about something else.
-pub fn attest(
+pub fn verify_receipt(
     receipt: Option<&str>,
     key: &PublicKey,
     node: &NodeId,
     subject: &str,
     payload: &[u8],
-) -> Result<Attested, ReceiptError> {
+) -> Result<VerifiedReceipt, ReceiptError> {
     let receipt = Receipt::parse(receipt.ok_or(ReceiptError::Missing)?)?;
     if !key.verify(RECEIPT_TYPE, &receipt.statement, &receipt.signature) {
         return Err(ReceiptError::Signature);
@@ -86,23 +86,23 @@ pub fn attest(
     if statement.sha256 != digest(payload) {
         return Err(ReceiptError::Payload);
     }
-    Ok(Attested { digest: receipt.digest(), statement })
+    Ok(VerifiedReceipt { digest: receipt.digest(), statement })
 }
 
 /// True when a message is the mark of a witness that the command `id`, whose signed bytes have this digest, went well on it.
 pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
     let Ok(key) = witness.key.parse::<PublicKey>() else { return false };
-    let attested = attest(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.answering(command));
-    let mark = json::read::<RolloutMark>(payload);
-    attested.is_ok() && mark.is_ok_and(|mark| mark.protocol == OK && mark.id == id && mark.node == witness.node)
+    let attested = verify_receipt(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.check_answers(command));
+    let mark = json::read::<RolloutResult>(payload);
+    attested.is_ok() && mark.is_ok_and(|mark| mark.protocol == ROLLOUT_SUCCESS && mark.id == id && mark.node == witness.node)
 }
 
-impl Attested {
+impl VerifiedReceipt {
     /// Holds it to be an answer to the command of this digest.
     ///
     /// # Errors
     /// When it answers another one, or none.
-    pub fn answering(self, command: &str) -> Result<Self, ReceiptError> {
+    pub fn check_answers(self, command: &str) -> Result<Self, ReceiptError> {
         if self.statement.command.as_deref() == Some(command) { Ok(self) } else { Err(ReceiptError::Command) }
     }
 }
@@ -117,8 +117,8 @@ mod tests {
         name.parse().unwrap()
     }
 
-    fn statement() -> Statement {
-        Statement {
+    fn statement() -> ReceiptBody {
+        ReceiptBody {
             node: node("web1"),
             boot: Uuid::nil(),
             seq: None,
@@ -136,11 +136,11 @@ mod tests {
         let witness = |key: &SigningKey| Witness { node: node("web1"), key: key.public().to_short() };
         let mark = |id| {
             let at = Timestamp::UNIX_EPOCH;
-            let outcome = crate::wire::DoneOutcome::Changed;
-            serde_json::to_vec(&RolloutMark { protocol: OK.to_owned(), id, node: node("web1"), at, outcome }).unwrap()
+            let outcome = crate::wire::CommandOutcome::Changed;
+            serde_json::to_vec(&RolloutResult { protocol: ROLLOUT_SUCCESS.to_owned(), id, node: node("web1"), at, outcome }).unwrap()
         };
         let payload = mark(id);
-        let receipt = |key: &SigningKey, payload: &[u8]| issue(key, &Statement { sha256: digest(payload), ..statement() });
+        let receipt = |key: &SigningKey, payload: &[u8]| issue_receipt(key, &ReceiptBody { sha256: digest(payload), ..statement() });
         let good = receipt(&key, &payload);
         assert!(proves_success(&witness(&key), id, "c", "s", Some(&good), &payload));
         for (witness, id, command, subject, receipt, payload) in [
@@ -161,14 +161,14 @@ mod tests {
     #[test]
     fn a_receipt_is_of_one_node_subject_and_payload() {
         let key = SigningKey::from_seed(&[1; 32]);
-        let receipt = issue(&key, &statement());
+        let receipt = issue_receipt(&key, &statement());
         let check = |receipt: Option<&str>, key: &SigningKey, name: &str, subject: &str, payload: &[u8]| {
-            attest(receipt, &key.public(), &node(name), subject, payload)
+            verify_receipt(receipt, &key.public(), &node(name), subject, payload)
         };
         let attested = check(Some(&receipt), &key, "web1", "s", b"payload").unwrap();
         assert_eq!(attested.statement, statement());
-        assert!(attested.clone().answering("c").is_ok());
-        assert!(matches!(attested.answering("d"), Err(ReceiptError::Command)));
+        assert!(attested.clone().check_answers("c").is_ok());
+        assert!(matches!(attested.check_answers("d"), Err(ReceiptError::Command)));
         let other = SigningKey::from_seed(&[2; 32]);
         assert!(matches!(check(None, &key, "web1", "s", b"payload"), Err(ReceiptError::Missing)));
         assert!(matches!(check(Some("x"), &key, "web1", "s", b"payload"), Err(ReceiptError::Malformed(_))));

@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::access::Read;
-use crate::model::effects::{Aspect, Place};
-use crate::model::{Effect, Effects, Mounting};
+use crate::model::access::TemplateRead;
+use crate::model::effects::{EffectKind, PathScope};
+use crate::model::{Effect, Effects, MountRequest};
 use crate::wire::bundle::Rule;
 
-use super::glob;
+use super::pattern;
 
 /// The type that a rule must allow for anything that runs a program.
 const EXEC: &str = "exec";
@@ -26,18 +26,18 @@ pub struct Rights {
 
 impl Rights {
     /// Those of a rule.
-    pub fn of(rule: &Rule) -> Self {
+    pub fn from_rule(rule: &Rule) -> Self {
         Self { types: rule.types.clone(), names: rule.names.clone(), reads: rule.reads.clone(), noop_only: rule.noop_only }
     }
 
     /// Those of a command that no rule allows any more: its manifest runs, and reads nothing beside its own files.
-    pub fn least() -> Self {
+    pub fn minimal() -> Self {
         Self { types: None, names: None, reads: Some(Vec::new()), noop_only: false }
     }
 
     /// What both allow, as far as manifests are concerned: rules with types or names allow none.
     #[must_use]
-    pub fn meet(&self, other: &Self) -> Self {
+    pub fn intersect(&self, other: &Self) -> Self {
         let reads = match (self.readable(), other.readable()) {
             (None, reads) | (reads, None) => reads.map(<[String]>::to_vec),
             (Some(a), Some(b)) => Some(a.iter().filter(|pattern| b.contains(pattern)).cloned().collect()),
@@ -72,29 +72,29 @@ impl Rights {
     ///
     /// # Errors
     /// With the reason, in words.
-    pub fn may_read(&self, read: &Read<'_>) -> Result<(), String> {
+    pub fn may_read(&self, read: &TemplateRead<'_>) -> Result<(), String> {
         let Some(patterns) = self.readable() else { return Ok(()) };
-        let any = |prefix: &str, text: &str| patterns.iter().any(|pattern| glob::matches_after(pattern, prefix, text));
+        let any = |prefix: &str, text: &str| patterns.iter().any(|pattern| pattern::matches_after(pattern, prefix, text));
         let allowed = match read {
-            Read::File(path) => path.to_str().is_some_and(|path| self.may_read_file(path)),
-            Read::Environ(name) => any("env:", name),
-            Read::Credential(name) => any("credential:", name) || any("secret:", name),
-            Read::Value { bucket, key } => any("kv:", &format!("{bucket}/{key}")),
-            Read::Registrations => patterns.iter().any(|pattern| pattern == "registrations"),
+            TemplateRead::File(path) => path.to_str().is_some_and(|path| self.may_read_file(path)),
+            TemplateRead::Environ(name) => any("env:", name),
+            TemplateRead::Credential(name) => any("credential:", name) || any("secret:", name),
+            TemplateRead::Value { bucket, key } => any("kv:", &format!("{bucket}/{key}")),
+            TemplateRead::Registrations => patterns.iter().any(|pattern| pattern == "registrations"),
         };
         if allowed { Ok(()) } else { Err(format!("the rule that allows this command has no read for {read}")) }
     }
 
     fn may_read_file(&self, path: &str) -> bool {
         let patterns = self.readable();
-        patterns.is_none_or(|patterns| path.starts_with('/') && glob::any_path(patterns, &Place::at(path)))
+        patterns.is_none_or(|patterns| path.starts_with('/') && pattern::matches_any_path(patterns, &PathScope::at(path)))
     }
 
     /// Decides about everything that a resource of this type does.
     ///
     /// # Errors
     /// With the first effect that the rule does not allow, in words.
-    pub fn permit(&self, kind: &str, effects: &Effects) -> Result<(), String> {
+    pub fn check_effects(&self, kind: &str, effects: &Effects) -> Result<(), String> {
         if !self.has_type(kind) {
             return Err(format!("it does not allow the type {kind}"));
         }
@@ -117,7 +117,7 @@ impl Rights {
     }
 
     fn has_type(&self, kind: &str) -> bool {
-        self.types.as_deref().is_none_or(|types| glob::any(types, kind))
+        self.types.as_deref().is_none_or(|types| pattern::matches_any(types, kind))
     }
 
     /// True where only some resources are allowed: then what is not known may be another one.
@@ -126,8 +126,8 @@ impl Rights {
     }
 
     fn allows(&self, effect: &Effect, all: &Effects) -> bool {
-        let named = |name: &str| self.names.as_deref().is_none_or(|names| glob::any(names, name));
-        let placed = |place: &Place| self.names.as_deref().is_none_or(|names| glob::any_path(names, place));
+        let named = |name: &str| self.names.as_deref().is_none_or(|names| pattern::matches_any(names, name));
+        let placed = |place: &PathScope| self.names.as_deref().is_none_or(|names| pattern::matches_any_path(names, place));
         match effect {
             Effect::Look(_) | Effect::Connect(_) | Effect::Fetch(_) | Effect::Write { implied: true, .. } => true,
             Effect::Read(place) => self.allows_read(place, all),
@@ -136,11 +136,11 @@ impl Rights {
                 // Without types, names are those of every type: a pattern of paths is none of programs.
                 names
                     .iter()
-                    .any(|name| (self.types.is_some() || glob::names_program(name)) && glob::matches_command(name, command))
+                    .any(|name| (self.types.is_some() || pattern::names_program(name)) && pattern::matches_command(name, command))
             }),
             Effect::Variable { name, value } => named(&format!("{name}={}", value.reveal())),
-            Effect::Mount(Mounting { device, point, .. }) => {
-                placed(&Place::below(point)) && (device.is_empty() || named(&glob::normal(device)))
+            Effect::Mount(MountRequest { device, point, .. }) => {
+                placed(&PathScope::below(point)) && (device.is_empty() || named(&pattern::normalize_path(device)))
             }
             Effect::Account { name, .. } => named(name),
             Effect::Unit(name)
@@ -150,26 +150,26 @@ impl Rights {
             | Effect::Publish(name) => named(name),
             Effect::Nested(_) => !self.is_narrow(),
             Effect::Unknown { aspect, .. } => {
-                let matters = matches!(aspect, None | Some(Aspect::Run | Aspect::Read));
+                let matters = matches!(aspect, None | Some(EffectKind::Run | EffectKind::Read));
                 !(self.is_narrow() || (self.noop_only && matters))
             }
         }
     }
 
     /// A source may be read where `reads` or `names` say so. Who may write a file may also depend on what is in it.
-    fn allows_read(&self, place: &Place, all: &Effects) -> bool {
+    fn allows_read(&self, place: &PathScope, all: &Effects) -> bool {
         let Some(reads) = self.readable() else { return true };
-        glob::any_path(reads, place)
-            || self.names.as_deref().is_some_and(|names| glob::any_path(names, place))
+        pattern::matches_any_path(reads, place)
+            || self.names.as_deref().is_some_and(|names| pattern::matches_any_path(names, place))
             || (!self.noop_only && all.writes(place))
     }
 
     /// The same rights over paths with their links resolved: the part of each pattern before its first wildcard is replaced
     /// by what `real` makes of it.
     #[must_use]
-    pub fn located(&self, real: impl Fn(&str) -> String) -> Self {
+    pub fn resolve_links(&self, real: impl Fn(&str) -> String) -> Self {
         let all = |list: &Option<Vec<String>>| {
-            list.as_ref().map(|list| list.iter().map(|pattern| glob::located(pattern, &real)).collect())
+            list.as_ref().map(|list| list.iter().map(|pattern| pattern::resolve_links(pattern, &real)).collect())
         };
         Self { types: self.types.clone(), names: all(&self.names), reads: all(&self.reads), noop_only: self.noop_only }
     }

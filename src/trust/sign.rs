@@ -22,7 +22,7 @@ pub enum SignError {
 }
 
 /// What can sign: a private key at hand, or one that somebody else holds.
-pub trait Sign: fmt::Debug + Send + Sync {
+pub trait Signer: fmt::Debug + Send + Sync {
     /// The public key that verifies its signatures.
     fn public(&self) -> PublicKey;
 
@@ -33,7 +33,7 @@ pub trait Sign: fmt::Debug + Send + Sync {
     fn signature(&self, payload_type: &str, payload: &[u8]) -> Result<Vec<u8>, SignError>;
 }
 
-impl Sign for SigningKey {
+impl Signer for SigningKey {
     fn public(&self) -> PublicKey {
         Self::public(self)
     }
@@ -44,7 +44,7 @@ impl Sign for SigningKey {
 }
 
 /// Signs these bytes with each key; the id beside a key is the hint that goes with its signature.
-pub fn seal(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &SigningKey)]) -> Envelope {
+pub fn sign_envelope(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &SigningKey)]) -> Envelope {
     let signatures =
         keys.iter().map(|(id, key)| Signature { keyid: (*id).to_owned(), sig: key.sign(payload_type, &payload) }).collect();
     Envelope { payload_type: payload_type.to_owned(), payload, signatures }
@@ -54,7 +54,7 @@ pub fn seal(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &SigningKey)]) 
 ///
 /// # Errors
 /// When one of them does not sign.
-pub fn seal_by(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &dyn Sign)]) -> Result<Envelope, SignError> {
+pub fn sign_envelope_with(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &dyn Signer)]) -> Result<Envelope, SignError> {
     let mut envelope = Envelope { payload_type: payload_type.to_owned(), payload, signatures: Vec::new() };
     countersign(&mut envelope, keys)?;
     Ok(envelope)
@@ -64,8 +64,8 @@ pub fn seal_by(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &dyn Sign)])
 ///
 /// # Errors
 /// When one of them does not sign; then the envelope stays as it was.
-pub fn countersign(envelope: &mut Envelope, keys: &[(&str, &dyn Sign)]) -> Result<(), SignError> {
-    let sign = |(id, key): &(&str, &dyn Sign)| {
+pub fn countersign(envelope: &mut Envelope, keys: &[(&str, &dyn Signer)]) -> Result<(), SignError> {
+    let sign = |(id, key): &(&str, &dyn Signer)| {
         let sig = key.signature(&envelope.payload_type, &envelope.payload)?;
         Ok((key.public(), Signature { keyid: (*id).to_owned(), sig }))
     };
@@ -85,13 +85,13 @@ mod tests {
     #[test]
     fn every_key_signs_the_same_bytes() {
         let (a, b) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
-        let envelope = seal("t", b"x".to_vec(), &[("a", &a), ("b", &b)]);
+        let envelope = sign_envelope("t", b"x".to_vec(), &[("a", &a), ("b", &b)]);
         for (signature, (id, key)) in envelope.signatures.iter().zip([("a", &a), ("b", &b)]) {
             assert_eq!(signature.keyid, id);
             assert!(key.public().verify("t", b"x", &signature.sig));
         }
-        assert_eq!(seal_by("t", b"x".to_vec(), &[("a", &a), ("b", &b)]).unwrap(), envelope);
-        let mut later = seal("t", b"x".to_vec(), &[("a", &a)]);
+        assert_eq!(sign_envelope_with("t", b"x".to_vec(), &[("a", &a), ("b", &b)]).unwrap(), envelope);
+        let mut later = sign_envelope("t", b"x".to_vec(), &[("a", &a)]);
         countersign(&mut later, &[("b", &b)]).unwrap();
         assert_eq!(later, envelope);
         countersign(&mut later, &[("again", &a)]).unwrap();

@@ -6,11 +6,11 @@ use super::bundle::{TrustedBundle, TrustedKey};
 
 /// The most signatures that are computed for one message: each of the 16 that an envelope may have under the key that its
 /// `keyid` names, and as many under other keys. Without the bound a forged message costs 16 times the number of keys.
-const TRIES: usize = 32;
+const MAX_SIGNATURE_CHECKS: usize = 32;
 
 /// The bound on the work for one message.
 #[derive(Debug, Clone)]
-pub struct Effort {
+pub struct SignatureBudget {
     /// How many signatures may still be computed.
     left: usize,
     /// True: only signatures under the keys that they name, and no more after the first that does not verify.
@@ -19,13 +19,13 @@ pub struct Effort {
     spent: usize,
 }
 
-impl Default for Effort {
+impl Default for SignatureBudget {
     fn default() -> Self {
-        Self { left: TRIES, named_only: false, spent: 0 }
+        Self { left: MAX_SIGNATURE_CHECKS, named_only: false, spent: 0 }
     }
 }
 
-impl Effort {
+impl SignatureBudget {
     /// The bound while forged messages come in numbers: one wrong signature ends the work. A signature whose `keyid`
     /// names its key is verified as ever.
     pub fn under_pressure() -> Self {
@@ -49,7 +49,7 @@ impl Effort {
 type Unnamed<'a> = (&'a Signature, Option<usize>);
 
 /// The signers of an envelope.
-pub(super) struct Found {
+pub(super) struct SignerSearch {
     /// The distinct keys, by their places in the bundle, in their order; valid or not.
     pub(super) keys: Vec<usize>,
     /// Whether a known key is named at all.
@@ -73,9 +73,9 @@ impl TrustedBundle {
     /// First each signature under the key that its `keyid` names: that decides nothing, but finds the key of an honest
     /// message at once. Then those that are left under the other keys, in the order of the bundle and revoked ones last,
     /// for as long as the effort lasts.
-    pub(super) fn find_signers(&self, envelope: &Envelope, effort: &mut Effort) -> Found {
+    pub(super) fn find_signers(&self, envelope: &Envelope, effort: &mut SignatureBudget) -> SignerSearch {
         let encoded = pae(&envelope.payload_type, &envelope.payload);
-        let mut found = Found { keys: Vec::new(), named: false, cut_short: false };
+        let mut found = SignerSearch { keys: Vec::new(), named: false, cut_short: false };
         let mut unnamed = Vec::new();
         let mut asked = Vec::new();
         for signature in &envelope.signatures {
@@ -105,7 +105,7 @@ impl TrustedBundle {
         found
     }
 
-    fn try_others(&self, mut open: Vec<Unnamed<'_>>, encoded: &[u8], found: &mut Found, effort: &mut Effort) {
+    fn try_others(&self, mut open: Vec<Unnamed<'_>>, encoded: &[u8], found: &mut SignerSearch, effort: &mut SignatureBudget) {
         let (revoked, good): (Vec<usize>, Vec<usize>) =
             (0..self.keys().len()).partition(|index| self.keys().get(*index).is_some_and(|key| key.revoked));
         // All signatures under one key before the next: the many that a forger adds do not use up what an honest one needs.
@@ -136,7 +136,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::trust::{Pin, SigningKey, open_bundle, seal};
+    use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
     use crate::wire::{COMMAND_TYPE, TRUST_TYPE};
 
     fn key(seed: u8) -> SigningKey {
@@ -151,7 +151,7 @@ mod tests {
             "root": {"threshold": 1, "keys": [key(200).public().to_short()]},
             "keys": keys, "revoked": ["op1"], "rules": [{"keys": ["*"]}],
         });
-        open_bundle(&seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(200))]).encode(), Pin::Kept).unwrap()
+        open_bundle(&sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(200))]).encode(), Pin::Kept).unwrap()
     }
 
     #[test]
@@ -169,20 +169,20 @@ mod tests {
             (some(&[("", 30)]), vec![29], 29, 0),
             (some(&[("op9", 8)]), vec![7], 8, 1),
             // Too far down in the bundle for a signature that does not say whose it is.
-            (some(&[("", 90)]), vec![], TRIES, 0),
+            (some(&[("", 90)]), vec![], MAX_SIGNATURE_CHECKS, 0),
             (some(&[("op7", 7), ("", 9)]), vec![6, 8], 8, 1),
             // Forged: sixteen signatures, of one key, of no key, of sixteen keys.
-            (sixteen(&|_| "op5".to_owned()), vec![], TRIES, 1),
-            (sixteen(&|_| "x".to_owned()), vec![], TRIES, 0),
-            (sixteen(&|n| format!("op{}", n + 2)), vec![], TRIES, 1),
+            (sixteen(&|_| "op5".to_owned()), vec![], MAX_SIGNATURE_CHECKS, 1),
+            (sixteen(&|_| "x".to_owned()), vec![], MAX_SIGNATURE_CHECKS, 0),
+            (sixteen(&|n| format!("op{}", n + 2)), vec![], MAX_SIGNATURE_CHECKS, 1),
         ] {
             let signing: Vec<(&str, SigningKey)> = by.iter().map(|(id, seed)| (id.as_str(), key(*seed))).collect();
             let signing: Vec<(&str, &SigningKey)> = signing.iter().map(|(id, key)| (*id, key)).collect();
-            let envelope = seal(COMMAND_TYPE, b"{}".to_vec(), &signing);
-            let mut effort = Effort::default();
+            let envelope = sign_envelope(COMMAND_TYPE, b"{}".to_vec(), &signing);
+            let mut effort = SignatureBudget::default();
             assert_eq!(bundle.find_signers(&envelope, &mut effort).keys, keys, "{by:?}");
             assert_eq!(effort.spent(), spent, "{by:?}");
-            let mut effort = Effort::under_pressure();
+            let mut effort = SignatureBudget::under_pressure();
             let found = bundle.find_signers(&envelope, &mut effort);
             assert_eq!(effort.spent(), pressed, "{by:?}");
             assert!(found.keys == keys || found.cut_short, "{by:?}");

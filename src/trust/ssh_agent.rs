@@ -7,7 +7,7 @@ use crate::host::ssh_agent::{Identity, SshAgent, SshAgentError};
 use crate::wire::pae;
 
 use super::keys::PublicKey;
-use super::sign::{Sign, SignError};
+use super::sign::{Signer, SignError};
 
 /// The one form of signature that nodes verify.
 const ED25519: &str = "ssh-ed25519";
@@ -47,7 +47,7 @@ fn list(names: &[String]) -> String {
 
 /// Which key of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum KeySelector {
     /// The only one that can sign.
     Only,
     /// The one of this comment, or of this fingerprint (`SHA256:...`).
@@ -56,8 +56,8 @@ pub enum Wanted {
     Key(PublicKey),
 }
 
-impl Wanted {
-    fn is(&self, held: &Held) -> bool {
+impl KeySelector {
+    fn is(&self, held: &AgentIdentity) -> bool {
         match self {
             Self::Only => held.algorithm == ED25519,
             Self::Named(name) => held.identity.comment == *name || held.fingerprint == *name,
@@ -75,14 +75,14 @@ impl Wanted {
 }
 
 /// A key as the agent shows it.
-struct Held {
+struct AgentIdentity {
     identity: Identity,
     algorithm: String,
     fingerprint: String,
     key: Option<PublicKey>,
 }
 
-impl Held {
+impl AgentIdentity {
     fn of(identity: Identity) -> Self {
         let parsed = ssh_key::PublicKey::from_bytes(&identity.blob).ok();
         let key = parsed.as_ref().and_then(|key| key.key_data().ed25519()).and_then(|key| PublicKey::from_bytes(&key.0).ok());
@@ -115,15 +115,15 @@ impl AgentKey {
     ///
     /// # Errors
     /// When there is none or several, or when it is not one that can sign.
-    pub fn find(agent: &SshAgent, wanted: &Wanted) -> Result<Self, AgentKeyError> {
-        let all: Vec<Held> = agent.identities()?.into_iter().map(Held::of).collect();
-        let has: Vec<String> = all.iter().map(Held::name).collect();
-        let mut found: Vec<Held> = all.into_iter().filter(|held| wanted.is(held)).collect();
+    pub fn find(agent: &SshAgent, wanted: &KeySelector) -> Result<Self, AgentKeyError> {
+        let all: Vec<AgentIdentity> = agent.identities()?.into_iter().map(AgentIdentity::of).collect();
+        let has: Vec<String> = all.iter().map(AgentIdentity::name).collect();
+        let mut found: Vec<AgentIdentity> = all.into_iter().filter(|held| wanted.is(held)).collect();
         let (count, last) = (found.len(), found.pop());
         match last {
             None => Err(AgentKeyError::None { wanted: wanted.words(), has }),
             Some(_) if count > 1 => Err(AgentKeyError::Several(count, wanted.words())),
-            Some(Held { identity, key: Some(public), .. }) => {
+            Some(AgentIdentity { identity, key: Some(public), .. }) => {
                 Ok(Self { agent: agent.clone(), blob: identity.blob, public, comment: identity.comment })
             }
             Some(held) if held.algorithm.starts_with(FIDO) => Err(AgentKeyError::Fido(held.name(), held.algorithm)),
@@ -137,7 +137,7 @@ impl AgentKey {
     }
 }
 
-impl Sign for AgentKey {
+impl Signer for AgentKey {
     fn public(&self) -> PublicKey {
         self.public
     }

@@ -12,33 +12,33 @@ use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::model::{Effects, NodeId};
-use crate::wire::command::{Action, Command, Target};
-use crate::wire::report::ChannelState;
+use crate::wire::command::{Action, Command, Selector};
+use crate::wire::report::ChannelPosition;
 use crate::wire::subject::Route;
 use crate::wire::{COMMAND_TYPE, Envelope, EnvelopeError, Subjects, digest, json};
 
 use super::bundle::{TrustedBundle, TrustedKey};
-use super::limits::Limits;
-use super::policy::{self, Allowed};
-use super::refusal::{Code, Refusal};
+use super::limits::NodeLimits;
+use super::policy::{self, PolicyDecision};
+use super::rejection::{RejectionCode, Rejection};
 use super::rights::Rights;
-use super::signers::Found;
+use super::signers::SignerSearch;
 
-pub use super::signers::Effort;
+pub use super::signers::SignatureBudget;
 
 /// How far the clocks of operator and node may differ.
-pub const SKEW: SignedDuration = SignedDuration::from_secs(30);
+pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// How far a channel may go ahead in one step, so that nobody can use up its numbers.
-pub const MAX_JUMP: u64 = 1_000_000;
+pub const MAX_CHANNEL_STEP: u64 = 1_000_000;
 
 /// What this node accepted before.
-pub trait Seen {
+pub trait ReplayStore {
     /// The digest of the command of this id, when one was accepted and not yet forgotten.
-    fn seen(&self, id: Uuid) -> Option<String>;
+    fn accepted_digest(&self, id: Uuid) -> Option<String>;
     /// The latest accepted state of a channel.
-    fn channel(&self, name: &str) -> Option<ChannelState>;
+    fn channel(&self, name: &str) -> Option<ChannelPosition>;
     /// Since when accepted commands are remembered; none when that is not known.
-    fn born(&self) -> Option<Timestamp>;
+    fn remembers_since(&self) -> Option<Timestamp>;
     /// What is known of the trust bundles that were in force.
     fn trust(&self) -> KnownTrust;
 }
@@ -58,7 +58,7 @@ pub enum KnownTrust {
 pub struct Verified<T> {
     value: T,
     digest: String,
-    allowed: Allowed,
+    allowed: PolicyDecision,
     envelope: Vec<u8>,
     proof: Proof,
 }
@@ -115,7 +115,7 @@ impl<T> Verified<T> {
 
 /// A message that was not refused.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Opened {
+pub enum OpenedMessage {
     /// To be written down and run.
     New(Verified<Command>),
     /// Accepted before, the very same: its answer is to be sent again, nothing is to be run.
@@ -141,13 +141,13 @@ pub struct Verifier<'a> {
     /// Its groups.
     pub groups: &'a [String],
     /// Its own limits.
-    pub limits: &'a Limits,
+    pub limits: &'a NodeLimits,
     /// The subjects of its fleet.
     pub subjects: &'a Subjects,
     /// The time; not before the latest that this node knows has passed, whatever its clock says.
     pub now: Timestamp,
     /// What it accepted before.
-    pub seen: &'a dyn Seen,
+    pub seen: &'a dyn ReplayStore,
     /// Evaluates a `where` over the facts of this node.
     pub condition: &'a dyn Fn(&str) -> Result<bool, String>,
     /// Tells the effects of an `ensure` from its type and properties: `engine::effects::of_signed`.
@@ -155,23 +155,23 @@ pub struct Verifier<'a> {
 }
 
 /// A refusal before it is known of what.
-type Reason = (Code, String);
+type Reason = (RejectionCode, String);
 
 /// What is known of a message while it is looked at, for the refusal.
-struct Known {
+struct RejectionContext {
     digest: String,
     id: Option<Uuid>,
     keyids: Vec<String>,
 }
 
-impl Known {
-    fn refuse(self, (code, message): Reason) -> Refusal {
-        Refusal { code, message, digest: self.digest, id: self.id, keyids: self.keyids }
+impl RejectionContext {
+    fn refuse(self, (code, message): Reason) -> Rejection {
+        Rejection { code, message, digest: self.digest, id: self.id, keyids: self.keyids }
     }
 }
 
 /// A command that verified keys signed, with the ids of those that are valid now. Not yet allowed anything.
-struct Signed {
+struct SignedCommand {
     command: Command,
     signers: Vec<String>,
     proof: Proof,
@@ -182,22 +182,22 @@ impl Verifier<'_> {
     ///
     /// # Errors
     /// The first reason for which it must not run.
-    pub fn open(&self, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
-        self.open_within(bytes, subject, &mut Effort::default())
+    pub fn open(&self, bytes: &[u8], subject: Option<&str>) -> Result<OpenedMessage, Rejection> {
+        self.open_within(bytes, subject, &mut SignatureBudget::default())
     }
 
     /// As [`Self::open`], with a bound on the signatures that are computed. Afterwards `effort` tells how many were.
     ///
     /// # Errors
     /// The first reason for which it must not run.
-    pub fn open_within(&self, bytes: &[u8], subject: Option<&str>, effort: &mut Effort) -> Result<Opened, Refusal> {
+    pub fn open_within(&self, bytes: &[u8], subject: Option<&str>, effort: &mut SignatureBudget) -> Result<OpenedMessage, Rejection> {
         let (mut known, signed) = self.signed(bytes, effort)?;
         known.id = Some(signed.command.id);
-        match self.judge(&signed, &known.digest, subject) {
-            Ok(Verdict::Seen) => Ok(Opened::Seen { id: signed.command.id, digest: known.digest }),
-            Ok(Verdict::Run(allowed)) => Ok(Opened::New(verified(signed, known, allowed, bytes))),
-            Ok(Verdict::NotSelected(allowed)) => Ok(Opened::NotSelected(verified(signed, known, allowed, bytes))),
-            Ok(Verdict::Elsewhere(allowed)) => Ok(Opened::Elsewhere(verified(signed, known, allowed, bytes))),
+        match self.evaluate(&signed, &known.digest, subject) {
+            Ok(Verdict::Seen) => Ok(OpenedMessage::Seen { id: signed.command.id, digest: known.digest }),
+            Ok(Verdict::Run(allowed)) => Ok(OpenedMessage::New(verified(signed, known, allowed, bytes))),
+            Ok(Verdict::NotSelected(allowed)) => Ok(OpenedMessage::NotSelected(verified(signed, known, allowed, bytes))),
+            Ok(Verdict::Elsewhere(allowed)) => Ok(OpenedMessage::Elsewhere(verified(signed, known, allowed, bytes))),
             Err(reason) => Err(known.refuse(reason)),
         }
     }
@@ -209,10 +209,10 @@ impl Verifier<'_> {
     ///
     /// # Errors
     /// The first reason for which it must not run any more.
-    pub fn reopen(&self, bytes: &[u8]) -> Result<Verified<Command>, Refusal> {
-        let (mut known, signed) = self.signed(bytes, &mut Effort::default())?;
+    pub fn reverify_queued(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
+        let (mut known, signed) = self.signed(bytes, &mut SignatureBudget::default())?;
         known.id = Some(signed.command.id);
-        match self.addressed(&signed.command).and_then(|()| self.allowed(&signed.command, &signed.signers)) {
+        match self.check_target(&signed.command).and_then(|()| self.check_policy(&signed.command, &signed.signers)) {
             Ok(allowed) => Ok(verified(signed, known, allowed, bytes)),
             Err(reason) => Err(known.refuse(reason)),
         }
@@ -228,21 +228,21 @@ impl Verifier<'_> {
     ///
     /// # Errors
     /// The first reason for which it must not run any more.
-    pub fn confirm(&self, verified: &Verified<Command>) -> Result<Rights, Refusal> {
+    pub fn recheck(&self, verified: &Verified<Command>) -> Result<Rights, Rejection> {
         match self.still_allowed(verified) {
             Ok(allowed) => Ok(allowed.rights),
-            Err(_) => self.reopen(&verified.envelope).map(|verified| verified.allowed.rights),
+            Err(_) => self.reverify_queued(&verified.envelope).map(|verified| verified.allowed.rights),
         }
     }
 
-    fn still_allowed(&self, verified: &Verified<Command>) -> Result<Allowed, Reason> {
+    fn still_allowed(&self, verified: &Verified<Command>) -> Result<PolicyDecision, Reason> {
         let proof = &verified.proof;
         if proof.bundle != self.trust.digest() {
-            return Err((Code::UnknownKey, "it was verified under another trust bundle".to_owned()));
+            return Err((RejectionCode::UnknownKey, "it was verified under another trust bundle".to_owned()));
         }
         let signers = self.valid(proof, false)?;
-        self.addressed(&verified.value)?;
-        self.allowed(&verified.value, &signers)
+        self.check_target(&verified.value)?;
+        self.check_policy(&verified.value, &signers)
     }
 
     /// Recalls standing desired state that this node accepted, from its own disk.
@@ -253,33 +253,33 @@ impl Verifier<'_> {
     ///
     /// # Errors
     /// When nobody that this node knows signed it, or the host does not allow it any more.
-    pub fn recall(&self, bytes: &[u8]) -> Result<Verified<Command>, Refusal> {
+    pub fn reverify_assignment(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
         let (mut known, envelope) = enveloped(bytes)?;
-        let proof = self.proof(self.trust.find_signers(&envelope, &mut Effort::default()).keys);
+        let proof = self.proof(self.trust.find_signers(&envelope, &mut SignatureBudget::default()).keys);
         let signers: Vec<String> = self.keys_of(&proof).map(|key| key.id.clone()).collect();
         let recalled = command(&envelope).and_then(|command| {
             known.id = Some(command.id);
             if signers.is_empty() {
-                return Err((Code::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()));
+                return Err((RejectionCode::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()));
             }
-            self.limits.check(&command, &self.effects_of(&command)).map_err(|why| (Code::LocalLimit, why))?;
+            self.limits.check(&command, &self.effects_of(&command)).map_err(|why| (RejectionCode::LocalLimit, why))?;
             Ok(command)
         });
         match recalled {
             Ok(command) => {
-                let rights = policy::kept_rights(self.trust.rules(), &command, &signers);
-                let allowed = Allowed { rule: 0, keys: signers.clone(), for_all: false, rights };
-                Ok(verified(Signed { command, signers, proof }, known, allowed, bytes))
+                let rights = policy::assignment_rights(self.trust.rules(), &command, &signers);
+                let allowed = PolicyDecision { rule: 0, keys: signers.clone(), for_all: false, rights };
+                Ok(verified(SignedCommand { command, signers, proof }, known, allowed, bytes))
             }
             Err(reason) => Err(known.refuse(reason)),
         }
     }
 
-    fn signed(&self, bytes: &[u8], effort: &mut Effort) -> Result<(Known, Signed), Refusal> {
+    fn signed(&self, bytes: &[u8], effort: &mut SignatureBudget) -> Result<(RejectionContext, SignedCommand), Rejection> {
         let (known, envelope) = enveloped(bytes)?;
         let result = self.signers(&envelope, effort).and_then(|(signers, proof)| {
             let command = command(&envelope)?;
-            Ok(Signed { command, signers, proof })
+            Ok(SignedCommand { command, signers, proof })
         });
         match result {
             Ok(signed) => Ok((known, signed)),
@@ -297,11 +297,11 @@ impl Verifier<'_> {
     }
 
     /// The ids of the distinct keys that are valid now and whose signatures verify.
-    fn signers(&self, envelope: &Envelope, effort: &mut Effort) -> Result<(Vec<String>, Proof), Reason> {
-        let Found { keys, named, cut_short } = self.trust.find_signers(envelope, effort);
+    fn signers(&self, envelope: &Envelope, effort: &mut SignatureBudget) -> Result<(Vec<String>, Proof), Reason> {
+        let SignerSearch { keys, named, cut_short } = self.trust.find_signers(envelope, effort);
         if keys.is_empty() && cut_short {
             let why = "too many forged messages come at present: only signatures whose keyid names their key are verified";
-            return Err((Code::Busy, why.to_owned()));
+            return Err((RejectionCode::Busy, why.to_owned()));
         }
         let proof = self.proof(keys);
         Ok((self.valid(&proof, named)?, proof))
@@ -315,39 +315,39 @@ impl Verifier<'_> {
             return Ok(valid);
         }
         Err(match (self.keys_of(proof).find(|key| key.revoked), self.keys_of(proof).next()) {
-            (Some(key), _) => (Code::RevokedKey, format!("the key {} is revoked", key.id)),
-            (None, Some(key)) => (Code::KeyNotValid, format!("the key {} is not valid at this time", key.id)),
-            (None, None) if hinted => (Code::BadSignature, "no signature verifies".to_owned()),
-            (None, None) => (Code::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()),
+            (Some(key), _) => (RejectionCode::RevokedKey, format!("the key {} is revoked", key.id)),
+            (None, Some(key)) => (RejectionCode::KeyNotValid, format!("the key {} is not valid at this time", key.id)),
+            (None, None) if hinted => (RejectionCode::BadSignature, "no signature verifies".to_owned()),
+            (None, None) => (RejectionCode::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()),
         })
     }
 
-    fn judge(&self, signed: &Signed, digest: &str, subject: Option<&str>) -> Result<Verdict, Reason> {
+    fn evaluate(&self, signed: &SignedCommand, digest: &str, subject: Option<&str>) -> Result<Verdict, Reason> {
         let command = &signed.command;
-        let addressed = self.addressed(command);
+        let addressed = self.check_target(command);
         // Of a channel there is one latest message for all: whom it leaves out learns that from the same.
-        let left_out = command.action.is_standing() && matches!(addressed, Err((Code::NotForMe, _)));
+        let left_out = command.action.is_desired_state() && matches!(addressed, Err((RejectionCode::NotForMe, _)));
         if !left_out {
             addressed.clone()?;
         }
-        self.in_time(command)?;
-        match self.seen.seen(command.id) {
+        self.check_time(command)?;
+        match self.seen.accepted_digest(command.id) {
             Some(before) if before == digest => {
                 // What stood before, in place of what stands now: somebody turns the channel back.
-                return match self.in_order(command) {
-                    Err((Code::StaleSerial, why)) if command.action.is_standing() => Err((Code::StaleSerial, why)),
+                return match self.check_serial(command) {
+                    Err((RejectionCode::StaleSerial, why)) if command.action.is_desired_state() => Err((RejectionCode::StaleSerial, why)),
                     _ => Ok(Verdict::Seen),
                 };
             }
-            Some(_) => return Err((Code::Replayed, "another command with this id was accepted before".to_owned())),
+            Some(_) => return Err((RejectionCode::Replayed, "another command with this id was accepted before".to_owned())),
             None => {}
         }
-        self.in_order(command)?;
-        let allowed = self.allowed(command, &signed.signers)?;
+        self.check_serial(command)?;
+        let allowed = self.check_policy(command, &signed.signers)?;
         if let Some(subject) = subject {
-            self.came_right(command, subject)?;
+            self.check_subject(command, subject)?;
         }
-        self.is_remembered(command)?;
+        self.check_replay_memory(command)?;
         if left_out {
             // Who may speak to some nodes only has no say in what the others keep to.
             return match addressed {
@@ -357,92 +357,92 @@ impl Verifier<'_> {
         }
         match &command.to.only_where {
             // Facts change: what stands asks them again, whenever it runs.
-            Some(_) if command.action.is_standing() => Ok(Verdict::Run(allowed)),
+            Some(_) if command.action.is_desired_state() => Ok(Verdict::Run(allowed)),
             None => Ok(Verdict::Run(allowed)),
             Some(text) => match (self.condition)(text) {
                 Ok(true) => Ok(Verdict::Run(allowed)),
                 Ok(false) => Ok(Verdict::NotSelected(allowed)),
-                Err(why) => Err((Code::BadWhere, format!("its \"where\" can't be evaluated: {why}"))),
+                Err(why) => Err((RejectionCode::BadWhere, format!("its \"where\" can't be evaluated: {why}"))),
             },
         }
     }
 
     /// What was signed before this node began to remember commands may have run here. What stands is ordered by its channel.
-    fn is_remembered(&self, command: &Command) -> Result<(), Reason> {
-        match self.seen.born() {
-            Some(born) if command.issued <= born && !command.action.is_standing() => {
+    fn check_replay_memory(&self, command: &Command) -> Result<(), Reason> {
+        match self.seen.remembers_since() {
+            Some(born) if command.issued <= born && !command.action.is_desired_state() => {
                 let why = format!("it was signed at {}; this node remembers commands from {born} on", command.issued);
-                Err((Code::BeforeLedger, why))
+                Err((RejectionCode::BeforeLedger, why))
             }
             _ => Ok(()),
         }
     }
 
     /// A bundle that is older than one that was obeyed has keys that were revoked since.
-    fn trust_is_whole(&self) -> Result<(), Reason> {
+    fn check_trust_version(&self) -> Result<(), Reason> {
         let version = self.trust.version();
         let lost = match self.seen.trust() {
             KnownTrust::AtLeast(known) if known <= version => return Ok(()),
             KnownTrust::AtLeast(known) => format!("version {known} of the trust bundle was in force here, and is lost"),
             KnownTrust::Unknown => "the trust bundle that was in force here is lost".to_owned(),
         };
-        Err((Code::TrustLost, format!("{lost}; this node has version {version}")))
+        Err((RejectionCode::TrustLost, format!("{lost}; this node has version {version}")))
     }
 
-    fn addressed(&self, command: &Command) -> Result<(), Reason> {
+    fn check_target(&self, command: &Command) -> Result<(), Reason> {
         if command.fleet != self.trust.fleet() {
-            return Err((Code::WrongFleet, format!("it is for the fleet {}", command.fleet)));
+            return Err((RejectionCode::WrongFleet, format!("it is for the fleet {}", command.fleet)));
         }
         let mine = command.to.includes(self.node, self.groups);
-        if mine { Ok(()) } else { Err((Code::NotForMe, "it is for other nodes".to_owned())) }
+        if mine { Ok(()) } else { Err((RejectionCode::NotForMe, "it is for other nodes".to_owned())) }
     }
 
-    fn in_time(&self, command: &Command) -> Result<(), Reason> {
+    fn check_time(&self, command: &Command) -> Result<(), Reason> {
         let start = command.not_before.map_or(command.issued, |time| time.max(command.issued));
-        if self.now.duration_since(command.expires) > SKEW {
-            return Err((Code::Expired, format!("it expired at {}, and here it is {}", command.expires, self.now)));
+        if self.now.duration_since(command.expires) > MAX_CLOCK_SKEW {
+            return Err((RejectionCode::Expired, format!("it expired at {}, and here it is {}", command.expires, self.now)));
         }
-        if start.duration_since(self.now) > SKEW {
-            return Err((Code::NotYetValid, format!("it is valid from {start}, and here it is {}", self.now)));
+        if start.duration_since(self.now) > MAX_CLOCK_SKEW {
+            return Err((RejectionCode::NotYetValid, format!("it is valid from {start}, and here it is {}", self.now)));
         }
         Ok(())
     }
 
-    fn in_order(&self, command: &Command) -> Result<(), Reason> {
+    fn check_serial(&self, command: &Command) -> Result<(), Reason> {
         let Some(wanted) = &command.channel else { return Ok(()) };
         let name = &wanted.name;
         // A channel that is new here may begin with any serial, but not with an epoch without a next one.
         let last = self.seen.channel(name);
         let first = last.is_none();
-        let last = last.unwrap_or(ChannelState { epoch: 0, serial: wanted.serial, digest: String::new() });
+        let last = last.unwrap_or(ChannelPosition { epoch: 0, serial: wanted.serial, digest: String::new() });
         let reached = format!("channel {name} is at epoch {}, serial {}", last.epoch, last.serial);
         if wanted.epoch != last.epoch {
             return match wanted.epoch.checked_sub(last.epoch) {
-                None => Err((Code::StaleSerial, reached)),
-                Some(ahead) if ahead > MAX_JUMP => Err((Code::SerialJump, reached)),
+                None => Err((RejectionCode::StaleSerial, reached)),
+                Some(ahead) if ahead > MAX_CHANNEL_STEP => Err((RejectionCode::SerialJump, reached)),
                 Some(_) => Ok(()),
             };
         }
         match wanted.serial.checked_sub(last.serial) {
-            None => Err((Code::StaleSerial, reached)),
-            Some(ahead) if ahead > MAX_JUMP => Err((Code::SerialJump, reached)),
+            None => Err((RejectionCode::StaleSerial, reached)),
+            Some(ahead) if ahead > MAX_CHANNEL_STEP => Err((RejectionCode::SerialJump, reached)),
             // The same once more is no harm: a run repeated with a new id. What stands is said once.
-            Some(0) if !first && (command.action.is_standing() || !same_artifact(command, &last)) => {
-                Err((Code::SerialConflict, format!("{reached}, with other content")))
+            Some(0) if !first && (command.action.is_desired_state() || !same_artifact(command, &last)) => {
+                Err((RejectionCode::SerialConflict, format!("{reached}, with other content")))
             }
             Some(_) => Ok(()),
         }
     }
 
-    fn allowed(&self, command: &Command, signers: &[String]) -> Result<Allowed, Reason> {
-        self.trust_is_whole()?;
+    fn check_policy(&self, command: &Command, signers: &[String]) -> Result<PolicyDecision, Reason> {
+        self.check_trust_version()?;
         if self.trust.is_expired(self.now) {
-            return Err((Code::TrustExpired, format!("the trust bundle of this node expired at {}", self.trust.expires())));
+            return Err((RejectionCode::TrustExpired, format!("the trust bundle of this node expired at {}", self.trust.expires())));
         }
         let effects = self.effects_of(command);
         let allowed = policy::decide(self.trust.rules(), command, &effects, signers)
-            .map_err(|denied| (Code::NotAllowed, denied.to_string()))?;
-        self.limits.check(command, &effects).map_err(|why| (Code::LocalLimit, why))?;
+            .map_err(|denied| (RejectionCode::NotAllowed, denied.to_string()))?;
+        self.limits.check(command, &effects).map_err(|why| (RejectionCode::LocalLimit, why))?;
         Ok(allowed)
     }
 
@@ -455,56 +455,56 @@ impl Verifier<'_> {
     }
 
     /// The subject routes and decides nothing; but what travels elsewhere than it was signed for is somebody's trick.
-    fn came_right(&self, command: &Command, subject: &str) -> Result<(), Reason> {
+    fn check_subject(&self, command: &Command, subject: &str) -> Result<(), Reason> {
         let right = self.subjects.route(subject).is_some_and(|(action, route)| {
             action.is_none_or(|action| action == command.action.name())
-                && match (route, command.to.target()) {
+                && match (route, command.to.selector()) {
                     (Route::Desired(name), _) => {
-                        command.action.is_standing() && command.channel.as_ref().is_some_and(|channel| channel.name == name)
+                        command.action.is_desired_state() && command.channel.as_ref().is_some_and(|channel| channel.name == name)
                     }
-                    _ if command.action.is_standing() => false,
-                    (Route::Node(id), Some(Target::Nodes(_))) => id == self.node.as_str(),
-                    (Route::Group(name), Some(Target::Groups(groups))) => groups.contains(&name) && self.groups.contains(&name),
-                    (Route::All, Some(Target::All)) => true,
+                    _ if command.action.is_desired_state() => false,
+                    (Route::Node(id), Some(Selector::Nodes(_))) => id == self.node.as_str(),
+                    (Route::Group(name), Some(Selector::Groups(groups))) => groups.contains(&name) && self.groups.contains(&name),
+                    (Route::All, Some(Selector::All)) => true,
                     _ => false,
                 }
         });
-        if right { Ok(()) } else { Err((Code::SubjectMismatch, format!("it was not signed for the subject {subject}"))) }
+        if right { Ok(()) } else { Err((RejectionCode::SubjectMismatch, format!("it was not signed for the subject {subject}"))) }
     }
 }
 
 enum Verdict {
-    Run(Allowed),
-    NotSelected(Allowed),
-    Elsewhere(Allowed),
+    Run(PolicyDecision),
+    NotSelected(PolicyDecision),
+    Elsewhere(PolicyDecision),
     Seen,
 }
 
-fn verified(signed: Signed, known: Known, allowed: Allowed, bytes: &[u8]) -> Verified<Command> {
-    let Signed { command, proof, .. } = signed;
+fn verified(signed: SignedCommand, known: RejectionContext, allowed: PolicyDecision, bytes: &[u8]) -> Verified<Command> {
+    let SignedCommand { command, proof, .. } = signed;
     Verified { value: command, digest: known.digest, allowed, envelope: bytes.to_vec(), proof }
 }
 
-fn enveloped(bytes: &[u8]) -> Result<(Known, Envelope), Refusal> {
+fn enveloped(bytes: &[u8]) -> Result<(RejectionContext, Envelope), Rejection> {
     let envelope = Envelope::parse(bytes).map_err(|error| {
-        let code = if matches!(error, EnvelopeError::TooLarge(_)) { Code::TooLarge } else { Code::BadEnvelope };
-        Known { digest: digest(bytes), id: None, keyids: vec![] }.refuse((code, chain(&error)))
+        let code = if matches!(error, EnvelopeError::TooLarge(_)) { RejectionCode::TooLarge } else { RejectionCode::BadEnvelope };
+        RejectionContext { digest: digest(bytes), id: None, keyids: vec![] }.refuse((code, chain(&error)))
     })?;
     let keyids = envelope.signatures.iter().map(|s| s.keyid.clone()).collect();
-    Ok((Known { digest: envelope.digest(), id: None, keyids }, envelope))
+    Ok((RejectionContext { digest: envelope.digest(), id: None, keyids }, envelope))
 }
 
 /// Reads the very bytes that were verified.
 fn command(envelope: &Envelope) -> Result<Command, Reason> {
     if envelope.payload_type != COMMAND_TYPE {
-        return Err((Code::WrongType, format!("the payload type is \"{}\", not that of a command", envelope.payload_type)));
+        return Err((RejectionCode::WrongType, format!("the payload type is \"{}\", not that of a command", envelope.payload_type)));
     }
-    let command: Command = json::read(&envelope.payload).map_err(|error| (Code::Malformed, chain(&error)))?;
-    command.check().map_err(|error| (Code::Malformed, error.to_string()))?;
+    let command: Command = json::read(&envelope.payload).map_err(|error| (RejectionCode::Malformed, chain(&error)))?;
+    command.check().map_err(|error| (RejectionCode::Malformed, error.to_string()))?;
     Ok(command)
 }
 
-fn same_artifact(command: &Command, last: &ChannelState) -> bool {
+fn same_artifact(command: &Command, last: &ChannelPosition) -> bool {
     matches!(&command.action, crate::wire::Action::Apply(apply) if apply.sha256 == last.digest)
 }
 

@@ -82,7 +82,7 @@ fn about(status: &AgentStatus, page: &mut Page) {
         "ensign_healthy",
         Kind::Gauge,
         "1 while the agent can do its work, as /healthz.",
-        u8::from(status.wrong().is_empty()),
+        u8::from(status.active_alarms().is_empty()),
     );
     let mut troubles =
         page.family("ensign_trouble", Kind::Gauge, "1 for everything that is wrong with the agent itself, by topic.");
@@ -183,7 +183,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::wire::status::{ConnectionStatus, Counts, LimitsStatus, STATUS, TrustStatus};
+    use crate::wire::agent_status::{ConnectionStatus, AgentCounters, LimitsStatus, STATUS, TrustStatus};
 
     fn status() -> AgentStatus {
         AgentStatus {
@@ -207,7 +207,7 @@ mod tests {
             last_run: None,
             outbox: 0,
             dropped: 0,
-            counts: Counts::default(),
+            counts: AgentCounters::default(),
             troubles: BTreeMap::new(),
             pending: vec![],
         }

@@ -155,7 +155,7 @@ fn answer(asked: &Asked, source: &Source) -> Vec<u8> {
             reply("200 OK", "text/plain; version=0.0.4; charset=utf-8", &metrics::text(&(source.status)()))
         }
         Asked::Page(Page::Health) => {
-            let wrong = (source.status)().wrong();
+            let wrong = (source.status)().active_alarms();
             if wrong.is_empty() { reply("200 OK", TEXT, "ok\n") } else { reply("503 Service Unavailable", TEXT, &lines(&wrong)) }
         }
         Asked::Page(Page::Index) => reply("200 OK", TEXT, "An agent of Ensign: /metrics for Prometheus, /healthz.\n"),

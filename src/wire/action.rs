@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::model::Span;
+use crate::model::HumanDuration;
 
 use super::command::is_token;
 
 /// Runs of a channel are at least this far apart.
-const MIN_INTERVAL: Span = Span::seconds(30);
+const MIN_INTERVAL: HumanDuration = HumanDuration::seconds(30);
 /// Runs of a channel are at most this far apart.
-const MAX_INTERVAL: Span = Span::seconds(7 * 86_400);
+const MAX_INTERVAL: HumanDuration = HumanDuration::seconds(7 * 86_400);
 
 /// What to do: an object with exactly one key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,13 +27,13 @@ pub enum Action {
     /// Keep to a manifest or bundle from now on: the standing desired state of a channel.
     Assign(Assign),
     /// The channel asks for nothing any more.
-    Withdraw(Nothing),
+    Withdraw(NoParameters),
     /// Run the health checks of what is assigned.
     Healthcheck(Healthcheck),
     /// Say the facts of the host.
     Facts(Facts),
     /// Say the state of the node.
-    Status(Nothing),
+    Status(NoParameters),
     /// Begin no further wave of a job.
     Halt(JobRef),
     /// Go on with a job that was halted.
@@ -60,11 +60,11 @@ pub enum MalformedAction {
         /// Which.
         key: &'static str,
         /// The shortest.
-        least: Span,
+        least: HumanDuration,
         /// The longest.
-        most: Span,
+        most: HumanDuration,
         /// What was given.
-        given: Span,
+        given: HumanDuration,
     },
     /// The name of a channel is none.
     #[error("\"{0}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")]
@@ -89,7 +89,7 @@ impl Action {
     }
 
     /// True for what stays: kept in the stream of desired state, ordered by epoch and serial.
-    pub fn is_standing(&self) -> bool {
+    pub fn is_desired_state(&self) -> bool {
         matches!(self, Self::Assign(_) | Self::Withdraw(_))
     }
 
@@ -173,28 +173,28 @@ pub struct Assign {
     pub manifest: Apply,
     /// Time between two runs; each node has a place of its own in it.
     #[serde(default = "interval")]
-    pub interval: Span,
+    pub interval: HumanDuration,
     /// Time between two looks at the health checks alone; a critical one brings the next run forward. Without it,
     /// they are looked at in runs only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_interval: Option<Span>,
+    pub health_interval: Option<HumanDuration>,
     /// Over how much time the first runs of the nodes are spread.
     #[serde(default = "no_time", skip_serializing_if = "is_no_time")]
-    pub splay: Span,
+    pub splay: HumanDuration,
     /// False: runs are dry, drift is said and not repaired.
     #[serde(default = "yes")]
     pub enforce: bool,
 }
 
-fn interval() -> Span {
-    Span::seconds(300)
+fn interval() -> HumanDuration {
+    HumanDuration::seconds(300)
 }
 
-fn no_time() -> Span {
-    Span::seconds(0)
+fn no_time() -> HumanDuration {
+    HumanDuration::seconds(0)
 }
 
-fn is_no_time(span: &Span) -> bool {
+fn is_no_time(span: &HumanDuration) -> bool {
     span.get().is_zero()
 }
 
@@ -258,4 +258,4 @@ pub struct JobRef {
 /// An action without anything to say about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Nothing {}
+pub struct NoParameters {}

@@ -8,21 +8,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 
 use super::action::MalformedAction;
-use super::report::ChannelState;
-use super::waves::{MAX_ROLLOUT, MAX_WAIT, MalformedWaves};
+use super::report::ChannelPosition;
+use super::rollout_plan::{MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT, InvalidRolloutPlan};
 
-pub use super::action::{Action, Apply, Assign, Ensure, Facts, GoAhead, Healthcheck, JobRef, Nothing};
-pub use super::waves::Waves;
+pub use super::action::{Action, Apply, Assign, Ensure, Facts, GoAhead, Healthcheck, JobRef, NoParameters};
+pub use super::rollout_plan::RolloutPlan;
 
 /// The longest life of a one-shot command: `expires` − `issued`.
-pub const MAX_LIFE: Span = Span::seconds(15 * 60);
+pub const MAX_LIFETIME: HumanDuration = HumanDuration::seconds(15 * 60);
 /// The longest life of standing desired state: what nobody has signed again for so long is not taken up anew.
-pub const MAX_STANDING: Span = Span::seconds(90 * 86_400);
+pub const MAX_ASSIGNMENT_LIFETIME: HumanDuration = HumanDuration::seconds(90 * 86_400);
 /// How long a run may take at most: a day is longer than any upgrade, and a run that hangs frees the node the next day.
-pub const MAX_TIMEOUT: Span = Span::seconds(86_400);
+pub const MAX_TIMEOUT: HumanDuration = HumanDuration::seconds(86_400);
 
 /// A command. Unknown and duplicate keys are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -33,7 +33,7 @@ pub struct Command {
     /// The fleet; other fleets refuse.
     pub fleet: String,
     /// Which nodes.
-    pub to: Audience,
+    pub to: Target,
     /// When it was signed.
     #[schemars(with = "String")]
     pub issued: Timestamp,
@@ -79,7 +79,7 @@ pub enum MalformedCommand {
     Backwards,
     /// It lives too long.
     #[error("\"expires\" is more than {0} after \"issued\"")]
-    Life(Span),
+    Life(HumanDuration),
     /// It becomes valid only after it expired.
     #[error("\"not_before\" must be before \"expires\"")]
     NeverValid,
@@ -94,7 +94,7 @@ pub enum MalformedCommand {
     Action(#[from] MalformedAction),
     /// When nodes may begin.
     #[error(transparent)]
-    Waves(#[from] MalformedWaves),
+    Waves(#[from] InvalidRolloutPlan),
     /// A run may not take that long.
     #[error("\"timeout\" is more than {MAX_TIMEOUT}")]
     Timeout,
@@ -129,9 +129,9 @@ impl Command {
 
     fn check_channel(&self) -> Result<(), MalformedCommand> {
         match (&self.channel, &self.action) {
-            (None, action) if action.is_standing() => Err(MalformedCommand::NoChannel(action.name())),
+            (None, action) if action.is_desired_state() => Err(MalformedCommand::NoChannel(action.name())),
             (None, _) => Ok(()),
-            (Some(channel), action) if action.is_standing() || matches!(action, Action::Apply(_)) => {
+            (Some(channel), action) if action.is_desired_state() || matches!(action, Action::Apply(_)) => {
                 check_token("the channel", &channel.name)
             }
             (Some(_), _) => Err(MalformedCommand::Channel),
@@ -154,19 +154,19 @@ impl Command {
         if self.options.timeout > MAX_TIMEOUT {
             return Err(MalformedCommand::Timeout);
         }
-        let longest = if self.action.is_standing() { MAX_ROLLOUT } else { MAX_WAIT };
+        let longest = if self.action.is_desired_state() { MAX_ASSIGNMENT_ROLLOUT } else { MAX_COMMAND_ROLLOUT };
         let Some(waves) = &self.options.waves else { return Ok(()) };
         waves.check(self.id, self.options.timeout, longest).map_err(MalformedCommand::Waves)
     }
 
     /// How long a command of this kind may live.
-    pub fn longest_life(&self) -> Span {
-        if self.action.is_standing() { MAX_STANDING } else { MAX_LIFE }
+    pub fn max_lifetime(&self) -> HumanDuration {
+        if self.action.is_desired_state() { MAX_ASSIGNMENT_LIFETIME } else { MAX_LIFETIME }
     }
 
     /// The latest time at which a node that accepted it may begin: with waves, a node does not begin when it accepts.
-    pub fn begins_by(&self) -> Timestamp {
-        let closes = |waves: &Waves| waves.closes(self.issued, self.options.timeout).max(self.expires);
+    pub fn latest_start(&self) -> Timestamp {
+        let closes = |waves: &RolloutPlan| waves.latest_start(self.issued, self.options.timeout).max(self.expires);
         self.options.waves.as_ref().map_or(self.expires, closes)
     }
 
@@ -174,7 +174,7 @@ impl Command {
         if self.expires <= self.issued {
             return Err(MalformedCommand::Backwards);
         }
-        let longest = self.longest_life();
+        let longest = self.max_lifetime();
         if self.expires.duration_since(self.issued).unsigned_abs() > longest.get() {
             return Err(MalformedCommand::Life(longest));
         }
@@ -185,7 +185,7 @@ impl Command {
     }
 
     /// Channel and the state that it is in once this command is accepted; a dry run moves no channel.
-    pub fn channel_state(&self) -> Option<(&str, ChannelState)> {
+    pub fn channel_state(&self) -> Option<(&str, ChannelPosition)> {
         let channel = self.channel.as_ref().filter(|_| !self.options.noop)?;
         let digest = match &self.action {
             Action::Apply(apply) => apply.sha256.clone(),
@@ -193,7 +193,7 @@ impl Command {
             Action::Withdraw(_) => String::new(),
             _ => return None,
         };
-        Some((&channel.name, ChannelState { epoch: channel.epoch, serial: channel.serial, digest }))
+        Some((&channel.name, ChannelPosition { epoch: channel.epoch, serial: channel.serial, digest }))
     }
 }
 
@@ -216,7 +216,7 @@ pub struct Channel {
 /// Which nodes a command is for. Exactly one of `nodes`, `groups` and `all: true`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Audience {
+pub struct Target {
     /// These nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<NodeId>>,
@@ -233,7 +233,7 @@ pub struct Audience {
 
 /// The selector of an [`Audience`], after the check that there is exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target<'a> {
+pub enum Selector<'a> {
     /// These nodes.
     Nodes(&'a [NodeId]),
     /// The nodes of these groups.
@@ -242,7 +242,7 @@ pub enum Target<'a> {
     All,
 }
 
-impl Audience {
+impl Target {
     /// These nodes.
     pub fn nodes(nodes: Vec<NodeId>) -> Self {
         Self { nodes: Some(nodes), groups: None, all: None, only_where: None }
@@ -259,30 +259,30 @@ impl Audience {
     }
 
     /// The one selector; `None` when there is none, an empty one, or more than one.
-    pub fn target(&self) -> Option<Target<'_>> {
+    pub fn selector(&self) -> Option<Selector<'_>> {
         match (&self.nodes, &self.groups, self.all) {
-            (Some(nodes), None, None) if !nodes.is_empty() => Some(Target::Nodes(nodes)),
-            (None, Some(groups), None) if !groups.is_empty() => Some(Target::Groups(groups)),
-            (None, None, Some(true)) => Some(Target::All),
+            (Some(nodes), None, None) if !nodes.is_empty() => Some(Selector::Nodes(nodes)),
+            (None, Some(groups), None) if !groups.is_empty() => Some(Selector::Groups(groups)),
+            (None, None, Some(true)) => Some(Selector::All),
             _ => None,
         }
     }
 
     /// Whether a node is among them, as far as that can be said without its facts.
     pub fn includes(&self, node: &NodeId, groups: &[String]) -> bool {
-        match self.target() {
-            Some(Target::Nodes(nodes)) => nodes.contains(node),
-            Some(Target::Groups(wanted)) => wanted.iter().any(|group| groups.contains(group)),
-            Some(Target::All) => true,
+        match self.selector() {
+            Some(Selector::Nodes(nodes)) => nodes.contains(node),
+            Some(Selector::Groups(wanted)) => wanted.iter().any(|group| groups.contains(group)),
+            Some(Selector::All) => true,
             None => false,
         }
     }
 
     fn check(&self) -> Result<(), MalformedCommand> {
-        let names: Vec<&str> = match self.target().ok_or(MalformedCommand::Audience)? {
-            Target::Nodes(nodes) => nodes.iter().map(NodeId::as_str).collect(),
-            Target::Groups(groups) => groups.iter().map(String::as_str).collect(),
-            Target::All => vec![],
+        let names: Vec<&str> = match self.selector().ok_or(MalformedCommand::Audience)? {
+            Selector::Nodes(nodes) => nodes.iter().map(NodeId::as_str).collect(),
+            Selector::Groups(groups) => groups.iter().map(String::as_str).collect(),
+            Selector::All => vec![],
         };
         let mut seen = HashSet::new();
         for name in names {
@@ -302,10 +302,10 @@ pub struct Options {
     /// A dry run: say what would change, change nothing.
     pub noop: bool,
     /// How long the run may take.
-    pub timeout: Span,
+    pub timeout: HumanDuration,
     /// Which nodes begin when, and how many may fail.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waves: Option<Waves>,
+    pub waves: Option<RolloutPlan>,
     /// The id of a dry run of the same: a node that would now do something else than it said then refuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approves: Option<Uuid>,
@@ -313,7 +313,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { noop: false, timeout: Span::seconds(300), waves: None, approves: None }
+        Self { noop: false, timeout: HumanDuration::seconds(300), waves: None, approves: None }
     }
 }
 
@@ -369,7 +369,7 @@ mod tests {
     fn good_commands_are_read() {
         assert_eq!(read(&ensure()).unwrap().action.name(), "ensure");
         let command = read(&apply()).unwrap();
-        assert_eq!(command.options.timeout, Span::seconds(300));
+        assert_eq!(command.options.timeout, HumanDuration::seconds(300));
         let (name, state) = command.channel_state().unwrap();
         assert_eq!((name, state.epoch, state.serial, state.digest.len()), ("base", 1, 42, 64));
         for good in [json!({"groups": ["web"]}), json!({"all": true}), json!({"all": true, "where": "true", "nodes": null})] {

@@ -12,22 +12,22 @@ pub mod confinement;
 pub mod data;
 pub mod envelope;
 pub mod json;
-pub mod micro;
+pub mod nats_micro;
 pub mod plan;
 pub mod receipt;
 pub mod registration;
 pub mod report;
 pub mod shape;
-pub mod status;
+pub mod agent_status;
 pub mod subject;
-pub mod waves;
+pub mod rollout_plan;
 
 pub use bundle::TrustBundle;
-pub use command::{Action, Audience, Command, MalformedCommand, Options, Target};
+pub use command::{Action, Target, Command, MalformedCommand, Options, Selector};
 pub use confinement::ConfinementState;
 pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE, Signature, digest, pae};
-pub use report::{Ack, AckStatus, Done, DoneOutcome, NodeState, Refused};
-pub use status::AgentStatus;
+pub use report::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState, RejectionEvent};
+pub use agent_status::AgentStatus;
 pub use subject::{Subject, Subjects};
 
 /// Payload type of a signed command.

@@ -7,26 +7,26 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::command::Action;
-use super::report::{Planned, PlannedChange};
+use super::report::{PlannedChanges, PlannedChange};
 
 /// How many changes a plan names; its digest is over all of them.
-const MOST_CHANGES: usize = 50;
+const MAX_CHANGES: usize = 50;
 /// How many characters of each are shown.
-const LONGEST_CHANGE: usize = 200;
+const MAX_CHANGE_CHARS: usize = 200;
 /// The longest diff of one change, in bytes, and the most bytes of all diffs of a plan: a result must pass the server's limit
 /// and is kept in the ledger of the node.
-const LONGEST_DIFF: usize = 4 << 10;
-const MOST_DIFFS: usize = 48 << 10;
+const MAX_DIFF_BYTES: usize = 4 << 10;
+const MAX_DIFFS_BYTES: usize = 48 << 10;
 
 /// The first string under the digest: which digest it is.
 const DOMAIN: &str = "ensign.plan.v1";
-const EXACT_DOMAIN: &str = "ensign.plan.exact.v1";
+const RESOLVED_DOMAIN: &str = "ensign.plan.exact.v1";
 
 /// Strings under a digest, each written as a netstring: its length in bytes, `:`, its bytes, `,`.
 #[derive(Debug, Clone)]
-struct Strings(Vec<u8>);
+struct NetstringHasher(Vec<u8>);
 
-impl Strings {
+impl NetstringHasher {
     fn new(domain: &str) -> Self {
         let mut strings = Self(Vec::new());
         strings.add(domain);
@@ -47,21 +47,21 @@ impl Strings {
 
 /// Takes the changes of a dry run, in the order of the run.
 #[derive(Debug, Clone)]
-pub struct Planning {
-    words: Strings,
-    exact: Strings,
+pub struct PlanBuilder {
+    words: NetstringHasher,
+    exact: NetstringHasher,
     changes: Vec<PlannedChange>,
     more: u64,
     /// Bytes that are left for diffs.
     room: usize,
 }
 
-impl Planning {
+impl PlanBuilder {
     /// Begins a plan of a manifest with this SHA-256 in lower-case hex; of a single resource when empty.
     pub fn new(manifest: &str) -> Self {
-        let mut words = Strings::new(DOMAIN);
+        let mut words = NetstringHasher::new(DOMAIN);
         words.add(manifest);
-        Self { words, exact: Strings::new(EXACT_DOMAIN), changes: Vec::new(), more: 0, room: MOST_DIFFS }
+        Self { words, exact: NetstringHasher::new(RESOLVED_DOMAIN), changes: Vec::new(), more: 0, room: MAX_DIFFS_BYTES }
     }
 
     /// A resource (`type#name`) that would change: what would be done, in words; and what it shall be, in any form that is
@@ -71,18 +71,18 @@ impl Planning {
         self.words.add(what);
         self.exact.add(resource);
         self.exact.add(wanted);
-        if self.changes.len() < MOST_CHANGES {
-            let diff = diff.filter(|_| self.room > 0).map(|diff| beginning(diff, LONGEST_DIFF.min(self.room)));
+        if self.changes.len() < MAX_CHANGES {
+            let diff = diff.filter(|_| self.room > 0).map(|diff| head_lines(diff, MAX_DIFF_BYTES.min(self.room)));
             self.room = self.room.saturating_sub(diff.as_ref().map_or(0, String::len));
-            self.changes.push(PlannedChange { resource: shortened(resource), what: shortened(what), diff });
+            self.changes.push(PlannedChange { resource: truncate(resource), what: truncate(what), diff });
         } else {
             self.more += 1;
         }
     }
 
     /// The plan of `action`.
-    pub fn planned(self, action: &Action) -> Planned {
-        Planned {
+    pub fn build(self, action: &Action) -> PlannedChanges {
+        PlannedChanges {
             digest: self.words.digest(),
             exact: self.exact.digest(),
             action: action_digest(action),
@@ -93,7 +93,7 @@ impl Planning {
 }
 
 /// The whole lines of a diff that have room, and how many are left out.
-fn beginning(diff: &str, room: usize) -> String {
+fn head_lines(diff: &str, room: usize) -> String {
     if diff.len() <= room {
         return diff.to_owned();
     }
@@ -109,8 +109,8 @@ fn beginning(diff: &str, room: usize) -> String {
     shown + &format!("... {} more lines\n", lines.count() + 1)
 }
 
-fn shortened(text: &str) -> String {
-    let end = text.char_indices().nth(LONGEST_CHANGE - 1).filter(|(at, c)| at + c.len_utf8() < text.len());
+fn truncate(text: &str) -> String {
+    let end = text.char_indices().nth(MAX_CHANGE_CHARS - 1).filter(|(at, c)| at + c.len_utf8() < text.len());
     end.map_or_else(|| text.to_owned(), |(at, _)| format!("{}…", text.get(..at).unwrap_or_default()))
 }
 
@@ -133,7 +133,7 @@ fn sorted(value: Value) -> Value {
     }
 }
 
-impl Planned {
+impl PlannedChanges {
     /// True when nothing would be changed.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -194,20 +194,20 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    fn plan(changes: &[(&str, &str, &str)]) -> Planned {
-        let mut planning = Planning::new("");
+    fn plan(changes: &[(&str, &str, &str)]) -> PlannedChanges {
+        let mut planning = PlanBuilder::new("");
         changes.iter().for_each(|(resource, what, wanted)| planning.change(resource, what, wanted, None));
-        planning.planned(&action(r#"{"status": {}}"#))
+        planning.build(&action(r#"{"status": {}}"#))
     }
 
     /// The vectors of `docs/wire.md`: `printf '14:ensign.plan.v1,0:,' | sha256sum`.
     #[test]
     fn the_digest_is_the_documented_one() {
         assert_eq!(plan(&[]).digest, "b3bc8ad2353a618f003cee2d2daf82aef54ef943f98446e82fd73cecebe80086");
-        let mut planning = Planning::new(&"0".repeat(64));
+        let mut planning = PlanBuilder::new(&"0".repeat(64));
         planning.change("package#nginx", "installed version 1.24", "", None);
         planning.change("file#/etc/motd", "updated: Größe", "", Some("+x"));
-        let planned = planning.planned(&action(r#"{"status": {}}"#));
+        let planned = planning.build(&action(r#"{"status": {}}"#));
         assert_eq!(planned.digest, "47130d4f67bc1a8352ea1107e06b5c23939e3f4f311f1f0e4827f358a8516606");
     }
 
@@ -227,35 +227,35 @@ mod tests {
         let names: Vec<String> = (0..60).map(|number| format!("file#/{number}")).collect();
         let long = "ä".repeat(300);
         let of = |last: &str| {
-            let mut planning = Planning::new("");
+            let mut planning = PlanBuilder::new("");
             names.iter().for_each(|name| planning.change(name, &long, "", None));
             planning.change(last, "x", "", None);
-            planning.planned(&action(r#"{"status": {}}"#))
+            planning.build(&action(r#"{"status": {}}"#))
         };
         let (one, other) = (of("file#/a"), of("file#/b"));
         assert_eq!((one.changes.len(), one.more, one.count()), (50, 11, 61));
         assert_eq!((one.changes[0].what.chars().count(), one.changes[0].what.ends_with('…')), (200, true));
         assert!(one.changes == other.changes && one.digest != other.digest);
         assert!(one.still_holds(&other).unwrap_err().contains("beyond what plans show"));
-        assert_eq!(shortened(&"ä".repeat(200)).chars().count(), 200);
-        assert!(!shortened(&"ä".repeat(200)).ends_with('…'));
+        assert_eq!(truncate(&"ä".repeat(200)).chars().count(), 200);
+        assert!(!truncate(&"ä".repeat(200)).ends_with('…'));
     }
 
     #[test]
     fn diffs_are_cut_and_no_part_of_what_is_compared() {
         let plan = |diff: &str, count: usize| {
-            let mut planning = Planning::new("");
+            let mut planning = PlanBuilder::new("");
             (0..count).for_each(|number| planning.change(&format!("file#/{number}"), "content", "1", Some(diff)));
-            planning.planned(&action(r#"{"status": {}}"#))
+            planning.build(&action(r#"{"status": {}}"#))
         };
         let (one, other) = (plan("-a\n+b\n", 1), plan("-c\n+b\n", 1));
         assert_eq!((one.changes[0].diff.as_deref(), &one.digest), (Some("-a\n+b\n"), &other.digest));
         assert_eq!(one.still_holds(&other), Ok(()));
         let long = plan(&"+0123456789\n".repeat(1000), 40);
         let cut = long.changes[0].diff.as_ref().unwrap();
-        assert!(cut.len() <= LONGEST_DIFF + 30 && cut.ends_with("\n... 659 more lines\n"), "{cut}");
+        assert!(cut.len() <= MAX_DIFF_BYTES + 30 && cut.ends_with("\n... 659 more lines\n"), "{cut}");
         let all: usize = long.changes.iter().filter_map(|change| change.diff.as_ref()).map(String::len).sum();
-        assert!(all < MOST_DIFFS + 1000 && long.changes[39].diff.is_none(), "{all}");
+        assert!(all < MAX_DIFFS_BYTES + 1000 && long.changes[39].diff.is_none(), "{all}");
     }
 
     #[test]

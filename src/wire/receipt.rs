@@ -25,7 +25,7 @@ pub const MAX_RECEIPT: usize = 4096;
 /// What a node says about a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Statement {
+pub struct ReceiptBody {
     /// Who sends.
     pub node: NodeId,
     /// Which start of the agent.
@@ -103,8 +103,8 @@ impl Receipt {
     ///
     /// # Errors
     /// When it is not strict JSON, or its place in the chain makes no sense.
-    pub fn read(&self) -> Result<Statement, MalformedReceipt> {
-        let statement: Statement = json::read(&self.statement)?;
+    pub fn read(&self) -> Result<ReceiptBody, MalformedReceipt> {
+        let statement: ReceiptBody = json::read(&self.statement)?;
         let sound = match (statement.seq, &statement.prev) {
             (None | Some(1), None) => true,
             (Some(seq), Some(_)) => seq > 1,

@@ -1,6 +1,6 @@
 //! Subjects of service registrations: those of the Go system, so that both see each other's.
 
-use crate::model::registration::{Filter, Registration};
+use crate::model::registration::{RegistrationFilter, Registration};
 
 use super::subject::Subject;
 
@@ -24,15 +24,15 @@ pub fn subject(entry: &Registration) -> Subject {
 }
 
 /// The subjects that a filter lets through.
-pub fn matching(filter: &Filter) -> Subject {
+pub fn matching(filter: &RegistrationFilter) -> Subject {
     let part = |name: &Option<String>| name.clone().unwrap_or_else(|| "*".to_owned());
     let address = filter.address.as_deref().map_or_else(|| "*".to_owned(), token);
-    let Filter { cluster, protocol, service, .. } = filter;
+    let RegistrationFilter { cluster, protocol, service, .. } = filter;
     Subject::of(format!("{PREFIX}.{}.{}.{}.{address}.*", part(cluster), part(protocol), part(service)))
 }
 
 /// Cluster, protocol, service and address that a subject names; none when it is not of this form.
-pub fn named(subject: &str) -> Option<[String; 4]> {
+pub fn parse_subject(subject: &str) -> Option<[String; 4]> {
     let mut tokens = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.split('.').map(str::to_owned);
     let [cluster, protocol, service, address, _instance] = std::array::from_fn(|_| tokens.next());
     Some([cluster?, protocol?, service?, address?.replace('_', ".")])
@@ -72,16 +72,16 @@ mod tests {
             ),
         ] {
             assert_eq!(subject(&entry).as_str(), expected);
-            let [cluster, protocol, service, address] = named(expected).unwrap();
+            let [cluster, protocol, service, address] = parse_subject(expected).unwrap();
             assert_eq!([cluster, protocol, service, address], [entry.cluster, entry.protocol, entry.service, entry.address]);
         }
         assert!(subject(&entry("a", "b", "c", "::1")).as_str().contains(".::1."));
-        assert_eq!(named("choria.ccm.registration.v1.short"), None);
+        assert_eq!(parse_subject("choria.ccm.registration.v1.short"), None);
     }
 
     #[test]
     fn filters_become_wildcards() {
-        let filter = |a, b, c, d| matching(&Filter::of(a, b, c, d).unwrap()).to_string();
+        let filter = |a, b, c, d| matching(&RegistrationFilter::of(a, b, c, d).unwrap()).to_string();
         assert_eq!(filter("prod", "tcp", "web", "10.0.0.1"), "choria.ccm.registration.v1.prod.tcp.web.10_0_0_1.*");
         assert_eq!(filter("", "*", "", ""), "choria.ccm.registration.v1.*.*.*.*.*");
         assert_eq!(filter("prod", "", "web", ""), "choria.ccm.registration.v1.prod.*.web.*.*");

@@ -15,15 +15,15 @@ use super::ConfinementState;
 /// Protocol of an [`Ack`].
 pub const ACK: &str = "io.ensign.v1.job.ack";
 /// Protocol of a [`Done`].
-pub const DONE: &str = "io.ensign.v1.job.done";
+pub const RESULT: &str = "io.ensign.v1.job.done";
 /// Protocol of a [`Refused`].
-pub const REFUSED: &str = "io.ensign.v1.event.refused";
+pub const REJECTION: &str = "io.ensign.v1.event.refused";
 /// Protocol of a [`RolloutMark`] that says that a node failed.
-pub const FAILED: &str = "io.ensign.v1.rollout.failed";
+pub const ROLLOUT_FAILURE: &str = "io.ensign.v1.rollout.failed";
 /// Protocol of a [`RolloutMark`] that says that it went well.
-pub const OK: &str = "io.ensign.v1.rollout.ok";
+pub const ROLLOUT_SUCCESS: &str = "io.ensign.v1.rollout.ok";
 /// Protocol of a [`Life`].
-pub const LIFE: &str = "io.ensign.v1.event.life";
+pub const LIFECYCLE: &str = "io.ensign.v1.event.life";
 /// Protocol of a [`StableRuns`].
 pub const STABLE: &str = "io.ensign.v1.event.stable";
 /// Protocol of a [`NodeState`].
@@ -76,7 +76,7 @@ pub enum AckStatus {
 
 /// The last answer to a command: exactly one for every command that reached a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Done {
+pub struct CommandResult {
     /// Always `io.ensign.v1.job.done`.
     pub protocol: String,
     /// The command; absent when it was refused before its id could be read.
@@ -90,7 +90,7 @@ pub struct Done {
     #[schemars(with = "String")]
     pub at: Timestamp,
     /// The terminal state.
-    pub outcome: DoneOutcome,
+    pub outcome: CommandOutcome,
     /// For `refused`: the stable code of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -108,7 +108,7 @@ pub struct Done {
     pub failures: BTreeMap<String, String>,
     /// For a dry run: what would change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plan: Option<Planned>,
+    pub plan: Option<PlannedChanges>,
     /// For `facts` and `status`: what was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Value>,
@@ -122,7 +122,7 @@ pub struct Done {
 
 /// What a dry run would change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Planned {
+pub struct PlannedChanges {
     /// SHA-256 over all changes, lower-case hex: the same on two nodes that would change the same (`docs/wire.md`).
     pub digest: String,
     /// SHA-256 over what the changed resources shall be, lower-case hex: another one when templates give other values. Made
@@ -152,7 +152,7 @@ pub struct PlannedChange {
 /// The terminal states of a command on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum DoneOutcome {
+pub enum CommandOutcome {
     /// Everything was as wanted.
     Stable,
     /// Something was changed, nothing failed.
@@ -175,7 +175,7 @@ pub enum DoneOutcome {
     NotSelected,
 }
 
-impl DoneOutcome {
+impl CommandOutcome {
     /// Its name, as it travels.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -195,7 +195,7 @@ impl DoneOutcome {
 
 /// A refusal, published for monitoring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Refused {
+pub struct RejectionEvent {
     /// Always `io.ensign.v1.event.refused`.
     pub protocol: String,
     /// UUIDv7 of this record.
@@ -224,7 +224,7 @@ pub struct Refused {
 /// The word of a node on a command in waves: its run went well to the end of the hold, which the next wave waits for; or it
 /// failed, which the nodes of later waves count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RolloutMark {
+pub struct RolloutResult {
     /// `io.ensign.v1.rollout.ok` or `io.ensign.v1.rollout.failed`.
     pub protocol: String,
     /// The command.
@@ -235,7 +235,7 @@ pub struct RolloutMark {
     #[schemars(with = "String")]
     pub at: Timestamp,
     /// The end of the run: of a success `changed`, `would_change`, `stable` or `not_selected`.
-    pub outcome: DoneOutcome,
+    pub outcome: CommandOutcome,
 }
 
 /// Runs that found everything as wanted, counted: one message instead of a summary of each. The node is in the subject and in
@@ -253,7 +253,7 @@ pub struct StableRuns {
 
 /// An agent came or went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Life {
+pub struct LifecycleEvent {
     /// Always `io.ensign.v1.event.life`.
     pub protocol: String,
     /// UUIDv7 of this record.
@@ -275,12 +275,12 @@ pub struct Life {
     pub boot: Uuid,
     /// For `dropped`: what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dropped: Option<Dropped>,
+    pub dropped: Option<DroppedMessages>,
 }
 
 /// Messages that a node had to drop: its outbox was full, or they had become too old, or the server never takes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Dropped {
+pub struct DroppedMessages {
     /// How many events.
     pub events: u64,
     /// How many results, summaries and the like.
@@ -291,7 +291,7 @@ pub struct Dropped {
     pub last: u64,
 }
 
-impl Dropped {
+impl DroppedMessages {
     /// Both together.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
@@ -306,7 +306,7 @@ impl Dropped {
 
 /// What of a chain of receipts a reader can't have yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Open {
+pub struct OpenLinks {
     /// The lowest place of a message that waits on the node, or was dropped and nobody was told of.
     pub first: u64,
     /// How many there are from there on. Not everything from there on is open: streams are told apart.
@@ -345,10 +345,10 @@ pub struct NodeState {
     pub trust: u64,
     /// The latest serial of each channel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub channels: BTreeMap<String, ChannelState>,
+    pub channels: BTreeMap<String, ChannelPosition>,
     /// What is assigned to the node, by channel, in the order in which it is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub assignments: Vec<AssignmentState>,
+    pub assignments: Vec<AssignmentStatus>,
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
@@ -378,7 +378,7 @@ pub struct NodeState {
     pub chain: u64,
     /// What of that chain the streams can't have yet; absent when they have all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open: Option<Open>,
+    pub open: Option<OpenLinks>,
     /// What of the owner's limits the kernel holds; absent when the agent does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<ConfinementState>,
@@ -404,7 +404,7 @@ pub struct FailingResource {
 
 /// How a node stands to an assignment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct AssignmentState {
+pub struct AssignmentStatus {
     /// The channel.
     pub channel: String,
     /// The command that assigned it.
@@ -436,7 +436,7 @@ pub struct AssignmentState {
 
 /// Where a node is in a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ChannelState {
+pub struct ChannelPosition {
     /// Epoch.
     pub epoch: u64,
     /// Serial.
@@ -447,7 +447,7 @@ pub struct ChannelState {
 
 /// A health check of what is assigned: `healthcheck` is answered with a list of these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CheckedHealth {
+pub struct HealthReport {
     /// The channel.
     pub channel: String,
     /// The resource, `type#name`.

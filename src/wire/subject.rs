@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 
-use super::command::{Command, Target};
+use super::command::{Command, Selector};
 
 /// The first two tokens of every subject: program and version of the protocol.
 pub const PREFIX: &str = "ensign.v1";
@@ -68,14 +68,14 @@ impl EventKind {
 
 /// The stages of a job that a node reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum ReportStage {
     /// An `Ack`.
     Ack,
     /// A `Done`.
     Done,
 }
 
-impl Stage {
+impl ReportStage {
     /// The last token of its subject.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -123,15 +123,15 @@ impl Subjects {
     /// what is standing.
     pub fn command(&self, command: &Command) -> Vec<Subject> {
         let action = command.action.name();
-        match command.to.target() {
-            _ if command.action.is_standing() => command.channel.iter().map(|channel| self.desired(&channel.name)).collect(),
-            Some(Target::Nodes(nodes)) => {
+        match command.to.selector() {
+            _ if command.action.is_desired_state() => command.channel.iter().map(|channel| self.desired(&channel.name)).collect(),
+            Some(Selector::Nodes(nodes)) => {
                 nodes.iter().map(|node| self.subject(format_args!("cmd.{action}.node.{node}"))).collect()
             }
-            Some(Target::Groups(groups)) => {
+            Some(Selector::Groups(groups)) => {
                 groups.iter().map(|group| self.subject(format_args!("cmd.{action}.group.{group}"))).collect()
             }
-            Some(Target::All) => vec![self.subject(format_args!("cmd.{action}.all"))],
+            Some(Selector::All) => vec![self.subject(format_args!("cmd.{action}.all"))],
             None => vec![],
         }
     }
@@ -152,7 +152,7 @@ impl Subjects {
     }
 
     /// From which subjects to which the server passes it on, as a stream's `republish` has it (NATS ADR-28).
-    pub fn desired_passed_on(&self) -> (String, String) {
+    pub fn desired_republish(&self) -> (String, String) {
         let below = |place: &str| self.subject(format_args!("{place}.>")).to_string();
         (below("desired"), below("live.desired"))
     }
@@ -173,12 +173,12 @@ impl Subjects {
     }
 
     /// Every node that failed some command in waves.
-    pub fn all_failures(&self) -> Subject {
+    pub fn all_rollout_failures(&self) -> Subject {
         self.subject(format_args!("rollout.*.failed.*"))
     }
 
     /// Where one node says that it failed, whichever command.
-    pub fn failures_of(&self, node: &NodeId) -> Subject {
+    pub fn rollout_failures_of(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("rollout.*.failed.{node}"))
     }
 
@@ -193,22 +193,22 @@ impl Subjects {
     }
 
     /// Every node on which some command in waves went well.
-    pub fn all_successes(&self) -> Subject {
+    pub fn all_rollout_successes(&self) -> Subject {
         self.subject(format_args!("rollout.*.ok.*"))
     }
 
     /// Where one node says that a command in waves went well, whichever command.
-    pub fn successes_of(&self, node: &NodeId) -> Subject {
+    pub fn rollout_successes_of(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("rollout.*.ok.{node}"))
     }
 
     /// The latest signed go-ahead of a job.
-    pub fn rollout_go(&self, id: Uuid) -> Subject {
+    pub fn rollout_go_ahead(&self, id: Uuid) -> Subject {
         self.subject(format_args!("rollout.{id}.go"))
     }
 
     /// Those of every job.
-    pub fn rollout_gos(&self) -> Subject {
+    pub fn rollout_go_aheads(&self) -> Subject {
         self.subject(format_args!("rollout.*.go"))
     }
 
@@ -223,7 +223,7 @@ impl Subjects {
     }
 
     /// The filters that a node subscribes to for commands.
-    pub fn commands_for(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
+    pub fn command_subscriptions(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
         let groups = groups.iter().map(|group| self.subject(format_args!("cmd.*.group.{group}")));
         [self.subject(format_args!("cmd.*.node.{node}")), self.subject(format_args!("cmd.*.all"))]
             .into_iter()
@@ -232,8 +232,8 @@ impl Subjects {
     }
 
     /// Everything that a node listens to for work: commands, and what the server passes on of what stands.
-    pub fn heard_by(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
-        let mut subjects = self.commands_for(node, groups);
+    pub fn work_subscriptions(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
+        let mut subjects = self.command_subscriptions(node, groups);
         subjects.push(self.live_desired());
         subjects
     }
@@ -251,7 +251,7 @@ impl Subjects {
     }
 
     /// A node's report on a job.
-    pub fn job(&self, id: Uuid, node: &NodeId, stage: Stage) -> Subject {
+    pub fn job(&self, id: Uuid, node: &NodeId, stage: ReportStage) -> Subject {
         self.subject(format_args!("job.{id}.{node}.{}", stage.as_str()))
     }
 
@@ -266,7 +266,7 @@ impl Subjects {
     }
 
     /// Where one node reports on jobs, whichever.
-    pub fn jobs_of(&self, node: &NodeId) -> Subject {
+    pub fn job_reports_of(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("job.*.{node}.*"))
     }
 
@@ -281,10 +281,10 @@ impl Subjects {
     }
 
     /// Job, node and stage of a report's subject; `None` for any other subject.
-    pub fn report(&self, subject: &str) -> Option<(Uuid, NodeId, Stage)> {
+    pub fn report(&self, subject: &str) -> Option<(Uuid, NodeId, ReportStage)> {
         let rest = subject.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(self.fleet.as_str())?.strip_prefix(".job.")?;
         let [id, node, stage] = rest.split('.').collect::<Vec<_>>().try_into().ok()?;
-        let stage = [Stage::Ack, Stage::Done].into_iter().find(|known| known.as_str() == stage)?;
+        let stage = [ReportStage::Ack, ReportStage::Done].into_iter().find(|known| known.as_str() == stage)?;
         Some((id.parse().ok()?, node.parse().ok()?, stage))
     }
 
@@ -322,12 +322,12 @@ impl Subjects {
     }
 
     /// Every version of the trust bundle.
-    pub fn trusts(&self) -> Subject {
+    pub fn trust_versions(&self) -> Subject {
         self.subject(format_args!("trust.>"))
     }
 
     /// Where the server sends on the versions that it stores.
-    pub fn live_trusts(&self) -> Subject {
+    pub fn live_trust_versions(&self) -> Subject {
         self.subject(format_args!("live.trust.>"))
     }
 
@@ -343,7 +343,7 @@ impl Subjects {
     }
 
     /// The stream, as [`Self::stream`] takes it, for what nodes say on this subject and somebody must hear.
-    pub fn kept_in(subject: &str) -> &'static str {
+    pub fn stream_of(subject: &str) -> &'static str {
         let rest = subject.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.'));
         match rest.and_then(|rest| rest.split('.').nth(1)) {
             Some("job") => "JOBS",
@@ -392,7 +392,7 @@ mod tests {
     fn reports_are_read_back() {
         let subjects = Subjects::new("prod");
         let (id, node) = (Uuid::from_u128(7), "web1".parse().unwrap());
-        for stage in [Stage::Ack, Stage::Done] {
+        for stage in [ReportStage::Ack, ReportStage::Done] {
             assert_eq!(subjects.report(subjects.job(id, &node, stage).as_str()), Some((id, "web1".parse().unwrap(), stage)));
         }
         for other in [subjects.job_command(id).as_str(), "ensign.v1.prod.job.x.web1.ack", "ensign.v1.prod.job", "other"] {
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn every_subject_of_a_command_is_one_its_nodes_listen_to() {
         let subjects = Subjects::new("prod");
-        let filters = subjects.commands_for(&"web1".parse().unwrap(), &["web".into()]);
+        let filters = subjects.command_subscriptions(&"web1".parse().unwrap(), &["web".into()]);
         let filters: Vec<_> = filters.iter().map(Subject::as_str).collect();
         assert_eq!(filters, ["ensign.v1.prod.cmd.*.node.web1", "ensign.v1.prod.cmd.*.all", "ensign.v1.prod.cmd.*.group.web"]);
     }

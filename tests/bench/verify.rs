@@ -17,8 +17,8 @@ use ed25519_dalek::Signature;
 use ensign::model::NodeId;
 use ensign::store::Ledger;
 use ensign::store::ledger::Acceptance;
-use ensign::trust::{KnownTrust, Limits, Opened, Pin, Refusal, Seen, SigningKey, TrustedBundle, Verifier, open_bundle, seal};
-use ensign::wire::report::ChannelState;
+use ensign::trust::{KnownTrust, NodeLimits, OpenedMessage, Pin, Rejection, ReplayStore, SigningKey, TrustedBundle, Verifier, open_bundle, sign_envelope};
+use ensign::wire::report::ChannelPosition;
 use ensign::wire::{COMMAND_TYPE, Envelope, Subjects, TRUST_TYPE, pae};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -33,17 +33,17 @@ const KNOWN: u8 = 200;
 
 struct Known(Ledger);
 
-impl Seen for Known {
-    fn seen(&self, id: Uuid) -> Option<String> {
-        self.0.seen(id).map(str::to_owned)
+impl ReplayStore for Known {
+    fn accepted_digest(&self, id: Uuid) -> Option<String> {
+        self.0.accepted_digest(id).map(str::to_owned)
     }
 
-    fn channel(&self, name: &str) -> Option<ChannelState> {
+    fn channel(&self, name: &str) -> Option<ChannelPosition> {
         self.0.channel(name).cloned()
     }
 
-    fn born(&self) -> Option<Timestamp> {
-        self.0.born().map(|birth| birth.at)
+    fn remembers_since(&self) -> Option<Timestamp> {
+        self.0.origin().map(|birth| birth.at)
     }
 
     fn trust(&self) -> KnownTrust {
@@ -66,7 +66,7 @@ fn trust() -> TrustedBundle {
         "root": {"threshold": 1, "keys": [key(99).public().to_short()]},
         "keys": keys, "rules": rules,
     });
-    let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(99))]);
+    let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(99))]);
     open_bundle(&envelope.encode(), Pin::Kept).unwrap()
 }
 
@@ -100,24 +100,24 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     let (trust, seen) = (trust(), Known(ledger(dir.path())));
     let (node, groups): (NodeId, _) = ("web1".parse().unwrap(), ["web".to_owned()]);
-    let (limits, subjects) = (Limits::default(), Subjects::new("prod"));
+    let (limits, subjects) = (NodeLimits::default(), Subjects::new("prod"));
     let now = "2026-11-20T10:01:00Z".parse().unwrap();
     let (node, groups, condition) = (&node, &groups, &|_: &str| Ok(true));
     let effects = &ensign::engine::effects::of_signed;
     let verifier =
         Verifier { trust: &trust, node, groups, limits: &limits, subjects: &subjects, now, seen: &seen, condition, effects };
-    let open = |bytes: &[u8]| -> Result<Opened, Refusal> {
+    let open = |bytes: &[u8]| -> Result<OpenedMessage, Rejection> {
         verifier.open(black_box(bytes), Some("ensign.v1.prod.cmd.ensure.node.web1"))
     };
 
     let payload = command().to_string().into_bytes();
-    let signed = |by: &[(&str, &SigningKey)]| seal(COMMAND_TYPE, payload.clone(), by).encode();
+    let signed = |by: &[(&str, &SigningKey)]| sign_envelope(COMMAND_TYPE, payload.clone(), by).encode();
     let good = signed(&[("op1", &key(1))]);
     let unhinted = signed(&[("", &key(KEYS))]);
     let twice = signed(&[("op1", &key(1)), ("op2", &key(2))]);
     let forged = signed(&[("op1", &key(77))]);
-    assert!(matches!(open(&good), Ok(Opened::New(_))));
-    assert!(matches!(open(&twice), Ok(Opened::New(_))));
+    assert!(matches!(open(&good), Ok(OpenedMessage::New(_))));
+    assert!(matches!(open(&twice), Ok(OpenedMessage::New(_))));
     assert!(open(&unhinted).is_err() && open(&forged).is_err());
 
     let envelope = Envelope::parse(&good).unwrap();

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
-use ensign::trust::{SigningKey, seal};
-use ensign::wire::command::{Action, Apply, Audience, Command};
-use ensign::wire::report::ChannelState;
-use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, NodeState, Refused};
+use ensign::trust::{SigningKey, sign_envelope};
+use ensign::wire::command::{Action, Apply, Target, Command};
+use ensign::wire::report::ChannelPosition;
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandResult, CommandOutcome, NodeState, RejectionEvent};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ async fn passed(time: Timestamp) {
 }
 
 /// Sends the same bytes until they have a result: whoever is about to connect hears nothing yet.
-async fn insist(fleet: &Fleet, command: &Command) -> Done {
+async fn insist(fleet: &Fleet, command: &Command) -> CommandResult {
     let (envelope, start) = (fleet.sign(command), Instant::now());
     let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
     loop {
@@ -45,15 +45,15 @@ fn a_signed_ensure_runs_once_however_often_it_is_sent() {
         let answers = fleet.ask(&command, envelope.clone(), 2).await;
         let ack: Ack = serde_json::from_value(answers[0].clone()).unwrap();
         assert_eq!((ack.status, ack.id), (AckStatus::Accepted, command.id));
-        let done: Done = serde_json::from_value(answers[1].clone()).unwrap();
-        assert_eq!(done.outcome, DoneOutcome::Changed);
+        let done: CommandResult = serde_json::from_value(answers[1].clone()).unwrap();
+        assert_eq!(done.outcome, CommandOutcome::Changed);
         assert_eq!(done.event.as_ref().unwrap().run_id, Some(command.id));
         assert_eq!(fleet.lines("motd"), ["hello"]);
         assert_eq!(fleet.only_result(command.id).await, done);
         // Again: the same answer, and nothing is run.
         std::fs::remove_file(fleet.path("motd")).unwrap();
         let again = fleet.ask(&command, envelope, 1).await;
-        assert_eq!(serde_json::from_value::<Done>(again[0].clone()).unwrap(), done);
+        assert_eq!(serde_json::from_value::<CommandResult>(again[0].clone()).unwrap(), done);
         assert!(!fleet.path("motd").exists());
         assert_eq!(fleet.results(command.id).await.len(), 1);
         // A new command for the same thing: changed once more, then stable; the stable one is no event.
@@ -61,8 +61,8 @@ fn a_signed_ensure_runs_once_however_often_it_is_sent() {
             fleet.send(&command).await;
             fleet.only_result(command.id).await.outcome
         };
-        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, DoneOutcome::Changed);
-        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, DoneOutcome::Stable);
+        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, CommandOutcome::Changed);
+        assert_eq!(outcomes(fleet.file("motd", "hello\n")).await, CommandOutcome::Stable);
         fleet.settled();
         let events = stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), fleet.subjects.events(None).as_str()).await;
         assert_eq!(events.iter().filter(|event| event.subject.ends_with(".transaction")).count(), 2);
@@ -84,12 +84,12 @@ fn what_is_not_right_is_refused_answered_and_published() {
         let forged = with(&|_| {});
         let mut cases = vec![(
             forged.clone(),
-            seal(COMMAND_TYPE, serde_json::to_vec(&forged).unwrap(), &[("ops", &other)]).encode(),
+            sign_envelope(COMMAND_TYPE, serde_json::to_vec(&forged).unwrap(), &[("ops", &other)]).encode(),
             "bad_signature",
         )];
         for (command, code) in [
             (with(&|command| command.fleet = "other".into()), "wrong_fleet"),
-            (with(&|command| command.to = Audience::nodes(vec!["db1".parse().unwrap()])), "not_for_me"),
+            (with(&|command| command.to = Target::nodes(vec!["db1".parse().unwrap()])), "not_for_me"),
             (
                 with(&|command| {
                     command.issued -= SignedDuration::from_mins(30);
@@ -107,12 +107,12 @@ fn what_is_not_right_is_refused_answered_and_published() {
             let subject = format!("ensign.v1.{FLEET}.cmd.{}.node.web1", command.action.name());
             fleet.bus.publish_with_reply(&subject, &format!("{reply}.1"), &[], envelope).await.unwrap();
             let answer = tokio::time::timeout(PATIENCE, inbox.next()).await.expect("an answer");
-            let done: Done = serde_json::from_slice(&answer.unwrap().payload).unwrap();
+            let done: CommandResult = serde_json::from_slice(&answer.unwrap().payload).unwrap();
             assert_eq!(done.code.as_deref(), Some(code), "{done:?}");
             let refused = loop {
                 let message = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
                 if message.subject.ends_with(".refused") {
-                    break serde_json::from_slice::<Refused>(&message.payload).unwrap();
+                    break serde_json::from_slice::<RejectionEvent>(&message.payload).unwrap();
                 }
             };
             assert_eq!((refused.code.as_str(), refused.digest), (code, done.digest));
@@ -135,11 +135,11 @@ fn a_full_queue_is_busy_and_intake_answers_during_a_run() {
             assert_eq!(ack.status, AckStatus::Accepted);
         }
         let over = fleet.slow("over", 0);
-        let done: Done = serde_json::from_value(fleet.ask(&over, fleet.sign(&over), 1).await[0].clone()).unwrap();
-        assert_eq!((done.outcome, fleet.lines("long").len()), (DoneOutcome::Busy, 1));
+        let done: CommandResult = serde_json::from_value(fleet.ask(&over, fleet.sign(&over), 1).await[0].clone()).unwrap();
+        assert_eq!((done.outcome, fleet.lines("long").len()), (CommandOutcome::Busy, 1));
         fleet.open("long");
         for command in &waiting {
-            assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+            assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         }
         assert!(fleet.lines("over").is_empty());
     });
@@ -161,7 +161,7 @@ fn what_waited_too_long_is_not_run() {
         fleet.until("its time is over", || Timestamp::now() > late.expires).await;
         fleet.open("held");
         let done = fleet.only_result(late.id).await;
-        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Expired, Some("expired")), "{done:?}");
+        assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Expired, Some("expired")), "{done:?}");
         assert!(fleet.lines("late").is_empty());
     });
 }
@@ -183,16 +183,16 @@ fn a_killed_agent_ends_every_command_once() {
         agent.kill();
         passed(expired.expires).await;
         let agent = fleet.agent().await;
-        assert_eq!(fleet.only_result(running.id).await.outcome, DoneOutcome::Interrupted);
-        assert_eq!(fleet.only_result(waiting.id).await.outcome, DoneOutcome::Changed);
-        assert_eq!(fleet.only_result(expired.id).await.outcome, DoneOutcome::Expired);
+        assert_eq!(fleet.only_result(running.id).await.outcome, CommandOutcome::Interrupted);
+        assert_eq!(fleet.only_result(waiting.id).await.outcome, CommandOutcome::Changed);
+        assert_eq!(fleet.only_result(expired.id).await.outcome, CommandOutcome::Expired);
         assert_eq!(fleet.lines("waiting"), ["begun", "ended"]);
         assert!(fleet.lines("expired").is_empty());
         // Sent again, they are answered from the ledger; and another kill changes nothing.
         agent.kill();
         let _agent = fleet.agent().await;
-        for (command, outcome) in [(&running, DoneOutcome::Interrupted), (&waiting, DoneOutcome::Changed)] {
-            let done: Done = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
+        for (command, outcome) in [(&running, CommandOutcome::Interrupted), (&waiting, CommandOutcome::Changed)] {
+            let done: CommandResult = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
             assert_eq!(done.outcome, outcome);
             fleet.only_result(command.id).await;
         }
@@ -216,9 +216,9 @@ fn a_result_survives_the_server() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         fleet.server.up();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         // And it takes commands again.
-        assert_eq!(insist(&fleet, &fleet.file("motd", "back\n")).await.outcome, DoneOutcome::Changed);
+        assert_eq!(insist(&fleet, &fleet.file("motd", "back\n")).await.outcome, CommandOutcome::Changed);
     });
 }
 
@@ -238,7 +238,7 @@ fn a_stopped_agent_says_so_and_gives_a_run_time_to_end() {
         assert!(!state.alive && state.troubles.is_empty(), "{state:?}");
         let agent = fleet.agent().await;
         // What there was no time left for is said by the next one.
-        assert_eq!(fleet.only_result(short.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(short.id).await.outcome, CommandOutcome::Changed);
         fleet.send(&long).await;
         fleet.until("the run", || !fleet.lines("long").is_empty()).await;
         let start = Instant::now();
@@ -246,7 +246,7 @@ fn a_stopped_agent_says_so_and_gives_a_run_time_to_end() {
         assert!(start.elapsed() < Duration::from_secs(40), "it waited for the end of the run");
         let _agent = fleet.agent().await;
         let done = fleet.only_result(long.id).await;
-        assert_eq!((done.outcome, fleet.lines("long")), (DoneOutcome::Interrupted, vec!["begun".to_owned()]));
+        assert_eq!((done.outcome, fleet.lines("long")), (CommandOutcome::Interrupted, vec!["begun".to_owned()]));
     });
 }
 
@@ -269,7 +269,7 @@ fn bundles_are_applied_by_digest() {
         command.channel = Some(ensign::wire::command::Channel { name: "base".into(), epoch: 1, serial: 7 });
         fleet.send(&command).await;
         let done = fleet.only_result(command.id).await;
-        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         let state = done.apply.unwrap();
         assert_eq!((state.summary.changed_resources, state.manifest.unwrap().digest), (1, Some(apply(&packed).sha256)));
         assert_eq!(fleet.lines("applied"), ["from the bundle"]);
@@ -279,7 +279,7 @@ fn bundles_are_applied_by_digest() {
             let last = fleet.bus.last_per_subject(&states, fleet.subjects.states().as_str()).await.unwrap();
             serde_json::from_slice::<NodeState>(&last[0].payload).unwrap().channels.remove("base")
         };
-        let wanted = ChannelState { epoch: 1, serial: 7, digest: apply(&packed).sha256 };
+        let wanted = ChannelPosition { epoch: 1, serial: 7, digest: apply(&packed).sha256 };
         let start = Instant::now();
         while channel().await.as_ref() != Some(&wanted) {
             assert!(start.elapsed() < PATIENCE);
@@ -299,7 +299,7 @@ fn bundles_are_applied_by_digest() {
         .unwrap();
         fleet.send(&swapped).await;
         let done = fleet.only_result(swapped.id).await;
-        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("bad_artifact")));
+        assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("bad_artifact")));
         // From the object store of the server.
         std::fs::remove_file(fleet.path("applied")).unwrap();
         let bytes = ensign::manifest::bundle::pack(&source).unwrap();
@@ -310,7 +310,7 @@ fn bundles_are_applied_by_digest() {
         let command = fleet.command(Action::Apply(stored));
         fleet.send(&command).await;
         let done = fleet.only_result(command.id).await;
-        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         assert_eq!(fleet.lines("applied"), ["from the bundle"]);
     });
 }
@@ -325,7 +325,7 @@ fn an_agent_without_a_server_waits_for_one() {
         assert_eq!(agent.0.try_wait().unwrap(), None);
         fleet.server.up();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
-        assert_eq!(insist(&fleet, &fleet.file("motd", "here\n")).await.outcome, DoneOutcome::Changed);
+        assert_eq!(insist(&fleet, &fleet.file("motd", "here\n")).await.outcome, CommandOutcome::Changed);
         assert_eq!(agent.stop(), Some(0));
     });
 }

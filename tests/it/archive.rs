@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::{CommandResult, CommandOutcome};
 use serde_json::json;
 
 use crate::support::certificates::Certificates;
@@ -193,7 +193,7 @@ fn an_agent_keeps_its_limits_while_it_fetches_and_unpacks() {
         let limits = format!("fetch_hosts = [\"127.0.0.1\"]\npaths = [{:?}]\narchive_entries = 1\n", dir.path());
         let fleet = Fleet::new(binary, &limits).await;
         let _agent = fleet.agent().await;
-        let done = async |name: &str, out: &Path| -> Done {
+        let done = async |name: &str, out: &Path| -> CommandResult {
             let (owner, group) = (nix::unistd::geteuid().to_string(), nix::unistd::getegid().to_string());
             let properties = json!({
                 "name": dir.path().join(format!("{name}.tar.gz")), "ensure": "present", "url": web.url(&format!("/{name}.tar.gz")),
@@ -205,14 +205,14 @@ fn an_agent_keeps_its_limits_while_it_fetches_and_unpacks() {
         };
         let out = dir.path().join("out");
         let result = done("one", &out).await;
-        assert_eq!(result.outcome, DoneOutcome::Changed, "{result:?}");
+        assert_eq!(result.outcome, CommandOutcome::Changed, "{result:?}");
         assert!(out.join("app/00000").exists());
         for (name, why) in [("two", "the number of its entries is more than 1"), ("elsewhere", "not among the `fetch_hosts`")] {
             let result = done(name, &out).await;
             let errors = result.event.as_ref().map(|event| event.errors.join(" ")).unwrap_or_default();
-            assert!(result.outcome == DoneOutcome::Failed && errors.contains(why), "{result:?}");
+            assert!(result.outcome == CommandOutcome::Failed && errors.contains(why), "{result:?}");
         }
         let result = done("one", Path::new("/tmp")).await;
-        assert_eq!((result.outcome, result.code.as_deref()), (DoneOutcome::Refused, Some("local_limit")), "{result:?}");
+        assert_eq!((result.outcome, result.code.as_deref()), (CommandOutcome::Refused, Some("local_limit")), "{result:?}");
     });
 }

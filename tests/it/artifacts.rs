@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ensign::model::Span;
+use ensign::model::HumanDuration;
 use ensign::wire::command::{Action, Apply};
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::{CommandResult, CommandOutcome};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
@@ -59,9 +59,9 @@ fn signed(web: &Web, path: &str, bytes: &[u8]) -> Apply {
     }
 }
 
-async fn done(fleet: &Fleet, place: &Place, apply: Apply, timeout: u64) -> Done {
+async fn done(fleet: &Fleet, place: &Place, apply: Apply, timeout: u64) -> CommandResult {
     let mut command = place.command(fleet, Action::Apply(apply));
-    command.options.timeout = Span::seconds(timeout);
+    command.options.timeout = HumanDuration::seconds(timeout);
     fleet.send(&command).await;
     place.only_result(&fleet.bus, command.id).await
 }
@@ -119,7 +119,7 @@ fn hostile_artifacts_are_refused_each_with_its_own_words() {
             let url = apply.url.clone();
             let done = done(&fleet, &place, apply, 30).await;
             let said = done.message.clone().unwrap_or_default();
-            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some(code)), "{url}: {done:?}");
+            assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some(code)), "{url}: {done:?}");
             assert!(said.contains(words), "{url}: {said}");
         };
         for (name, bytes, words) in &cases {
@@ -135,11 +135,11 @@ fn hostile_artifacts_are_refused_each_with_its_own_words() {
         let start = Instant::now();
         let slow = Apply { size: 5000, ..signed(&web, "/slow", &good) };
         let slow = done(&fleet, &place, slow, 2).await;
-        assert_eq!(slow.outcome, DoneOutcome::Failed, "{slow:?}");
+        assert_eq!(slow.outcome, CommandOutcome::Failed, "{slow:?}");
         assert!(slow.message.unwrap().contains("/slow within ") && start.elapsed() < PATIENCE);
         for path in ["/scheme", "/loop", "/short", "/none"] {
             let done = done(&fleet, &place, Apply { size: 5000, ..signed(&web, path, &good) }, 30).await;
-            assert!(matches!(done.outcome, DoneOutcome::Failed | DoneOutcome::Refused), "{path}: {done:?}");
+            assert!(matches!(done.outcome, CommandOutcome::Failed | CommandOutcome::Refused), "{path}: {done:?}");
             assert!(done.message.unwrap().contains(path), "{path}");
         }
         // The object store is no friend either.
@@ -149,13 +149,13 @@ fn hostile_artifacts_are_refused_each_with_its_own_words() {
         let stored = |key: &str| Apply { url: format!("obj://{bucket}/{key}"), ..signed(&web, "", &good) };
         refused(stored("swapped"), "bad_artifact", "SHA-256").await;
         let none = done(&fleet, &place, stored("none"), 30).await;
-        assert!(none.outcome == DoneOutcome::Failed && none.message.as_ref().unwrap().contains("does not exist"), "{none:?}");
+        assert!(none.outcome == CommandOutcome::Failed && none.message.as_ref().unwrap().contains("does not exist"), "{none:?}");
 
         assert!(!Path::new("/tmp/ensign-hostile").exists());
         assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
         // And it is as willing as before.
         let command = place.append(&fleet, "effect");
         fleet.send(&command).await;
-        assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, CommandOutcome::Changed);
     });
 }

@@ -11,7 +11,7 @@ use ensign::fleet::dispatch::{self, Signed};
 use ensign::transport::{Bus, BusSettings};
 use ensign::trust::SigningKey;
 use ensign::wire::bundle::{OperatorKey, Rule};
-use ensign::wire::command::{Audience, Command};
+use ensign::wire::command::{Target, Command};
 use serde_json::Value;
 use tokio::sync::Barrier;
 use uuid::Uuid;
@@ -64,7 +64,7 @@ async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &st
     let place = latest.desired.map(|desired| desired.place);
     let place = dispatch::next_in_channel("base", &BTreeMap::new(), place.as_ref());
     let command = fleet.command(assign(apply(&manifest(fleet, content))));
-    let command = Command { id: Uuid::now_v7(), channel: Some(place), to: Audience::all(), ..command };
+    let command = Command { id: Uuid::now_v7(), channel: Some(place), to: Target::all(), ..command };
     Signed { after: latest.sequence, ..dispatch::sign(command, &[(id, key)]).unwrap() }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ensign::fleet::init::{Retention, init};
-use ensign::store::{Acceptance, Birth, Ledger, Loss};
+use ensign::store::{Acceptance, LedgerOrigin, Ledger, LostState};
 use ensign::transport::{Bus, BusSettings, Feed, From};
-use ensign::wire::report::{ChannelState, Refused};
-use ensign::wire::{Done, NodeState, Subjects};
+use ensign::wire::report::{ChannelPosition, RejectionEvent};
+use ensign::wire::{CommandResult, NodeState, Subjects};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ struct Attack {
     #[serde(default)]
     seen: BTreeMap<Uuid, String>,
     #[serde(default)]
-    channels: BTreeMap<String, ChannelState>,
+    channels: BTreeMap<String, ChannelPosition>,
     born: Option<Timestamp>,
     obeyed: Option<u64>,
 }
@@ -141,7 +141,7 @@ impl Victim {
         let mut ledger = Ledger::open(&self.dir.path().join("state")).unwrap();
         let before = needs.at - SignedDuration::from_secs(1);
         let born = needs.born.unwrap_or(needs.at - SignedDuration::from_hours(24));
-        ledger.bear(Birth { at: born, lost: Loss::default() }).unwrap();
+        ledger.record_origin(LedgerOrigin { at: born, lost: LostState::default() }).unwrap();
         ledger.note_trust(needs.obeyed.unwrap_or_default()).unwrap();
         let seen = needs.seen.iter().map(|(id, digest)| (*id, digest.as_str(), None));
         let moved = needs.channels.iter().map(|(name, state)| (Uuid::now_v7(), "0", Some((name.as_str(), state.clone()))));
@@ -157,8 +157,8 @@ impl Victim {
                 signers: &[],
             };
             ledger.accept(&acceptance).unwrap();
-            let done: Done = serde_json::from_value(json!({
-                "protocol": ensign::wire::report::DONE, "id": id, "digest": digest, "node": setup.node, "at": before, "outcome": "stable",
+            let done: CommandResult = serde_json::from_value(json!({
+                "protocol": ensign::wire::report::RESULT, "id": id, "digest": digest, "node": setup.node, "at": before, "outcome": "stable",
             }))
             .unwrap();
             ledger.done(id, &done).unwrap();
@@ -190,7 +190,7 @@ impl Victim {
     }
 }
 
-async fn refusal(events: &mut Feed) -> Refused {
+async fn refusal(events: &mut Feed) -> RejectionEvent {
     loop {
         let message = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
         if message.subject.ends_with(".refused") {
@@ -227,7 +227,7 @@ async fn a_running_agent_takes_nothing_of_the_corpus_and_says_why() {
                 unheard += 1;
                 continue;
             }
-            let Some(done) = read::<Done>(&answer) else {
+            let Some(done) = read::<CommandResult>(&answer) else {
                 wrong.push(format!("{name}: {}", String::from_utf8_lossy(&answer.payload)));
                 continue;
             };
@@ -249,7 +249,7 @@ async fn a_running_agent_takes_nothing_of_the_corpus_and_says_why() {
     assert!(refused >= 80 && unheard <= 5, "{refused} refused, {unheard} not heard at all");
     let results = bus.last_per_subject(&subjects.stream("JOBS"), subjects.all_jobs().as_str()).await.unwrap();
     for message in results.iter().filter(|message| message.subject.ends_with(".done")) {
-        let outcome = read::<Done>(message).unwrap().outcome;
+        let outcome = read::<CommandResult>(message).unwrap().outcome;
         assert!(["Refused", "Expired"].contains(&format!("{outcome:?}").as_str()), "{outcome:?}");
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ensign::store::outbox::{Class, Message as Waiting, Outbox};
+use ensign::store::outbox::{Priority, Message as Waiting, Outbox};
 use ensign::transport::{Bus, BusSettings, Message, TransportError};
-use ensign::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState};
+use ensign::wire::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState};
 
 use crate::support::fleet::ensign;
 use crate::support::nats::{NatsServer, Options};
@@ -60,12 +60,12 @@ async fn answered(fleet: &Fleet, place: &Place, name: &str) -> uuid::Uuid {
                     assert_eq!(ack.status, AckStatus::Accepted);
                     acknowledged = true;
                 }
-                None => break read::<Done>(&answer).unwrap(),
+                None => break read::<CommandResult>(&answer).unwrap(),
             },
             Err(_) => assert!(start.elapsed() < PATIENCE, "no answer:\n{}", place.log()),
         }
     };
-    assert!(acknowledged && done.outcome == DoneOutcome::Changed, "{done:?}");
+    assert!(acknowledged && done.outcome == CommandOutcome::Changed, "{done:?}");
     assert_eq!(place.lines(name), 1);
     command.id
 }
@@ -85,7 +85,7 @@ fn a_server_that_lost_everything_gets_what_waits_once_the_streams_are_made() {
         let status = as_operator(&fleet, &["status"]);
         assert!(status.code == 4 && status.stderr.contains("`ensign fleet init` makes the streams"), "{}", status.stderr);
         assert_eq!(as_operator(&fleet, &["init"]).code, 0);
-        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, CommandOutcome::Changed);
         place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
         assert_eq!(place.lines("effect"), 1);
         fleet.until("the operator sees it", || as_operator(&fleet, &["status"]).stdout.contains("1 alive")).await;
@@ -109,7 +109,7 @@ fn without_jetstream_commands_are_taken_and_results_wait() {
             assert!(ran.code == 4 && ran.stderr.contains("hint: the server needs `jetstream {}`"), "{command}: {}", ran.stderr);
         }
         changed(&mut fleet, &place, |server| server.reconfigure("jetstream { store_dir: \"STORE\" }")).await;
-        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, CommandOutcome::Changed);
         place.until(&fleet.bus, "nothing waits", |state| waits(state).is_none() && state.outbox == 0).await;
         assert_eq!(place.lines("effect"), 1);
     });
@@ -158,7 +158,7 @@ fn a_stream_that_is_full_is_named_and_holds_up_only_what_is_for_it() {
         let mut ids = vec![before];
         for name in ["one", "two", "three"] {
             let id = answered(&fleet, &place, name).await;
-            assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+            assert_eq!(place.only_result(&fleet.bus, id).await.outcome, CommandOutcome::Changed);
             ids.push(id);
         }
         let state = place
@@ -175,7 +175,7 @@ fn a_stream_that_is_full_is_named_and_holds_up_only_what_is_for_it() {
         agent.kill();
         let agent = place.start(&fleet.bus, &mut place.process()).await;
         ids.push(answered(&fleet, &place, "four").await);
-        assert_eq!(place.only_result(&fleet.bus, ids[4]).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(&fleet.bus, ids[4]).await.outcome, CommandOutcome::Changed);
         let room = stored(&fleet.bus, &fleet.subjects.stream("EVENTS"), fleet.subjects.events(None).as_str()).await.len();
         assert!(room <= there + 1, "{room}");
         bounded(&fleet, -1).await;
@@ -210,13 +210,13 @@ fn a_result_does_not_wait_behind_old_events() {
             let id = uuid::Uuid::now_v7().to_string();
             let payload = serde_json::json!({"event_id": id}).to_string().into_bytes();
             let subject = format!("ensign.v1.{FLEET}.event.web1.transaction");
-            let waiting = Waiting { subject, msg_id: id, payload, class: Class::Event, command: None };
+            let waiting = Waiting { subject, msg_id: id, payload, class: Priority::Event, command: None };
             outbox.push(&waiting, jiff::Timestamp::now(), &unsigned).unwrap();
         }
         drop(outbox);
         let _agent = place.start(&fleet.bus, &mut place.process()).await;
         let id = answered(&fleet, &place, "effect").await;
-        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(&fleet.bus, id).await.outcome, CommandOutcome::Changed);
         let told = place.events(&fleet.bus).await.len();
         assert!(told < OLD, "{told} events went first");
     });

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ensign::transport::From;
-use ensign::wire::report::Refused;
+use ensign::wire::report::RejectionEvent;
 use ensign::wire::subject::EventKind;
 use serde_json::Value;
 
@@ -190,7 +190,7 @@ async fn nothing_older_forged_or_foreign_takes_its_place() {
     ] {
         operator.publish_stored(subject, &[], payload).await.unwrap();
         let heard = tokio::time::timeout(PATIENCE, feed.next()).await;
-        let refused: Refused = serde_json::from_slice(&heard.expect(code).unwrap().unwrap().payload).unwrap();
+        let refused: RejectionEvent = serde_json::from_slice(&heard.expect(code).unwrap().unwrap().payload).unwrap();
         assert_eq!((refused.code.as_str(), refused.subject.contains("desired")), (code, true), "{}", refused.message);
     }
     assert_eq!(content(&fleet, "web1"), "two");

@@ -7,7 +7,7 @@ use ensign::fleet::roster::Roster;
 use ensign::fleet::select::{self, States};
 use ensign::fleet::view;
 use ensign::wire::command::Command;
-use ensign::wire::{Done, DoneOutcome, NodeState};
+use ensign::wire::{CommandResult, CommandOutcome, NodeState};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::clock::{Clock, library};
@@ -49,7 +49,7 @@ impl Skewed {
         Some(Self { fleet, place, clock, agent })
     }
 
-    async fn refusal(&self, command: &Command) -> Done {
+    async fn refusal(&self, command: &Command) -> CommandResult {
         let answer = self.place.ask(&self.fleet, command, &self.fleet.sign(command), PATIENCE).await.expect("an answer");
         read(&answer).unwrap_or_else(|| panic!("it was taken: {}", String::from_utf8_lossy(&answer.payload)))
     }
@@ -57,7 +57,7 @@ impl Skewed {
     async fn works(&self, name: &str) {
         let command = self.place.append(&self.fleet, name);
         self.fleet.send(&command).await;
-        assert_eq!(self.place.only_result(&self.fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(self.place.only_result(&self.fleet.bus, command.id).await.outcome, CommandOutcome::Changed);
         assert_eq!(self.place.lines(name), 1);
     }
 
@@ -96,7 +96,7 @@ async fn a_clock_after_all_commands_is_said_and_does_no_lasting_harm() {
     let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.troubles.is_empty()).await;
     assert!(state.troubles[0].starts_with("the trust bundle expired at "), "{state:?}");
     let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
-    assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Expired, Some("expired")), "{done:?}");
+    assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Expired, Some("expired")), "{done:?}");
     assert!(done.message.as_ref().unwrap().contains("and here it is 205"), "{done:?}");
     let (presence, troubles) = node.seen().await;
     assert!(

@@ -10,7 +10,7 @@ use super::support::fleet::ensign;
 use super::support::nats::binaries;
 use super::support::node::{ENSIGN, Node};
 use super::support::solo::{Agent, Fleet, ensure};
-use ensign::wire::DoneOutcome;
+use ensign::wire::CommandOutcome;
 
 /// A node that manages what is below `own`, and may run commands there.
 async fn fleet(limits: &str) -> (Fleet, Agent) {
@@ -25,7 +25,7 @@ async fn fleet(limits: &str) -> (Fleet, Agent) {
     (fleet, agent)
 }
 
-async fn outcome(fleet: &Fleet, script: &str) -> (DoneOutcome, String) {
+async fn outcome(fleet: &Fleet, script: &str) -> (CommandOutcome, String) {
     let command = fleet.command(ensure("exec", &json!({"name": "try", "command": script, "provider": "shell"})));
     fleet.send(&command).await;
     let done = fleet.only_result(command.id).await;
@@ -45,7 +45,7 @@ async fn commands_stay_within_the_paths() {
         "cp /bin/true DIR/own/true && chmod 700 DIR/own/true && DIR/own/true",
     ] {
         let (outcome, why) = outcome(&fleet, &place(allowed)).await;
-        assert_eq!(outcome, DoneOutcome::Changed, "{why}");
+        assert_eq!(outcome, CommandOutcome::Changed, "{why}");
     }
     for denied in [
         "echo x > DIR/beside",
@@ -75,7 +75,7 @@ async fn commands_stay_within_the_paths() {
         "echo 1 > /proc/sys/kernel/sysrq",
     ] {
         let (outcome, why) = outcome(&fleet, &place(denied)).await;
-        assert_eq!(outcome, DoneOutcome::Failed, "{why}");
+        assert_eq!(outcome, CommandOutcome::Failed, "{why}");
     }
     assert_eq!(std::fs::read_to_string(fleet.path("beside")).unwrap(), "as it was");
     assert!(!std::path::Path::new("/etc/ensign-was-here").exists());
@@ -121,7 +121,7 @@ async fn what_reaches_the_system_works_outside() {
     let command = fleet.command(ensure("sysctl", &key));
     fleet.send(&command).await;
     let done = fleet.only_result(command.id).await;
-    assert_eq!(done.outcome, DoneOutcome::Stable, "{done:?}");
+    assert_eq!(done.outcome, CommandOutcome::Stable, "{done:?}");
     // A directory of `paths` that is not there yet is made outside; what is in it then, inside.
     std::fs::remove_dir(fleet.path("own")).unwrap();
     for (name, kind) in [("own", "directory"), ("own/file", "present")] {
@@ -129,7 +129,7 @@ async fn what_reaches_the_system_works_outside() {
         let command = fleet.command(ensure("file", &file));
         fleet.send(&command).await;
         let done = fleet.only_result(command.id).await;
-        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
     }
 }
 
@@ -139,7 +139,7 @@ async fn an_agent_that_must_be_held_says_what_is_not() {
     fleet.until("the log says what is held", || fleet.log().contains("the kernel holds of the limits: ")).await;
     assert!(fleet.log().contains("not held by the kernel: attributes"), "{}", fleet.log());
     let (outcome, why) = outcome(&fleet, "true").await;
-    assert_eq!(outcome, DoneOutcome::Changed, "{why}");
+    assert_eq!(outcome, CommandOutcome::Changed, "{why}");
 }
 
 #[test]

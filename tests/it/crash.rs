@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ensign::host::Checkpoint;
-use ensign::store::outbox::{Class, Message as Waiting, Outbox};
+use ensign::store::outbox::{Priority, Message as Waiting, Outbox};
 use ensign::wire::command::{Action, Apply, Command};
-use ensign::wire::{DoneOutcome, NodeState};
+use ensign::wire::{CommandOutcome, NodeState};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -193,7 +193,7 @@ impl Stage {
             let id = Uuid::now_v7().to_string();
             let payload = json!({"event_id": id, "padding": "x".repeat(100_000)}).to_string().into_bytes();
             let subject = format!("ensign.v1.test.event.{node}.transaction");
-            let waiting = Waiting { subject, msg_id: id, payload, class: Class::Event, command: None };
+            let waiting = Waiting { subject, msg_id: id, payload, class: Priority::Event, command: None };
             // From before nodes signed what they say.
             outbox.push(&waiting, jiff::Timestamp::now(), &unsigned).unwrap();
         }
@@ -222,7 +222,7 @@ impl Stage {
         let second = self.command(&place, "second");
         self.fleet.send(&second).await;
         let again = place.only_result(bus, second.id).await;
-        assert_eq!(again.outcome, DoneOutcome::Changed, "{again:?}");
+        assert_eq!(again.outcome, CommandOutcome::Changed, "{again:?}");
         place.settled();
         assert_eq!(stop(&mut agent).await.code(), Some(0));
 
@@ -230,8 +230,8 @@ impl Stage {
         is_done(&site, &self.bundle);
         assert_eq!(effects(&site, "second"), 1);
         match done.outcome {
-            DoneOutcome::Changed => assert_eq!(effects(&site, "first"), 1),
-            DoneOutcome::Interrupted => assert!(effects(&site, "first") <= 1),
+            CommandOutcome::Changed => assert_eq!(effects(&site, "first"), 1),
+            CommandOutcome::Interrupted => assert!(effects(&site, "first") <= 1),
             _ => panic!("{done:?}"),
         }
         assert_eq!(place.results(bus, first.id).await.len(), 1);
@@ -266,7 +266,7 @@ impl Stage {
     }
 
     /// No event is there twice, and of a run that ended none is missing.
-    async fn look_at_events(&self, place: &Place, (first, outcome): (&Command, DoneOutcome), second: &Command) {
+    async fn look_at_events(&self, place: &Place, (first, outcome): (&Command, CommandOutcome), second: &Command) {
         let events: Vec<(String, Value)> =
             place.events(&self.fleet.bus).await.iter().map(|event| (event.subject.clone(), read(event).unwrap())).collect();
         let mut ids: Vec<&str> = events.iter().map(|(_, event)| event["event_id"].as_str().unwrap()).collect();
@@ -284,7 +284,7 @@ impl Stage {
         // After an interrupted run only some resources have something to do.
         assert!(of("transaction", second) >= 1);
         assert_eq!(of("run", second), 1);
-        if outcome == DoneOutcome::Changed {
+        if outcome == CommandOutcome::Changed {
             assert_eq!((of("transaction", first), of("run", first)), (RESOURCES, 1));
         } else {
             assert!(of("transaction", first) <= RESOURCES && of("run", first) <= 1);

@@ -2,7 +2,7 @@
 //! down, nothing is lost, and what is there stays.
 
 use ensign::wire::command::Command;
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::{CommandResult, CommandOutcome};
 use serde_json::json;
 
 use crate::support::nats::binaries;
@@ -11,7 +11,7 @@ use crate::support::solo::{Agent, Fleet, PATIENCE, ensure};
 use crate::support::tmpfs::Tmpfs;
 
 /// Sends, and gives the result that comes by word of mouth first, whether it was taken or not.
-async fn answer(fleet: &Fleet, place: &Place, command: &Command) -> Done {
+async fn answer(fleet: &Fleet, place: &Place, command: &Command) -> CommandResult {
     let message = place.ask(fleet, command, &fleet.sign(command), PATIENCE).await.expect("an answer");
     read(&message).unwrap_or_else(|| panic!("it was taken: {}", String::from_utf8_lossy(&message.payload)))
 }
@@ -47,10 +47,10 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     for number in 0..12 {
         let command = place.append(&fleet, &format!("effect{number}"));
         let answer = place.ask(&fleet, &command, &fleet.sign(&command), PATIENCE).await.expect("an answer");
-        match read::<Done>(&answer) {
+        match read::<CommandResult>(&answer) {
             None => taken.push((number, command)),
             Some(done) => {
-                assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{done:?}");
+                assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{done:?}");
                 assert!(done.message.unwrap().contains("No space left on device"));
                 refused = Some((number, command));
                 break;
@@ -66,17 +66,17 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
 
     disk.make_room();
     place.until(bus, "no trouble", |state| state.troubles.is_empty()).await;
-    assert_eq!(place.only_result(bus, slow.id).await.outcome, DoneOutcome::Changed);
+    assert_eq!(place.only_result(bus, slow.id).await.outcome, CommandOutcome::Changed);
     // Whoever was refused asks again.
     assert!(place.ask(&fleet, &refused, &fleet.sign(&refused), PATIENCE).await.is_some());
     fleet.until("it is done", || place.lines(&effect) == 1).await;
     for (number, command) in taken {
-        assert_eq!(place.only_result(bus, command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(bus, command.id).await.outcome, CommandOutcome::Changed);
         assert_eq!(place.lines(&format!("effect{number}")), 1);
     }
     place.until(bus, "nothing waits", |state| state.outbox == 0 && state.running.is_none()).await;
     let outcomes: Vec<_> = place.results(bus, refused.id).await.into_iter().map(|done| done.outcome).collect();
-    assert_eq!(outcomes.last(), Some(&DoneOutcome::Changed), "{outcomes:?}");
+    assert_eq!(outcomes.last(), Some(&CommandOutcome::Changed), "{outcomes:?}");
     assert_eq!((place.lines("slow"), place.results(bus, slow.id).await.len()), (1, 1));
 }
 
@@ -96,7 +96,7 @@ async fn a_state_directory_that_becomes_read_only_is_a_trouble_and_no_end() {
     let _agent = place.start(&fleet.bus, &mut place.process()).await;
     let command = place.append(&fleet, "effect");
     fleet.send(&command).await;
-    assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+    assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, CommandOutcome::Changed);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_target_without_room_keeps_what_it_has() {
     for reason in ["No space left on device", "Read-only file system"] {
         let done = run(file(&large)).await;
         let said = done.event.as_ref().map(|event| event.errors.join("; ")).unwrap_or_default();
-        assert_eq!(done.outcome, DoneOutcome::Failed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Failed, "{done:?}");
         assert!(said.contains(reason) && said.contains("conf"), "{said}");
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "old\n");
         let names: Vec<_> = std::fs::read_dir(disk.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -130,7 +130,7 @@ async fn a_target_without_room_keeps_what_it_has() {
     }
     disk.read_only(false);
     disk.make_room();
-    assert_eq!(run(file(&large)).await.outcome, DoneOutcome::Changed);
+    assert_eq!(run(file(&large)).await.outcome, CommandOutcome::Changed);
     assert_eq!(std::fs::read_to_string(&target).unwrap(), large);
 }
 
@@ -157,7 +157,7 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         let agent = place.start(bus, &mut place.process()).await;
         let before = place.append(&fleet, "before");
         fleet.send(&before).await;
-        assert_eq!(place.only_result(bus, before.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(bus, before.id).await.outcome, CommandOutcome::Changed);
         std::fs::create_dir(place.path("backup")).unwrap();
         for name in ["ledger.jsonl", "node.key", "trust.json"] {
             std::fs::copy(place.state_dir().join(name), place.path("backup").join(name)).unwrap();
@@ -177,14 +177,14 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         for _ in 0..2 {
             let after = place.append(&fleet, "after");
             let done = answer(&fleet, &place, &after).await;
-            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{how}: {done:?}");
+            assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{how}: {done:?}");
             assert!(is_told(&done.message.unwrap()));
         }
         // What ran ends and is told; what waited is not begun, as that could not be written down.
         std::fs::write(place.site().join("long.go"), "").unwrap();
-        assert_eq!(place.only_result(bus, long.id).await.outcome, DoneOutcome::Changed, "{how}");
+        assert_eq!(place.only_result(bus, long.id).await.outcome, CommandOutcome::Changed, "{how}");
         let refused = place.only_result(bus, waiting.id).await;
-        assert_eq!((refused.outcome, refused.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{how}: {refused:?}");
+        assert_eq!((refused.outcome, refused.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{how}: {refused:?}");
         assert_eq!((place.lines("after"), place.lines("waiting")), (0, 0));
         place.until(bus, "the trouble is still told", |state| state.troubles.iter().any(is_told)).await;
 
@@ -192,7 +192,7 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         let _agent = place.start(bus, &mut place.process()).await;
         let again = place.append(&fleet, "again");
         fleet.send(&again).await;
-        assert_eq!(place.only_result(bus, again.id).await.outcome, DoneOutcome::Changed, "{how}");
+        assert_eq!(place.only_result(bus, again.id).await.outcome, CommandOutcome::Changed, "{how}");
         // What was done or refused before is not done now.
         assert_eq!((place.lines("before"), place.lines("after"), place.lines("waiting")), (1, 0, 0), "{how}");
     }

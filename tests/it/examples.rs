@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use ensign::transport::From;
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::{CommandResult, CommandOutcome};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -58,10 +58,10 @@ async fn what_python_signs_a_node_does() {
     let done = loop {
         let next = tokio::time::timeout(PATIENCE, feed.next()).await.unwrap().unwrap().unwrap();
         if next.subject.ends_with(".done") {
-            break serde_json::from_slice::<Done>(&next.payload).unwrap();
+            break serde_json::from_slice::<CommandResult>(&next.payload).unwrap();
         }
     };
-    assert_eq!((done.id, done.outcome), (Some(id), DoneOutcome::Changed), "{:?}", done.message);
+    assert_eq!((done.id, done.outcome), (Some(id), CommandOutcome::Changed), "{:?}", done.message);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "from python\n");
 
     // By file, as from a USB stick: the same once more is answered and not run; what was altered is refused.

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use ensign::fleet::dispatch::{Order, Signed, sign};
 use ensign::fleet::permissions::MONITOR_INBOX;
-use ensign::model::Span;
+use ensign::model::HumanDuration;
 use ensign::transport::{From, Message, TransportError};
 use ensign::wire::command::Ensure;
-use ensign::wire::report::Refused;
-use ensign::wire::subject::{EventKind, Stage};
-use ensign::wire::{Action, Audience, Command, Done, Options};
+use ensign::wire::report::RejectionEvent;
+use ensign::wire::subject::{EventKind, ReportStage};
+use ensign::wire::{Action, Target, Command, CommandResult, Options};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -131,7 +131,7 @@ fn good(fleet: &Fleet, name: &str) -> Command {
     let properties = json!({"name": path, "ensure": "present", "content": "x", "owner": uid, "group": gid, "mode": "0644"});
     let Value::Object(properties) = properties else { unreachable!() };
     let action = Action::Ensure(Ensure { kind: "file".into(), properties });
-    let (to, life) = (Audience::nodes(vec!["web1".parse().unwrap()]), Span::seconds(60));
+    let (to, life) = (Target::nodes(vec!["web1".parse().unwrap()]), HumanDuration::seconds(60));
     let order = Order { action, to, options: Options::default(), channel: None, reason: None, life };
     order.command(FLEET, Uuid::now_v7(), Timestamp::now())
 }
@@ -160,7 +160,7 @@ async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_publ
         let mut early = good(&fleet, "early");
         early.issued = Timestamp::now() + SignedDuration::from_secs(300);
         early.expires = Timestamp::now() + SignedDuration::from_secs(600);
-        let other_node = Command { to: Audience::nodes(vec!["db1".parse().unwrap()]), ..good(&fleet, "other") };
+        let other_node = Command { to: Target::nodes(vec!["db1".parse().unwrap()]), ..good(&fleet, "other") };
         let other_fleet = Command { fleet: "other".into(), ..good(&fleet, "fleet") };
         let tampered = Signed { envelope: by_alice(good(&fleet, "t")).envelope.replace_payload(), ..by_alice(good(&fleet, "t")) };
         let over_policy = good(&fleet, "not-bobs");
@@ -187,18 +187,18 @@ async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_publ
         bus.publish_with_reply(&node_subject, &format!("{reply}.0"), &[], accepted.envelope.clone()).await.unwrap();
         let done = loop {
             let answer = next("answer", answers.next()).await;
-            if let Ok(done) = serde_json::from_slice::<Done>(&answer.payload) {
+            if let Ok(done) = serde_json::from_slice::<CommandResult>(&answer.payload) {
                 break done;
             }
         };
-        assert_eq!(done.outcome, ensign::wire::DoneOutcome::Changed, "{done:?}");
+        assert_eq!(done.outcome, ensign::wire::CommandOutcome::Changed, "{done:?}");
 
         for (number, (code, signed, subject)) in cases.iter().enumerate() {
             bus.publish_with_reply(subject, &format!("{reply}.case{number}"), &[], signed.envelope.clone()).await.unwrap();
-            let answer: Done = serde_json::from_slice(&next(code, answers.next()).await.payload).unwrap();
+            let answer: CommandResult = serde_json::from_slice(&next(code, answers.next()).await.payload).unwrap();
             assert_eq!(answer.code.as_deref(), Some(*code), "{answer:?}");
             let event = next("event", async { published.next().await.map(Result::unwrap) }).await;
-            let event: Refused = serde_json::from_slice(&event.payload).unwrap();
+            let event: RejectionEvent = serde_json::from_slice(&event.payload).unwrap();
             assert_eq!((event.code.as_str(), event.subject.as_str(), event.node.as_str()), (*code, *subject, "web1"));
         }
         // Nothing of it was done; the very same bytes again get the same answer, and are not done again.
@@ -206,7 +206,7 @@ async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_publ
         assert_eq!(site, ["accepted"]);
         std::fs::remove_file(fleet.path("web1/site/accepted")).unwrap();
         bus.publish_with_reply(&node_subject, &format!("{reply}.2"), &[], accepted.envelope.clone()).await.unwrap();
-        let again: Done = serde_json::from_slice(&next("answer again", answers.next()).await.payload).unwrap();
+        let again: CommandResult = serde_json::from_slice(&next("answer again", answers.next()).await.payload).unwrap();
         assert_eq!((again.outcome, again.at), (done.outcome, done.at));
         assert!(!fleet.path("web1/site/accepted").exists());
         // What bob may, bob can.
@@ -246,7 +246,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         node.flush_roundtrip().await.unwrap();
         node.publish_stored(subjects.event(&web1, EventKind::Life).as_str(), &[], vec![]).await.unwrap();
         node.publish_stored(subjects.state(&web1).as_str(), &[], vec![]).await.unwrap();
-        node.publish_stored(subjects.job(Uuid::nil(), &web1, Stage::Done).as_str(), &[], vec![]).await.unwrap();
+        node.publish_stored(subjects.job(Uuid::nil(), &web1, ReportStage::Done).as_str(), &[], vec![]).await.unwrap();
         assert_eq!(node.object_get(&subjects.bucket(), "k", 1 << 20).await.unwrap().len(), 300_000);
         let mut inbox = node.subscribe(&format!("ensign.v1.{FLEET}.cmd.*.node.web1")).await.unwrap();
         node.flush_roundtrip().await.unwrap();
@@ -266,7 +266,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         let forbidden = [
             subjects.event(&db1, EventKind::Life).to_string(),
             subjects.state(&db1).to_string(),
-            subjects.job(Uuid::nil(), &db1, Stage::Done).to_string(),
+            subjects.job(Uuid::nil(), &db1, ReportStage::Done).to_string(),
             subjects.job_command(Uuid::nil()).to_string(),
             format!("ensign.v1.{FLEET}.cmd.ensure.node.db1"),
             format!("$JS.API.STREAM.DELETE.{}", subjects.stream("JOBS")),

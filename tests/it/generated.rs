@@ -43,7 +43,7 @@ fn resource_pages_are_current() {
 #[test]
 fn every_refusal_code_is_documented() {
     let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md")).unwrap();
-    let missing: Vec<&str> = ensign::trust::Code::ALL
+    let missing: Vec<&str> = ensign::trust::RejectionCode::ALL
         .iter()
         .map(|code| code.as_str())
         .filter(|code| !document.contains(&format!("`{code}`")))

@@ -3,8 +3,8 @@
 
 use ensign::diag::clean::is_shown;
 use ensign::transport::{Bus, BusSettings};
-use ensign::trust::{SigningKey, issue, seal};
-use ensign::wire::receipt::{HEADER, Statement};
+use ensign::trust::{SigningKey, issue_receipt, sign_envelope};
+use ensign::wire::receipt::{HEADER, ReceiptBody};
 use ensign::wire::{COMMAND_TYPE, Envelope, digest};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -23,7 +23,7 @@ fn key() -> SigningKey {
 /// Publishes what a node says, with its receipt.
 async fn say(bus: &Bus, subject: &str, value: &Value, command: Option<&str>) {
     let payload = value.to_string().into_bytes();
-    let statement = Statement {
+    let statement = ReceiptBody {
         node: "web1".parse().unwrap(),
         boot: Uuid::now_v7(),
         seq: None,
@@ -33,7 +33,7 @@ async fn say(bus: &Bus, subject: &str, value: &Value, command: Option<&str>) {
         at: jiff::Timestamp::now(),
         command: command.map(str::to_owned),
     };
-    bus.publish_stored(subject, &[(HEADER, issue(&key(), &statement).as_str())], payload).await.unwrap();
+    bus.publish_stored(subject, &[(HEADER, issue_receipt(&key(), &statement).as_str())], payload).await.unwrap();
 }
 
 fn state(long: &str) -> Value {
@@ -77,7 +77,7 @@ async fn no_text_is_more_than_a_text() {
         say(&web1, "ensign.v1.test.state.web1", &state(&long), None).await;
         let id = Uuid::now_v7();
         let payload = serde_json::to_vec(&command(id, &long)).unwrap();
-        let envelope = seal(COMMAND_TYPE, payload, &[(HOSTILE, &fleet.key("ops-alice"))]);
+        let envelope = sign_envelope(COMMAND_TYPE, payload, &[(HOSTILE, &fleet.key("ops-alice"))]);
         operator.publish_stored(&format!("ensign.v1.test.job.{id}.command"), &[], envelope.encode()).await.unwrap();
         let done = json!({
             "protocol": "io.ensign.v1.job.done", "id": id, "digest": envelope.digest(), "node": "web1",
@@ -157,10 +157,10 @@ async fn only_what_was_signed_is_approved() {
         let unsigned = |payload: Vec<u8>| Envelope { payload, ..honest.clone() };
         for (what, forged) in [
             ("another audience", unsigned(everybody.clone())),
-            ("a stranger's key", seal(COMMAND_TYPE, everybody.clone(), &[("ops-alice", &stranger)])),
+            ("a stranger's key", sign_envelope(COMMAND_TYPE, everybody.clone(), &[("ops-alice", &stranger)])),
             ("no signature", Envelope { signatures: vec![], ..honest.clone() }),
-            ("another type", seal("application/json", everybody, &[("ops-alice", &fleet.key("ops-alice"))])),
-            ("another fleet", seal(COMMAND_TYPE, elsewhere, &[("ops-alice", &fleet.key("ops-alice"))])),
+            ("another type", sign_envelope("application/json", everybody, &[("ops-alice", &fleet.key("ops-alice"))])),
+            ("another fleet", sign_envelope(COMMAND_TYPE, elsewhere, &[("ops-alice", &fleet.key("ops-alice"))])),
         ] {
             operator.publish_stored(&subject, &[], forged.encode()).await.unwrap();
             for more in [&["--trust", trust.as_str()] as &[&str], &[]] {
@@ -196,7 +196,7 @@ async fn invented_nodes_are_not_known() {
             body["node"] = json!(node);
             let subject = format!("ensign.v1.test.state.{node}");
             let payload = body.to_string().into_bytes();
-            let statement = Statement {
+            let statement = ReceiptBody {
                 node: node.parse().unwrap(),
                 boot: Uuid::nil(),
                 seq: None,
@@ -206,7 +206,7 @@ async fn invented_nodes_are_not_known() {
                 at: jiff::Timestamp::now(),
                 command: None,
             };
-            bus.publish_stored(&subject, &[(HEADER, issue(&key(), &statement).as_str())], payload).await.unwrap();
+            bus.publish_stored(&subject, &[(HEADER, issue_receipt(&key(), &statement).as_str())], payload).await.unwrap();
         };
         invent("web1".to_owned()).await;
         assert_eq!(run(&["nodes"]).code, 0);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ensign::transport::BusSettings;
 use ensign::wire::command::Command;
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::{CommandResult, CommandOutcome};
 
 use crate::support::place::{Place, Wishes, read};
 use crate::support::proxy::{Proxy, Way};
@@ -24,7 +24,7 @@ fn port(fleet: &Fleet) -> u16 {
 }
 
 /// Sends until it is answered, as whoever gets no answer does: the same bytes.
-async fn insist(fleet: &Fleet, place: &Place, command: &Command) -> Done {
+async fn insist(fleet: &Fleet, place: &Place, command: &Command) -> CommandResult {
     let (envelope, start) = (fleet.sign(command), Instant::now());
     while place.ask(fleet, command, &envelope, Duration::from_millis(500)).await.is_none() {
         assert!(start.elapsed() < 3 * PATIENCE, "no answer\n{}", place.log());
@@ -64,9 +64,9 @@ fn a_half_open_connection_is_noticed_and_made_anew() {
             proxy.set(up, STALLED);
             until_logged(&place, "lost the connection to NATS", number + 1).await;
             proxy.set(GOOD, GOOD);
-            assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+            assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, CommandOutcome::Changed);
             let next = place.append(&fleet, &name);
-            assert_eq!(insist(&fleet, &place, &next).await.outcome, DoneOutcome::Changed);
+            assert_eq!(insist(&fleet, &place, &next).await.outcome, CommandOutcome::Changed);
             assert_eq!(place.lines(&name), 2);
             assert_eq!(place.results(&fleet.bus, command.id).await.len(), 1);
         }
@@ -89,7 +89,7 @@ fn a_slow_network_only_takes_longer() {
             let command = place.append(&fleet, "effect");
             let envelope = fleet.sign(&command);
             assert!(place.ask(&fleet, &command, &envelope, PATIENCE).await.is_some());
-            assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, DoneOutcome::Changed);
+            assert_eq!(place.only_result(&fleet.bus, command.id).await.outcome, CommandOutcome::Changed);
         }
         assert_eq!(place.lines("effect"), 2);
         assert!(!place.log().contains("lost the connection"), "{}", place.log());
@@ -106,7 +106,7 @@ fn a_connection_that_is_cut_again_and_again_loses_nothing() {
         let work = async {
             for number in 0..4 {
                 let command = place.append(&fleet, &format!("effect{number}"));
-                assert_eq!(insist(&fleet, &place, &command).await.outcome, DoneOutcome::Changed);
+                assert_eq!(insist(&fleet, &place, &command).await.outcome, CommandOutcome::Changed);
             }
         };
         let trouble = async {

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
-use ensign::trust::{SigningKey, seal};
-use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, Envelope};
+use ensign::trust::{SigningKey, sign_envelope};
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandResult, CommandOutcome, Envelope};
 
 use crate::support::nats::binaries;
 use crate::support::skip::has_program;
@@ -19,11 +19,11 @@ fn remove(fleet: &Fleet, names: &[&str]) {
     }
 }
 
-async fn answer(fleet: &Fleet, command: &ensign::wire::Command) -> (DoneOutcome, Option<String>) {
+async fn answer(fleet: &Fleet, command: &ensign::wire::Command) -> (CommandOutcome, Option<String>) {
     let answer = fleet.ask(command, fleet.sign(command), 1).await.remove(0);
     match serde_json::from_value::<Ack>(answer.clone()) {
         Ok(ack) if ack.status == AckStatus::Accepted => (fleet.only_result(command.id).await.outcome, None),
-        _ => serde_json::from_value::<Done>(answer).map(|done| (done.outcome, done.code)).unwrap(),
+        _ => serde_json::from_value::<CommandResult>(answer).map(|done| (done.outcome, done.code)).unwrap(),
     }
 }
 
@@ -32,7 +32,7 @@ async fn a_command_does_not_run_again_after_the_ledger_was_lost() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let agent = fleet.agent().await;
     let once = fleet.slow("once", 0);
-    assert_eq!(answer(&fleet, &once).await.0, DoneOutcome::Changed);
+    assert_eq!(answer(&fleet, &once).await.0, CommandOutcome::Changed);
     fleet.settled();
     agent.kill();
     remove(&fleet, &["ledger.jsonl"]);
@@ -40,9 +40,9 @@ async fn a_command_does_not_run_again_after_the_ledger_was_lost() {
     let said = "the ledger of accepted commands was lost: commands that were signed before ";
     let is_said = |state: &ensign::wire::NodeState| state.troubles.iter().any(|text| text.starts_with(said));
     fleet.state("the loss", is_said).await;
-    assert_eq!(answer(&fleet, &once).await, (DoneOutcome::Refused, Some("before_ledger".to_owned())));
+    assert_eq!(answer(&fleet, &once).await, (CommandOutcome::Refused, Some("before_ledger".to_owned())));
     let new = fleet.slow("new", 0);
-    assert_eq!(answer(&fleet, &new).await.0, DoneOutcome::Changed);
+    assert_eq!(answer(&fleet, &new).await.0, CommandOutcome::Changed);
     fleet.settled();
     // Everything of the state, the key too: to all others it is a new node, and it does not run what it may have run.
     agent.kill();
@@ -69,7 +69,7 @@ async fn a_node_that_lost_its_trust_obeys_nobody_until_that_is_back() {
     let agent = fleet.agent().await;
     let said = "the trust state was lost: version 2 of the trust bundle was in force, and version 1 is all there is";
     fleet.state("the loss", |state| state.trust == 1 && state.troubles.iter().any(|text| text.starts_with(said))).await;
-    let refused = (DoneOutcome::Refused, Some("trust_lost".to_owned()));
+    let refused = (CommandOutcome::Refused, Some("trust_lost".to_owned()));
     assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
     // Another start does not make it forgotten.
     agent.kill();
@@ -77,7 +77,7 @@ async fn a_node_that_lost_its_trust_obeys_nobody_until_that_is_back() {
     assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
     fleet.rotate(2).await;
     fleet.state("version 2 again", |state| state.trust == 2 && state.troubles.is_empty()).await;
-    assert_eq!(answer(&fleet, &fleet.slow("free", 0)).await.0, DoneOutcome::Changed);
+    assert_eq!(answer(&fleet, &fleet.slow("free", 0)).await.0, CommandOutcome::Changed);
     assert!(fleet.lines("held").is_empty());
 }
 
@@ -89,13 +89,13 @@ async fn a_node_that_lost_everything_begins_with_its_named_bundle_until_it_is_sh
     let subject = fleet.subjects.trust(2);
     fleet.bus.publish_stored(subject.as_str(), &[], revoking.clone()).await.unwrap();
     fleet.state("version 2", |state| state.trust == 2).await;
-    let revoked = (DoneOutcome::Refused, Some("revoked_key".to_owned()));
+    let revoked = (CommandOutcome::Refused, Some("revoked_key".to_owned()));
     assert_eq!(answer(&fleet, &fleet.slow("before", 0)).await, revoked);
     agent.kill();
     std::fs::remove_dir_all(fleet.path("state")).unwrap();
     fleet.bus.purge(&fleet.subjects.stream("TRUST"), subject.as_str()).await.unwrap();
     let _agent = fleet.agent().await;
-    assert_eq!(answer(&fleet, &fleet.slow("meanwhile", 0)).await.0, DoneOutcome::Changed);
+    assert_eq!(answer(&fleet, &fleet.slow("meanwhile", 0)).await.0, CommandOutcome::Changed);
     fleet.bus.publish_stored(subject.as_str(), &[], revoking).await.unwrap();
     fleet.state("version 2 again", |state| state.trust == 2).await;
     assert_eq!(answer(&fleet, &fleet.slow("after", 0)).await, revoked);
@@ -122,10 +122,10 @@ async fn a_costly_where_holds_nobody_up() {
     let mut costly = fleet.slow("costly", 0);
     let squares = "len(filter(map(1..3000, len(filter(1..3000, # % 7 == 0))), # > 0)) > 0";
     costly.to.only_where = Some(squares.to_owned());
-    costly.options.timeout = ensign::model::Span::seconds(5);
+    costly.options.timeout = ensign::model::HumanDuration::seconds(5);
     fleet.send(&costly).await;
-    let status = fleet.command(ensign::wire::Action::Status(ensign::wire::command::Nothing {}));
-    assert_eq!(answer(&fleet, &status).await, (DoneOutcome::Stable, None));
+    let status = fleet.command(ensign::wire::Action::Status(ensign::wire::command::NoParameters {}));
+    assert_eq!(answer(&fleet, &status).await, (CommandOutcome::Stable, None));
     assert!(!fleet.log().contains("bad_where"), "the agent's own thread evaluated it first");
     fleet.until("its end", || fleet.log().contains("bad_where")).await;
 }
@@ -157,7 +157,7 @@ async fn a_flood_of_forged_messages_does_not_hold_up_a_good_one() {
     let by: Vec<(&str, &SigningKey)> = foreign.iter().map(|(id, key)| (id.as_str(), key)).collect();
     let forged = |n: u32| {
         let command = fleet.slow(&format!("forged{n}"), 0);
-        let envelope: Envelope = seal(COMMAND_TYPE, serde_json::to_vec(&command).unwrap(), &by);
+        let envelope: Envelope = sign_envelope(COMMAND_TYPE, serde_json::to_vec(&command).unwrap(), &by);
         (command, envelope.encode())
     };
     let mut slowest = Duration::ZERO;
@@ -168,7 +168,7 @@ async fn a_flood_of_forged_messages_does_not_hold_up_a_good_one() {
         }
         let began = Instant::now();
         let (outcome, code) = answer(&fleet, &fleet.slow("good", 0)).await;
-        assert_eq!((outcome, code), (DoneOutcome::Changed, None));
+        assert_eq!((outcome, code), (CommandOutcome::Changed, None));
         slowest = slowest.max(began.elapsed());
     }
     println!("behind 20 forged messages of 16 signatures, a command is done within {slowest:?}");
@@ -192,7 +192,7 @@ async fn what_is_acknowledged_is_on_the_disk() {
     let mut attached = String::new();
     BufReader::new(strace.stderr.as_mut().unwrap()).read_line(&mut attached).unwrap();
     assert!(attached.contains("attached"), "{attached}");
-    assert_eq!(answer(&fleet, &fleet.slow("once", 0)).await.0, DoneOutcome::Changed);
+    assert_eq!(answer(&fleet, &fleet.slow("once", 0)).await.0, CommandOutcome::Changed);
     agent.kill();
     strace.wait().unwrap();
     let text = std::fs::read_to_string(trace).unwrap();

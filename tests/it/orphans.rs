@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ensign::wire::DoneOutcome;
+use ensign::wire::CommandOutcome;
 use serde_json::json;
 
 use crate::local::{Desk, start};
@@ -51,7 +51,7 @@ fn a_restarted_agent_ends_what_the_killed_one_left_before_it_says_so() {
         let _agent = fleet.agent().await;
         let done = fleet.only_result(command.id).await;
         let now = with_text(&place);
-        assert_eq!(done.outcome, DoneOutcome::Interrupted, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Interrupted, "{done:?}");
         let message = done.message.unwrap();
         assert!(message.contains("ended processes that an earlier run left: ") && message.contains("sh ("), "{message}");
         let daemon = daemon(&place);
@@ -64,7 +64,7 @@ fn a_restarted_agent_ends_what_the_killed_one_left_before_it_says_so() {
         std::fs::remove_file(place.join("daemon")).unwrap();
         let command = fleet.command(ensure("exec", &json!({"name": "service", "command": background, "provider": "shell"})));
         fleet.send(&command).await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         fleet.until("the service", || std::fs::read_to_string(place.join("daemon")).is_ok_and(|pid| pid.ends_with('\n'))).await;
         _agent.kill();
         let _agent = fleet.agent().await;

@@ -1,8 +1,8 @@
 //! Three hosts with networks of their own, one of them cut off: the operator is told who is missing, the others go on, and
 //! what the lost one had to say comes when it is back, once; and it keeps to what stands by then.
 
-use ensign::wire::command::{Action, Apply, Audience, Command, Nothing};
-use ensign::wire::{DoneOutcome, NodeState};
+use ensign::wire::command::{Action, Apply, Target, Command, NoParameters};
+use ensign::wire::{CommandOutcome, NodeState};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -65,7 +65,7 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     assert!(["offline", "no_answer"].contains(&outcomes[2].1.as_str()), "{outcomes:?}");
     fleet.until("the end of the run", || lost.place.lines("long") == 1).await;
     lost.network.heal();
-    assert_eq!(lost.place.only_result(bus, long.id).await.outcome, DoneOutcome::Changed);
+    assert_eq!(lost.place.only_result(bus, long.id).await.outcome, CommandOutcome::Changed);
     lost.place.until(bus, "it is as the others", |state| state.outbox == 0 && state.troubles.is_empty()).await;
     assert_eq!(lost.place.lines("long"), 1);
     let (code, outcomes) = asked_all(&fleet, "healed");
@@ -78,12 +78,12 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     deaf.network.deafen();
     fleet.until("it is noticed", || lost() > before).await;
     deaf.network.hear();
-    let command: Command = Command { to: Audience::nodes(vec![deaf.place.node.clone()]), ..deaf.place.append(&fleet, "heard") };
+    let command: Command = Command { to: Target::nodes(vec![deaf.place.node.clone()]), ..deaf.place.append(&fleet, "heard") };
     let (envelope, start) = (fleet.sign(&command), std::time::Instant::now());
     while deaf.place.ask(&fleet, &command, &envelope, std::time::Duration::from_millis(500)).await.is_none() {
         assert!(start.elapsed() < 3 * PATIENCE, "{}", deaf.place.log());
     }
-    assert_eq!(deaf.place.only_result(bus, command.id).await.outcome, DoneOutcome::Changed);
+    assert_eq!(deaf.place.only_result(bus, command.id).await.outcome, CommandOutcome::Changed);
     assert_eq!(deaf.place.lines("heard"), 1);
 }
 
@@ -132,20 +132,20 @@ async fn a_host_that_is_cut_off_catches_up_with_what_stands() {
     far.place.until(bus, "the second", |state| is_in_force(state, 2, Some(second.id))).await;
     for host in [&near, &far] {
         let done = host.place.only_result(bus, second.id).await;
-        assert!([DoneOutcome::Changed, DoneOutcome::Stable].contains(&done.outcome), "{done:?}");
+        assert!([CommandOutcome::Changed, CommandOutcome::Stable].contains(&done.outcome), "{done:?}");
     }
 
     far.network.cut();
     fleet.rotate(2).await;
     near.place.until(bus, "version 2", |state| state.trust == 2).await;
-    let third = fleet.standing(3, Action::Withdraw(Nothing {}));
+    let third = fleet.standing(3, Action::Withdraw(NoParameters {}));
     fleet.desire(&third).await;
     near.place.until(bus, "the withdrawal", |state| is_in_force(state, 3, None)).await;
     fleet.rotate(3).await;
     near.place.until(bus, "version 3", |state| state.trust == 3).await;
     far.network.heal();
     far.place.until(bus, "the withdrawal", |state| is_in_force(state, 3, None) && state.trust == 3).await;
-    assert_eq!(far.place.only_result(bus, third.id).await.outcome, DoneOutcome::Stable);
+    assert_eq!(far.place.only_result(bus, third.id).await.outcome, CommandOutcome::Stable);
 
     // Killed while it is away, and two are assigned: it has only the later one to do.
     far.network.cut();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ensign::fleet::permissions::MONITOR_INBOX;
 use ensign::transport::Bus;
-use ensign::wire::subject::{EventKind, Stage};
+use ensign::wire::subject::{EventKind, ReportStage};
 use uuid::Uuid;
 
 use crate::support::fleet::{FLEET, Fleet};
@@ -43,7 +43,7 @@ async fn confined(binary: &Path) {
         let mut all: Vec<String> = [EventKind::Transaction, EventKind::Run, EventKind::Refused, EventKind::Life]
             .map(|kind| subjects.event(&node, kind).to_string())
             .into();
-        all.extend([Stage::Ack, Stage::Done].map(|stage| subjects.job(Uuid::nil(), &node, stage).to_string()));
+        all.extend([ReportStage::Ack, ReportStage::Done].map(|stage| subjects.job(Uuid::nil(), &node, stage).to_string()));
         all.push(subjects.state(&node).to_string());
         all
     };

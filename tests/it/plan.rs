@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ensign::wire::command::{Action, Command, Facts, Nothing};
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::command::{Action, Command, Facts, NoParameters};
+use ensign::wire::{CommandResult, CommandOutcome};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -24,13 +24,13 @@ fn approving(command: &Command, plan: Uuid) -> Command {
     approving
 }
 
-async fn result(fleet: &solo::Fleet, command: &Command) -> Done {
+async fn result(fleet: &solo::Fleet, command: &Command) -> CommandResult {
     fleet.send(command).await;
     fleet.only_result(command.id).await
 }
 
-fn refused(done: &Done, why: &str) {
-    assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("plan_changed")), "{done:?}");
+fn refused(done: &CommandResult, why: &str) {
+    assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("plan_changed")), "{done:?}");
     assert!(done.message.as_deref().unwrap().contains(why), "{:?}, wanted {why}", done.message);
 }
 
@@ -42,7 +42,7 @@ fn what_was_planned_is_done_and_nothing_else() {
         let motd = fleet.file("motd", "hello\n");
         let planned = dry(&motd);
         let done = result(&fleet, &planned).await;
-        assert_eq!(done.outcome, DoneOutcome::WouldChange);
+        assert_eq!(done.outcome, CommandOutcome::WouldChange);
         let plan = done.plan.unwrap();
         assert_eq!((plan.changes.len(), plan.more), (1, 0));
         assert_eq!(plan.changes[0].resource, format!("file#{}", fleet.path("motd").display()));
@@ -61,10 +61,10 @@ fn what_was_planned_is_done_and_nothing_else() {
         agent.kill();
         let _agent = fleet.agent().await;
         let done = result(&fleet, &approving(&motd, planned.id)).await;
-        assert_eq!((done.outcome, done.plan), (DoneOutcome::Changed, None), "{:?}", done.message);
+        assert_eq!((done.outcome, done.plan), (CommandOutcome::Changed, None), "{:?}", done.message);
         assert_eq!(fleet.lines("motd"), ["hello"]);
         // It is done already: there is nothing left that could be something else.
-        assert_eq!(result(&fleet, &approving(&motd, planned.id)).await.outcome, DoneOutcome::Stable);
+        assert_eq!(result(&fleet, &approving(&motd, planned.id)).await.outcome, CommandOutcome::Stable);
         // But what would be done now is not what was approved.
         std::fs::set_permissions(fleet.path("motd"), PermissionsExt::from_mode(0o600)).unwrap();
         refused(&result(&fleet, &approving(&motd, planned.id)).await, "would now be changed otherwise");
@@ -89,7 +89,7 @@ fn other_values_behind_the_same_words_are_noticed() {
         refused(&result(&fleet, &approving(&command, planned.id)).await, "but to something else");
         assert!(!fleet.path("motd").exists());
         std::fs::write(fleet.path("source"), "one").unwrap();
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, DoneOutcome::Changed);
+        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
     });
 }
 
@@ -99,13 +99,13 @@ fn a_dry_run_is_no_change_and_leaves_the_last_result() {
         let fleet = solo::Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
         let real = fleet.file("real", "x");
-        assert_eq!(result(&fleet, &real).await.outcome, DoneOutcome::Changed);
+        assert_eq!(result(&fleet, &real).await.outcome, CommandOutcome::Changed);
         let of_real = |state: &ensign::wire::NodeState| state.last_run.as_ref().is_some_and(|run| run.run_id == real.id);
         fleet.state("the run", of_real).await;
-        assert_eq!(result(&fleet, &dry(&fleet.file("never", "x"))).await.outcome, DoneOutcome::WouldChange);
+        assert_eq!(result(&fleet, &dry(&fleet.file("never", "x"))).await.outcome, CommandOutcome::WouldChange);
         // Its own state comes after the result.
         let after = fleet.file("real", "x");
-        assert_eq!(result(&fleet, &dry(&after)).await.outcome, DoneOutcome::Stable);
+        assert_eq!(result(&fleet, &dry(&after)).await.outcome, CommandOutcome::Stable);
         fleet.settled();
         let status = crate::support::fleet::ensign(&[
             "agent",
@@ -134,7 +134,7 @@ fn a_secret_is_no_part_of_a_plan() {
         let text = serde_json::to_string(&plan).unwrap();
         assert!(!text.contains("geheim"), "{text}");
         std::fs::write(fleet.path("secret"), "geheim-two").unwrap();
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, DoneOutcome::Changed);
+        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
         assert_eq!(fleet.lines("out"), ["geheim-two"]);
     });
 }
@@ -184,12 +184,12 @@ fn questions_wait_for_no_run() {
         fleet.until("the run", || !fleet.lines("slow").is_empty()).await;
         let facts = fleet.command(Action::Facts(Facts { query: Some("host.info.os".into()) }));
         assert_eq!(result(&fleet, &facts).await.answer, Some(json!("linux")));
-        let status = fleet.command(Action::Status(Nothing {}));
+        let status = fleet.command(Action::Status(NoParameters {}));
         let answer = result(&fleet, &status).await.answer.unwrap();
         assert_eq!((&answer["node"], &answer["running"]), (&json!("web1"), &json!(slow.id)));
         let none = fleet.command(Action::Facts(Facts { query: Some("no.such.fact".into()) }));
         let done = result(&fleet, &none).await;
-        assert_eq!((done.outcome, done.answer), (DoneOutcome::Stable, None));
+        assert_eq!((done.outcome, done.answer), (CommandOutcome::Stable, None));
         assert_eq!(fleet.lines("slow"), ["begun"]);
         // The same question again has the same end, and no second one.
         let again = fleet.ask(&facts, fleet.sign(&facts), 1).await;
@@ -198,7 +198,7 @@ fn questions_wait_for_no_run() {
         fleet.open("slow");
         fleet.only_result(slow.id).await;
         let health = fleet.command(Action::Healthcheck(ensign::wire::command::Healthcheck::default()));
-        assert_eq!(result(&fleet, &health).await.outcome, DoneOutcome::Stable);
+        assert_eq!(result(&fleet, &health).await.outcome, CommandOutcome::Stable);
     });
 }
 
@@ -225,7 +225,7 @@ fn a_plan_has_as_many_changes_as_it_shows_and_counts() {
         std::fs::write(fleet.path("many/69"), "drift").unwrap();
         refused(&result(&fleet, &approving(&command, planned.id)).await, "beyond what plans show");
         std::fs::remove_file(fleet.path("many/69")).unwrap();
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, DoneOutcome::Changed);
+        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
     });
 }
 
@@ -239,7 +239,7 @@ fn an_exec_runs_once_when_it_is_approved() {
         let planned = dry(&command);
         assert_eq!(result(&fleet, &planned).await.plan.unwrap().changes.len(), 1);
         assert!(fleet.lines("ran").is_empty());
-        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, DoneOutcome::Changed);
+        assert_eq!(result(&fleet, &approving(&command, planned.id)).await.outcome, CommandOutcome::Changed);
         assert_eq!(fleet.lines("ran"), ["ran"]);
     });
 }

@@ -13,7 +13,7 @@ use crate::support::skip::{has_program, is_root};
 use ensign::host::Host;
 use ensign::host::confine::{Confinement, Files};
 use ensign::host::fs::sha256;
-use ensign::model::Bounds;
+use ensign::model::ResourceLimits;
 use ensign::resource::Resource;
 use ensign::resource::archive::Archive;
 use ensign::resource::file::File;
@@ -149,7 +149,7 @@ impl Stage {
         let list = |paths: &[String]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
         let files = Some(Files { write: list(&paths), read: list(&reads) });
         let confinement = Confinement { files, ..Confinement::default() };
-        let bounds = Bounds { write_paths: Some(paths), read_paths: Some(reads), ..Bounds::default() };
+        let bounds = ResourceLimits { write_paths: Some(paths), read_paths: Some(reads), ..ResourceLimits::default() };
         let bound = free.clone().within(bounds);
         let some = |first: usize| {
             let round = |round: usize| {

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ensign::transport::{Bus, From, MESSAGE_ID, Message};
-use ensign::trust::{SigningKey, issue};
+use ensign::trust::{SigningKey, issue_receipt};
 use ensign::wire::digest;
-use ensign::wire::receipt::{HEADER, Receipt, Statement};
+use ensign::wire::receipt::{HEADER, Receipt, ReceiptBody};
 use serde_json::{Value, json};
 
 use crate::support::fleet::{Fleet, Ran, ensign};
@@ -79,8 +79,8 @@ fn node_key(fleet: &Fleet, node: &str) -> SigningKey {
 }
 
 /// A statement beside the chain.
-fn statement(node: &str, subject: &str, payload: &[u8], command: Option<&str>) -> Statement {
-    Statement {
+fn statement(node: &str, subject: &str, payload: &[u8], command: Option<&str>) -> ReceiptBody {
+    ReceiptBody {
         node: node.parse().unwrap(),
         boot: uuid::Uuid::now_v7(),
         seq: None,
@@ -148,7 +148,7 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
         let mut body: Value = serde_json::from_slice(&state.payload).unwrap();
         (body["interval"], body["alive"]) = (json!(3600), json!(true));
         state.payload = body.to_string().into_bytes();
-        let signed = issue(&web1_key, &statement("web1", &state.subject, &state.payload, None));
+        let signed = issue_receipt(&web1_key, &statement("web1", &state.subject, &state.payload, None));
         publish(&web1, &state.subject, Some(&signed), state.payload).await;
         let id = sent(&fleet, "web1", "three");
         let command = stored(&operator, &fleet, "JOBS", &format!("ensign.v1.test.job.{id}.command")).await;
@@ -162,11 +162,11 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
         let of = |node: &str, command: &str| statement(node, &ours, &payload, Some(command));
         for (what, receipt, why) in [
             ("forged", None, "it has no receipt"),
-            ("forged by a stranger", Some(issue(&mallory, &of("web1", &command))), "not signed by the key of the node"),
-            ("forged by another node", Some(issue(&db1_key, &of("web1", &command))), "not signed by the key of the node"),
-            ("of another node", Some(issue(&web1_key, &of("db1", &command))), "that of the node db1"),
+            ("forged by a stranger", Some(issue_receipt(&mallory, &of("web1", &command))), "not signed by the key of the node"),
+            ("forged by another node", Some(issue_receipt(&db1_key, &of("web1", &command))), "not signed by the key of the node"),
+            ("of another node", Some(issue_receipt(&web1_key, &of("db1", &command))), "that of the node db1"),
             ("an old receipt", Some(receipt), "that of a message on"),
-            ("the node's own, for another command", Some(issue(&web1_key, &of("web1", "old"))), "answers another command"),
+            ("the node's own, for another command", Some(issue_receipt(&web1_key, &of("web1", "old"))), "answers another command"),
         ] {
             publish(&web1, &ours, receipt.as_deref(), payload.clone()).await;
             let (code, node, stderr) = watch(&fleet, &id);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ensign::transport::From;
-use ensign::wire::DoneOutcome;
+use ensign::wire::CommandOutcome;
 use ensign::wire::command::Action;
 use serde_json::Value;
 
@@ -77,7 +77,7 @@ fn secrets_and_content_stay_on_the_node() {
         // It was done, and what was to fail did.
         assert_eq!(std::fs::read_to_string(fleet.path("secret")).unwrap(), "CANARY-vault");
         assert!(std::fs::read_to_string(fleet.path("content")).unwrap().contains("CANARY-line"));
-        assert_eq!(ran[0].outcome, DoneOutcome::Failed, "{:?}", ran[0]);
+        assert_eq!(ran[0].outcome, CommandOutcome::Failed, "{:?}", ran[0]);
         assert!(ran[0].failures.len() >= 3, "{:?}", ran[0].failures);
         fleet.settled();
         assert_eq!(agent.stop(), Some(0));
@@ -184,7 +184,7 @@ fn what_a_program_prints_of_its_properties_stays_on_the_node() {
             let command = fleet.command(Action::Apply(apply(&fleet.path(name))));
             fleet.send(&command).await;
             let done = fleet.only_result(command.id).await;
-            assert_eq!(done.outcome, DoneOutcome::Failed, "{done:?}");
+            assert_eq!(done.outcome, CommandOutcome::Failed, "{done:?}");
             messages.push(done);
         }
         for key in ["TOKEN=CANARY-one", "1TOKEN=CANARY-two"] {

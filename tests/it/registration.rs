@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensign::transport::{Bus, BusSettings, StreamSpec};
-use ensign::wire::DoneOutcome;
+use ensign::wire::CommandOutcome;
 use serde_json::{Value, json};
 
 use crate::support::fleet::{Ran, ensign};
@@ -278,7 +278,7 @@ fn an_agent_registers_when_it_is_told_to() {
             let command = fleet.command(ensure("file", &properties));
             fleet.send(&command).await;
             let done = fleet.only_result(command.id).await;
-            assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+            assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
             assert_eq!(fleet.lines("app"), ["from the bucket"]);
             assert_eq!(query(&url, &[]).len(), expected);
         }

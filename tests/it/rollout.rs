@@ -6,7 +6,7 @@ mod many;
 
 use std::path::Path;
 
-use ensign::wire::{Ack, Done};
+use ensign::wire::{Ack, CommandResult};
 use serde_json::{Value, json};
 
 use crate::support::fleet::{Fleet, ensign};
@@ -56,7 +56,7 @@ impl Fleet {
     }
 
     /// The acknowledgement and the result of each node.
-    async fn reports(&self, id: &str) -> Vec<(Ack, Done)> {
+    async fn reports(&self, id: &str) -> Vec<(Ack, CommandResult)> {
         let bus = self.connect("operator", None).await;
         let stream = self.subjects.stream("JOBS");
         let read =

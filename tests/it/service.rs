@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
-use ensign::wire::{Ack, AckStatus, Done, DoneOutcome, NodeState};
+use ensign::wire::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
@@ -60,11 +60,11 @@ impl Manager {
 }
 
 /// The results of a command that is sent once, now.
-async fn answered(fleet: &Fleet) -> (AckStatus, DoneOutcome) {
+async fn answered(fleet: &Fleet) -> (AckStatus, CommandOutcome) {
     let command = fleet.file("motd", "hello\n");
     let answers = fleet.ask(&command, fleet.sign(&command), 2).await;
     let ack: Ack = serde_json::from_value(answers[0].clone()).unwrap();
-    let done: Done = serde_json::from_value(answers[1].clone()).unwrap();
+    let done: CommandResult = serde_json::from_value(answers[1].clone()).unwrap();
     (ack.status, done.outcome)
 }
 
@@ -83,7 +83,7 @@ fn the_service_manager_is_told_when_the_agent_listens_lives_and_stops() {
         fleet.server.up();
         fleet.bus.watch().wait_for(|link| link.connected).await.unwrap();
         let ready = manager.wait_for("STATUS=node web1 of fleet test").await;
-        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Changed));
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
         assert!(ready.contains("READY=1"), "{ready}");
         // Also while a run goes on.
         let long = fleet.gated("long");
@@ -155,7 +155,7 @@ fn large(fleet: &Fleet, script: &str) -> ensign::wire::Command {
     fleet.command(ensure("exec", &json!({"name": "large", "command": command, "provider": "shell"})))
 }
 
-async fn ask(fleet: &Fleet, command: &ensign::wire::Command, count: usize) -> Vec<Done> {
+async fn ask(fleet: &Fleet, command: &ensign::wire::Command, count: usize) -> Vec<CommandResult> {
     let answers = fleet.ask(command, fleet.sign(command), count).await;
     answers.into_iter().filter_map(|answer| serde_json::from_value(answer).ok()).collect()
 }
@@ -189,7 +189,7 @@ fn a_full_disk_refuses_is_shown_and_is_over_when_there_is_room() {
         for _ in 0..2 {
             let script = format!("touch {}", fleet.path("ran").display());
             let done = ask(&fleet, &large(&fleet, &script), 1).await.pop().expect("no acknowledgement");
-            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("storage")), "{done:?}");
+            assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{done:?}");
             let why = done.message.unwrap();
             assert!(why.contains("could not write") && why.contains("No space left on device"), "{why}");
             // It stays shown, also over heartbeats, as long as it is so.
@@ -201,11 +201,11 @@ fn a_full_disk_refuses_is_shown_and_is_over_when_there_is_room() {
         disk.make_room();
         // Nobody has to ask for it.
         state(&fleet, "no trouble", |state| state.alive && state.troubles.is_empty()).await;
-        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Changed));
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
         // What was written before and after is whole.
         agent.kill();
         let _agent = fleet.agent().await;
-        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Stable));
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Stable));
     });
 }
 
@@ -224,7 +224,7 @@ fn a_disk_that_fills_during_a_run_does_not_lose_its_result() {
         state(&fleet, "the trouble", full).await;
         disk.make_room();
         let done = fleet.only_result(command.id).await;
-        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         // And it is known for good.
         agent.kill();
         let _agent = fleet.agent().await;
@@ -244,6 +244,6 @@ fn an_agent_starts_on_a_full_disk() {
         assert_eq!(done.code.as_deref(), Some("storage"), "{done:?}");
         disk.make_room();
         state(&fleet, "no trouble", |state| state.alive && state.troubles.is_empty()).await;
-        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, DoneOutcome::Changed));
+        assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
     });
 }

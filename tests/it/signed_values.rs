@@ -3,9 +3,9 @@
 use std::process::Command as Process;
 
 use ensign::transport::StreamSpec;
-use ensign::trust::{SigningKey, seal};
+use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::data::{DATA_TYPE, SignedData};
-use ensign::wire::{Command, DoneOutcome};
+use ensign::wire::{Command, CommandOutcome};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::nats::binaries;
@@ -33,7 +33,7 @@ fn signed(key: &SigningKey, text: &str, issued: Timestamp) -> Vec<u8> {
         text: Some(text.into()),
         base64: None,
     };
-    seal(DATA_TYPE, serde_json::to_vec(&data).unwrap(), &[("ops", key)]).encode()
+    sign_envelope(DATA_TYPE, serde_json::to_vec(&data).unwrap(), &[("ops", key)]).encode()
 }
 
 async fn read(fleet: &Fleet, bytes: &[u8]) -> Result<String, String> {
@@ -42,7 +42,7 @@ async fn read(fleet: &Fleet, bytes: &[u8]) -> Result<String, String> {
     fleet.send(&command).await;
     let done = fleet.only_result(command.id).await;
     match done.outcome {
-        DoneOutcome::Stable | DoneOutcome::Changed => Ok(std::fs::read_to_string(fleet.path("motd")).unwrap()),
+        CommandOutcome::Stable | CommandOutcome::Changed => Ok(std::fs::read_to_string(fleet.path("motd")).unwrap()),
         _ => Err(format!("{} {:?}", done.message.unwrap_or_default(), done.event.map(|event| event.errors))),
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use ensign::fleet::dispatch::{self, Order};
 use ensign::fleet::known::KnownNodes;
 use ensign::fleet::{Gather, Roster, gather, select};
-use ensign::model::Span;
+use ensign::model::HumanDuration;
 use ensign::transport::{Bus, From};
 use ensign::wire::command::Ensure;
-use ensign::wire::subject::Stage;
-use ensign::wire::{Action, Audience, Done, Options, Subjects};
+use ensign::wire::subject::ReportStage;
+use ensign::wire::{Action, Target, CommandResult, Options, Subjects};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -82,23 +82,23 @@ fn order() -> Order {
     let properties = json!({"name": "/srv/x", "ensure": "absent"});
     Order {
         action: Action::Ensure(Ensure { kind: "file".into(), properties: properties.as_object().unwrap().clone() }),
-        to: Audience { nodes: None, groups: None, all: Some(true), only_where: None },
-        options: Options { timeout: Span::seconds(60), ..Options::default() },
+        to: Target { nodes: None, groups: None, all: Some(true), only_where: None },
+        options: Options { timeout: HumanDuration::seconds(60), ..Options::default() },
         channel: None,
         reason: None,
-        life: Span::seconds(300),
+        life: HumanDuration::seconds(300),
     }
 }
 
 /// The results in the stream, by node; more than one of a node is an error.
-async fn results(bus: &Bus, subjects: &Subjects, id: Uuid) -> BTreeMap<String, Done> {
+async fn results(bus: &Bus, subjects: &Subjects, id: Uuid) -> BTreeMap<String, CommandResult> {
     let reports = subjects.job_reports(id);
     let mut feed = bus.follow(&subjects.stream("JOBS"), reports.as_str(), From::Beginning).await.unwrap();
     let mut results = BTreeMap::new();
     for _ in 0..feed.backlog() {
         let message = feed.next().await.unwrap().unwrap();
-        if let Some((_, node, Stage::Done)) = subjects.report(&message.subject) {
-            let done: Done = serde_json::from_slice(&message.payload).unwrap();
+        if let Some((_, node, ReportStage::Done)) = subjects.report(&message.subject) {
+            let done: CommandResult = serde_json::from_slice(&message.payload).unwrap();
             assert!(results.insert(node.to_string(), done).is_none(), "two results of {node}");
         }
     }
@@ -136,7 +136,7 @@ fn the_same_command_again_is_answered_and_not_run_again() {
             let mut again = BTreeMap::new();
             while again.len() < NODES as usize {
                 let answer = tokio::time::timeout(Duration::from_secs(60), inbox.next()).await.unwrap().unwrap();
-                let done: Done = serde_json::from_slice(&answer.payload).unwrap();
+                let done: CommandResult = serde_json::from_slice(&answer.payload).unwrap();
                 again.insert(done.node.to_string(), done);
             }
             assert_eq!(again, first);

@@ -11,7 +11,7 @@ use ensign::model::Secret;
 use ensign::transport::nkey::UserKey;
 use ensign::transport::{Bus, BusSettings, Credentials, Tls};
 use ensign::wire::command::{Action, Apply};
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::{CommandResult, CommandOutcome};
 use serde_json::json;
 
 use crate::support::certificates::Certificates;
@@ -319,7 +319,7 @@ fn bundle(fleet: &Fleet, certificates: &Certificates) -> (Web, Apply) {
     (web, Apply { url, ..apply(&packed) })
 }
 
-async fn applied(fleet: &Fleet, apply: Apply) -> Done {
+async fn applied(fleet: &Fleet, apply: Apply) -> CommandResult {
     let command = fleet.command(Action::Apply(apply));
     fleet.send(&command).await;
     fleet.only_result(command.id).await
@@ -340,30 +340,30 @@ fn bundles_come_over_https() {
         let (_web, good) = bundle(&fleet, &certificates);
         let agent = fleet.agent_as(&mut believing(&fleet, &certificates.path("ca.pem"))).await;
         let done = applied(&fleet, good.clone()).await;
-        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         assert_eq!(fleet.lines("applied"), ["over TLS"]);
         std::fs::remove_file(fleet.path("applied")).unwrap();
         // The same bytes, but others were signed.
         let digest = good.sha256.chars().rev().collect();
         for wrong in [Apply { sha256: digest, ..good.clone() }, Apply { size: good.size + 1, ..good.clone() }] {
             let done = applied(&fleet, wrong).await;
-            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("bad_artifact")), "{done:?}");
+            assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("bad_artifact")), "{done:?}");
             assert!(done.message.unwrap().contains("is not what was signed"));
         }
         let none = Apply { url: good.url.replace("bundle", "none"), ..good.clone() };
         let done = applied(&fleet, none).await;
-        assert!(done.outcome == DoneOutcome::Failed && done.message.clone().unwrap().contains("404"), "{done:?}");
+        assert!(done.outcome == CommandOutcome::Failed && done.message.clone().unwrap().contains("404"), "{done:?}");
         // The name that was allowed, not the address behind it.
         let other = Apply { url: good.url.replace("localhost", "127.0.0.1"), ..good.clone() };
         let done = applied(&fleet, other).await;
-        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("local_limit")), "{done:?}");
+        assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("local_limit")), "{done:?}");
         assert!(done.message.clone().unwrap().contains("127.0.0.1"), "{done:?}");
         // An authority that the host does not know.
         agent.kill();
         let others = Certificates::new();
         let _agent = fleet.agent_as(&mut believing(&fleet, &others.path("ca.pem"))).await;
         let done = applied(&fleet, good).await;
-        assert_eq!(done.outcome, DoneOutcome::Failed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Failed, "{done:?}");
         let why = done.message.unwrap();
         assert!(why.contains("could not fetch https://localhost") && why.contains("invalid peer certificate"), "{why}");
         assert!(!fleet.path("applied").exists());
@@ -394,7 +394,7 @@ fn a_host_that_is_not_listed_is_refused() {
         let (_web, good) = bundle(&fleet, &certificates);
         let _agent = fleet.agent_as(&mut believing(&fleet, &certificates.path("ca.pem"))).await;
         let done = applied(&fleet, good).await;
-        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("local_limit")), "{done:?}");
+        assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("local_limit")), "{done:?}");
         assert!(done.message.clone().unwrap().contains("localhost"), "{done:?}");
         assert!(!fleet.path("applied").exists());
     });

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::trust::{SigningKey, seal};
+use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::bundle::{OperatorKey, Roots, Rule};
-use ensign::wire::report::Life;
-use ensign::wire::{COMMAND_TYPE, Done, DoneOutcome, MAX_ENVELOPE, NodeState, Refused, TRUST_TYPE, TrustBundle};
+use ensign::wire::report::LifecycleEvent;
+use ensign::wire::{COMMAND_TYPE, CommandResult, CommandOutcome, MAX_ENVELOPE, NodeState, RejectionEvent, TRUST_TYPE, TrustBundle};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::fleet::{self, Ran, ensign};
@@ -41,7 +41,7 @@ fn sealed(bundle: &TrustBundle, by: &[u8]) -> Vec<u8> {
 fn of_type(payload_type: &str, bundle: &TrustBundle, by: &[u8]) -> Vec<u8> {
     let keys: Vec<SigningKey> = by.iter().map(|seed| key(*seed)).collect();
     let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|key| ("root", key)).collect();
-    seal(payload_type, serde_json::to_vec(bundle).unwrap(), &keys).encode()
+    sign_envelope(payload_type, serde_json::to_vec(bundle).unwrap(), &keys).encode()
 }
 
 /// Stores something where this version belongs; the server sends it on.
@@ -111,7 +111,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
                 let message = tokio::time::timeout(PATIENCE, events.next()).await.unwrap_or_else(|_| panic!("an event: {what}"));
                 let message = message.unwrap().unwrap();
                 if message.subject.ends_with(".refused") {
-                    break serde_json::from_slice::<Refused>(&message.payload).unwrap();
+                    break serde_json::from_slice::<RejectionEvent>(&message.payload).unwrap();
                 }
             };
             assert_eq!((refused.code.as_str(), refused.id), (*code, None), "{what}: {}", refused.message);
@@ -130,7 +130,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
         obeyed(&fleet, 4).await;
         let command = fleet.file("motd", "hello\n");
         fleet.send(&command).await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         let late = async { while !events.next().await.unwrap().unwrap().subject.ends_with(".refused") {} };
         fleet.settled();
         assert!(tokio::time::timeout(Duration::from_millis(300), late).await.is_err(), "a refusal too many");
@@ -151,11 +151,11 @@ fn a_node_that_was_away_takes_all_it_missed_in_order() {
         obeyed(&fleet, 4).await;
         let command = fleet.file("motd", "hello\n");
         let answers = fleet.ask(&command, fleet.sign(&command), 1).await;
-        assert_eq!(serde_json::from_value::<Done>(answers[0].clone()).unwrap().code.as_deref(), Some("revoked_key"));
+        assert_eq!(serde_json::from_value::<CommandResult>(answers[0].clone()).unwrap().code.as_deref(), Some("revoked_key"));
         let (mut events, mut said) = (fleet.events().await, Vec::new());
         while said.len() < 3 {
             let message = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
-            if let Ok(life) = serde_json::from_slice::<Life>(&message.payload)
+            if let Ok(life) = serde_json::from_slice::<LifecycleEvent>(&message.payload)
                 && life.what == "trust"
             {
                 said.push(life.message.unwrap());
@@ -184,9 +184,9 @@ fn what_waits_is_checked_again_under_the_new_bundle() {
         obeyed(&fleet, 2).await;
         assert_eq!(fleet.lines("slow").len(), 1, "the first was still running");
         fleet.open("slow");
-        assert_eq!(fleet.only_result(slow.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(slow.id).await.outcome, CommandOutcome::Changed);
         let done = fleet.only_result(next.id).await;
-        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some("revoked_key")));
+        assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some("revoked_key")));
         assert!(!fleet.path("motd").exists());
     });
 }
@@ -202,13 +202,13 @@ fn an_expired_bundle_alarms_and_still_takes_the_next() {
         until(&fleet, "the alarm", trouble("the trust bundle expired at")).await;
         let command = fleet.file("motd", "hello\n");
         let answers = fleet.ask(&command, fleet.sign(&command), 1).await;
-        assert_eq!(serde_json::from_value::<Done>(answers[0].clone()).unwrap().code.as_deref(), Some("trust_expired"));
+        assert_eq!(serde_json::from_value::<CommandResult>(answers[0].clone()).unwrap().code.as_deref(), Some("trust_expired"));
         let soon = TrustBundle { expires: Timestamp::now() + SignedDuration::from_hours(24 * 29), ..bundle(2, &[1]) };
         put(&fleet, 2, sealed(&soon, &[1])).await;
         until(&fleet, "the notice", trouble("the trust bundle expires at")).await;
         let command = fleet.file("motd", "hello\n");
         fleet.send(&command).await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         put(&fleet, 3, sealed(&bundle(3, &[1]), &[1])).await;
         until(&fleet, "no trouble", |state| state.trust == 3 && state.troubles.is_empty()).await;
     });

@@ -1,9 +1,9 @@
 //! Trust that begins with root keys alone, and streams that lost versions: nodes follow the whole chain, say when they can't,
 //! and what lies beside the latest bundle repairs it. Subscriptions that a server does not permit are said as well.
 
-use ensign::trust::{SigningKey, seal};
+use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::bundle::Roots;
-use ensign::wire::{DoneOutcome, NodeState, TRUST_TYPE, TrustBundle};
+use ensign::wire::{CommandOutcome, NodeState, TRUST_TYPE, TrustBundle};
 
 use crate::support::fleet::{self, Ran, ensign};
 use crate::support::nats::binaries;
@@ -20,7 +20,7 @@ fn bundle(fleet: &Fleet, version: u64, of: u8, by: &[u8]) -> Vec<u8> {
     bundle.root = Roots { threshold: 1, keys: vec![root(of).public().to_string()] };
     let keys: Vec<SigningKey> = by.iter().map(|seed| root(*seed)).collect();
     let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|key| ("root", key)).collect();
-    seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &keys).encode()
+    sign_envelope(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &keys).encode()
 }
 
 async fn put(fleet: &Fleet, version: u64, bytes: Vec<u8>) {
@@ -64,7 +64,7 @@ fn a_node_with_root_keys_alone_obeys_the_chain_that_they_signed_and_nothing_befo
         fleet.until("it keeps to what was assigned", || fleet.path("assigned").exists()).await;
         let command = fleet.file("motd", "hello\n");
         fleet.send(&command).await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         assert!(!fleet.path("early").exists());
         agent.stop();
         let _agent = fleet.agent().await;
@@ -118,7 +118,7 @@ fn a_lost_stream_is_filled_again_from_the_files_beside_the_latest() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let operator = fleet.connect("operator", None).await;
-            operator.purge(&fleet.subjects.stream("TRUST"), fleet.subjects.trusts().as_str()).await.unwrap();
+            operator.purge(&fleet.subjects.stream("TRUST"), fleet.subjects.trust_versions().as_str()).await.unwrap();
         });
         let alone = fleet.path("alone");
         std::fs::create_dir(&alone).unwrap();

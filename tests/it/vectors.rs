@@ -9,7 +9,7 @@ mod messages;
 
 use std::path::{Path, PathBuf};
 
-use ensign::trust::{SigningKey, seal};
+use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::COMMAND_TYPE;
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn short(seed: u8) -> String {
 fn sealed(payload_type: &str, payload: &str, by: &[(&str, u8)]) -> String {
     let keys: Vec<(&str, SigningKey)> = by.iter().map(|(id, seed)| (*id, key(*seed))).collect();
     let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|(id, key)| (*id, key)).collect();
-    String::from_utf8(seal(payload_type, payload.into(), &keys).encode()).unwrap()
+    String::from_utf8(sign_envelope(payload_type, payload.into(), &keys).encode()).unwrap()
 }
 
 fn signed(command: &Value, by: &[(&str, u8)]) -> String {

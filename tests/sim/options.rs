@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
-use ensign::model::Span;
+use ensign::model::HumanDuration;
 
 /// A fleet in one process: the network half of many agents, whose commands end as a seed says.
 #[derive(Debug, Parser)]
@@ -51,10 +51,10 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Time between two heartbeats of a node.
     #[arg(long, default_value = "30s")]
-    pub(crate) heartbeat: Span,
+    pub(crate) heartbeat: HumanDuration,
     /// Time between two counts of stable runs of a node.
     #[arg(long, default_value = "1h")]
-    pub(crate) stable_interval: Span,
+    pub(crate) stable_interval: HumanDuration,
     /// Where the nodes keep ledgers and outboxes, and find them again; a directory that is removed at the end when not given.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
@@ -114,7 +114,7 @@ impl FromStr for Between {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (from, to) = text.split_once("..").unwrap_or((text, text));
-        let time = |text: &str| text.parse::<Span>().map(Span::get).map_err(|error| error.to_string());
+        let time = |text: &str| text.parse::<HumanDuration>().map(HumanDuration::get).map_err(|error| error.to_string());
         let (from, to) = (time(from)?, time(to)?);
         if from > to { Err(format!("\"{text}\" ends before it begins")) } else { Ok(Self { from, to }) }
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::model::HealthStatus;
-use crate::trust::Code;
-use crate::wire::{Done, DoneOutcome};
+use crate::trust::RejectionCode;
+use crate::wire::{CommandResult, CommandOutcome};
 
 use super::super::rollout::{self, Rollout};
 use super::super::standing::{Channel, Statement, Turn};
@@ -32,9 +32,9 @@ impl Task {
             rollout::Turn::Halted(word) => (LOOK, Some(format!("what is assigned is {word}"))),
             rollout::Turn::Unknown(why) => (LOOK, Some(format!("it can't be asked whether what is assigned may begin: {why}"))),
             rollout::Turn::Over(why) => {
-                let (latest, why) = (&channel.latest, (Code::Halted, why));
+                let (latest, why) = (&channel.latest, (RejectionCode::Halted, why));
                 let trouble = format!("what is assigned was not begun: {}", why.1);
-                let done = say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Halted, why);
+                let done = say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::Halted, why);
                 self.settle(name, channel, done).await;
                 (NEVER, Some(trouble))
             }
@@ -53,7 +53,7 @@ impl Task {
         }
         let never = |why: String| rollout::Turn::Over(why);
         match self.node.disk.result(command.id) {
-            Some(Done { outcome: DoneOutcome::Halted, message, .. }) => never(message.unwrap_or_default()),
+            Some(CommandResult { outcome: CommandOutcome::Halted, message, .. }) => never(message.unwrap_or_default()),
             Some(_) => rollout::Turn::Begin,
             None if channel.good.as_ref().is_some_and(|good| good.command.id == command.id) => rollout::Turn::Begin,
             None if self.node.now() > command.expires => never(format!("it could begin until {}", command.expires)),
@@ -92,7 +92,7 @@ impl Task {
 
     fn looks_at(&self, latest: &Statement) -> Option<Timestamp> {
         let waves = latest.command.options.waves.as_ref()?;
-        Some(waves.counts_at(self.node.disk.result(latest.command.id)?.at))
+        Some(waves.success_counts_at(self.node.disk.result(latest.command.id)?.at))
     }
 
     /// Takes the look at the end of the hold, when it is time for it: with `health`, which is none where nothing looks at it.
@@ -103,7 +103,7 @@ impl Task {
             return;
         }
         if health != Some(HealthStatus::Critical) {
-            let outcome = self.node.disk.result(latest.command.id).map_or(DoneOutcome::Stable, |done| done.outcome);
+            let outcome = self.node.disk.result(latest.command.id).map_or(CommandOutcome::Stable, |done| done.outcome);
             rollout::mark_ok(&self.node, &latest.command, outcome);
         }
         looks::taken(&self.node, latest.command.id);
@@ -123,10 +123,10 @@ impl Task {
     pub(super) fn mark_health(&self, channel: &Channel, health: Option<HealthStatus>) {
         let (latest, node) = (&channel.latest, &self.node);
         let waves = latest.command.options.waves.as_ref().filter(|waves| waves.health);
-        let is_on = waves.is_some() && node.now() < latest.command.begins_by();
+        let is_on = waves.is_some() && node.now() < latest.command.latest_start();
         let is_latest = channel.good.as_ref().is_some_and(|good| good.command.id == latest.command.id);
         if is_on && is_latest && health == Some(HealthStatus::Critical) {
-            let done = say::done(node, Some(latest.command.id), latest.command.digest(), DoneOutcome::Failed);
+            let done = say::done(node, Some(latest.command.id), latest.command.digest(), CommandOutcome::Failed);
             rollout::mark(node, &latest.command, &done);
         }
     }

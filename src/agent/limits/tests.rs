@@ -6,12 +6,12 @@ use super::*;
 use crate::engine::effects::of_signed;
 use crate::host::fake::{FakeRunner, host};
 
-fn limits(paths: &[PathBuf]) -> Limits {
-    Limits { paths: Some(paths.iter().map(|path| path.display().to_string()).collect()), ..Limits::default() }
+fn limits(paths: &[PathBuf]) -> NodeLimits {
+    NodeLimits { paths: Some(paths.iter().map(|path| path.display().to_string()).collect()), ..NodeLimits::default() }
 }
 
 fn rights(rule: &Value) -> Rights {
-    Rights::of(&serde_json::from_value(rule.clone()).unwrap())
+    Rights::from_rule(&serde_json::from_value(rule.clone()).unwrap())
 }
 
 fn permit(permitted: &Permitted, kind: &str, properties: &Value) -> Result<(), String> {
@@ -32,7 +32,7 @@ fn links_lead_nowhere_else() {
         let prefix = root.join(prefix);
         let open = json!({"keys": ["a"]});
         let named = json!({"keys": ["a"], "names": [format!("{}/**", prefix.display())]});
-        for (limits, rule) in [(limits(std::slice::from_ref(&prefix)), &open), (Limits::default(), &named)] {
+        for (limits, rule) in [(limits(std::slice::from_ref(&prefix)), &open), (NodeLimits::default(), &named)] {
             let permitted = Permitted::new(limits, rights(rule), &[], None);
             for (kind, below, more, allowed) in [
                 ("file", "a", json!({}), true),
@@ -65,7 +65,7 @@ fn the_agents_own_files_are_out_of_reach() {
     std::fs::create_dir(root.join("www")).unwrap();
     std::os::unix::fs::symlink(root.join("lib"), root.join("www/link")).unwrap();
     let permitted = Permitted::new(
-        Limits { exec: true, ..Limits::default() },
+        NodeLimits { exec: true, ..NodeLimits::default() },
         rights(&json!({"keys": ["a"]})),
         &[root.join("lib/ensign"), root.join("agent.toml")],
         None,
@@ -103,7 +103,7 @@ fn the_agents_own_files_are_out_of_reach() {
         let found = permit(&permitted, kind, &properties);
         assert_eq!(found.is_ok(), allowed, "{kind} {properties}: {found:?}");
     }
-    assert!(permitted.may_read(&Read::File(&root.join("lib/ensign/node.key"))).is_err());
+    assert!(permitted.may_read(&TemplateRead::File(&root.join("lib/ensign/node.key"))).is_err());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn content_is_shown_to_those_who_may_read_it() {
     let (file, other) = (directory.path().join("a"), directory.path().join("b"));
     std::fs::write(&file, "x").unwrap();
     let shows = |rule: &Value| {
-        let permitted = Permitted::new(Limits::default(), rights(rule), &[], None);
+        let permitted = Permitted::new(NodeLimits::default(), rights(rule), &[], None);
         let properties = json!({"name": file, "ensure": "present", "content": "y"});
         permitted.may_show(&of_signed("file", properties.as_object().unwrap()), &host(FakeRunner::exiting(&[])))
     };

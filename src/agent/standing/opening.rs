@@ -9,21 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::store::{Kept, StandingStore, StoreError};
-use crate::trust::{Refusal, Verified};
+use crate::store::{ChannelRecord, DesiredStateStore, StoreError};
+use crate::trust::{Rejection, Verified};
 use crate::wire::command::Command;
-use crate::wire::report::ChannelState;
+use crate::wire::report::ChannelPosition;
 
 use super::super::disk::Disk;
 use super::{AFTER_START, Channel, Statement, jitter, kept};
 
 /// What the ledger has of commands without an end: of each channel the one that was accepted last.
-fn to_redo<R>(disk: &Disk, accepted: &BTreeMap<String, ChannelState>, recall: &R) -> BTreeMap<String, Verified<Command>>
+fn to_redo<R>(disk: &Disk, accepted: &BTreeMap<String, ChannelPosition>, recall: &R) -> BTreeMap<String, Verified<Command>>
 where
-    R: Fn(&[u8]) -> Result<Verified<Command>, Refusal>,
+    R: Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
 {
     let recalled = disk.unfinished().into_iter().filter_map(|left| recall(&left.envelope).ok());
-    let named = recalled.filter(|verified| verified.get().action.is_standing()).filter_map(|verified| {
+    let named = recalled.filter(|verified| verified.get().action.is_desired_state()).filter_map(|verified| {
         let (name, state) = verified.get().channel_state().map(|(name, state)| (name.to_owned(), state))?;
         (accepted.get(&name) == Some(&state)).then_some((name, verified))
     });
@@ -35,13 +35,13 @@ where
 /// # Errors
 /// When what must be written can't be.
 pub(super) fn channels<R>(
-    store: &StandingStore,
-    mut found: BTreeMap<String, Kept>,
+    store: &DesiredStateStore,
+    mut found: BTreeMap<String, ChannelRecord>,
     disk: &Disk,
     recall: &R,
 ) -> Result<BTreeMap<String, Channel>, StoreError>
 where
-    R: Fn(&[u8]) -> Result<Verified<Command>, Refusal>,
+    R: Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
 {
     let accepted = disk.channels();
     let mut redo = to_redo(disk, &accepted, recall);
@@ -91,6 +91,6 @@ where
     Ok(channels)
 }
 
-fn order(state: &ChannelState) -> (u64, u64) {
+fn order(state: &ChannelPosition) -> (u64, u64) {
     (state.epoch, state.serial)
 }

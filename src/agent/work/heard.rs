@@ -8,9 +8,9 @@ use crate::config::Publish;
 use crate::diag::chain;
 use crate::engine::Plan;
 use crate::model::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
-use crate::store::history::{End, Recording, Start};
-use crate::store::{Class, History, Message};
-use crate::wire::report::CheckedHealth;
+use crate::store::history::{RunEnd, Recording, RunStart};
+use crate::store::{Priority, History, Message};
+use crate::wire::report::HealthReport;
 use crate::wire::subject::EventKind;
 
 use super::super::approve::Changes;
@@ -38,7 +38,7 @@ impl Record {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let history = History::of(node.settings().state_dir.join("runs"));
         let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
-        let start = Start { run_id: job.run, started: node.now(), what, digest };
+        let start = RunStart { run_id: job.run, started: node.now(), what, digest };
         // Dry runs leave nothing in the history.
         records.recording = Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start);
         records.manifest = manifest;
@@ -55,7 +55,7 @@ impl Record {
     }
 
     /// Records the end; gives what was heard, and the manifest.
-    pub(super) fn end(self, end: &End) -> (Told, Option<ManifestId>) {
+    pub(super) fn end(self, end: &RunEnd) -> (Told, Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = std::mem::take(&mut records.recording).end(end) {
             tracing::warn!("the run is not in the history: {}", chain(&error));
@@ -88,7 +88,7 @@ pub(super) struct Told {
     /// For a dry run: what it would change.
     pub(super) changes: Option<Changes>,
     /// For a look at health checks: what they found.
-    pub(super) checked: Vec<CheckedHealth>,
+    pub(super) checked: Vec<HealthReport>,
     /// The reasons for what was changed.
     pub(super) causes: Causes,
 }
@@ -112,7 +112,7 @@ impl Heard {
         let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
         if matters || self.node.settings().events == Publish::All {
             let payload = say::json(&within_size(event.clone()));
-            let event = self.node.event(EventKind::Transaction, event.event_id, payload, Class::Event);
+            let event = self.node.event(EventKind::Transaction, event.event_id, payload, Priority::Event);
             self.node.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
         }
         if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.told.failures.len() < FAILURES {
@@ -123,13 +123,13 @@ impl Heard {
             self.told.failures.insert(event.label(), shortened(error));
         }
         let checked = event.health_check.iter().map(|check| check.status);
-        self.told.health = checked.chain(self.told.health).max_by_key(|status| status.gravity());
+        self.told.health = checked.chain(self.told.health).max_by_key(|status| status.severity());
         if let Some(changes) = &mut self.told.changes {
             changes.hear(&event);
         }
         if self.job.health_check_only {
             let of =
-                |result: &HealthResult| CheckedHealth { channel: String::new(), resource: event.label(), result: result.clone() };
+                |result: &HealthResult| HealthReport { channel: String::new(), resource: event.label(), result: result.clone() };
             self.told.checked.extend(event.health_check.iter().map(of));
         }
         self.told.last = Some(event);

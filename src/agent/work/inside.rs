@@ -9,11 +9,11 @@ use crate::diag::Diagnostic;
 use crate::engine::{self, Diff, Inputs, Plan, Report};
 use crate::host::{Checkpoint, Host, checkpoint};
 use crate::manifest::Source;
-use crate::model::{Exchange, RunOutcome, merge};
+use crate::model::{DiscoveryClient, RunOutcome, merge};
 use crate::store::MemorySession;
-use crate::trust::Code;
+use crate::trust::RejectionCode;
 use crate::wire::command::Action;
-use crate::wire::report::Planned;
+use crate::wire::report::PlannedChanges;
 
 use super::super::approve::Changes;
 use super::super::confinement::{ExchangeOutside, Placement};
@@ -27,7 +27,7 @@ pub(super) struct Inside<'a> {
     pub(super) node: &'a Arc<Node>,
     pub(super) job: &'a Job,
     pub(super) source: Option<&'a Source>,
-    pub(super) approved: Option<Planned>,
+    pub(super) approved: Option<PlannedChanges>,
     pub(super) host: &'a Host,
     pub(super) exchange: Arc<ExchangeOutside>,
     pub(super) placement: Arc<Placement>,
@@ -65,7 +65,7 @@ pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<Ended>> {
             return Err(Box::new(Ended::of(outcome, why)));
         }
         if let Err(why) = approved.still_holds(&changes.planned(job)) {
-            return Err(Box::new(Ended::refused(Code::PlanChanged, format!("it is not what was approved: {why}"))));
+            return Err(Box::new(Ended::refused(RejectionCode::PlanChanged, format!("it is not what was approved: {why}"))));
         }
     }
     let (begun, owner, asked) = (record.clone(), Arc::clone(node), job.clone());
@@ -83,7 +83,7 @@ pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<Ended>> {
 impl Inside<'_> {
     fn settings(&self) -> engine::Settings {
         let Inside { node, job, .. } = *self;
-        let exchange: Arc<dyn Exchange> = self.exchange.clone();
+        let exchange: Arc<dyn DiscoveryClient> = self.exchange.clone();
         engine::Settings {
             noop: job.is_dry() && !job.health_check_only,
             health_check_only: job.health_check_only,

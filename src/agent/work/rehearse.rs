@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::manifest::Source;
-use crate::model::summary::Tally;
+use crate::model::summary::SummaryBuilder;
 use crate::model::{ApplyState, ManifestId, NodeId, RunOutcome, TransactionEvent};
 use crate::wire::command::Command;
 
-use super::{DoneOutcome, Ended, Heard, Job, Node, Told, publish_state, state};
+use super::{CommandOutcome, Ended, Heard, Job, Node, Told, publish_state, state};
 
 /// What runs the commands of an agent.
 #[derive(Clone, Default)]
@@ -52,7 +52,7 @@ pub(in crate::agent) async fn rehearse(
         return Ended::failed(format!("it took longer than {}, and was ended", job.command.options.timeout));
     }
     let mut heard = Heard::new(&node, &job);
-    let mut tally = Tally::default();
+    let mut tally = SummaryBuilder::default();
     for event in &events {
         tally.add(event);
         heard.hear(event.clone());
@@ -62,10 +62,10 @@ pub(in crate::agent) async fn rehearse(
     let summary = tally.summary();
     let run = RunOutcome::of(&summary);
     let outcome = match run {
-        RunOutcome::Stable => DoneOutcome::Stable,
-        RunOutcome::Changed if job.is_dry() => DoneOutcome::WouldChange,
-        RunOutcome::Changed => DoneOutcome::Changed,
-        RunOutcome::Failed | RunOutcome::Interrupted => DoneOutcome::Failed,
+        RunOutcome::Stable => CommandOutcome::Stable,
+        RunOutcome::Changed if job.is_dry() => CommandOutcome::WouldChange,
+        RunOutcome::Changed => CommandOutcome::Changed,
+        RunOutcome::Failed | RunOutcome::Interrupted => CommandOutcome::Failed,
     };
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
     let corrective = causes.end(&node, true);

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::agent::local::{self, Taken};
 use crate::host::fs;
-use crate::wire::{AckStatus, Done, DoneOutcome, MAX_ENVELOPE};
+use crate::wire::{AckStatus, CommandResult, CommandOutcome, MAX_ENVELOPE};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Ui, text};
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(ended(&done, args.output, ui))
 }
 
-fn ended(done: &Done, output: Output, ui: &mut Ui) -> Exit {
+fn ended(done: &CommandResult, output: Output, ui: &mut Ui) -> Exit {
     match output {
         Output::Text => {
             let state = serde_json::to_value(done.outcome).ok().and_then(|value| value.as_str().map(str::to_owned));
@@ -80,9 +80,9 @@ fn ended(done: &Done, output: Output, ui: &mut Ui) -> Exit {
         Output::Jsonl => ui.jsonl(done),
     }
     match done.outcome {
-        DoneOutcome::Stable | DoneOutcome::Changed | DoneOutcome::WouldChange | DoneOutcome::NotSelected => Exit::Done,
-        DoneOutcome::Failed => Exit::Failed,
-        DoneOutcome::Refused => Exit::Refused,
-        DoneOutcome::Busy | DoneOutcome::Expired | DoneOutcome::Interrupted | DoneOutcome::Halted => Exit::Incomplete,
+        CommandOutcome::Stable | CommandOutcome::Changed | CommandOutcome::WouldChange | CommandOutcome::NotSelected => Exit::Done,
+        CommandOutcome::Failed => Exit::Failed,
+        CommandOutcome::Refused => Exit::Refused,
+        CommandOutcome::Busy | CommandOutcome::Expired | CommandOutcome::Interrupted | CommandOutcome::Halted => Exit::Incomplete,
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn run(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
         Output::Json => ui.json(&status),
         Output::Jsonl => ui.jsonl(&status),
     }
-    Ok(if status.wrong().is_empty() { Exit::Done } else { Exit::Failed })
+    Ok(if status.active_alarms().is_empty() { Exit::Done } else { Exit::Failed })
 }
 
 fn say(status: &AgentStatus, ui: &mut Ui) {

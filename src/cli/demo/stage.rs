@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::cli::error::{Exit, Failure};
 use crate::cli::fleet::session::{Session, failure};
-use crate::cli::key::Signer;
+use crate::cli::key::NamedKey;
 use crate::cli::local::OutputFormat;
 use crate::cli::trust::{first_bundle, seal_bundle};
 use crate::diag::Diagnostic;
@@ -44,7 +44,7 @@ pub(super) struct Stage {
     /// The operator, connected.
     pub(super) session: Session,
     /// The operator's key.
-    pub(super) operator: Signer,
+    pub(super) operator: NamedKey,
     // Ended in this order.
     agents: Vec<Child>,
     server: Child,
@@ -144,8 +144,8 @@ fn nkey() -> Result<UserKey, Failure> {
     UserKey::generate().map_err(|error| failed(&error))
 }
 
-fn signer(id: &str) -> Result<Signer, Failure> {
-    Ok(Signer { id: id.to_owned(), key: Box::new(SigningKey::generate().map_err(|error| failed(&error))?) })
+fn signer(id: &str) -> Result<NamedKey, Failure> {
+    Ok(NamedKey { id: id.to_owned(), key: Box::new(SigningKey::generate().map_err(|error| failed(&error))?) })
 }
 
 fn free_port() -> Result<u16, Failure> {
@@ -199,7 +199,7 @@ struct TrustFiles {
     bundle: PathBuf,
 }
 
-fn trust_files(dir: &Path, root: &Signer, operator: &Signer, host: &Host) -> Result<TrustFiles, Failure> {
+fn trust_files(dir: &Path, root: &NamedKey, operator: &NamedKey, host: &Host) -> Result<TrustFiles, Failure> {
     let expires = host.now().saturating_add(SignedDuration::from_hours(24 * 365)).map_err(|error| failed(&error))?;
     let public = root.key.public();
     let operators = [(operator.id.clone(), operator.key.public())];

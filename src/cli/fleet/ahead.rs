@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::fleet::{dispatch, rollout};
 use crate::wire::Command;
-use crate::wire::command::Waves;
+use crate::wire::command::RolloutPlan;
 
 use super::super::error::{Exit, Failure};
 use super::session::{Session, borrowed, failure, signers};
@@ -24,14 +24,14 @@ pub(super) async fn go_on<T>(command: &Command, digest: &str, session: &Session,
     }
 }
 
-async fn give_all(command: &Command, digest: &str, waves: &Waves, session: &Session) -> Infallible {
+async fn give_all(command: &Command, digest: &str, waves: &RolloutPlan, session: &Session) -> Infallible {
     let (mut wave, mut since) = (2, Instant::now());
     loop {
         tokio::time::sleep(LOOK).await;
-        let Some(before) = usize::try_from(wave).ok().and_then(|wave| waves.before(wave)) else { continue };
+        let Some(before) = usize::try_from(wave).ok().and_then(|wave| waves.previous_wave(wave)) else { continue };
         let Ok(proved) = rollout::proved(&session.bus, &session.subjects, command, digest, waves).await else { continue };
         let count = before.witnesses.iter().filter(|witness| proved.contains(&witness.node)).count();
-        let late = since.elapsed() >= waves.patience(2, command.options.timeout);
+        let late = since.elapsed() >= waves.max_wait(2, command.options.timeout);
         let may = count == before.witnesses.len() || (late && count as u64 >= before.min_ok);
         if may && give(command, wave, session).await.is_ok() {
             (wave, since) = (wave + 1, Instant::now());
@@ -53,6 +53,6 @@ pub(super) async fn give(job: &Command, wave: u64, session: &Session) -> Result<
 
 /// How long the waves before the last may take; nothing for a command without waves.
 pub(super) fn all_waves(command: &Command) -> Duration {
-    let patience = |waves: &Waves| waves.patience(waves.steps.len(), command.options.timeout);
+    let patience = |waves: &RolloutPlan| waves.max_wait(waves.steps.len(), command.options.timeout);
     command.options.waves.as_ref().map_or(Duration::ZERO, patience)
 }

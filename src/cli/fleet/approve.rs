@@ -11,7 +11,7 @@ use crate::diag::Diagnostic;
 use crate::fleet::plan::{self, Plan};
 use crate::fleet::{CheckedCommand, Expected, Order, jobs, select};
 use crate::model::NodeId;
-use crate::wire::{Options, Target};
+use crate::wire::{Options, Selector};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -138,7 +138,7 @@ async fn say_approved(plan: &Plan, order: &Order, session: &Session, ui: &mut Ui
         .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
         .collect();
     if !without.is_empty() {
-        let all = matches!(order.to.target(), Some(Target::All | Target::Groups(_)));
+        let all = matches!(order.to.selector(), Some(Selector::All | Selector::Groups(_)));
         let why = if all { "they are in the audience, not in the plan" } else { "they are not in the plan" };
         ui.say(text!("{} will refuse, {}: {}", nodes(without.len()), why, few(&without)));
     }

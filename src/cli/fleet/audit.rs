@@ -11,7 +11,7 @@ use crate::fleet::Operator;
 use crate::fleet::audit::export::{self, Line};
 use crate::fleet::audit::table::{self, Row};
 use crate::host::fs;
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::trust::{Pin, TrustedBundle, open_bundle};
 use crate::wire::MAX_ENVELOPE;
 
@@ -24,7 +24,7 @@ use super::session::{Context, Session, failure};
 pub(super) struct AuditArgs {
     /// How far back to begin.
     #[arg(long, value_name = "DURATION", default_value = "7d")]
-    since: Span,
+    since: HumanDuration,
     #[command(subcommand)]
     command: Option<AuditCommand>,
 }
@@ -41,7 +41,7 @@ struct Export {
     file: PathBuf,
     /// How far back to begin; with everything there is when not given.
     #[arg(long, value_name = "DURATION")]
-    since: Option<Span>,
+    since: Option<HumanDuration>,
 }
 
 pub(super) async fn run(args: AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -62,7 +62,7 @@ pub(in crate::cli) fn read_trust(path: &Path) -> Result<TrustedBundle, Failure> 
     open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
-fn back(now: Timestamp, span: Span) -> Timestamp {
+fn back(now: Timestamp, span: HumanDuration) -> Timestamp {
     let span = SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX);
     now.checked_sub(span).unwrap_or(Timestamp::UNIX_EPOCH)
 }

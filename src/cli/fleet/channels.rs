@@ -6,9 +6,9 @@ use clap::Args;
 use jiff::Timestamp;
 
 use crate::fleet::{Order, channels};
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::wire::Action;
-use crate::wire::command::{Apply, Assign, MAX_STANDING, Nothing};
+use crate::wire::command::{Apply, Assign, MAX_ASSIGNMENT_LIFETIME, NoParameters};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -28,19 +28,19 @@ pub(super) struct AssignArgs {
     source: SourceArgs,
     /// Time between two runs on a node.
     #[arg(long, value_name = "DURATION", default_value = "5m")]
-    interval: Span,
+    interval: HumanDuration,
     /// Time between two looks at the health checks alone; a critical one makes the node run at once.
     #[arg(long, value_name = "DURATION")]
-    health_interval: Option<Span>,
+    health_interval: Option<HumanDuration>,
     /// Spreads the first runs of the nodes over this time.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
-    splay: Span,
+    splay: HumanDuration,
     /// Drift is said and not repaired: every run is a dry one.
     #[arg(long)]
     monitor: bool,
     /// How long nodes may take it up: sign it again before. They keep to it after that, and raise an alarm.
     #[arg(long, value_name = "DURATION", default_value = "30d")]
-    life: Span,
+    life: HumanDuration,
     #[command(flatten)]
     target: TargetArgs,
 }
@@ -51,8 +51,8 @@ pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> 
         return Err(Failure::usage("an assignment is no dry run").hint("--monitor says drift and repairs nothing"));
     }
     args.target.check()?;
-    if args.life > MAX_STANDING {
-        return Err(Failure::usage(format!("--life is at most {MAX_STANDING}, not {}", args.life)));
+    if args.life > MAX_ASSIGNMENT_LIFETIME {
+        return Err(Failure::usage(format!("--life is at most {MAX_ASSIGNMENT_LIFETIME}, not {}", args.life)));
     }
     let assign = |manifest| Assign {
         manifest,
@@ -102,9 +102,9 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
     if latest.command().channel.as_ref().is_none_or(|channel| channel.name != args.channel) {
         return Err(Failure::usage(format!("what is published for {} is of another channel", args.channel)));
     }
-    let mut order = args.target.order_to(latest.command().to.clone(), Action::Withdraw(Nothing {}), Some(place));
+    let mut order = args.target.order_to(latest.command().to.clone(), Action::Withdraw(NoParameters {}), Some(place));
     // Who is offline now shall still learn it.
-    order.life = MAX_STANDING;
+    order.life = MAX_ASSIGNMENT_LIFETIME;
     order.to.only_where = None;
     Ok(send_after(after, order, &args.target, &session, ui).await?.exit)
 }

@@ -11,9 +11,9 @@ use crate::diag::chain;
 use crate::fleet::roster::Doubt;
 use crate::fleet::{Roster, newcomers};
 use crate::model::event::ChangeCause;
-use crate::model::{ApplyState, NodeId, Outcome, RunOutcome, Span, TransactionEvent};
+use crate::model::{ApplyState, NodeId, Outcome, RunOutcome, HumanDuration, TransactionEvent};
 use crate::transport::{From, Message};
-use crate::wire::report::{Life, Refused, StableRuns};
+use crate::wire::report::{LifecycleEvent, RejectionEvent, StableRuns};
 use crate::wire::{Command, Envelope, json as strict};
 
 use super::super::error::{Exit, Failure};
@@ -37,7 +37,7 @@ pub(super) struct EventsArgs {
     follow: bool,
     /// How far back to begin.
     #[arg(long, value_name = "DURATION", default_value = "1h")]
-    since: Span,
+    since: HumanDuration,
     /// Only those of this node.
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
@@ -168,7 +168,7 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
         "stable" => {
             strict::read::<StableRuns>(payload).map_or_else(|_| unreadable(), |stable| (Tone::Good, "stable", runs(&stable)))
         }
-        "life" => strict::read::<Life>(payload).map_or_else(
+        "life" => strict::read::<LifecycleEvent>(payload).map_or_else(
             |_| unreadable(),
             |life| {
                 let word = ["started", "trust", "dropped"].into_iter().find(|word| life.what == *word).unwrap_or("stopped");
@@ -183,7 +183,7 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
             },
         ),
         "command" => (Tone::Notable, "command", carried(payload)),
-        "refused" => strict::read::<Refused>(payload)
+        "refused" => strict::read::<RejectionEvent>(payload)
             .map_or_else(|_| unreadable(), |refused| (Tone::Bad, "refused", format!("{}: {}", refused.code, refused.message))),
         _ => unreadable(),
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::fleet::answers::answers;
 use crate::fleet::{NodeResult, Outcome};
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::wire::Action;
 use crate::wire::command::Facts;
 
@@ -31,7 +31,7 @@ pub(super) struct FactsArgs {
     by_node: bool,
     /// How long to wait for the nodes.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
-    timeout: Span,
+    timeout: HumanDuration,
 }
 
 pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {

@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::fleet::NodeResult;
-use crate::model::{HealthStatus, Span};
+use crate::model::{HealthStatus, HumanDuration};
 use crate::wire::command::{Healthcheck, is_token};
-use crate::wire::report::CheckedHealth;
+use crate::wire::report::HealthReport;
 use crate::wire::{Action, json as strict};
 
 use super::super::error::{Exit, Failure};
@@ -26,7 +26,7 @@ pub(super) struct HealthcheckArgs {
     channel: Option<String>,
     /// How long it may take on a node, and how long to wait for the nodes.
     #[arg(long, value_name = "DURATION", default_value = "1m")]
-    timeout: Span,
+    timeout: HumanDuration,
 }
 
 pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -57,7 +57,7 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
 
 fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
     let Some(done) = &result.done else { return };
-    let checks: Vec<CheckedHealth> = done.answer.as_ref().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
+    let checks: Vec<HealthReport> = done.answer.as_ref().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
     let said = done.message.clone().unwrap_or_else(|| match checks.len() {
         1 => "1 check".to_owned(),
         count => format!("{count} checks"),

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::config::parse_size;
 use crate::fleet::init::{Retention, Wanted, init};
 use crate::fleet::permissions::{Role, User, authorization};
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 use crate::transport::{Ensured, Room, TransportError};
 use crate::wire::Subjects;
 
@@ -26,10 +26,10 @@ pub(super) struct InitArgs {
     replicas: Option<u8>,
     /// How long results of jobs are kept. 7d at first; as it is when left out later.
     #[arg(long, value_name = "DURATION")]
-    jobs: Option<Span>,
+    jobs: Option<HumanDuration>,
     /// How long events are kept. 30d at first; as it is when left out later.
     #[arg(long, value_name = "DURATION")]
-    events: Option<Span>,
+    events: Option<HumanDuration>,
     /// Computes the sizes for so many nodes, where they are not given: for a count of stable runs every hour, two runs a day that
     /// change something, and ten commands a day to every node.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -59,8 +59,8 @@ pub(super) async fn run(args: InitArgs, context: &Context, ui: &mut Ui) -> Resul
     let session = context.open().await?;
     let wanted = Wanted {
         replicas: args.replicas.map(usize::from),
-        jobs: args.jobs.map(Span::get),
-        events: args.events.map(Span::get),
+        jobs: args.jobs.map(HumanDuration::get),
+        events: args.events.map(HumanDuration::get),
         jobs_size: args.jobs_size,
         events_size: args.events_size,
         nodes: args.nodes,

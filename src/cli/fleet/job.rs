@@ -12,7 +12,7 @@ use crate::diag::clean::cell_of;
 use crate::fleet::dispatch::{self, Dispatched, Signed};
 use crate::fleet::jobs::{self, JobError, Record};
 use crate::fleet::{CheckedCommand, Checker, Gather, NodeResult, Outcome, cluster, plan, select};
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 use crate::transport::From;
 use crate::wire::{Command, Envelope};
 
@@ -53,7 +53,7 @@ struct Watch {
     id: Uuid,
     /// How long to wait; when not given, until no node can say anything new.
     #[arg(long, value_name = "DURATION")]
-    timeout: Option<Span>,
+    timeout: Option<HumanDuration>,
 }
 
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ struct List {
     limit: usize,
     /// How far back.
     #[arg(long, value_name = "DURATION", default_value = "7d")]
-    since: Span,
+    since: HumanDuration,
 }
 
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ struct Resend {
     id: Uuid,
     /// How long to wait; when not given, until no node can say anything new.
     #[arg(long, value_name = "DURATION")]
-    timeout: Option<Span>,
+    timeout: Option<HumanDuration>,
 }
 
 pub(super) async fn run(args: JobArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -141,7 +141,7 @@ async fn results(record: &Record, session: &Session) -> Result<Vec<NodeResult>, 
 pub(super) async fn watch(
     command: &Command,
     digest: &str,
-    timeout: Option<Span>,
+    timeout: Option<HumanDuration>,
     session: &Session,
     ui: &mut Ui,
 ) -> Result<Followed, Failure> {
@@ -149,7 +149,7 @@ pub(super) async fn watch(
     let reports = session.subjects.job_reports(command.id);
     let stream = session.subjects.stream("JOBS");
     let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
-    let wait = timeout.map_or_else(|| remaining(command, session), Span::get);
+    let wait = timeout.map_or_else(|| remaining(command, session), HumanDuration::get);
     let followed = follow(gather, digest, &mut feed, None, Instant::now() + wait, session, ui);
     go_on(command, digest, session, followed).await
 }
@@ -327,7 +327,7 @@ fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Sessi
 async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     let record = record(args.id, session).await?;
     let command = &record.command;
-    if command.action.is_standing() {
+    if command.action.is_desired_state() {
         return Err(Failure::usage("what is standing needs no sending: nodes ask for it themselves"));
     }
     if !jobs::is_open(command, session.now()) {
@@ -352,7 +352,7 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     let sent = dispatch::resend(&session.bus, &session.subjects, &signed, &missing).await.map_err(|error| failure(&error))?;
     let Dispatched { mut feed, mut inbox, asked } = sent;
     let gather = collect::gatherer(command, &record.digest, expected, session);
-    let wait = args.timeout.map_or_else(|| remaining(command, session), Span::get);
+    let wait = args.timeout.map_or_else(|| remaining(command, session), HumanDuration::get);
     let deadline = Instant::now() + wait;
     let followed = follow(gather, &record.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await?;
     let said: BTreeMap<NodeId, NodeResult> =

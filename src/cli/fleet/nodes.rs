@@ -10,9 +10,9 @@ use crate::diag::{Diagnostic, did_you_mean};
 use crate::fleet::cluster::resources;
 use crate::fleet::view::{self, NodeRow};
 use crate::fleet::{Outcome, States};
-use crate::model::{NodeId, Span};
-use crate::wire::command::Nothing;
-use crate::wire::{Action, Audience, NodeState, Target, json as strict};
+use crate::model::{NodeId, HumanDuration};
+use crate::wire::command::NoParameters;
+use crate::wire::{Action, Target, NodeState, Selector, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -34,7 +34,7 @@ pub(super) struct NodesArgs {
     which: WhichArgs,
     /// With --where: how long to wait for the nodes.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
-    timeout: Span,
+    timeout: HumanDuration,
 }
 
 pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -73,7 +73,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     match silent {
         true => Ok(report::exit(&selection.unknown)),
         false if selection.selected.is_empty() => {
-            which::say_nobody(&Audience { only_where: Some(expression.clone()), ..to }, &session, ui).await;
+            which::say_nobody(&Target { only_where: Some(expression.clone()), ..to }, &session, ui).await;
             Ok(Exit::Incomplete)
         }
         false => Ok(Exit::Done),
@@ -81,11 +81,11 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
 }
 
 /// The states of the nodes that are meant.
-fn chosen(to: &Audience, states: States) -> States {
-    only(states, |state| match to.target() {
-        Some(Target::Nodes(nodes)) => nodes.contains(&state.node),
-        Some(Target::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
-        Some(Target::All) | None => true,
+fn chosen(to: &Target, states: States) -> States {
+    only(states, |state| match to.selector() {
+        Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
+        Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
+        Some(Selector::All) | None => true,
     })
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
 
 /// The state of a node from itself; or why there is none.
 async fn ask(node: &NodeId, session: &Session, ui: &mut Ui) -> Result<NodeState, String> {
-    let order = question(Action::Status(Nothing {}), Audience::nodes(vec![node.clone()]));
+    let order = question(Action::Status(NoParameters {}), Target::nodes(vec![node.clone()]));
     let collected = collect::ask(order, MOMENT, session, ui).await.map_err(|failure| failure.why())?;
     let result = collected.results.into_iter().next().ok_or("it was not asked")?;
     let answer = result.done.as_ref().and_then(|done| done.answer.as_ref()).filter(|_| result.outcome == Outcome::Stable);
@@ -213,7 +213,7 @@ fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
     line("troubles", or_none(state.troubles.join("; ")));
 }
 
-fn assigned(assignment: &crate::wire::report::AssignmentState, now: Timestamp) -> String {
+fn assigned(assignment: &crate::wire::report::AssignmentStatus, now: Timestamp) -> String {
     let force = assignment.in_force.as_deref().and_then(|digest| digest.get(..12)).unwrap_or("nothing in force");
     let mut parts = vec![format!("{}: {force}", assignment.channel)];
     if !assignment.selected {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::fleet::plan::{Group, Plan, PlanError};
 use crate::fleet::{dispatch, jobs};
 use crate::host::fs;
-use crate::store::dir;
+use crate::store::state_dir;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -201,7 +201,7 @@ fn save(plan: &Plan, out: Option<&Path>, ui: &mut Ui) -> Result<Option<PathBuf>,
         return Ok(Some(out.to_owned()));
     }
     let Some(path) = file_of(plan.id) else { return Ok(None) };
-    let written = path.parent().map_or(Ok(()), dir::create).map_err(PlanError::from).and_then(|()| plan.write(&path));
+    let written = path.parent().map_or(Ok(()), state_dir::create).map_err(PlanError::from).and_then(|()| plan.write(&path));
     match written {
         Ok(()) => {
             forget_old(plan.issued);

@@ -7,9 +7,9 @@ use uuid::Uuid;
 use crate::diag::chain;
 use crate::fleet::rollout::{self, RolloutView};
 use crate::fleet::{NodeResult, dispatch};
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 use crate::wire::Command;
-use crate::wire::command::Waves;
+use crate::wire::command::RolloutPlan;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -52,7 +52,7 @@ enum RolloutCommand {
         id: Uuid,
         /// How long to wait; when not given, until no node can say anything new.
         #[arg(long, value_name = "DURATION")]
-        timeout: Option<Span>,
+        timeout: Option<HumanDuration>,
     },
 }
 
@@ -88,7 +88,7 @@ fn no_waves(id: Uuid) -> Failure {
     Failure::usage(format!("the job {id} has no waves: every node began when it had it"))
 }
 
-async fn in_waves(id: Uuid, session: &Session) -> Result<(Command, String, Waves), Failure> {
+async fn in_waves(id: Uuid, session: &Session) -> Result<(Command, String, RolloutPlan), Failure> {
     let (command, envelope) = recorded(id, session).await?;
     let waves = command.options.waves.clone();
     let waves = waves.ok_or_else(|| no_waves(id))?;
@@ -115,7 +115,7 @@ async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Resu
 async fn show(
     command: &Command,
     digest: &str,
-    waves: &Waves,
+    waves: &RolloutPlan,
     results: &[NodeResult],
     session: &Session,
     ui: &mut Ui,
@@ -191,7 +191,7 @@ pub(super) struct WordArgs {
     reason: Option<String>,
     /// How long to wait for the nodes that are there. Those that come later find it before their turn.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
-    timeout: Span,
+    timeout: HumanDuration,
 }
 
 pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {

@@ -13,13 +13,13 @@ use crate::fleet::roster::{self, RosterError};
 use crate::fleet::{Checker, DispatchError, Operator, Roster, States, select};
 use crate::host::Host;
 use crate::transport::Bus;
-use crate::trust::Sign;
-use crate::wire::{Audience, Subjects, Target};
+use crate::trust::Signer;
+use crate::wire::{Target, Subjects, Selector};
 
 pub(in crate::cli) use super::super::connection::failure;
 use super::super::connection::{Connection, config_file};
 use super::super::error::{Exit, Failure};
-use super::super::key::{self, Signer};
+use super::super::key::{self, NamedKey};
 use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
 use super::audit::trust;
@@ -208,8 +208,8 @@ impl Session {
     }
 
     /// The operator named these nodes: their keys are learned, however many others are new.
-    pub(in crate::cli) fn expect(&self, to: &Audience) {
-        if let Some(Target::Nodes(nodes)) = to.target() {
+    pub(in crate::cli) fn expect(&self, to: &Target) {
+        if let Some(Selector::Nodes(nodes)) = to.selector() {
             self.roster.expect(nodes);
         }
     }
@@ -227,7 +227,7 @@ impl Session {
 ///
 /// # Errors
 /// When there are none, or one can't be read.
-pub(in crate::cli) fn signers(operator: &Operator) -> Result<Vec<Signer>, Failure> {
+pub(in crate::cli) fn signers(operator: &Operator) -> Result<Vec<NamedKey>, Failure> {
     if operator.keys.is_empty() {
         let hint = "use --key FILE or --key ssh-agent:NAME, or set `keys` in operator.toml; `ensign key new FILE` makes one";
         return Err(Failure::usage("there is no key to sign with").hint(hint));
@@ -236,7 +236,7 @@ pub(in crate::cli) fn signers(operator: &Operator) -> Result<Vec<Signer>, Failur
 }
 
 /// The keys in the form that signing takes.
-pub(in crate::cli) fn borrowed(signers: &[Signer]) -> Vec<(&str, &dyn Sign)> {
+pub(in crate::cli) fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
     key::borrowed(signers)
 }
 

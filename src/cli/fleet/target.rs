@@ -3,9 +3,9 @@
 use clap::Args;
 
 use crate::fleet::Order;
-use crate::model::{NodeId, Span};
-use crate::wire::command::{Channel, MAX_LIFE, is_token};
-use crate::wire::{Action, Audience, Options};
+use crate::model::{NodeId, HumanDuration};
+use crate::wire::command::{Channel, MAX_LIFETIME, is_token};
+use crate::wire::{Action, Target, Options};
 
 use super::super::error::Failure;
 use super::waves::WavesArgs;
@@ -31,7 +31,7 @@ pub(in crate::cli) struct TargetArgs {
     pub(in crate::cli) noop: bool,
     /// How long it may take on a node, and how long to wait for the nodes.
     #[arg(long, global = true, value_name = "DURATION", default_value = "5m")]
-    pub(in crate::cli) timeout: Option<Span>,
+    pub(in crate::cli) timeout: Option<HumanDuration>,
     /// Why, for the audit trail.
     #[arg(long, global = true, value_name = "TEXT")]
     pub(in crate::cli) reason: Option<String>,
@@ -50,7 +50,7 @@ impl TargetArgs {
     ///
     /// # Errors
     /// When none or several kinds of nodes are chosen, or a name is none.
-    pub(in crate::cli) fn audience(&self) -> Result<Audience, Failure> {
+    pub(in crate::cli) fn audience(&self) -> Result<Target, Failure> {
         let mut audience = match (self.node.as_slice(), self.group.as_slice(), self.all) {
             (nodes, [], false) if !nodes.is_empty() => {
                 let mut nodes = nodes
@@ -59,7 +59,7 @@ impl TargetArgs {
                     .collect::<Result<Vec<_>, _>>()?;
                 nodes.sort();
                 nodes.dedup();
-                Audience::nodes(nodes)
+                Target::nodes(nodes)
             }
             ([], groups, false) if !groups.is_empty() => {
                 if let Some(wrong) = groups.iter().find(|group| !is_token(group)) {
@@ -68,9 +68,9 @@ impl TargetArgs {
                 let mut groups = groups.to_vec();
                 groups.sort();
                 groups.dedup();
-                Audience::groups(groups)
+                Target::groups(groups)
             }
-            ([], [], true) => Audience::all(),
+            ([], [], true) => Target::all(),
             ([], [], false) => return Err(Failure::usage("no nodes are chosen").hint("use --node, --group or --all")),
             _ => return Err(Failure::usage("--node, --group and --all exclude each other")),
         };
@@ -89,7 +89,7 @@ impl TargetArgs {
     }
 
     /// How long it may take.
-    pub(in crate::cli) fn timeout(&self) -> Span {
+    pub(in crate::cli) fn timeout(&self) -> HumanDuration {
         self.timeout.unwrap_or(Options::default().timeout)
     }
 
@@ -104,14 +104,14 @@ impl TargetArgs {
     }
 
     /// The order for `action` to an audience that is known already.
-    pub(in crate::cli) fn order_to(&self, to: Audience, action: Action, channel: Option<Channel>) -> Order {
+    pub(in crate::cli) fn order_to(&self, to: Target, action: Action, channel: Option<Channel>) -> Order {
         Order {
             action,
             to,
             options: Options { noop: self.noop, timeout: self.timeout(), ..Options::default() },
             channel,
             reason: self.reason.clone(),
-            life: self.timeout().min(MAX_LIFE),
+            life: self.timeout().min(MAX_LIFETIME),
         }
     }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::fleet::rollout::{self, Count, InvalidPlan, Plan};
 use crate::fleet::select;
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::wire::Command;
 
 use super::super::error::{Exit, Failure};
@@ -13,7 +13,7 @@ use super::report::nodes as count;
 use super::session::Session;
 
 /// Between two waves, when it is not said.
-const HOLD: Span = Span::seconds(60);
+const HOLD: HumanDuration = HumanDuration::seconds(60);
 
 /// Which nodes begin when.
 #[derive(Debug, Clone, Default, Args)]
@@ -23,7 +23,7 @@ pub(in crate::cli) struct WavesArgs {
     waves: Option<String>,
     /// How long a node must be well after its run before its success counts for the next wave. 60s when left out.
     #[arg(long, global = true, value_name = "DURATION")]
-    hold: Option<Span>,
+    hold: Option<HumanDuration>,
     /// How many nodes may fail, as 3 or 2%, 50 at most: when more have, no further node begins. Silence is a failure. 0 when
     /// left out.
     #[arg(long, global = true, value_name = "COUNT")]

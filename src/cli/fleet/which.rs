@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::diag::{Diagnostic, Place, did_you_mean};
 use crate::fleet::{NodeResult, Order, Outcome, States};
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 use crate::template::Scope;
 use crate::wire::command::Facts;
-use crate::wire::{Action, Audience, Options, Target};
+use crate::wire::{Action, Target, Options, Selector};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Ui, text};
@@ -21,7 +21,7 @@ use super::session::Session;
 use super::target::TargetArgs;
 
 /// How long nodes may take a question: nobody wants an old one answered.
-const LIFE: Span = Span::seconds(60);
+const LIFE: HumanDuration = HumanDuration::seconds(60);
 /// What is asked where only the `where` matters: small, and on every host.
 const SMALL: &str = "host.info.os";
 /// As many names that are wrong are said.
@@ -51,7 +51,7 @@ impl WhichArgs {
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].
-    pub(super) fn audience(&self) -> Result<Audience, Failure> {
+    pub(super) fn audience(&self) -> Result<Target, Failure> {
         let Self { node, group, all, only_where } = self.clone();
         TargetArgs { node, group, all, only_where, ..TargetArgs::default() }.audience()
     }
@@ -60,14 +60,14 @@ impl WhichArgs {
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].
-    pub(super) fn audience_or_all(&self) -> Result<Audience, Failure> {
+    pub(super) fn audience_or_all(&self) -> Result<Target, Failure> {
         let none = self.node.is_empty() && self.group.is_empty();
         Self { all: self.all || none, ..self.clone() }.audience()
     }
 }
 
 /// A question to nodes.
-pub(super) fn question(action: Action, to: Audience) -> Order {
+pub(super) fn question(action: Action, to: Target) -> Order {
     Order { action, to, options: Options::default(), channel: None, reason: None, life: LIFE }
 }
 
@@ -83,27 +83,27 @@ pub(super) fn warn_strangers(states: &States, ui: &mut Ui) {
 }
 
 /// Says which of those that are named nobody has ever heard of: a name that is wrong, most often.
-pub(super) fn warn_unknown(to: &Audience, states: &States, ui: &mut Ui) {
+pub(super) fn warn_unknown(to: &Target, states: &States, ui: &mut Ui) {
     warn_strangers(states, ui);
     let heard = |node: &NodeId| states.contains_key(node) || states.doubtful.iter().any(|doubtful| doubtful.node == *node);
     let near = |wrong: &str, known: &mut dyn Iterator<Item = &str>| {
         did_you_mean(wrong, known).map_or_else(String::new, |near| format!("; did you mean {near}?"))
     };
-    match to.target() {
-        Some(Target::Nodes(named)) => {
+    match to.selector() {
+        Some(Selector::Nodes(named)) => {
             for node in named.iter().filter(|node| !heard(node)).take(NAMED) {
                 let hint = near(node.as_str(), &mut states.keys().map(NodeId::as_str));
                 ui.warn(text!("no node {} was ever heard of{}", node, hint));
             }
         }
-        Some(Target::Groups(named)) => {
+        Some(Selector::Groups(named)) => {
             let groups: BTreeSet<&str> = states.values().flat_map(|state| &state.groups).map(String::as_str).collect();
             for group in named.iter().filter(|group| !groups.contains(group.as_str())).take(NAMED) {
                 let hint = near(group, &mut groups.iter().copied());
                 ui.warn(text!("no node is in the group {}{}", group, hint));
             }
         }
-        Some(Target::All) | None => {}
+        Some(Selector::All) | None => {}
     }
 }
 
@@ -152,7 +152,7 @@ impl Selection<'_> {
 /// # Errors
 /// When nobody can be asked.
 pub(super) async fn select<'a>(
-    to: &Audience,
+    to: &Target,
     expression: &'a str,
     wait: Duration,
     session: &Session,
@@ -176,7 +176,7 @@ pub(super) async fn select<'a>(
 ///
 /// # Errors
 /// When that person wants no more of it.
-pub(super) async fn say_selected(to: &Audience, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
+pub(super) async fn say_selected(to: &Target, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
     let Some(expression) = to.only_where.as_deref().filter(|_| ui.is_watched()) else { return Ok(()) };
     // A courtesy: who may not ask for facts may still send the command, and nodes decide for themselves.
     if let Ok(selection) = select(to, expression, MOMENT, session, ui).await {
@@ -189,12 +189,12 @@ pub(super) async fn say_selected(to: &Audience, session: &Session, ui: &mut Ui) 
 }
 
 /// Says that a `where` selects nobody, and which of the facts that it names no node has.
-pub(super) async fn say_nobody(to: &Audience, session: &Session, ui: &mut Ui) {
+pub(super) async fn say_nobody(to: &Target, session: &Session, ui: &mut Ui) {
     let Some(expression) = &to.only_where else { return };
     ui.warn(text!("no node is selected: {}", expression));
     for path in facts_of(expression).iter().take(NAMED) {
         let action = Action::Facts(Facts { query: Some(path.clone()) });
-        let audience = Audience { only_where: None, ..to.clone() };
+        let audience = Target { only_where: None, ..to.clone() };
         // A courtesy: who may not ask for facts has sent the command all the same.
         let Ok(asked) = collect::ask(question(action, audience), MOMENT, session, ui).await else { return };
         let has = |result: &NodeResult| result.done.as_ref().is_some_and(|done| done.answer.is_some());

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::trust::PublicKey;
 use crate::trust::policy::names;
 use crate::wire::TrustBundle;
@@ -78,7 +78,7 @@ pub(super) struct Renew {
     root: Vec<PathBuf>,
     /// How much time it gets, from now.
     #[arg(long, value_name = "DURATION", default_value = super::init::LIFE)]
-    life: Span,
+    life: HumanDuration,
 }
 
 /// `ID=PUBLICKEY`, the key itself or its file.
@@ -98,7 +98,7 @@ fn when(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
         return Ok(day.timestamp());
     }
     let span = text
-        .parse::<Span>()
+        .parse::<HumanDuration>()
         .map_err(|_| Failure::usage(format!("\"{text}\" is no time")).hint("write 2027-01-31T08:00:00Z, 2027-01-31 or 30d"))?;
     files::after(span, now)
 }

@@ -11,13 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::diag::{Diagnostic, chain};
 use crate::host::fs::{self, WriteSpec};
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::trust::bundle::{check_bundle, signed_by};
 use crate::trust::{Pin, PublicKey, TrustedBundle, countersign, open_bundle};
 use crate::wire::{Envelope, TRUST_TYPE, TrustBundle, envelope, json};
 
 use super::super::error::{Exit, Failure};
-use super::super::key::{self, Signer};
+use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
 
 const SEALED: &str = ".dsse.json";
@@ -32,7 +32,7 @@ pub(super) struct Edited {
     pub(super) root: Vec<PathBuf>,
     /// Gives the bundle this much time from now.
     #[arg(long, value_name = "DURATION")]
-    pub(super) life: Option<Span>,
+    pub(super) life: Option<HumanDuration>,
 }
 
 /// A signed bundle, as far as it is signed.
@@ -144,7 +144,7 @@ pub(super) fn before(sealed: &Path, version: u64, there: Option<TrustedBundle>) 
 }
 
 /// This much time from now, in whole seconds: the text is for people too.
-pub(super) fn after(life: Span, now: Timestamp) -> Result<Timestamp, Failure> {
+pub(super) fn after(life: HumanDuration, now: Timestamp) -> Result<Timestamp, Failure> {
     let beyond = || Failure::usage(format!("{life} from now is beyond all calendars"));
     let life = SignedDuration::try_from(life.get()).map_err(|_| beyond())?;
     let then = now.checked_add(life).map_err(|_| beyond())?;
@@ -212,7 +212,7 @@ pub(super) fn add_signatures(
     envelope: &mut Envelope,
     bundle: &TrustBundle,
     before: Option<&TrustedBundle>,
-    signers: &[Signer],
+    signers: &[NamedKey],
     ui: &mut Ui,
 ) -> Result<(), Failure> {
     let own = roots(bundle);

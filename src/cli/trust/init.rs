@@ -6,14 +6,14 @@ use clap::Args;
 use jiff::Timestamp;
 
 use crate::host::fs;
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::trust::bundle::check_bundle;
-use crate::trust::{Pin, PublicKey, open_bundle, seal_by};
+use crate::trust::{Pin, PublicKey, open_bundle, sign_envelope_with};
 use crate::wire::bundle::{OperatorKey, Roots, Rule};
 use crate::wire::{TRUST_TYPE, TrustBundle};
 
 use super::super::error::{Exit, Failure};
-use super::super::key::{self, Signer};
+use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
 use super::edit::id_and_key;
 use super::files::{self, Quorum};
@@ -40,7 +40,7 @@ pub(super) struct Init {
     threshold: u32,
     /// When nodes stop accepting new work under it, from now.
     #[arg(long, value_name = "DURATION", default_value = LIFE)]
-    life: Span,
+    life: HumanDuration,
     /// Where to write trust.json (to edit) and trust.dsse.json (signed).
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
@@ -72,10 +72,10 @@ pub fn first_bundle(
 ///
 /// # Errors
 /// When it is invalid, or the keys do not reach its threshold.
-pub fn seal_bundle(bundle: &TrustBundle, roots: &[Signer]) -> Result<Vec<u8>, Failure> {
+pub fn seal_bundle(bundle: &TrustBundle, roots: &[NamedKey]) -> Result<Vec<u8>, Failure> {
     check_bundle(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let payload = serde_json::to_vec(bundle).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let sealed = seal_by(TRUST_TYPE, payload, &key::borrowed(roots));
+    let sealed = sign_envelope_with(TRUST_TYPE, payload, &key::borrowed(roots));
     let signed = sealed.map_err(|error| Failure::from_error(Exit::Usage, &error))?.encode();
     open_bundle(&signed, Pin::Kept)
         .map_err(|error| Failure::from_error(Exit::Usage, &error).hint("give --root for each of the root keys that must sign"))?;
@@ -130,14 +130,14 @@ mod tests {
 
     #[test]
     fn a_first_bundle_is_one_that_nodes_believe() {
-        let root = Signer { id: "root".into(), key: Box::new(SigningKey::from_seed(&[1; 32])) };
+        let root = NamedKey { id: "root".into(), key: Box::new(SigningKey::from_seed(&[1; 32])) };
         let alice = ("ops-alice".to_owned(), SigningKey::from_seed(&[2; 32]).public());
         let roots = [root.key.public()];
         let bundle = first_bundle("prod", &roots, 1, &[alice], "2030-01-01T00:00:00Z".parse().unwrap());
         let signed = seal_bundle(&bundle, &[root]).unwrap();
         let opened = open_bundle(&signed, Pin::Roots { fleet: "prod", keys: &roots, threshold: 1 }).unwrap();
         assert_eq!(opened.bundle(), &bundle);
-        let other = Signer { id: "root".into(), key: Box::new(SigningKey::from_seed(&[3; 32])) };
+        let other = NamedKey { id: "root".into(), key: Box::new(SigningKey::from_seed(&[3; 32])) };
         assert!(seal_bundle(&bundle, &[other]).is_err(), "signed by somebody else");
     }
 
@@ -156,7 +156,7 @@ mod tests {
             root_public: Vec::new(),
             operator: vec![format!("ops-alice={}", path("alice.key").display())],
             threshold: 1,
-            life: Span::seconds(3600),
+            life: HumanDuration::seconds(3600),
             out: path("out"),
         };
         let (now, mut ui) = (Timestamp::now(), Ui::new());

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::fleet::trust::{Behind, ChainError, Obedience, chain, obedience, publish, published};
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 use crate::transport::{Feed, From, Message, TransportError};
 use crate::trust::{BundleError, TrustedBundle};
-use crate::wire::report::Refused;
+use crate::wire::report::RejectionEvent;
 use crate::wire::{NodeState, json};
 
 use super::super::error::{Exit, Failure};
@@ -35,7 +35,7 @@ pub(super) struct Publish {
     files: Vec<PathBuf>,
     /// How long to wait until the nodes that are there obey it.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
-    wait: Span,
+    wait: HumanDuration,
     /// Does not wait.
     #[arg(long, conflicts_with = "wait")]
     detach: bool,
@@ -178,7 +178,7 @@ impl Heard {
     }
 
     fn refusal(&mut self, message: &Message) {
-        if let Ok(refused) = json::read::<Refused>(&message.payload) {
+        if let Ok(refused) = json::read::<RejectionEvent>(&message.payload) {
             self.refused.insert(refused.node, (refused.digest, format!("{}: {}", refused.code, refused.message)));
         }
     }

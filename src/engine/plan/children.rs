@@ -14,15 +14,15 @@ use crate::engine::files::Files;
 use crate::engine::nested::MAX_DEPTH;
 use crate::host::{Host, fs};
 use crate::manifest::{MAX_MANIFEST, Source};
-use crate::model::effects::{Aspect, Place};
-use crate::model::{Access, Effect, ResourceRef, Unlimited};
+use crate::model::effects::{EffectKind, PathScope};
+use crate::model::{ReadAccess, Effect, ResourceRef, UnrestrictedAccess};
 use crate::yaml::Document;
 
 /// What stands around a manifest, and what ran before it, as far as that is known.
 #[derive(Clone)]
 pub(super) struct Around {
     host: Host,
-    access: Arc<dyn Access>,
+    access: Arc<dyn ReadAccess>,
     /// There is no node: files outside of what is sent are those of another machine.
     away: bool,
     /// Nothing but one resource is asked for.
@@ -37,7 +37,7 @@ pub(super) struct Around {
 
 impl Around {
     /// Nothing ran before.
-    pub(super) fn nothing(host: &Host, access: &Arc<dyn Access>) -> Self {
+    pub(super) fn nothing(host: &Host, access: &Arc<dyn ReadAccess>) -> Self {
         let access = Arc::clone(access);
         let (names, makers, chain) = Default::default();
         Self { host: host.clone(), access, away: false, alone: false, open: false, names, makers, chain }
@@ -45,7 +45,7 @@ impl Around {
 
     /// Nothing ran before, and the machine is not the one where it will run.
     pub(super) fn away(host: &Host) -> Self {
-        let access: Arc<dyn Access> = Arc::new(Unlimited);
+        let access: Arc<dyn ReadAccess> = Arc::new(UnrestrictedAccess);
         Self { away: true, ..Self::nothing(host, &access) }
     }
 
@@ -105,7 +105,7 @@ impl Around {
         let absolute = |effect: Effect| match effect {
             Effect::Write { place, implied } => {
                 let path = host.resolve(Path::new(&place.path)).display().to_string();
-                Effect::Write { place: Place { path, ..place }, implied }
+                Effect::Write { place: PathScope { path, ..place }, implied }
             }
             other => other,
         };
@@ -132,7 +132,7 @@ impl Around {
             Effect::Look(place) => names(&place.path),
             Effect::Package(_) => self.host.directory().is_none_or(|own| !path.starts_with(own)),
             Effect::Unknown { aspect, .. } => {
-                matches!(aspect, None | Some(Aspect::Write | Aspect::Run | Aspect::Mount | Aspect::Variable))
+                matches!(aspect, None | Some(EffectKind::Write | EffectKind::Run | EffectKind::Mount | EffectKind::Variable))
             }
             _ => false,
         })
@@ -217,7 +217,7 @@ fn find(known: &Known<'_>, file: &str, list: &[Known<'_>], around: &Around) -> F
     let files = Files { host: around.host.clone(), access: Arc::clone(&around.access) };
     // What may not be read is refused when its turn comes.
     let Ok(path) = files.allowed(file) else { return Found::Unknown };
-    let elsewhere = around.away || around.access.is_discreet();
+    let elsewhere = around.away || around.access.hides_values();
     if elsewhere && !around.host.is_own(&fs::real(&path)) {
         return Found::Unknown;
     }

@@ -8,20 +8,20 @@ use super::super::{BusData, Inputs, Settings, plan_manifest, plan_one, run};
 use crate::host::Host;
 use crate::host::fake::{FakeRunner, host};
 use crate::manifest::Source;
-use crate::model::registration::Filter;
-use crate::model::{Access, Exchange, FromBus, Read, Registration, TransactionEvent};
+use crate::model::registration::RegistrationFilter;
+use crate::model::{ReadAccess, DiscoveryClient, BusValue, TemplateRead, Registration, TransactionEvent};
 use crate::store::MemorySession;
 
 /// A server that says what it likes; the key "signed" is signed.
 struct Bus;
 
-impl Exchange for Bus {
-    fn value(&self, _: &str, key: &str) -> Result<FromBus<String>, String> {
-        Ok(FromBus { value: "/tmp/evil".to_owned(), signed: key == "signed" })
+impl DiscoveryClient for Bus {
+    fn value(&self, _: &str, key: &str) -> Result<BusValue<String>, String> {
+        Ok(BusValue { value: "/tmp/evil".to_owned(), signed: key == "signed" })
     }
 
-    fn registrations(&self, _: &Filter) -> Result<FromBus<Vec<Registration>>, String> {
-        Ok(FromBus { value: Vec::new(), signed: false })
+    fn registrations(&self, _: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String> {
+        Ok(BusValue { value: Vec::new(), signed: false })
     }
 
     fn register(&self, _: &Registration) -> Result<(), String> {
@@ -32,8 +32,8 @@ impl Exchange for Bus {
 /// A rule that allows all reads, or none.
 struct Reads(bool);
 
-impl Access for Reads {
-    fn may_read(&self, _: &Read<'_>) -> Result<(), String> {
+impl ReadAccess for Reads {
+    fn may_read(&self, _: &TemplateRead<'_>) -> Result<(), String> {
         if self.0 { Ok(()) } else { Err("the rule allows no reads".to_owned()) }
     }
 }
@@ -226,12 +226,12 @@ fn what_was_read_is_not_said() {
 #[derive(Default)]
 struct Registry(Mutex<Vec<Registration>>);
 
-impl Exchange for Registry {
-    fn value(&self, _: &str, _: &str) -> Result<FromBus<String>, String> {
+impl DiscoveryClient for Registry {
+    fn value(&self, _: &str, _: &str) -> Result<BusValue<String>, String> {
         Err("there is none".to_owned())
     }
 
-    fn registrations(&self, _: &Filter) -> Result<FromBus<Vec<Registration>>, String> {
+    fn registrations(&self, _: &RegistrationFilter) -> Result<BusValue<Vec<Registration>>, String> {
         Err("there are none".to_owned())
     }
 
@@ -249,7 +249,7 @@ fn a_registration_that_holds_a_secret_is_not_published() {
         let properties = json!({"name": "/bin/true", "register_when_stable": [entry]});
         let plan = plan_one("exec", &properties, &inputs(true), &host).map_err(|errors| format!("{errors:?}")).unwrap();
         let registry = Arc::new(Registry::default());
-        let settings = Settings { noop: false, registrar: Some(Arc::clone(&registry) as Arc<dyn Exchange>), ..dry() };
+        let settings = Settings { noop: false, registrar: Some(Arc::clone(&registry) as Arc<dyn DiscoveryClient>), ..dry() };
         let mut errors = String::new();
         run(&plan, &settings, &host, &mut MemorySession::default(), &mut |event| errors += &event.errors.join("; "));
         let clusters = registry.0.lock().unwrap().iter().map(|entry| entry.cluster.clone()).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::wire::report::{Dropped, Open};
+use crate::wire::report::{DroppedMessages, OpenLinks};
 
 use super::verify::Kind;
 
@@ -38,7 +38,7 @@ pub(super) struct Claim {
     /// The start of the agent that says so.
     pub(super) started: Timestamp,
     /// Which of its links the streams can't have yet, where it says so.
-    pub(super) open: Option<Open>,
+    pub(super) open: Option<OpenLinks>,
 }
 
 /// Something that was found, in words.
@@ -48,7 +48,7 @@ pub(super) type Found = (Kind, String);
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     pub(super) links: Vec<Link>,
-    pub(super) dropped: Vec<Dropped>,
+    pub(super) dropped: Vec<DroppedMessages>,
     pub(super) claim: Option<Claim>,
     pub(super) duplicates: u64,
 }
@@ -275,7 +275,7 @@ mod tests {
     fn what_is_missing_is_a_gap_unless_the_node_says_why() {
         let gap = "Gap: 3 messages are missing: #1, #4 to #5";
         assert_eq!(check(without(straight(9), &[1, 4, 5]), |_| {}, None), [gap]);
-        let told = Dropped { events: 2, results: 0, first: 3, last: 6 };
+        let told = DroppedMessages { events: 2, results: 0, first: 3, last: 6 };
         let found = check(without(straight(9), &[1, 4, 5]), |chain| chain.dropped = vec![told.clone()], None);
         assert_eq!(
             found,
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn what_waits_for_its_stream_is_no_gap() {
         let claim = |chain: u64, open: Option<(u64, u64)>| {
-            let open = open.map(|(first, count)| Open { first, count });
+            let open = open.map(|(first, count)| OpenLinks { first, count });
             move |all: &mut Chain| {
                 all.claim = Some(Claim { chain, waiting: open.map_or(0, |open| open.count), open, started: time(5) });
             }

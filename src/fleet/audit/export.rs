@@ -21,8 +21,8 @@ fn sources(subjects: &Subjects) -> [(&'static str, String); 4] {
         ("JOBS", subjects.all_jobs().to_string()),
         ("EVENTS", subjects.events(None).to_string()),
         // Without what operators said there, which no node signs.
-        ("ROLLOUTS", subjects.all_failures().to_string()),
-        ("ROLLOUTS", subjects.all_successes().to_string()),
+        ("ROLLOUTS", subjects.all_rollout_failures().to_string()),
+        ("ROLLOUTS", subjects.all_rollout_successes().to_string()),
     ]
 }
 

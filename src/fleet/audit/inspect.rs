@@ -6,10 +6,10 @@ use uuid::Uuid;
 use crate::diag::chain;
 use crate::model::NodeId;
 use crate::transport::Message;
-use crate::trust::{Attested, TrustedBundle};
-use crate::wire::report::{Dropped, Life};
-use crate::wire::subject::{EventKind, Stage};
-use crate::wire::{Ack, AckStatus, Command, Done, DoneOutcome, Envelope, NodeState, Subjects, json};
+use crate::trust::{VerifiedReceipt, TrustedBundle};
+use crate::wire::report::{DroppedMessages, LifecycleEvent};
+use crate::wire::subject::{EventKind, ReportStage};
+use crate::wire::{Ack, AckStatus, Command, CommandResult, CommandOutcome, Envelope, NodeState, Subjects, json};
 
 use super::super::roster::Roster;
 use super::chain::Claim;
@@ -52,7 +52,7 @@ pub(super) struct Given {
 pub(super) struct Said {
     pub(super) node: NodeId,
     pub(super) time: Timestamp,
-    pub(super) attested: Attested,
+    pub(super) attested: VerifiedReceipt,
     pub(super) what: What,
 }
 
@@ -65,9 +65,9 @@ pub(super) enum What {
     },
     Done {
         job: Uuid,
-        outcome: DoneOutcome,
+        outcome: CommandOutcome,
     },
-    Dropped(Dropped),
+    Dropped(DroppedMessages),
     State(Claim),
     /// A command that somebody carried to the node.
     Carried(Box<Given>),
@@ -128,7 +128,7 @@ impl Inspector<'_> {
         state.or_else(event).or_else(failed)
     }
 
-    fn what(&self, node: &NodeId, message: &Message, attested: &Attested) -> Result<What, String> {
+    fn what(&self, node: &NodeId, message: &Message, attested: &VerifiedReceipt) -> Result<What, String> {
         let unreadable = |error| chain(&error);
         let answers = |digest: &str| {
             let fits = attested.statement.command.as_deref() == Some(digest);
@@ -136,13 +136,13 @@ impl Inspector<'_> {
         };
         if let Some((job, _, stage)) = self.subjects.report(&message.subject) {
             return match stage {
-                Stage::Ack => {
+                ReportStage::Ack => {
                     let ack: Ack = json::read(&message.payload).map_err(unreadable)?;
                     answers(&ack.digest)?;
                     Ok(What::Ack { job, accepted: ack.status == AckStatus::Accepted })
                 }
-                Stage::Done => {
-                    let done: Done = json::read(&message.payload).map_err(unreadable)?;
+                ReportStage::Done => {
+                    let done: CommandResult = json::read(&message.payload).map_err(unreadable)?;
                     answers(&done.digest)?;
                     Ok(What::Done { job, outcome: done.outcome })
                 }
@@ -154,7 +154,7 @@ impl Inspector<'_> {
             return Ok(What::State(Claim { chain, waiting, open, started }));
         }
         if message.subject.ends_with(".life") {
-            let life: Life = json::read(&message.payload).map_err(unreadable)?;
+            let life: LifecycleEvent = json::read(&message.payload).map_err(unreadable)?;
             return Ok(life.dropped.map_or(What::Other, What::Dropped));
         }
         if self.subjects.event(node, EventKind::Command).as_str() == message.subject {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::wire::{Command, DoneOutcome, Target};
+use crate::wire::{Command, CommandOutcome, Selector};
 
 use super::inspect::Given;
 use super::verify::{Finding, Kind};
@@ -27,7 +27,7 @@ pub(super) struct Answers {
     /// The digest that its receipts name, of each.
     pub(super) digests: Vec<String>,
     pub(super) accepted: bool,
-    pub(super) outcomes: Vec<DoneOutcome>,
+    pub(super) outcomes: Vec<CommandOutcome>,
 }
 
 /// Checks every job; what is older than `horizon` may be missing, what is younger than the export may still come.
@@ -64,7 +64,7 @@ fn check_job(id: Uuid, job: &Job, horizon: Option<Timestamp>, exported: Timestam
             find(Kind::NoResult, Some(node), "it accepted the command, and how that ended is missing".to_owned());
         }
     }
-    if let Some(Target::Nodes(nodes)) = given.command.to.target().filter(|_| is_over(&given.command, exported)) {
+    if let Some(Selector::Nodes(nodes)) = given.command.to.selector().filter(|_| is_over(&given.command, exported)) {
         for node in nodes.iter().filter(|node| !job.nodes.contains_key(node)) {
             find(Kind::NoAnswer, Some(node), "it never answered".to_owned());
         }
@@ -74,13 +74,13 @@ fn check_job(id: Uuid, job: &Job, horizon: Option<Timestamp>, exported: Timestam
 
 fn is_over(command: &Command, now: Timestamp) -> bool {
     let timeout = SignedDuration::try_from(command.options.timeout.get()).unwrap_or(SignedDuration::MAX);
-    let end = command.begins_by().saturating_add(timeout).and_then(|end| end.saturating_add(MARGIN));
+    let end = command.latest_start().saturating_add(timeout).and_then(|end| end.saturating_add(MARGIN));
     end.is_ok_and(|end| end < now)
 }
 
 fn was_taken(answers: &Answers) -> bool {
-    let not_taken = |outcome: &DoneOutcome| {
-        matches!(outcome, DoneOutcome::Refused | DoneOutcome::Busy | DoneOutcome::Expired | DoneOutcome::NotSelected)
+    let not_taken = |outcome: &CommandOutcome| {
+        matches!(outcome, CommandOutcome::Refused | CommandOutcome::Busy | CommandOutcome::Expired | CommandOutcome::NotSelected)
     };
     answers.accepted || answers.outcomes.iter().any(|outcome| !not_taken(outcome))
 }
@@ -110,7 +110,7 @@ mod tests {
         Given { command: serde_json::from_value(command).unwrap(), digest: "d".into(), signers }
     }
 
-    fn answers(digest: &str, accepted: bool, outcomes: &[DoneOutcome]) -> Answers {
+    fn answers(digest: &str, accepted: bool, outcomes: &[CommandOutcome]) -> Answers {
         Answers { digests: vec![digest.to_owned()], accepted, outcomes: outcomes.to_vec() }
     }
 
@@ -126,12 +126,12 @@ mod tests {
     #[test]
     fn answers_are_held_against_commands() {
         let (soon, late) = ("2026-11-20T10:01:00Z", "2026-11-20T12:00:00Z");
-        let ok = || answers("d", true, &[DoneOutcome::Changed]);
+        let ok = || answers("d", true, &[CommandOutcome::Changed]);
         assert_eq!(found(Some(given(Some(&["ops"]))), Some(ok()), None, late), []);
         assert_eq!(found(Some(given(None)), Some(ok()), None, late), []);
         assert_eq!(found(Some(given(Some(&[]))), Some(ok()), None, late), [Kind::Unsigned]);
-        assert_eq!(found(Some(given(None)), Some(answers("e", true, &[DoneOutcome::Changed])), None, late), [Kind::OtherCommand]);
-        let twice = answers("d", true, &[DoneOutcome::Changed, DoneOutcome::Failed]);
+        assert_eq!(found(Some(given(None)), Some(answers("e", true, &[CommandOutcome::Changed])), None, late), [Kind::OtherCommand]);
+        let twice = answers("d", true, &[CommandOutcome::Changed, CommandOutcome::Failed]);
         assert_eq!(found(Some(given(None)), Some(twice), None, late), [Kind::TwoEnds]);
         // What may still come is not missing.
         assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, soon), []);
@@ -143,10 +143,10 @@ mod tests {
     #[test]
     fn answers_without_a_command_are_found_unless_that_is_too_long_ago() {
         let late = "2026-11-20T12:00:00Z";
-        let ran = || Some(answers("d", false, &[DoneOutcome::Changed]));
+        let ran = || Some(answers("d", false, &[CommandOutcome::Changed]));
         assert_eq!(found(None, ran(), None, late), [Kind::NoCommand]);
         assert_eq!(found(None, ran(), Some("2000-01-01T00:00:00Z"), late), [Kind::NoCommand]);
         assert_eq!(found(None, ran(), Some("2099-01-01T00:00:00Z"), late), []);
-        assert_eq!(found(None, Some(answers("d", false, &[DoneOutcome::Refused])), None, late), [], "anybody can be refused");
+        assert_eq!(found(None, Some(answers("d", false, &[CommandOutcome::Refused])), None, late), [], "anybody can be refused");
     }
 }

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::transport::{Bus, From, Message, TransportError};
 use crate::trust::TrustedBundle;
-use crate::wire::subject::Stage;
-use crate::wire::{Command, Done, Envelope, Subjects, json};
+use crate::wire::subject::ReportStage;
+use crate::wire::{Command, CommandResult, Envelope, Subjects, json};
 
 use super::super::roster::{Roster, share};
 use super::export::next;
@@ -134,12 +134,12 @@ pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBu
 
 fn report(subjects: &Subjects, roster: &Roster, message: &Message) -> Option<Report> {
     let (id, node, stage) = subjects.report(&message.subject)?;
-    if stage != Stage::Done {
+    if stage != ReportStage::Done {
         return None;
     }
     let Ok(attested) = roster.believe(&node, message) else { return Some(Report::Unverified(id)) };
-    let done: Done = json::read(&message.payload).ok()?;
-    if done.node != node || attested.answering(&done.digest).is_err() {
+    let done: CommandResult = json::read(&message.payload).ok()?;
+    if done.node != node || attested.check_answers(&done.digest).is_err() {
         return Some(Report::Unverified(id));
     }
     Some(Report::Ended(id, done.digest, done.outcome.as_str()))

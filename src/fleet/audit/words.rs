@@ -1,6 +1,6 @@
 //! Commands in a few words, for tables.
 
-use crate::wire::{Action, Audience, Target};
+use crate::wire::{Action, Target, Selector};
 
 /// `ensure file#/etc/motd`, `apply obj://...`
 pub fn action(action: &Action) -> String {
@@ -18,11 +18,11 @@ pub fn action(action: &Action) -> String {
 }
 
 /// `web1, web2`, `group web`, `all`, with the condition.
-pub fn audience(audience: &Audience) -> String {
-    let to = match audience.target() {
-        Some(Target::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
-        Some(Target::Groups(groups)) => format!("group {}", groups.join(", ")),
-        Some(Target::All) => "all".to_owned(),
+pub fn audience(audience: &Target) -> String {
+    let to = match audience.selector() {
+        Some(Selector::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
+        Some(Selector::Groups(groups)) => format!("group {}", groups.join(", ")),
+        Some(Selector::All) => "all".to_owned(),
         None => "nobody".to_owned(),
     };
     match &audience.only_where {

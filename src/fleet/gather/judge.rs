@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::model::NodeId;
 use crate::transport::Message;
-use crate::wire::subject::Stage;
-use crate::wire::{Ack, Done, Subjects, json};
+use crate::wire::subject::ReportStage;
+use crate::wire::{Ack, CommandResult, Subjects, json};
 
 use super::super::newcomers::Said;
 use super::super::roster::{Doubt, Roster};
@@ -22,8 +22,8 @@ pub struct Judged(pub(super) Verdict);
 #[derive(Debug)]
 pub(super) enum Verdict {
     Ack(Box<Ack>),
-    Done(Box<Done>),
-    NotTaken(Box<Done>),
+    Done(Box<CommandResult>),
+    NotTaken(Box<CommandResult>),
     NobodyListens(NodeId),
     Doubtful {
         node: NodeId,
@@ -51,7 +51,7 @@ pub struct Judge {
 impl Judge {
     fn signed(&self, node: &NodeId, message: &Message) -> Result<(), Doubt> {
         // A receipt for another command is somebody's replay.
-        self.roster.believe(node, message)?.answering(&self.digest)?;
+        self.roster.believe(node, message)?.check_answers(&self.digest)?;
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Judge {
         if id != self.id {
             return None;
         }
-        let what = if stage == Stage::Ack { "an acknowledgement" } else { "a result" };
+        let what = if stage == ReportStage::Ack { "an acknowledgement" } else { "a result" };
         match self.signed(&node, message) {
             Ok(()) => {}
             Err(Doubt::Unknown) => {
@@ -74,12 +74,12 @@ impl Judge {
             Err(doubt) => return Some(Verdict::Doubtful { node, what, doubt }),
         }
         match stage {
-            Stage::Ack => {
+            ReportStage::Ack => {
                 let ack: Ack = json::read(&message.payload).ok()?;
                 (ack.node == node && ack.digest == self.digest).then(|| Verdict::Ack(Box::new(ack)))
             }
-            Stage::Done => {
-                let done: Done = json::read(&message.payload).ok()?;
+            ReportStage::Done => {
+                let done: CommandResult = json::read(&message.payload).ok()?;
                 (done.node == node && done.digest == self.digest).then(|| Verdict::Done(Box::new(done)))
             }
         }
@@ -94,7 +94,7 @@ impl Judge {
         if message.no_responders {
             return asked.cloned().map(Verdict::NobodyListens);
         }
-        let done: Done = json::read(&message.payload).ok()?;
+        let done: CommandResult = json::read(&message.payload).ok()?;
         let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
         if !ours || !Outcome::of(&done).is_not_taken() || asked.is_some_and(|node| *node != done.node) {
             return None;

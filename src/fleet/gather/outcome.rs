@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use crate::model::NodeId;
-use crate::wire::{Done, DoneOutcome};
+use crate::wire::{CommandResult, CommandOutcome};
 
 /// The state of a command on a node. All but the first three are terminal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,18 +106,18 @@ impl Outcome {
         self.is_terminal() && *self != Self::Unverified
     }
 
-    pub(super) fn of(done: &Done) -> Self {
+    pub(super) fn of(done: &CommandResult) -> Self {
         match done.outcome {
-            DoneOutcome::Stable => Self::Stable,
-            DoneOutcome::Changed => Self::Changed,
-            DoneOutcome::WouldChange => Self::WouldChange,
-            DoneOutcome::Failed => Self::Failed,
-            DoneOutcome::Refused => Self::Refused(done.code.clone().unwrap_or_default()),
-            DoneOutcome::Busy => Self::Busy,
-            DoneOutcome::Expired => Self::Expired,
-            DoneOutcome::Interrupted => Self::Interrupted,
-            DoneOutcome::Halted => Self::Halted,
-            DoneOutcome::NotSelected => Self::NotSelected,
+            CommandOutcome::Stable => Self::Stable,
+            CommandOutcome::Changed => Self::Changed,
+            CommandOutcome::WouldChange => Self::WouldChange,
+            CommandOutcome::Failed => Self::Failed,
+            CommandOutcome::Refused => Self::Refused(done.code.clone().unwrap_or_default()),
+            CommandOutcome::Busy => Self::Busy,
+            CommandOutcome::Expired => Self::Expired,
+            CommandOutcome::Interrupted => Self::Interrupted,
+            CommandOutcome::Halted => Self::Halted,
+            CommandOutcome::NotSelected => Self::NotSelected,
         }
     }
 }
@@ -146,7 +146,7 @@ pub struct NodeResult {
     pub wave: Option<u64>,
     /// What the node said at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub done: Option<Done>,
+    pub done: Option<CommandResult>,
     /// True when the outcome is the node's own word: it has a receipt by the key that is known of it.
     pub verified: bool,
     /// What came in the name of the node and is not its word.
@@ -156,7 +156,7 @@ pub struct NodeResult {
 
 impl NodeResult {
     /// What became of a command on a node.
-    pub fn new(node: NodeId, outcome: Outcome, done: Option<Done>) -> Self {
+    pub fn new(node: NodeId, outcome: Outcome, done: Option<CommandResult>) -> Self {
         let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
         let since = if let Outcome::Offline(since) = outcome { since } else { None };
         let wave = if let Outcome::Waiting(wave) = outcome { Some(wave) } else { None };

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::wire::subject::Stage;
+use crate::wire::subject::ReportStage;
 
 use super::super::known::{Known, KnownNodes};
 use super::super::roster::testing::{key, signed};
@@ -24,11 +24,11 @@ fn body(name: &str, extra: &serde_json::Value) -> Vec<u8> {
 }
 
 /// As the node itself says it; all nodes of these tests have one key.
-fn report(name: &str, stage: Stage, extra: &serde_json::Value) -> Message {
+fn report(name: &str, stage: ReportStage, extra: &serde_json::Value) -> Message {
     own(unsigned(name, stage, extra), name)
 }
 
-fn unsigned(name: &str, stage: Stage, extra: &serde_json::Value) -> Message {
+fn unsigned(name: &str, stage: ReportStage, extra: &serde_json::Value) -> Message {
     let subject = subjects().job(ID, &node(name), stage).as_str().to_owned();
     Message { subject, payload: body(name, extra), ..Message::default() }
 }
@@ -38,7 +38,7 @@ fn own(message: Message, name: &str) -> Message {
 }
 
 fn done(name: &str, outcome: &str) -> Message {
-    report(name, Stage::Done, &json!({"outcome": outcome}))
+    report(name, ReportStage::Done, &json!({"outcome": outcome}))
 }
 
 fn gather(nodes: &[(&str, Presence)]) -> Gather {
@@ -72,11 +72,11 @@ fn every_node_ends_in_a_named_state() {
         ("back", GONE),
         ("typo", Presence::Unknown),
     ]);
-    let acked = all.take_report(&report("slow", Stage::Ack, &json!({"status": "accepted"})));
+    let acked = all.take_report(&report("slow", ReportStage::Ack, &json!({"status": "accepted"})));
     assert_eq!(acked, Some(Update::Acked(node("slow"))));
     assert!(all.take_report(&done("ok", "stable")).is_some());
     assert!(all.take_report(&done("ok", "failed")).is_none(), "the first end stays");
-    assert!(all.take_report(&report("where", Stage::Ack, &json!({"status": "not_selected"}))).is_some());
+    assert!(all.take_report(&report("where", ReportStage::Ack, &json!({"status": "not_selected"}))).is_some());
     assert!(all.take_report(&done("back", "changed")).is_some());
     assert!(all.take_report(&done("joined", "busy")).is_some());
     // Sent once more to who was busy.
@@ -95,7 +95,7 @@ fn every_node_ends_in_a_named_state() {
 fn who_waits_for_its_turn_is_neither_silent_nor_unfinished() {
     let mut two = gather(&[("a", Presence::Alive), ("b", Presence::Alive)]);
     for name in ["a", "b"] {
-        two.take_report(&report(name, Stage::Ack, &json!({"status": "accepted", "wave": 2})));
+        two.take_report(&report(name, ReportStage::Ack, &json!({"status": "accepted", "wave": 2})));
     }
     two.take_report(&done("a", "halted"));
     assert!(!two.is_complete());
@@ -109,7 +109,7 @@ fn who_waits_for_its_turn_is_neither_silent_nor_unfinished() {
 fn it_is_complete_when_everybody_who_is_there_has_ended() {
     let mut two = gather(&[("a", Presence::Alive), ("b", GONE)]);
     assert!(!two.is_complete());
-    two.take_report(&report("b", Stage::Ack, &json!({"status": "accepted"})));
+    two.take_report(&report("b", ReportStage::Ack, &json!({"status": "accepted"})));
     two.take_report(&done("a", "stable"));
     assert!(two.is_heard() && !two.is_complete(), "b is back, and at work");
     two.take_report(&done("b", "interrupted"));
@@ -123,9 +123,9 @@ fn reports_of_others_do_not_count() {
     let mut one = gather(&[("a", Presence::Alive)]);
     let other_node = Message { payload: body("b", &json!({"outcome": "stable"})), ..done("a", "stable") };
     let other_node = own(other_node, "a");
-    let other_digest = report("a", Stage::Done, &json!({"outcome": "stable", "digest": "d2"}));
+    let other_digest = report("a", ReportStage::Done, &json!({"outcome": "stable", "digest": "d2"}));
     let other_job =
-        Message { subject: subjects().job(Uuid::from_u128(2), &node("a"), Stage::Done).as_str().into(), ..done("a", "stable") };
+        Message { subject: subjects().job(Uuid::from_u128(2), &node("a"), ReportStage::Done).as_str().into(), ..done("a", "stable") };
     let garbage = own(Message { payload: b"{".to_vec(), ..done("a", "stable") }, "a");
     for message in [other_node, other_digest, other_job, garbage] {
         assert_eq!(one.take_report(&message), None);
@@ -138,13 +138,13 @@ fn what_a_node_did_not_sign_does_not_count() {
     let outcome = json!({"outcome": "stable"});
     let honest = done("a", "changed");
     let changed = Message { payload: body("a", &json!({"outcome": "stable"})), ..honest.clone() };
-    let others = signed(unsigned("a", Stage::Done, &outcome), &key(1), "b", Some(DIGEST));
-    let replayed = signed(unsigned("a", Stage::Done, &outcome), &key(1), "a", Some("d0"));
-    let forged = signed(unsigned("a", Stage::Done, &outcome), &key(9), "a", Some(DIGEST));
-    let moved = Message { subject: unsigned("b", Stage::Done, &outcome).subject, ..honest.clone() };
+    let others = signed(unsigned("a", ReportStage::Done, &outcome), &key(1), "b", Some(DIGEST));
+    let replayed = signed(unsigned("a", ReportStage::Done, &outcome), &key(1), "a", Some("d0"));
+    let forged = signed(unsigned("a", ReportStage::Done, &outcome), &key(9), "a", Some(DIGEST));
+    let moved = Message { subject: unsigned("b", ReportStage::Done, &outcome).subject, ..honest.clone() };
     let mut all = gather(&[("a", Presence::Alive), ("b", Presence::Alive)]);
     for (message, why) in [
-        (&unsigned("a", Stage::Done, &outcome), "it has no receipt"),
+        (&unsigned("a", ReportStage::Done, &outcome), "it has no receipt"),
         (&forged, "not signed by the key of the node"),
         (&changed, "what it says was changed"),
         (&others, "that of the node b"),

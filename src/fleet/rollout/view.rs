@@ -10,9 +10,9 @@ use super::super::gather::{Grade, NodeResult, Outcome};
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
 use crate::trust::proves_success;
-use crate::wire::command::{Command, Waves};
+use crate::wire::command::{Command, RolloutPlan};
 use crate::wire::receipt::HEADER;
-use crate::wire::waves::{Place, Step, Witness};
+use crate::wire::rollout_plan::{RolloutPosition, Wave, Witness};
 use crate::wire::{Action, Subjects};
 
 /// A rollout at one moment.
@@ -83,7 +83,7 @@ pub async fn read(
     subjects: &Subjects,
     command: &Command,
     digest: &str,
-    waves: &Waves,
+    waves: &RolloutPlan,
     results: &[NodeResult],
 ) -> Result<RolloutView, TransportError> {
     let stream = subjects.stream("ROLLOUTS");
@@ -104,7 +104,7 @@ pub async fn proved(
     subjects: &Subjects,
     command: &Command,
     digest: &str,
-    waves: &Waves,
+    waves: &RolloutPlan,
 ) -> Result<BTreeSet<NodeId>, TransportError> {
     let stream = subjects.stream("ROLLOUTS");
     let marks = bus.last_per_subject(&stream, subjects.rollout_successes(command.id).as_str()).await?;
@@ -124,7 +124,7 @@ pub async fn proved(
 /// # Errors
 /// When the stream of rollouts can't be read.
 pub async fn gone(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, TransportError> {
-    let gos = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_go(job).as_str()).await?;
+    let gos = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_go_ahead(job).as_str()).await?;
     let wave = gos.first().and_then(|message| super::unverified(&message.payload)).map(|(command, _)| match command.action {
         Action::Go(ahead) => ahead.wave,
         _ => 1,
@@ -153,19 +153,19 @@ fn word(envelope: &[u8]) -> Option<WordView> {
 
 fn view(
     command: &Command,
-    waves: &Waves,
+    waves: &RolloutPlan,
     results: &[NodeResult],
     failed: Vec<NodeId>,
     proved: &BTreeSet<NodeId>,
     word: Option<WordView>,
 ) -> RolloutView {
-    let wave = |(number, step): (usize, &Step)| {
+    let wave = |(number, step): (usize, &Wave)| {
         let (proved, witnesses) = (step.witnesses.iter().filter(|witness| proved.contains(&witness.node)), step.witnesses.len());
         WaveView { number, proved: proved.count(), witnesses, nodes: 0, waiting: 0, ok: 0, failed: 0, halted: 0, other: 0 }
     };
     let mut views: Vec<WaveView> = (1..).zip(&waves.steps).map(wave).collect();
     for result in results {
-        let number = waves.wave(Place::of(command.id, &result.node));
+        let number = waves.wave_number(RolloutPosition::of(command.id, &result.node));
         let Some(wave) = views.get_mut(number.saturating_sub(1)) else { continue };
         wave.nodes += 1;
         *match &result.outcome {
@@ -206,7 +206,7 @@ mod tests {
     fn every_node_stands_in_its_wave() {
         let id = Uuid::from_u128(1);
         let nodes: Vec<NodeId> = ["a", "b", "c", "d"].iter().map(|name| name.parse().unwrap()).collect();
-        let mut places: Vec<(Place, NodeId)> = nodes.iter().map(|node| (Place::of(id, node), node.clone())).collect();
+        let mut places: Vec<(RolloutPosition, NodeId)> = nodes.iter().map(|node| (RolloutPosition::of(id, node), node.clone())).collect();
         places.sort();
         let command: Command = serde_json::from_value(json!({
             "id": id, "fleet": "f", "to": {"all": true},

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::host::account::{effective_gid, effective_uid};
 use crate::http::testing::{Asked, Cut, Reply, Web};
-use crate::model::Bounds;
+use crate::model::ResourceLimits;
 use crate::unpack::testing::{Raw, Zipped, file, gzip, other, tar_of, zip_of};
 
 use super::*;
@@ -278,9 +278,9 @@ fn what_is_not_had_leaves_what_was_there() {
         _ => Reply::ok(CONTENT),
     });
     std::fs::write(desk.path("a.tar.gz"), "old").unwrap();
-    let small = Host::system(None).within(Bounds { archive_size: 15, ..Bounds::default() });
-    let inside = Host::system(None).within(Bounds { internal: false, ..Bounds::default() });
-    let elsewhere = Host::system(None).within(Bounds { fetch_hosts: Some(vec!["h".into()]), ..Bounds::default() });
+    let small = Host::system(None).within(ResourceLimits { archive_size: 15, ..ResourceLimits::default() });
+    let inside = Host::system(None).within(ResourceLimits { internal: false, ..ResourceLimits::default() });
+    let elsewhere = Host::system(None).within(ResourceLimits { fetch_hosts: Some(vec!["h".into()]), ..ResourceLimits::default() });
     let at = |name: &str| json!({"url": desk.web.url(&format!("/{name}.tar.gz"))});
     let system = Host::system(None);
     for (host, extra, why) in [
@@ -387,7 +387,7 @@ fn a_hostile_or_broken_archive_changes_nothing() {
         "name": desk.path("a.tar"), "url": "http://h/a.tar", "extract_parent": desk.path("other"), "checksum": "00",
     }));
     assert!(Http.extract(&p, None, &desk.host).unwrap_err().to_string().contains("checksum mismatch"));
-    let small = Bounds { archive_entries: 1, ..Bounds::default() };
+    let small = ResourceLimits { archive_entries: 1, ..ResourceLimits::default() };
     std::fs::write(desk.path("a.tar"), tar_of(&[file("a", ""), file("b", "")])).unwrap();
     let p = Properties { checksum: String::new(), ..p };
     let error = Http.extract(&p, None, &Host::system(None).within(small)).unwrap_err().to_string();

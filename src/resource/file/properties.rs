@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::diag::chain;
 use crate::host::{Host, WriteSpec};
-use crate::model::effects::Place;
+use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 
 use super::super::replace::{self, Care};
@@ -250,10 +250,10 @@ impl Properties {
         effects.push(if below { Effect::write_below(&self.name) } else { Effect::write(&self.name) });
         if self.follow {
             // A link at the end of the path is followed too.
-            effects.push(Effect::Expose(Place::at(&self.name)));
+            effects.push(Effect::Expose(PathScope::at(&self.name)));
         }
         if !self.source.is_empty() {
-            effects.push(Effect::Read(Place { path: self.source.clone(), below: self.recurse }));
+            effects.push(Effect::Read(PathScope { path: self.source.clone(), below: self.recurse }));
         }
         effects.extend(self.care().effects(&self.name));
         effects

@@ -8,7 +8,7 @@ use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
 use super::super::{TYPES, find};
-use crate::model::effects::Aspect;
+use crate::model::effects::EffectKind;
 use crate::model::{Effect, Effects};
 
 /// Of each type all of its properties, and other values. A list of two is a change that the other value needs beside itself.
@@ -155,7 +155,7 @@ fn every_property_decides_about_effects_or_is_harmless() {
                 None => assert!(!same, "{kind}: {key} decides nothing: let it decide, or list it as harmless with the reason"),
             }
         }
-        assert!(!effects(kind, &sample).iter().any(|effect| effect.aspect().is_none()), "{kind}: everything is told");
+        assert!(!effects(kind, &sample).iter().any(|effect| effect.kind().is_none()), "{kind}: everything is told");
     }
 }
 
@@ -175,21 +175,21 @@ fn what_can_not_be_read_is_unknown_and_the_rest_is_told() {
 /// The table of types and effects, as the documentation has it.
 fn table() -> String {
     let mut text = String::from("| type |");
-    for aspect in Aspect::ALL {
+    for aspect in EffectKind::ALL {
         write!(text, " {} |", aspect.verb()).unwrap();
     }
     text.push_str("\n|---|");
-    text.push_str(&"---|".repeat(Aspect::ALL.len()));
+    text.push_str(&"---|".repeat(EffectKind::ALL.len()));
     text.push('\n');
     for (kind, sample, others) in samples() {
-        let mut found: BTreeSet<Aspect> = effects(kind, &sample).iter().filter_map(Effect::aspect).collect();
+        let mut found: BTreeSet<EffectKind> = effects(kind, &sample).iter().filter_map(Effect::kind).collect();
         let keys: Map<String, Value> = sample.as_object().unwrap().clone();
         for key in keys.keys() {
             let more = effects(kind, &changed(&base(&sample, &others[key]), key, &others[key]));
-            found.extend(more.iter().filter_map(Effect::aspect));
+            found.extend(more.iter().filter_map(Effect::kind));
         }
         write!(text, "| `{kind}` |").unwrap();
-        for aspect in Aspect::ALL {
+        for aspect in EffectKind::ALL {
             text.push_str(if found.contains(aspect) { " x |" } else { " |" });
         }
         text.push('\n');

@@ -49,12 +49,12 @@ fn every_secret_that_a_program_could_print_is_named() {
     for (kind, properties) in hidden() {
         let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &Surroundings::default().scope()).unwrap();
         let secrets = Secrets::default();
-        decoded.hidden(&mut |hidden| secrets.hide(hidden));
+        decoded.hidden(&mut |hidden| secrets.add_hidden(hidden));
         // Content has a digest in its place. It is what the node is to have, and no credential.
         let stars = decoded.shown().to_string().matches(REDACTED).count();
-        assert_eq!(secrets.hides_nothing(), stars == 0, "{kind}");
+        assert_eq!(secrets.redacts_nothing(), stars == 0, "{kind}");
         let given = properties.to_string();
-        let printed = secrets.veil_output(&given);
+        let printed = secrets.redact_output(&given);
         assert_eq!(printed.matches(CANARY).count(), usize::from(["file", "line"].contains(&kind)), "{kind}: {printed}");
     }
 }

@@ -1,7 +1,7 @@
 //! The effects of a mount: what it makes reachable, what its options name, and which programs it brings.
 
-use crate::model::effects::{Aspect, Place};
-use crate::model::{Effect, Effects, Mounting};
+use crate::model::effects::{EffectKind, PathScope};
+use crate::model::{Effect, Effects, MountRequest};
 
 use super::{Ensure, Properties};
 
@@ -101,7 +101,7 @@ const VALUES: &[&str] = &[
 
 /// The effects of these properties.
 pub(super) fn effects(p: &Properties) -> Effects {
-    let mounting = Mounting {
+    let mounting = MountRequest {
         device: p.device.clone(),
         fstype: p.fstype.clone(),
         options: p.options.clone(),
@@ -109,16 +109,16 @@ pub(super) fn effects(p: &Properties) -> Effects {
         attaches: p.ensure != Ensure::Absent,
     };
     let mut effects = Effects::default();
-    effects.push(Effect::implied(Mounting::TABLE));
+    effects.push(Effect::implied(MountRequest::TABLE));
     if mounting.attaches {
         if !PLAIN.contains(&p.fstype.as_str()) {
             // mount(8) runs `mount.TYPE`, and the helper of fuse runs what the device or the type names.
             effects.push(Effect::run(format!("mount.{} {}", p.fstype, p.device)));
         }
         if mounting.options().any(|option| ATTACHING.contains(&named(option).0)) {
-            effects.push(Effect::Expose(Place::below(&p.device)));
+            effects.push(Effect::Expose(PathScope::below(&p.device)));
         } else if p.device.starts_with('/') {
-            effects.push(Effect::Expose(Place::at(&p.device)));
+            effects.push(Effect::Expose(PathScope::at(&p.device)));
         }
         effects.extend(mounting.options().flat_map(of_option));
     }
@@ -139,15 +139,15 @@ fn of_option(option: &str) -> Vec<Effect> {
         return vec![Effect::run(value)];
     }
     if LAYERS.contains(&name) {
-        return value.split(':').filter(|part| !part.is_empty()).map(|part| Effect::Expose(Place::below(part))).collect();
+        return value.split(':').filter(|part| !part.is_empty()).map(|part| Effect::Expose(PathScope::below(part))).collect();
     }
     if VALUES.contains(&name) && !value.contains('/') {
         return Vec::new();
     }
     if value.starts_with('/') {
-        return vec![Effect::Read(Place::below(value))];
+        return vec![Effect::Read(PathScope::below(value))];
     }
-    vec![Effect::unknown(Some(Aspect::Mount), name)]
+    vec![Effect::unknown(Some(EffectKind::Mount), name)]
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::host::fs::{self, FsError};
 use crate::host::{Command, Host, Resolver, Seen, WriteSpec, systemd};
-use crate::model::Mounting;
+use crate::model::MountRequest;
 
 use super::super::ResourceError;
 use super::mountinfo::Mounted;
 use super::{Mounts, Properties, is_bind};
 
-const FSTAB: &str = Mounting::TABLE;
+const FSTAB: &str = MountRequest::TABLE;
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// The largest fstab and mountinfo, in bytes.
 const LIMIT: u64 = 16 << 20;

@@ -10,7 +10,7 @@ use crate::diag::chain;
 use crate::host::command::is_executable;
 use crate::host::dpkg::{Database, Dpkg, Record, Stamp};
 use crate::host::{Command, DPKG_DIRECTORY, Host, Output, fs, lock};
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::resource::ResourceError;
 
 use super::output::describe;
@@ -73,7 +73,7 @@ impl Apt {
     }
 
     /// Runs a transaction of apt-get.
-    fn change(&self, verb: &str, options: &[&str], packages: &[String], wait: Span, host: &Host) -> Result<(), Failure> {
+    fn change(&self, verb: &str, options: &[&str], packages: &[String], wait: HumanDuration, host: &Host) -> Result<(), Failure> {
         let deadline = Instant::now() + wait.get();
         for path in LOCKS {
             wait_for(path, wait, deadline, host)?;
@@ -119,7 +119,7 @@ fn hopeless(message: String) -> Failure {
 }
 
 /// Waits until nobody holds a lock, and says for whom.
-fn wait_for(path: &str, wait: Span, deadline: Instant, host: &Host) -> Result<(), Failure> {
+fn wait_for(path: &str, wait: HumanDuration, deadline: Instant, host: &Host) -> Result<(), Failure> {
     lock::wait(Path::new(path), deadline, host, lock::holder, &|holder| {
         host.tell(&format!("waiting up to {wait} for {holder}, which holds {path}"));
     })
@@ -258,7 +258,7 @@ impl Manager for Apt {
         Ok(asked.1.get(name).cloned().unwrap_or(Offer::Unknown))
     }
 
-    fn refresh(&self, p: &Properties, age: Span, host: &Host) -> Result<(), ResourceError> {
+    fn refresh(&self, p: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError> {
         let read = match fs::look(Path::new(UPDATED), false)? {
             Some(look) => Some(look.mtime),
             None => fs::look(Path::new(LISTS), false)?.map(|look| look.mtime),

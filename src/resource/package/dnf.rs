@@ -10,7 +10,7 @@ use crate::diag::chain;
 use crate::host::command::is_executable;
 use crate::host::rpm::{Package, Packages, RPM, Rpm, RpmError, Stamp, split};
 use crate::host::{Command, Host, Output, fs, lock};
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::resource::ResourceError;
 
 use super::output::describe;
@@ -42,7 +42,7 @@ pub(super) struct Dnf {
     foretold: Mutex<BTreeMap<String, Interest>>,
     index: Mutex<Index>,
     /// The shortest age for which the index was read again in this run.
-    refreshed: Mutex<Option<Span>>,
+    refreshed: Mutex<Option<HumanDuration>>,
 }
 
 /// What the run may want to know of a package.
@@ -161,7 +161,7 @@ impl Dnf {
         Ok(())
     }
 
-    fn run(&self, verb: &str, specs: &[String], wait: Span, host: &Host) -> Result<(), Failure> {
+    fn run(&self, verb: &str, specs: &[String], wait: HumanDuration, host: &Host) -> Result<(), Failure> {
         let failed = |message: String| hopeless(message);
         let deadline = Instant::now() + wait.get();
         let wait_for = |path: &Path, who: lock::Who| {
@@ -245,7 +245,7 @@ impl Manager for Dnf {
         Ok(offer)
     }
 
-    fn refresh(&self, p: &Properties, age: Span, host: &Host) -> Result<(), ResourceError> {
+    fn refresh(&self, p: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError> {
         let mut refreshed = locked(&self.refreshed);
         if refreshed.is_some_and(|known| known <= age) {
             return Ok(());

@@ -175,7 +175,7 @@ impl Manager for Fake {
         Ok(if p.name == "unknown" { Offer::Unknown } else { known })
     }
 
-    fn refresh(&self, _: &Properties, _: Span, _: &Host) -> Result<(), ResourceError> {
+    fn refresh(&self, _: &Properties, _: HumanDuration, _: &Host) -> Result<(), ResourceError> {
         Ok(())
     }
 

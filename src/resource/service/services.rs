@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::diag::chain;
 use crate::host::{Host, Unit};
-use crate::model::Span;
+use crate::model::HumanDuration;
 use crate::resource::ResourceError;
 
 use super::manager::{Manager, Verb};
@@ -79,7 +79,7 @@ impl Services {
     pub(super) fn unit(
         &self,
         unit: &str,
-        limit: Span,
+        limit: HumanDuration,
         transient: impl Fn(Activity) -> bool,
         host: &Host,
     ) -> Result<Unit, ResourceError> {
@@ -95,7 +95,7 @@ impl Services {
     }
 
     /// Does something to a unit after which it must be running.
-    pub(super) fn run(&self, verb: Verb, unit: &str, limit: Span, host: &Host) -> Result<(), ResourceError> {
+    pub(super) fn run(&self, verb: Verb, unit: &str, limit: HumanDuration, host: &Host) -> Result<(), ResourceError> {
         if unit.ends_with(".target") && self.told().links {
             // What was enabled in this run belongs to the target from now on.
             self.reload(host)?;
@@ -116,7 +116,7 @@ impl Services {
     }
 
     /// Stops a unit.
-    pub(super) fn stop(&self, unit: &str, limit: Span, host: &Host) -> Result<(), ResourceError> {
+    pub(super) fn stop(&self, unit: &str, limit: HumanDuration, host: &Host) -> Result<(), ResourceError> {
         match self.manager.act(Verb::Stop, unit, limit.get(), host)? {
             None => Ok(()),
             Some(why) => Err(ResourceError::State(format!("{}: {why}", failed_to(Verb::Stop)))),
@@ -131,7 +131,7 @@ impl Services {
     }
 
     /// Why a unit is not running although systemd had nothing to complain of; none when it is.
-    fn missing(&self, verb: Verb, unit: &str, limit: Span, host: &Host) -> Result<Option<String>, ResourceError> {
+    fn missing(&self, verb: Verb, unit: &str, limit: HumanDuration, host: &Host) -> Result<Option<String>, ResourceError> {
         let on_its_way = |activity| matches!(activity, Activity::Starting | Activity::Stopping);
         let mut now = self.unit(unit, limit, on_its_way, host)?;
         let how = self.manager.run(unit, host)?;

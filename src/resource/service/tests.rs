@@ -96,8 +96,8 @@ fn properties_are_read() {
     assert!(refused(json!({"name": "x", "ensure": "restarted"})).contains("expects \"running\" or \"stopped\""));
     assert!(refused(json!({"name": "x", "refresh": "kick"})).contains("reload-or-restart"));
     assert!(refused(json!({"name": "x", "enable": "maybe"})).contains("boolean"));
-    assert_eq!(properties(&json!({"timeout": "5m"})).timeout, Span::seconds(300));
-    assert_eq!(serde_json::from_value::<Properties>(json!({"name": "x"})).unwrap().timeout, Span::seconds(120));
+    assert_eq!(properties(&json!({"timeout": "5m"})).timeout, HumanDuration::seconds(300));
+    assert_eq!(serde_json::from_value::<Properties>(json!({"name": "x"})).unwrap().timeout, HumanDuration::seconds(120));
 }
 
 /// A directory of units, what they are asked to do, and a host without a journal.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::host::fake::{FakeRunner, host};
-use crate::model::Bounds;
+use crate::model::ResourceLimits;
 
 const HASH: &str = "$6$saltsalt$hashhashhash";
 
@@ -231,7 +231,7 @@ fn what_can_not_be_meant_is_refused() {
 #[test]
 fn a_home_is_moved_only_within_the_bounds_of_the_run() {
     let p: Properties = serde_json::from_value(json!({"name": "root", "home": "/srv/elsewhere", "manage_home": true})).unwrap();
-    let paths = |path: &str| Bounds { write_paths: Some(vec!["/srv".into(), "/etc".into(), path.into()]), ..Bounds::default() };
+    let paths = |path: &str| ResourceLimits { write_paths: Some(vec!["/srv".into(), "/etc".into(), path.into()]), ..ResourceLimits::default() };
     let seen = |path: &str| {
         let host = Host::system(None).within(paths(path));
         User::observe(&p, &(User::PROVIDERS[0].open)(&host), &host).map(|_| ()).map_err(|error| crate::diag::chain(&error))

@@ -3,8 +3,8 @@ use std::io::Write;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::DoneOutcome;
-use crate::wire::report::DONE;
+use crate::wire::CommandOutcome;
+use crate::wire::report::RESULT;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -14,7 +14,7 @@ fn id(n: u8) -> Uuid {
     Uuid::from_bytes([n; 16])
 }
 
-fn accept(ledger: &mut Ledger, n: u8, channel: Option<(&str, ChannelState)>) {
+fn accept(ledger: &mut Ledger, n: u8, channel: Option<(&str, ChannelPosition)>) {
     let (issued, expires) = (at(i64::from(n)), at(i64::from(n) + 300));
     let command = Acceptance {
         id: id(n),
@@ -29,14 +29,14 @@ fn accept(ledger: &mut Ledger, n: u8, channel: Option<(&str, ChannelState)>) {
     ledger.accept(&command).unwrap();
 }
 
-fn done(n: u8, when: i64) -> Done {
-    Done {
-        protocol: DONE.into(),
+fn done(n: u8, when: i64) -> CommandResult {
+    CommandResult {
+        protocol: RESULT.into(),
         id: Some(id(n)),
         digest: format!("d{n}"),
         node: "web1".parse().unwrap(),
         at: at(when),
-        outcome: DoneOutcome::Stable,
+        outcome: CommandOutcome::Stable,
         code: None,
         message: Some("x".into()),
         event: None,
@@ -49,8 +49,8 @@ fn done(n: u8, when: i64) -> Done {
     }
 }
 
-fn state(serial: u64) -> ChannelState {
-    ChannelState { epoch: 1, serial, digest: "a".into() }
+fn state(serial: u64) -> ChannelPosition {
+    ChannelPosition { epoch: 1, serial, digest: "a".into() }
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn everything_is_there_after_a_restart() {
     assert!(matches!(ledger.done(id(9), &done(9, 10)), Err(StoreError::Unknown(_))));
     drop(ledger);
     let ledger = Ledger::open(dir.path()).unwrap();
-    assert_eq!((ledger.seen(id(1)), ledger.seen(id(9))), (Some("d1"), None));
+    assert_eq!((ledger.accepted_digest(id(1)), ledger.accepted_digest(id(9))), (Some("d1"), None));
     assert_eq!(ledger.channel("base"), Some(&state(2)));
     assert_eq!(ledger.result(id(1)), Some(&done(1, 10)));
     assert_eq!(ledger.floor(), Some(at(3)));
@@ -97,7 +97,7 @@ fn an_id_is_accepted_once() {
         signers: &[],
     };
     assert!(matches!(ledger.accept(&again), Err(StoreError::Known(_))));
-    assert_eq!((ledger.seen(id(1)), ledger.channel("base")), (Some("d1"), None));
+    assert_eq!((ledger.accepted_digest(id(1)), ledger.channel("base")), (Some("d1"), None));
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn a_torn_end_is_cut_off_and_a_damaged_middle_is_not() {
     for tail in [&b"{\"started\":{\"id\""[..], b"\0\0\0\0", b"{\"sta\0\0\0\n", &good[..good.len() - 1]] {
         std::fs::write(&path, [&good, tail].concat()).unwrap();
         let mut ledger = Ledger::open(dir.path()).unwrap();
-        assert!(ledger.was_torn());
+        assert!(ledger.was_truncated());
         accept(&mut ledger, 2, None);
         drop(ledger);
         let ledger = Ledger::open(dir.path()).unwrap();
-        assert!(!ledger.was_torn());
-        assert_eq!((ledger.seen(id(1)), ledger.seen(id(2))), (Some("d1"), Some("d2")));
+        assert!(!ledger.was_truncated());
+        assert_eq!((ledger.accepted_digest(id(1)), ledger.accepted_digest(id(2))), (Some("d1"), Some("d2")));
     }
     for damage in [&b"garbage\n"[..], b"\0\0\n"] {
         std::fs::write(&path, [&good, damage, &good].concat()).unwrap();
@@ -137,11 +137,11 @@ fn what_is_long_over_is_forgotten_and_still_kept_out() {
     ledger.start(id(3)).unwrap();
     // Just before the hour nothing is forgotten.
     ledger.compact(at(301 + 3600)).unwrap();
-    assert!(ledger.seen(id(1)).is_some());
+    assert!(ledger.accepted_digest(id(1)).is_some());
     ledger.compact(at(302 + 3600)).unwrap();
     drop(ledger);
     let ledger = Ledger::open(dir.path()).unwrap();
-    assert_eq!((ledger.seen(id(1)), ledger.seen(id(2))), (None, Some("d2")));
+    assert_eq!((ledger.accepted_digest(id(1)), ledger.accepted_digest(id(2))), (None, Some("d2")));
     assert_eq!(ledger.channel("base"), Some(&state(3)));
     assert_eq!(ledger.floor(), Some(at(301 + 60)));
     assert_eq!(ledger.unfinished().len(), 1);
@@ -162,16 +162,16 @@ fn the_file_does_not_grow_for_ever() {
     drop(ledger);
     let ledger = Ledger::open(dir.path()).unwrap();
     assert!(ledger.records < 25, "{}", ledger.records);
-    assert_eq!(ledger.seen(id(29)), Some("d29"));
+    assert_eq!(ledger.accepted_digest(id(29)), Some("d29"));
 }
 
 #[test]
 fn birth_and_trust_survive_and_a_lost_ledger_is_known_by_them() {
     let dir = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::open(dir.path()).unwrap();
-    assert!(ledger.is_new() && ledger.born().is_none());
-    let birth = Birth { at: at(1), lost: Loss { ledger: true, trust: false } };
-    ledger.bear(birth).unwrap();
+    assert!(ledger.is_new() && ledger.origin().is_none());
+    let birth = LedgerOrigin { at: at(1), lost: LostState { ledger: true, trust: false } };
+    ledger.record_origin(birth).unwrap();
     for version in [2, 3, 1] {
         ledger.note_trust(version).unwrap();
     }
@@ -180,9 +180,9 @@ fn birth_and_trust_survive_and_a_lost_ledger_is_known_by_them() {
     drop(ledger);
     let mut ledger = Ledger::open(dir.path()).unwrap();
     assert!(!ledger.is_new());
-    assert_eq!((ledger.born(), ledger.trust()), (Some(birth), Some(3)));
-    ledger.bear(Birth { at: at(0), ..birth }).unwrap();
-    assert_eq!(ledger.born().unwrap().at, at(0), "the clock was set right");
+    assert_eq!((ledger.origin(), ledger.trust()), (Some(birth), Some(3)));
+    ledger.record_origin(LedgerOrigin { at: at(0), ..birth }).unwrap();
+    assert_eq!(ledger.origin().unwrap().at, at(0), "the clock was set right");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_clock_that_jumps_ahead_lifts_no_floor_and_forgets_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::open(dir.path()).unwrap();
     let month = 30 * 86_400;
-    ledger.believe(at(200));
+    ledger.advance_clock_floor(at(200));
     accept(&mut ledger, 1, None);
     ledger.done(id(1), &done(1, 10)).unwrap();
     // Signed and taken while the clocks of operator and node were a month ahead.
@@ -210,13 +210,13 @@ fn a_clock_that_jumps_ahead_lifts_no_floor_and_forgets_nothing() {
     drop(ledger);
     let mut ledger = Ledger::open(dir.path()).unwrap();
     assert_eq!(ledger.floor(), Some(at(1)));
-    assert!(ledger.seen(id(1)).is_some() && ledger.seen(id(2)).is_some());
+    assert!(ledger.accepted_digest(id(1)).is_some() && ledger.accepted_digest(id(2)).is_some());
     // What stands for months and is over by such a clock is kept out by its channel, not by the floor.
     let standing = Acceptance { id: id(3), expires: at(3 * month), issued: at(2), channel: Some(("base", state(1))), ..ahead };
     ledger.accept(&standing).unwrap();
     ledger.done(id(3), &done(3, 10)).unwrap();
     ledger.compact(at(4 * month)).unwrap();
-    assert_eq!((ledger.seen(id(3)), ledger.floor()), (None, Some(at(301 + 60))));
+    assert_eq!((ledger.accepted_digest(id(3)), ledger.floor()), (None, Some(at(301 + 60))));
     assert_eq!(ledger.channel("base"), Some(&state(1)));
 }
 

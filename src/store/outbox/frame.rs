@@ -9,7 +9,7 @@ use crate::wire::digest;
 use crate::wire::receipt::{MAX_RECEIPT, Receipt};
 
 use super::super::StoreError;
-use super::{Class, Head, Message};
+use super::{Priority, ChainHead, Message};
 
 /// The longest first line of a message: subject, id, receipt and numbers.
 pub(super) const MAX_HEADER: u64 = 4096 + MAX_RECEIPT as u64;
@@ -19,7 +19,7 @@ pub(super) const MAX_HEADER: u64 = 4096 + MAX_RECEIPT as u64;
 struct Header {
     subject: String,
     msg_id: String,
-    class: Class,
+    class: Priority,
     size: usize,
     sum: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,9 +39,9 @@ pub(super) struct Frame {
 }
 
 /// The place in the chain that a receipt has.
-pub(super) fn link(receipt: &str) -> Option<Head> {
+pub(super) fn link(receipt: &str) -> Option<ChainHead> {
     let receipt = Receipt::parse(receipt).ok()?;
-    Some(Head { seq: receipt.read().ok()?.seq?, digest: Some(receipt.digest()) })
+    Some(ChainHead { seq: receipt.read().ok()?.seq?, digest: Some(receipt.digest()) })
 }
 
 pub(super) fn encode(message: &Message, at: Timestamp, receipt: Option<String>) -> Result<Vec<u8>, StoreError> {

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::Subjects;
 
-use super::Class;
+use super::Priority;
 
 /// What goes into one stream. A lane is delivered in order, and none waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
+pub enum StreamQueue {
     /// What stops rollouts: `ROLLOUTS`.
     Rollouts,
     /// Results, which somebody waits for: `JOBS`.
@@ -17,13 +17,13 @@ pub enum Lane {
     Events,
 }
 
-impl Lane {
+impl StreamQueue {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Events];
 
     /// That of a message on this subject.
     pub fn of(subject: &str) -> Self {
-        let found = Self::ALL.into_iter().find(|lane| lane.stream() == Subjects::kept_in(subject));
+        let found = Self::ALL.into_iter().find(|lane| lane.stream() == Subjects::stream_of(subject));
         found.unwrap_or(Self::Events)
     }
 
@@ -41,7 +41,7 @@ impl Lane {
 /// and apart from it what goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Queue {
+pub(super) enum DeliveryQueue {
     /// To `ROLLOUTS`.
     Rollouts,
     /// To `JOBS`.
@@ -52,50 +52,50 @@ pub(super) enum Queue {
     Events,
 }
 
-impl Queue {
+impl DeliveryQueue {
     pub(super) const ALL: [Self; 4] = [Self::Rollouts, Self::Jobs, Self::Summaries, Self::Events];
     /// Those that are dropped last.
     pub(super) const RESULTS: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Summaries];
 
-    pub(super) fn of(subject: &str, class: Class) -> Self {
-        match (Lane::of(subject), class) {
-            (Lane::Rollouts, _) => Self::Rollouts,
-            (Lane::Jobs, _) => Self::Jobs,
-            (Lane::Events, Class::Result) => Self::Summaries,
-            (Lane::Events, Class::Event) => Self::Events,
+    pub(super) fn of(subject: &str, class: Priority) -> Self {
+        match (StreamQueue::of(subject), class) {
+            (StreamQueue::Rollouts, _) => Self::Rollouts,
+            (StreamQueue::Jobs, _) => Self::Jobs,
+            (StreamQueue::Events, Priority::Result) => Self::Summaries,
+            (StreamQueue::Events, Priority::Event) => Self::Events,
         }
     }
 
-    pub(super) fn lane(self) -> Lane {
+    pub(super) fn lane(self) -> StreamQueue {
         match self {
-            Self::Rollouts => Lane::Rollouts,
-            Self::Jobs => Lane::Jobs,
-            Self::Summaries | Self::Events => Lane::Events,
+            Self::Rollouts => StreamQueue::Rollouts,
+            Self::Jobs => StreamQueue::Jobs,
+            Self::Summaries | Self::Events => StreamQueue::Events,
         }
     }
 
-    pub(super) fn class(self) -> Class {
-        if self == Self::Events { Class::Event } else { Class::Result }
+    pub(super) fn class(self) -> Priority {
+        if self == Self::Events { Priority::Event } else { Priority::Result }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::subject::{EventKind, Stage};
+    use crate::wire::subject::{EventKind, ReportStage};
 
     #[test]
     fn every_subject_of_a_node_has_the_lane_of_its_stream() {
         let (subjects, node, id) = (Subjects::new("job"), "event".parse().unwrap(), uuid::Uuid::nil());
         for (subject, lane) in [
-            (subjects.job(id, &node, Stage::Done), Lane::Jobs),
-            (subjects.event(&node, EventKind::Run), Lane::Events),
-            (subjects.rollout_failed(id, &node), Lane::Rollouts),
+            (subjects.job(id, &node, ReportStage::Done), StreamQueue::Jobs),
+            (subjects.event(&node, EventKind::Run), StreamQueue::Events),
+            (subjects.rollout_failed(id, &node), StreamQueue::Rollouts),
         ] {
-            assert_eq!(Lane::of(subject.as_str()), lane, "{subject}");
+            assert_eq!(StreamQueue::of(subject.as_str()), lane, "{subject}");
         }
-        for queue in Queue::ALL {
-            assert_eq!(queue == Queue::Events, !Queue::RESULTS.contains(&queue));
+        for queue in DeliveryQueue::ALL {
+            assert_eq!(queue == DeliveryQueue::Events, !DeliveryQueue::RESULTS.contains(&queue));
         }
     }
 }

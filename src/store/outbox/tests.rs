@@ -4,13 +4,13 @@ use uuid::Uuid;
 
 use super::*;
 use crate::wire::digest;
-use crate::wire::receipt::{RECEIPT_TYPE, Receipt, Statement};
+use crate::wire::receipt::{RECEIPT_TYPE, Receipt, ReceiptBody};
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// A receipt without a signature: who signs is none of the outbox's business.
-fn seal(message: &Message, head: &Head) -> Receipt {
-    let statement = Statement {
+fn seal(message: &Message, head: &ChainHead) -> Receipt {
+    let statement = ReceiptBody {
         node: "web1".parse().unwrap(),
         boot: Uuid::nil(),
         seq: Some(head.seq + 1),
@@ -27,35 +27,35 @@ fn push(outbox: &mut Outbox, message: &Message) -> Result<(), StoreError> {
     outbox.push(message, NOW, &seal)
 }
 
-fn message(id: &str, class: Class, size: usize) -> Message {
+fn message(id: &str, class: Priority, size: usize) -> Message {
     Message { subject: "s".into(), msg_id: id.into(), payload: vec![b'x'; size], class, command: None }
 }
 
 /// The oldest messages to the one stream that they all go to, where a test does not say otherwise.
 fn peek(outbox: &Outbox, count: usize) -> Vec<Queued> {
-    outbox.peek(Lane::Events, count, u64::MAX).unwrap()
+    outbox.peek(StreamQueue::Events, count, u64::MAX).unwrap()
 }
 
-fn ids_of(outbox: &Outbox, lane: Lane) -> Vec<String> {
+fn ids_of(outbox: &Outbox, lane: StreamQueue) -> Vec<String> {
     outbox.peek(lane, usize::MAX, u64::MAX).unwrap().into_iter().map(|queued| queued.message.msg_id).collect()
 }
 
 fn ids(outbox: &Outbox) -> Vec<String> {
-    ids_of(outbox, Lane::Events)
+    ids_of(outbox, StreamQueue::Events)
 }
 
 fn ack(outbox: &mut Outbox, count: usize) {
     if let Some(last) = peek(outbox, count).last() {
-        outbox.ack(Lane::Events, last.seq).unwrap();
+        outbox.ack(StreamQueue::Events, last.seq).unwrap();
     }
 }
 
 /// A message to the stream of a lane.
-fn to(lane: Lane, id: &str, class: Class) -> Message {
+fn to(lane: StreamQueue, id: &str, class: Priority) -> Message {
     let kind = match lane {
-        Lane::Rollouts => "rollout",
-        Lane::Jobs => "job",
-        Lane::Events => "event",
+        StreamQueue::Rollouts => "rollout",
+        StreamQueue::Jobs => "job",
+        StreamQueue::Events => "event",
     };
     Message { subject: format!("ensign.v1.test.{kind}.x"), ..message(id, class, 100) }
 }
@@ -65,34 +65,34 @@ fn a_stream_that_takes_nothing_holds_up_only_what_is_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     for n in 0..4 {
-        push(&mut outbox, &to(Lane::Events, &format!("e{n}"), Class::Event)).unwrap();
-        push(&mut outbox, &to(Lane::Jobs, &format!("j{n}"), Class::Result)).unwrap();
-        push(&mut outbox, &to(Lane::Events, &format!("s{n}"), Class::Result)).unwrap();
+        push(&mut outbox, &to(StreamQueue::Events, &format!("e{n}"), Priority::Event)).unwrap();
+        push(&mut outbox, &to(StreamQueue::Jobs, &format!("j{n}"), Priority::Result)).unwrap();
+        push(&mut outbox, &to(StreamQueue::Events, &format!("s{n}"), Priority::Result)).unwrap();
     }
-    push(&mut outbox, &to(Lane::Rollouts, "r", Class::Result)).unwrap();
-    assert_eq!(outbox.open_links(), Some(Open { first: 1, count: 13 }));
-    let jobs = outbox.peek(Lane::Jobs, 3, u64::MAX).unwrap();
-    outbox.ack(Lane::Jobs, jobs[2].seq).unwrap();
-    outbox.ack(Lane::Rollouts, u64::MAX).unwrap();
+    push(&mut outbox, &to(StreamQueue::Rollouts, "r", Priority::Result)).unwrap();
+    assert_eq!(outbox.open_links(), Some(OpenLinks { first: 1, count: 13 }));
+    let jobs = outbox.peek(StreamQueue::Jobs, 3, u64::MAX).unwrap();
+    outbox.ack(StreamQueue::Jobs, jobs[2].seq).unwrap();
+    outbox.ack(StreamQueue::Rollouts, u64::MAX).unwrap();
     let events = ["e0", "s0", "e1", "s1", "e2", "s2", "e3", "s3"];
     for _ in 0..2 {
         let of = |lane| ids_of(&outbox, lane);
         assert_eq!(
-            (of(Lane::Rollouts), of(Lane::Jobs), of(Lane::Events)),
+            (of(StreamQueue::Rollouts), of(StreamQueue::Jobs), of(StreamQueue::Events)),
             (vec![], vec!["j3".into()], events.map(str::to_owned).into())
         );
         drop(outbox);
         outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     }
-    assert_eq!(outbox.open_links(), Some(Open { first: 1, count: 9 }));
+    assert_eq!(outbox.open_links(), Some(OpenLinks { first: 1, count: 9 }));
     ack(&mut outbox, 2);
-    assert_eq!(outbox.open_links(), Some(Open { first: 4, count: 7 }));
+    assert_eq!(outbox.open_links(), Some(OpenLinks { first: 4, count: 7 }));
     // What was dropped and not told of is open too.
     let first = peek(&outbox, 1).remove(0);
     outbox.refused(first.seq);
     ack(&mut outbox, usize::MAX);
-    outbox.ack(Lane::Jobs, u64::MAX).unwrap();
-    assert_eq!(outbox.open_links(), Some(Open { first: 4, count: 1 }));
+    outbox.ack(StreamQueue::Jobs, u64::MAX).unwrap();
+    assert_eq!(outbox.open_links(), Some(OpenLinks { first: 4, count: 1 }));
     assert!(outbox.take_unsaid().is_some() && outbox.open_links().is_none());
 }
 
@@ -101,13 +101,13 @@ fn no_more_is_read_at_once_than_there_is_room_for() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     for size in [5000, 10, 10, 5000, 10] {
-        push(&mut outbox, &message(&size.to_string(), Class::Event, size)).unwrap();
+        push(&mut outbox, &message(&size.to_string(), Priority::Event, size)).unwrap();
     }
     let mut batches = Vec::new();
     while !outbox.is_empty() {
-        let batch = outbox.peek(Lane::Events, 16, 3000).unwrap();
+        let batch = outbox.peek(StreamQueue::Events, 16, 3000).unwrap();
         batches.push(batch.len());
-        outbox.ack(Lane::Events, batch.last().unwrap().seq).unwrap();
+        outbox.ack(StreamQueue::Events, batch.last().unwrap().seq).unwrap();
     }
     assert_eq!(batches, [1, 2, 1, 1]);
 }
@@ -118,24 +118,24 @@ fn an_older_position_counts_for_every_queue() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     for (lane, id, class) in [
-        (Lane::Jobs, "j0", Class::Result),
-        (Lane::Events, "e0", Class::Event),
-        (Lane::Events, "s0", Class::Result),
-        (Lane::Jobs, "j1", Class::Result),
-        (Lane::Events, "e1", Class::Event),
+        (StreamQueue::Jobs, "j0", Priority::Result),
+        (StreamQueue::Events, "e0", Priority::Event),
+        (StreamQueue::Events, "s0", Priority::Result),
+        (StreamQueue::Jobs, "j1", Priority::Result),
+        (StreamQueue::Events, "e1", Priority::Event),
     ] {
         push(&mut outbox, &to(lane, id, class)).unwrap();
     }
-    let offset = |queue: Queue, at: usize| outbox.queues[&queue][at].offset;
+    let offset = |queue: DeliveryQueue, at: usize| outbox.queues[&queue][at].offset;
     let older = format!(
         "{{\"generation\":0,\"events\":{},\"results\":{},\"dropped\":0}}",
-        offset(Queue::Events, 1),
-        offset(Queue::Jobs, 1)
+        offset(DeliveryQueue::Events, 1),
+        offset(DeliveryQueue::Jobs, 1)
     );
     drop(outbox);
     std::fs::write(dir.path().join(POSITION), older).unwrap();
     let outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
-    assert_eq!((ids_of(&outbox, Lane::Jobs), ids(&outbox)), (vec!["j1".into()], vec!["e1".into()]));
+    assert_eq!((ids_of(&outbox, StreamQueue::Jobs), ids(&outbox)), (vec!["j1".into()], vec!["e1".into()]));
 }
 
 #[test]
@@ -143,10 +143,10 @@ fn messages_wait_in_order_until_they_are_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     let binary =
-        Message { subject: "s".into(), msg_id: "b".into(), payload: (0..=255).collect(), class: Class::Result, command: None };
-    push(&mut outbox, &message("a", Class::Event, 0)).unwrap();
+        Message { subject: "s".into(), msg_id: "b".into(), payload: (0..=255).collect(), class: Priority::Result, command: None };
+    push(&mut outbox, &message("a", Priority::Event, 0)).unwrap();
     push(&mut outbox, &binary).unwrap();
-    push(&mut outbox, &message("c", Class::Event, 10)).unwrap();
+    push(&mut outbox, &message("c", Priority::Event, 10)).unwrap();
     outbox.sync().unwrap();
     assert_eq!((ids(&outbox), outbox.len()), (vec!["a".into(), "b".into(), "c".into()], 3));
     assert_eq!(peek(&outbox, 2).len(), 2);
@@ -157,7 +157,7 @@ fn messages_wait_in_order_until_they_are_delivered() {
     assert_eq!(ids(&outbox), ["b", "c"]);
     ack(&mut outbox, 9);
     assert!(outbox.is_empty());
-    push(&mut outbox, &message("d", Class::Event, 1)).unwrap();
+    push(&mut outbox, &message("d", Priority::Event, 1)).unwrap();
     drop(outbox);
     assert_eq!(ids(&Outbox::open(dir.path(), 1 << 20).unwrap()), ["d"]);
 }
@@ -166,9 +166,9 @@ fn messages_wait_in_order_until_they_are_delivered() {
 fn results_outlive_events_and_drops_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 8000).unwrap();
-    push(&mut outbox, &message("r0", Class::Result, 100)).unwrap();
+    push(&mut outbox, &message("r0", Priority::Result, 100)).unwrap();
     for n in 0..30 {
-        push(&mut outbox, &message(&format!("e{n}"), Class::Event, 100)).unwrap();
+        push(&mut outbox, &message(&format!("e{n}"), Priority::Event, 100)).unwrap();
     }
     let left = ids(&outbox);
     assert_eq!((left.first().unwrap().as_str(), left.last().unwrap().as_str()), ("r0", "e29"));
@@ -177,12 +177,12 @@ fn results_outlive_events_and_drops_are_counted() {
     let mut outbox = Outbox::open(dir.path(), 8000).unwrap();
     assert_eq!(ids(&outbox), left);
     for n in 1..30 {
-        push(&mut outbox, &message(&format!("r{n}"), Class::Result, 100)).unwrap();
+        push(&mut outbox, &message(&format!("r{n}"), Priority::Result, 100)).unwrap();
     }
     let left = ids(&outbox);
     assert!(left.iter().all(|id| id.starts_with('r')) && left.last().unwrap() == "r29", "{left:?}");
     assert_eq!(outbox.dropped().0 + left.len() as u64, 60);
-    assert!(matches!(push(&mut outbox, &message("big", Class::Result, 8000)), Err(StoreError::TooLarge { .. })));
+    assert!(matches!(push(&mut outbox, &message("big", Priority::Result, 8000)), Err(StoreError::TooLarge { .. })));
     assert_eq!(ids(&outbox), left);
 }
 
@@ -191,14 +191,14 @@ fn an_ack_takes_what_was_sent_even_when_others_were_dropped_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 4000).unwrap();
     for n in 0..5 {
-        push(&mut outbox, &message(&format!("e{n}"), Class::Event, 50)).unwrap();
+        push(&mut outbox, &message(&format!("e{n}"), Priority::Event, 50)).unwrap();
     }
     let sent = peek(&outbox, 3);
     for n in 5..9 {
-        push(&mut outbox, &message(&format!("e{n}"), Class::Event, 50)).unwrap();
+        push(&mut outbox, &message(&format!("e{n}"), Priority::Event, 50)).unwrap();
     }
     assert!(outbox.dropped().0 > 0);
-    outbox.ack(Lane::Events, sent.last().unwrap().seq).unwrap();
+    outbox.ack(StreamQueue::Events, sent.last().unwrap().seq).unwrap();
     let left = ids(&outbox);
     assert!(left.contains(&"e8".to_owned()) && !left.contains(&"e2".to_owned()), "{left:?}");
 }
@@ -208,7 +208,7 @@ fn the_file_does_not_grow_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     for n in 0..200 {
-        push(&mut outbox, &message(&format!("m{n}"), Class::Event, 50_000)).unwrap();
+        push(&mut outbox, &message(&format!("m{n}"), Priority::Event, 50_000)).unwrap();
         if n % 3 == 0 {
             ack(&mut outbox, 3);
         }
@@ -224,8 +224,8 @@ fn the_file_does_not_grow_for_ever() {
 fn a_lost_position_only_delivers_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
-    push(&mut outbox, &message("a", Class::Event, 1)).unwrap();
-    push(&mut outbox, &message("b", Class::Event, 1)).unwrap();
+    push(&mut outbox, &message("a", Priority::Event, 1)).unwrap();
+    push(&mut outbox, &message("b", Priority::Event, 1)).unwrap();
     ack(&mut outbox, 1);
     drop(outbox);
     // A newer log that was not yet named by the position when the process died.
@@ -239,12 +239,12 @@ fn a_lost_position_only_delivers_again() {
 fn a_log_behind_its_position_does_not_swallow_what_comes_next() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
-    push(&mut outbox, &message("a", Class::Event, 500)).unwrap();
+    push(&mut outbox, &message("a", Priority::Event, 500)).unwrap();
     ack(&mut outbox, 1);
     drop(outbox);
     std::fs::write(log_path(dir.path(), 0), "").unwrap();
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
-    push(&mut outbox, &message("b", Class::Event, 1000)).unwrap();
+    push(&mut outbox, &message("b", Priority::Event, 1000)).unwrap();
     drop(outbox);
     assert_eq!(ids(&Outbox::open(dir.path(), 1 << 20).unwrap()), ["b"]);
 }
@@ -255,10 +255,10 @@ fn events_grow_old_and_results_do_not() {
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     let day = SignedDuration::from_hours(24);
     for (id, class, at) in [
-        ("wrong clock", Class::Event, Timestamp::UNIX_EPOCH),
-        ("old", Class::Event, NOW - 8 * day),
-        ("result", Class::Result, NOW - 8 * day),
-        ("young", Class::Event, NOW - 6 * day),
+        ("wrong clock", Priority::Event, Timestamp::UNIX_EPOCH),
+        ("old", Priority::Event, NOW - 8 * day),
+        ("result", Priority::Result, NOW - 8 * day),
+        ("young", Priority::Event, NOW - 6 * day),
     ] {
         outbox.push(&message(id, class, 10), at, &seal).unwrap();
     }
@@ -270,7 +270,7 @@ fn events_grow_old_and_results_do_not() {
     drop(outbox);
     let mut outbox = Outbox::open(dir.path(), 1 << 20).unwrap();
     assert_eq!(ids(&outbox), ["result", "young"]);
-    assert_eq!(outbox.take_unsaid(), Some(Dropped { events: 1, results: 0, first: 2, last: 2 }));
+    assert_eq!(outbox.take_unsaid(), Some(DroppedMessages { events: 1, results: 0, first: 2, last: 2 }));
     assert_eq!(outbox.take_unsaid(), None);
 }
 
@@ -279,7 +279,7 @@ fn what_was_dropped_is_told_with_its_place_in_the_chain() {
     let dir = tempfile::tempdir().unwrap();
     let mut outbox = Outbox::open(dir.path(), 8000).unwrap();
     for n in 0..30 {
-        push(&mut outbox, &message(&n.to_string(), Class::Event, 100)).unwrap();
+        push(&mut outbox, &message(&n.to_string(), Priority::Event, 100)).unwrap();
     }
     let first = peek(&outbox, 1).remove(0);
     let left = frame::link(&first.receipt.unwrap()).unwrap().seq;
@@ -318,7 +318,7 @@ proptest! {
         for (what, size) in steps {
             match what {
                 0 | 1 => {
-                    let class = if what == 0 { Class::Event } else { Class::Result };
+                    let class = if what == 0 { Priority::Event } else { Priority::Result };
                     push(&mut outbox, &message(&next.to_string(), class, size)).unwrap();
                     model.push_back(next.to_string());
                     next += 1;
@@ -333,7 +333,7 @@ proptest! {
                     drop(outbox);
                     let generation = position(dir.path()).unwrap_or_default().generation;
                     let path = log_path(dir.path(), generation);
-                    let torn = frame::encode(&message("torn", Class::Event, 100), NOW, None).unwrap();
+                    let torn = frame::encode(&message("torn", Priority::Event, 100), NOW, None).unwrap();
                     let mut bytes = std::fs::read(&path).unwrap();
                     bytes.extend_from_slice(&torn[..size % torn.len()]);
                     std::fs::write(&path, bytes).unwrap();
@@ -355,7 +355,7 @@ proptest! {
         for (what, size) in steps {
             match what {
                 0 | 1 => {
-                    let class = if what == 0 { Class::Event } else { Class::Result };
+                    let class = if what == 0 { Priority::Event } else { Priority::Result };
                     push(&mut outbox, &message(&pushed.to_string(), class, size)).unwrap();
                     pushed += 1;
                 }
@@ -368,7 +368,7 @@ proptest! {
                     // Killed in the middle of a write.
                     let (path, before) = (outbox.log.path().to_owned(), peek(&outbox, usize::MAX));
                     drop(outbox);
-                    let torn = frame::encode(&message("torn", Class::Event, 100), NOW, None).unwrap();
+                    let torn = frame::encode(&message("torn", Priority::Event, 100), NOW, None).unwrap();
                     let mut bytes = std::fs::read(&path).unwrap();
                     bytes.extend_from_slice(&torn[..size % torn.len()]);
                     std::fs::write(&path, bytes).unwrap();

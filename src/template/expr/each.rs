@@ -7,7 +7,7 @@ use ::expr::Value as Item;
 use super::eval::{Frame, Held, Run};
 use super::parse::{Node, Op};
 use super::{operate, weigh};
-use crate::model::Budget;
+use crate::model::EvaluationBudget;
 
 /// Their names.
 pub(super) const NAMES: &[&str] = &[
@@ -146,7 +146,7 @@ fn seek<'i>(items: impl Iterator<Item = (usize, &'i Item)>, test: Test<'_>) -> R
     Ok(None)
 }
 
-fn chosen(list: &[Item], budget: &Budget, test: impl Fn(usize, &Item) -> Result<bool, String>) -> Result<Vec<Item>, String> {
+fn chosen(list: &[Item], budget: &EvaluationBudget, test: impl Fn(usize, &Item) -> Result<bool, String>) -> Result<Vec<Item>, String> {
     let mut chosen = Vec::new();
     for (index, item) in list.iter().enumerate() {
         if test(index, item)? {
@@ -156,7 +156,7 @@ fn chosen(list: &[Item], budget: &Budget, test: impl Fn(usize, &Item) -> Result<
     Ok(chosen)
 }
 
-fn group(list: &[Item], budget: &Budget, says: impl Fn(usize, &Item) -> Result<Item, String>) -> Result<Item, String> {
+fn group(list: &[Item], budget: &EvaluationBudget, says: impl Fn(usize, &Item) -> Result<Item, String>) -> Result<Item, String> {
     let mut groups: Vec<(Item, Vec<Item>)> = Vec::new();
     for (index, item) in list.iter().enumerate() {
         let key = says(index, item)?;

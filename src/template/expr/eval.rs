@@ -7,7 +7,7 @@ use ::expr::{Context, ContextProvider, Environment, Value as Item};
 use super::each::{self, Call};
 use super::parse::{Node, Op, Pointer};
 use super::{operate, weigh};
-use crate::model::Budget;
+use crate::model::EvaluationBudget;
 use crate::model::budget::VALUE_WEIGHT;
 
 /// The most steps that running an expression may take.
@@ -22,7 +22,7 @@ pub(super) struct Run<'r> {
     all: &'r dyn Fn() -> Result<Item, String>,
     /// What functions are told.
     pub(super) context: &'r dyn ContextProvider,
-    pub(super) budget: &'r Budget,
+    pub(super) budget: &'r EvaluationBudget,
     steps: Cell<u32>,
 }
 
@@ -44,7 +44,7 @@ impl<'r> Run<'r> {
         path: &'r dyn Fn(usize) -> Result<Item, String>,
         all: &'r dyn Fn() -> Result<Item, String>,
         context: &'r dyn ContextProvider,
-        budget: &'r Budget,
+        budget: &'r EvaluationBudget,
     ) -> Self {
         Self { environment, path, all, context, budget, steps: Cell::new(0) }
     }
@@ -183,7 +183,7 @@ fn local<'f>(name: &str, frame: Option<&'f Frame<'_>>) -> Result<&'f Item, Strin
     Err(format!("unknown name {name}"))
 }
 
-fn pointed(pointer: Pointer, frame: Option<&Frame<'_>>, budget: &Budget) -> Result<Item, String> {
+fn pointed(pointer: Pointer, frame: Option<&Frame<'_>>, budget: &EvaluationBudget) -> Result<Item, String> {
     let mut here = frame;
     while let Some(frame) = here {
         match (&frame.held, pointer) {

@@ -23,7 +23,7 @@ pub use self::missing::Missing;
 pub(super) use self::names::{Member, Names, Path, Root};
 use self::parse::{Node, Wrong};
 use super::{text, weight};
-use crate::model::Budget;
+use crate::model::EvaluationBudget;
 
 /// The variable that carries how deep templates are nested; no expression can name it.
 const DEPTH: &str = "ensign_depth";
@@ -108,7 +108,7 @@ pub(super) fn run(
     compiled: &Compiled,
     environment: &Environment<'_>,
     sight: &dyn Sight,
-    budget: &Budget,
+    budget: &EvaluationBudget,
     depth: usize,
 ) -> Result<Outcome, String> {
     let view = View {
@@ -142,7 +142,7 @@ fn with_missing(message: String, missing: &[String]) -> String {
 /// What paths lead to, looked up when an expression reaches them.
 struct View<'a> {
     sight: &'a dyn Sight,
-    budget: &'a Budget,
+    budget: &'a EvaluationBudget,
     paths: &'a [Path],
     items: Vec<OnceCell<Item>>,
     missing: RefCell<Vec<String>>,
@@ -187,7 +187,7 @@ impl ContextProvider for View<'_> {
 }
 
 /// The value a path leads to; nothing when the last step finds none.
-fn resolve(path: &Path, root: &Value, budget: &Budget) -> Result<Item, String> {
+fn resolve(path: &Path, root: &Value, budget: &EvaluationBudget) -> Result<Item, String> {
     let mut found = Some(root);
     for (index, step) in path.steps.iter().enumerate() {
         let here = match found {

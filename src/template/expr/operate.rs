@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::parse::Op;
 use super::weigh;
 use crate::model::budget::VALUE_WEIGHT;
-use crate::model::{Budget, Spent};
+use crate::model::{EvaluationBudget, BudgetError};
 use crate::template::regexes::Pattern;
 use crate::template::remote::go_field;
 use ::expr::{Context, Value as Item};
@@ -60,8 +60,8 @@ fn invalid(op: Op, a: &Item, b: &Item) -> String {
 }
 
 /// What an operator makes of two values.
-pub(super) fn binary(op: Op, a: Item, b: Item, budget: &Budget) -> Result<Item, String> {
-    let pay = |result: Result<(), Spent>| result.map_err(|spent| spent.to_string());
+pub(super) fn binary(op: Op, a: Item, b: Item, budget: &EvaluationBudget) -> Result<Item, String> {
+    let pay = |result: Result<(), BudgetError>| result.map_err(|spent| spent.to_string());
     match op {
         // What a list holds is compared with each other one at most once, with what is sought once for each.
         Op::Equal | Op::NotEqual | Op::In => pay(budget.work(weigh::of(&a).saturating_add(weigh::of(&b))))?,
@@ -196,7 +196,7 @@ fn within(item: &Item, of: &Item) -> Result<bool, String> {
     }
 }
 
-fn texts(op: Op, a: &Item, b: &Item, budget: &Budget) -> Result<bool, String> {
+fn texts(op: Op, a: &Item, b: &Item, budget: &EvaluationBudget) -> Result<bool, String> {
     match (a, b) {
         (Item::Nil, _) | (_, Item::Nil) => Ok(false),
         (Item::String(a), Item::String(b)) => Ok(match op {
@@ -209,7 +209,7 @@ fn texts(op: Op, a: &Item, b: &Item, budget: &Budget) -> Result<bool, String> {
     }
 }
 
-fn range(a: &Item, b: &Item, budget: &Budget) -> Result<Item, String> {
+fn range(a: &Item, b: &Item, budget: &EvaluationBudget) -> Result<Item, String> {
     match (whole(a), whole(b)) {
         (Some(from), Some(to)) if to.saturating_sub(from) >= MAX_RANGE => {
             Err(format!("the range {from}..{to} is longer than {MAX_RANGE}"))

@@ -4,7 +4,7 @@ use ::expr::Value as Item;
 
 use super::operate;
 use crate::model::budget::VALUE_WEIGHT;
-use crate::model::{Budget, Spent};
+use crate::model::{EvaluationBudget, BudgetError};
 
 /// The deepest nesting of lists and maps. Data and facts have less.
 pub(super) const MAX_DEPTH: usize = 160;
@@ -35,8 +35,8 @@ fn sum(weights: impl Iterator<Item = usize>) -> usize {
 }
 
 /// A copy of a value, paid for.
-pub(super) fn copy(item: &Item, budget: &Budget) -> Result<Item, String> {
-    budget.charge(of(item)).map_err(|spent: Spent| spent.to_string())?;
+pub(super) fn copy(item: &Item, budget: &EvaluationBudget) -> Result<Item, String> {
+    budget.charge(of(item)).map_err(|spent: BudgetError| spent.to_string())?;
     Ok(item.clone())
 }
 

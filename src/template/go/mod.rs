@@ -25,7 +25,7 @@ use super::expr::Root;
 use super::expr::Sight;
 use super::regexes::Pattern;
 use super::tree::{FileError, Session};
-use crate::model::Budget;
+use crate::model::EvaluationBudget;
 
 use self::item::{Fuel, Item, Nature, Pairs};
 use self::parse::Template;
@@ -112,7 +112,7 @@ impl Context<'_> {
         self.nesting.get()
     }
 
-    fn budget(&self) -> &Budget {
+    fn budget(&self) -> &EvaluationBudget {
         &self.scope().parts.budget
     }
 

@@ -6,24 +6,24 @@
 
 use crate::wire::command::{Action, Command, GoAhead, JobRef};
 
-use super::{Code, Effort, Reason, Refusal, SKEW, Signed, Verified, Verifier, command, enveloped, verified};
+use super::{RejectionCode, SignatureBudget, Reason, Rejection, MAX_CLOCK_SKEW, SignedCommand, Verified, Verifier, command, enveloped, verified};
 
 impl Verifier<'_> {
     /// Opens the latest word on the job of the command `about`.
     ///
     /// # Errors
     /// The first reason for which it does not count.
-    pub fn open_control(&self, bytes: &[u8], about: &Command) -> Result<Verified<Command>, Refusal> {
+    pub fn open_control(&self, bytes: &[u8], about: &Command) -> Result<Verified<Command>, Rejection> {
         let (mut known, envelope) = enveloped(bytes)?;
         let opened = command(&envelope).and_then(|command| {
             // What is signed names the time by which its signatures are judged. Nothing else of it is believed before.
             let then = Verifier { now: command.issued, ..*self };
-            let (signers, proof) = then.signers(&envelope, &mut Effort::default())?;
+            let (signers, proof) = then.signers(&envelope, &mut SignatureBudget::default())?;
             known.id = Some(command.id);
-            let signed = Signed { command, signers, proof };
+            let signed = SignedCommand { command, signers, proof };
             self.is_word_on(&signed.command, about)?;
-            self.addressed(&signed.command)?;
-            let allowed = then.allowed(&signed.command, &signed.signers)?;
+            self.check_target(&signed.command)?;
+            let allowed = then.check_policy(&signed.command, &signed.signers)?;
             Ok((signed, allowed))
         });
         match opened {
@@ -35,17 +35,17 @@ impl Verifier<'_> {
     fn is_word_on(&self, command: &Command, about: &Command) -> Result<(), Reason> {
         let (Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. })) = command.action
         else {
-            return Err((Code::SubjectMismatch, format!("it is no halt, resume or go, but {}", command.action.name())));
+            return Err((RejectionCode::SubjectMismatch, format!("it is no halt, resume or go, but {}", command.action.name())));
         };
         if job != about.id {
-            return Err((Code::SubjectMismatch, format!("it is about the job {job}")));
+            return Err((RejectionCode::SubjectMismatch, format!("it is about the job {job}")));
         }
-        if about.issued.duration_since(command.issued) > SKEW {
-            return Err((Code::Expired, format!("it was signed at {}, before the job", command.issued)));
+        if about.issued.duration_since(command.issued) > MAX_CLOCK_SKEW {
+            return Err((RejectionCode::Expired, format!("it was signed at {}, before the job", command.issued)));
         }
-        if command.issued.duration_since(self.now) > SKEW {
+        if command.issued.duration_since(self.now) > MAX_CLOCK_SKEW {
             let why = format!("it was signed at {}, and here it is {}", command.issued, self.now);
-            return Err((Code::NotYetValid, why));
+            return Err((RejectionCode::NotYetValid, why));
         }
         Ok(())
     }
@@ -57,7 +57,7 @@ mod tests {
 
     use super::super::tests::{Memory, NOW, changed_trust, signed, trust};
     use super::*;
-    use crate::trust::{Limits, TrustedBundle};
+    use crate::trust::{NodeLimits, TrustedBundle};
     use crate::wire::Subjects;
 
     const JOB: &str = "0198c1f2-7a3b-7c4d-8e5f-102030405060";
@@ -84,7 +84,7 @@ mod tests {
     }
 
     fn verdict_by(trust: &TrustedBundle, bytes: &[u8]) -> Result<String, &'static str> {
-        let (subjects, limits) = (Subjects::new("prod"), Limits::default());
+        let (subjects, limits) = (Subjects::new("prod"), NodeLimits::default());
         let verifier = Verifier {
             trust,
             node: &"web1".parse().unwrap(),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::trust::{Pin, SigningKey, open_bundle, seal};
+use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
 use crate::wire::TRUST_TYPE;
 
 pub(super) const NOW: &str = "2026-11-20T10:01:00Z";
@@ -13,21 +13,21 @@ const SUBJECT: &str = "ensign.v1.prod.cmd.ensure.node.web1";
 #[derive(Default)]
 pub(super) struct Memory {
     ids: HashMap<Uuid, String>,
-    channels: HashMap<String, ChannelState>,
+    channels: HashMap<String, ChannelPosition>,
     born: Option<Timestamp>,
     trust: Option<KnownTrust>,
 }
 
-impl Seen for Memory {
-    fn seen(&self, id: Uuid) -> Option<String> {
+impl ReplayStore for Memory {
+    fn accepted_digest(&self, id: Uuid) -> Option<String> {
         self.ids.get(&id).cloned()
     }
 
-    fn channel(&self, name: &str) -> Option<ChannelState> {
+    fn channel(&self, name: &str) -> Option<ChannelPosition> {
         self.channels.get(name).cloned()
     }
 
-    fn born(&self) -> Option<Timestamp> {
+    fn remembers_since(&self) -> Option<Timestamp> {
         self.born
     }
 
@@ -48,7 +48,7 @@ pub(super) fn trust() -> TrustedBundle {
         "keys": [{"id": "alice", "key": public(2)}, {"id": "bob", "key": public(3)}],
         "rules": [{"keys": ["alice"]}, {"keys": ["*"], "quorum": 2}],
     });
-    let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
+    let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
     open_bundle(&envelope.encode(), Pin::Kept).unwrap()
 }
 
@@ -70,7 +70,7 @@ fn apply(epoch: u64, serial: u64, digit: &str) -> Value {
 pub(super) fn signed(value: &Value, by: &[(&str, u8)]) -> Vec<u8> {
     let keys: Vec<(&str, SigningKey)> = by.iter().map(|(id, seed)| (*id, key(*seed))).collect();
     let keys: Vec<(&str, &SigningKey)> = keys.iter().map(|(id, key)| (*id, key)).collect();
-    seal(COMMAND_TYPE, value.to_string().into(), &keys).encode()
+    sign_envelope(COMMAND_TYPE, value.to_string().into(), &keys).encode()
 }
 
 /// The effects of a service are its unit; the engine tells those of every type.
@@ -79,17 +79,17 @@ pub(super) fn effects(_: &str, properties: &serde_json::Map<String, Value>) -> c
     std::iter::once(crate::model::Effect::Unit(name.to_owned())).collect()
 }
 
-fn open_at(now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
+fn open_at(now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<OpenedMessage, Rejection> {
     open_with(&trust(), now, seen, bytes, subject)
 }
 
-fn open_with(trust: &TrustedBundle, now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<Opened, Refusal> {
-    with_verifier(trust, &Limits::default(), now, seen, |verifier| verifier.open(bytes, subject))
+fn open_with(trust: &TrustedBundle, now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<OpenedMessage, Rejection> {
+    with_verifier(trust, &NodeLimits::default(), now, seen, |verifier| verifier.open(bytes, subject))
 }
 
 fn with_verifier<T>(
     trust: &TrustedBundle,
-    limits: &Limits,
+    limits: &NodeLimits,
     now: &str,
     seen: &Memory,
     work: impl FnOnce(&Verifier<'_>) -> T,
@@ -111,16 +111,16 @@ fn with_verifier<T>(
     })
 }
 
-fn open(bytes: &[u8]) -> Result<Opened, Refusal> {
+fn open(bytes: &[u8]) -> Result<OpenedMessage, Rejection> {
     open_at(NOW, &Memory::default(), bytes, None)
 }
 
-fn code(result: &Result<Opened, Refusal>) -> &'static str {
+fn code(result: &Result<OpenedMessage, Rejection>) -> &'static str {
     match result {
-        Ok(Opened::New(_)) => "new",
-        Ok(Opened::Seen { .. }) => "seen",
-        Ok(Opened::NotSelected(_)) => "not selected",
-        Ok(Opened::Elsewhere(_)) => "elsewhere",
+        Ok(OpenedMessage::New(_)) => "new",
+        Ok(OpenedMessage::Seen { .. }) => "seen",
+        Ok(OpenedMessage::NotSelected(_)) => "not selected",
+        Ok(OpenedMessage::Elsewhere(_)) => "elsewhere",
         Err(refusal) => refusal.code.as_str(),
     }
 }
@@ -128,11 +128,11 @@ fn code(result: &Result<Opened, Refusal>) -> &'static str {
 #[test]
 fn a_good_command_opens_and_says_why() {
     let bytes = signed(&ensure(), &[("alice", 2)]);
-    let Ok(Opened::New(command)) = open_at(NOW, &Memory::default(), &bytes, Some(SUBJECT)) else { panic!() };
+    let Ok(OpenedMessage::New(command)) = open_at(NOW, &Memory::default(), &bytes, Some(SUBJECT)) else { panic!() };
     assert_eq!((command.signers(), command.rule()), (&["alice".to_owned()][..], 1));
     assert_eq!(command.digest(), digest(ensure().to_string().as_bytes()));
     assert_eq!(command.envelope(), bytes);
-    assert_eq!(command.get().to.target(), Some(Target::Nodes(&["web1".parse().unwrap()])));
+    assert_eq!(command.get().to.selector(), Some(Selector::Nodes(&["web1".parse().unwrap()])));
 }
 
 #[test]
@@ -155,14 +155,14 @@ fn the_key_id_is_only_a_hint() {
 
 #[test]
 fn under_pressure_a_message_that_names_no_key_waits() {
-    let open = |id: &str, effort: &mut Effort| {
+    let open = |id: &str, effort: &mut SignatureBudget| {
         let (trust, memory, bytes) = (trust(), Memory::default(), signed(&ensure(), &[(id, 2)]));
-        let opened = with_verifier(&trust, &Limits::default(), NOW, &memory, |it| it.open_within(&bytes, Some(SUBJECT), effort));
+        let opened = with_verifier(&trust, &NodeLimits::default(), NOW, &memory, |it| it.open_within(&bytes, Some(SUBJECT), effort));
         code(&opened)
     };
-    let mut pressed = Effort::under_pressure();
+    let mut pressed = SignatureBudget::under_pressure();
     assert_eq!((open("", &mut pressed), open("alice", &mut pressed)), ("busy", "new"));
-    assert_eq!(open("", &mut Effort::default()), "new");
+    assert_eq!(open("", &mut SignatureBudget::default()), "new");
 }
 
 #[test]
@@ -207,13 +207,13 @@ fn the_same_command_is_seen_and_another_of_its_id_refused() {
     let mut other = ensure();
     other["reason"] = json!("x");
     let refusal = open_at(NOW, &memory, &signed(&other, &[("alice", 2)]), None).unwrap_err();
-    assert_eq!((refusal.code, refusal.id), (Code::Replayed, Some(id)));
+    assert_eq!((refusal.code, refusal.id), (RejectionCode::Replayed, Some(id)));
 }
 
 #[test]
 fn channels_go_forward_in_bounded_steps() {
     let mut memory = Memory::default();
-    memory.channels.insert("base".into(), ChannelState { epoch: 2, serial: 42, digest: "a".repeat(64) });
+    memory.channels.insert("base".into(), ChannelPosition { epoch: 2, serial: 42, digest: "a".repeat(64) });
     for (epoch, serial, digit, wanted) in [
         (2, 43, "b", "new"),
         (2, 42, "a", "new"),
@@ -221,8 +221,8 @@ fn channels_go_forward_in_bounded_steps() {
         (2, 41, "a", "stale_serial"),
         (1, 99, "b", "stale_serial"),
         (3, 1, "b", "new"),
-        (2, 42 + MAX_JUMP, "b", "new"),
-        (2, 43 + MAX_JUMP, "b", "serial_jump"),
+        (2, 42 + MAX_CHANNEL_STEP, "b", "new"),
+        (2, 43 + MAX_CHANNEL_STEP, "b", "serial_jump"),
         (2, u64::MAX, "b", "serial_jump"),
         (u64::MAX, 1, "b", "serial_jump"),
     ] {
@@ -258,7 +258,7 @@ fn a_node_whose_trust_was_lost_obeys_nobody_until_it_is_back() {
     {
         let memory = Memory { trust: Some(known), ..Memory::default() };
         assert_eq!(code(&open_at(NOW, &memory, &bytes, None)), wanted, "{known:?}");
-        let reopened = with_verifier(&trust(), &Limits::default(), NOW, &memory, |verifier| verifier.reopen(&bytes).is_ok());
+        let reopened = with_verifier(&trust(), &NodeLimits::default(), NOW, &memory, |verifier| verifier.reverify_queued(&bytes).is_ok());
         assert_eq!(reopened, wanted == "new");
     }
 }
@@ -307,16 +307,16 @@ fn an_accepted_command_can_be_opened_again() {
         trust: &trust,
         node: &node,
         groups: &[],
-        limits: &Limits::default(),
+        limits: &NodeLimits::default(),
         subjects: &subjects,
         now: "2026-12-01T00:00:00Z".parse().unwrap(),
         seen: &memory,
         condition: &|_| Ok(true),
         effects: &effects,
     };
-    assert!(verifier.reopen(&signed(&ensure(), &[("alice", 2)])).is_ok());
-    assert_eq!(verifier.reopen(&signed(&ensure(), &[("alice", 9)])).unwrap_err().code, Code::BadSignature);
-    assert_eq!(verifier.reopen(&signed(&ensure(), &[("bob", 3)])).unwrap_err().code, Code::NotAllowed);
+    assert!(verifier.reverify_queued(&signed(&ensure(), &[("alice", 2)])).is_ok());
+    assert_eq!(verifier.reverify_queued(&signed(&ensure(), &[("alice", 9)])).unwrap_err().code, RejectionCode::BadSignature);
+    assert_eq!(verifier.reverify_queued(&signed(&ensure(), &[("bob", 3)])).unwrap_err().code, RejectionCode::NotAllowed);
 }
 
 /// [`trust`] as a later version has it.
@@ -324,12 +324,12 @@ pub(super) fn changed_trust(change: &dyn Fn(&mut Value)) -> TrustedBundle {
     let mut bundle = serde_json::to_value(trust().bundle()).unwrap();
     bundle["version"] = json!(2);
     change(&mut bundle);
-    let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
+    let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
     open_bundle(&envelope.encode(), Pin::Kept).unwrap()
 }
 
 fn opened(trust: &TrustedBundle, bytes: &[u8]) -> Verified<Command> {
-    let Ok(Opened::New(command)) = open_with(trust, NOW, &Memory::default(), bytes, None) else { panic!() };
+    let Ok(OpenedMessage::New(command)) = open_with(trust, NOW, &Memory::default(), bytes, None) else { panic!() };
     command
 }
 
@@ -338,16 +338,16 @@ fn what_waited_is_refused_for_all_that_has_changed_meanwhile() {
     let ending = |bundle: &mut Value| bundle["keys"][0]["not_after"] = json!("2026-11-20T10:04:00Z");
     let ends = changed_trust(&ending);
     let by_alice = signed(&ensure(), &[("alice", 2)]);
-    let confirm = |bytes: &[u8], before: &TrustedBundle, after: &TrustedBundle, limits: &Limits, now: &str| {
+    let confirm = |bytes: &[u8], before: &TrustedBundle, after: &TrustedBundle, limits: &NodeLimits, now: &str| {
         let command = opened(before, bytes);
-        let refusal = with_verifier(after, limits, now, &Memory::default(), |it| it.confirm(&command)).err();
+        let refusal = with_verifier(after, limits, now, &Memory::default(), |it| it.recheck(&command)).err();
         refusal.map(|refusal| (refusal.code.as_str(), refusal.keyids, refusal.id.is_some()))
     };
-    let code = |bytes: &[u8], before: &TrustedBundle, after: &TrustedBundle, limits: &Limits, now: &str| {
+    let code = |bytes: &[u8], before: &TrustedBundle, after: &TrustedBundle, limits: &NodeLimits, now: &str| {
         confirm(bytes, before, after, limits, now).map(|(code, ..)| code)
     };
-    let open = Limits::default();
-    let narrow = Limits { types: Some(vec!["file".into()]), ..Limits::default() };
+    let open = NodeLimits::default();
+    let narrow = NodeLimits { types: Some(vec!["file".into()]), ..NodeLimits::default() };
     let later = |change: fn(&mut Value)| changed_trust(&change);
     for (what, before, after, limits, now, wanted) in [
         ("nothing", trust(), trust(), &open, NOW, None),
@@ -404,10 +404,10 @@ fn a_node_that_left_a_group_is_not_asked_any_more() {
     to_group["to"] = json!({"groups": ["web"]});
     let (trust, command) = (trust(), opened(&trust(), &signed(&to_group, &[("alice", 2)])));
     let confirm = |groups: &[String]| {
-        with_verifier(&trust, &Limits::default(), NOW, &Memory::default(), |it| Verifier { groups, ..*it }.confirm(&command))
+        with_verifier(&trust, &NodeLimits::default(), NOW, &Memory::default(), |it| Verifier { groups, ..*it }.recheck(&command))
     };
     assert!(confirm(&["web".to_owned()]).is_ok());
-    assert_eq!(confirm(&[]).unwrap_err().code, Code::NotForMe);
+    assert_eq!(confirm(&[]).unwrap_err().code, RejectionCode::NotForMe);
 }
 
 #[test]
@@ -415,12 +415,12 @@ fn signatures_are_computed_again_under_another_bundle_only() {
     let bytes = signed(&ensure(), &[("alice", 2)]);
     let forged = Verified { envelope: signed(&ensure(), &[("alice", 9)]), ..opened(&trust(), &bytes) };
     let confirm = |trust: &TrustedBundle| {
-        with_verifier(trust, &Limits::default(), NOW, &Memory::default(), |it| it.confirm(&forged))
+        with_verifier(trust, &NodeLimits::default(), NOW, &Memory::default(), |it| it.recheck(&forged))
             .map(drop)
             .map_err(|refusal| refusal.code)
     };
     assert_eq!(confirm(&trust()), Ok(()), "they were computed when it came");
-    assert_eq!(confirm(&changed_trust(&|_| ())), Err(Code::BadSignature));
+    assert_eq!(confirm(&changed_trust(&|_| ())), Err(RejectionCode::BadSignature));
 }
 
 proptest! {
@@ -433,7 +433,7 @@ proptest! {
 
     #[test]
     fn no_signed_payload_makes_it_panic(payload in "[\\[\\]{}\":,a-z0-9.\\\\ \u{0}é-]{0,200}") {
-        let envelope = seal(COMMAND_TYPE, payload.into(), &[("alice", &key(2))]);
+        let envelope = sign_envelope(COMMAND_TYPE, payload.into(), &[("alice", &key(2))]);
         prop_assert!(open(&envelope.encode()).is_err());
     }
 
@@ -442,7 +442,7 @@ proptest! {
         let mut bytes = signed(&ensure(), &[("alice", 2)]);
         let place = place.index(bytes.len());
         bytes[place] ^= 1 << bit;
-        if let Ok(Opened::New(command)) = open(&bytes) {
+        if let Ok(OpenedMessage::New(command)) = open(&bytes) {
             // Only the hint is outside the signature.
             prop_assert_eq!(command.digest(), digest(ensure().to_string().as_bytes()));
             let hint = Envelope::parse(&bytes).unwrap().signatures[0].keyid.clone();
@@ -476,7 +476,7 @@ fn assign(to: Value, serial: u64, id: u8) -> Value {
 #[test]
 fn what_stands_is_ordered_and_said_once() {
     let mut memory = Memory::default();
-    let state = ChannelState { epoch: 1, serial: 5, digest: "a".repeat(64) };
+    let state = ChannelPosition { epoch: 1, serial: 5, digest: "a".repeat(64) };
     memory.channels.insert("base".into(), state);
     let all = json!({"all": true});
     let mut withdraw = assign(all.clone(), 6, 3);
@@ -518,7 +518,7 @@ fn who_may_speak_to_some_leaves_nobody_out() {
         "keys": [{"id": "alice", "key": key(2).public().to_short()}],
         "rules": [{"keys": ["alice"], "nodes": ["db*"]}],
     });
-    let envelope = seal(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
+    let envelope = sign_envelope(TRUST_TYPE, bundle.to_string().into(), &[("root", &key(1))]);
     let narrow = open_bundle(&envelope.encode(), Pin::Kept).unwrap();
     let bytes = signed(&assign(json!({"nodes": ["db1"]}), 6, 1), &[("alice", 2)]);
     let opened = open_with(&narrow, NOW, &Memory::default(), &bytes, Some("ensign.v1.prod.desired.base"));
@@ -529,16 +529,16 @@ fn who_may_speak_to_some_leaves_nobody_out() {
 fn what_was_accepted_is_recalled_after_its_time() {
     let bytes = signed(&assign(json!({"all": true}), 6, 1), &[("alice", 2)]);
     let trust = trust();
-    let recall = |bytes: &[u8], limits: &Limits| {
-        let recalled = with_verifier(&trust, limits, "2030-01-01T00:00:00Z", &Memory::default(), |it| it.recall(bytes));
+    let recall = |bytes: &[u8], limits: &NodeLimits| {
+        let recalled = with_verifier(&trust, limits, "2030-01-01T00:00:00Z", &Memory::default(), |it| it.reverify_assignment(bytes));
         recalled.map(|verified| verified.get().id.to_string()).map_err(|refusal| refusal.code.as_str())
     };
-    assert!(recall(&bytes, &Limits::default()).is_ok());
-    assert_eq!(recall(&bytes, &Limits { apply: false, ..Limits::default() }), Err("local_limit"));
-    assert_eq!(recall(&signed(&assign(json!({"all": true}), 6, 1), &[("alice", 9)]), &Limits::default()), Err("unknown_key"));
-    assert_eq!(recall(b"{}", &Limits::default()), Err("bad_envelope"));
+    assert!(recall(&bytes, &NodeLimits::default()).is_ok());
+    assert_eq!(recall(&bytes, &NodeLimits { apply: false, ..NodeLimits::default() }), Err("local_limit"));
+    assert_eq!(recall(&signed(&assign(json!({"all": true}), 6, 1), &[("alice", 9)]), &NodeLimits::default()), Err("unknown_key"));
+    assert_eq!(recall(b"{}", &NodeLimits::default()), Err("bad_envelope"));
     // Nor is it less in force when its key is revoked.
     let revoked = changed_trust(&|bundle| bundle["revoked"] = json!(["alice"]));
     let now = "2030-01-01T00:00:00Z";
-    assert!(with_verifier(&revoked, &Limits::default(), now, &Memory::default(), |it| it.recall(&bytes)).is_ok());
+    assert!(with_verifier(&revoked, &NodeLimits::default(), now, &Memory::default(), |it| it.reverify_assignment(&bytes)).is_ok());
 }

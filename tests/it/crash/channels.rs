@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ensign::host::Checkpoint;
-use ensign::store::Kept;
+use ensign::store::ChannelRecord;
 use ensign::store::outbox::Outbox;
 use ensign::wire::bundle::TrustBundle;
-use ensign::wire::command::{Action, Command, Nothing};
-use ensign::wire::report::Life;
-use ensign::wire::{DoneOutcome, Envelope, NodeState};
+use ensign::wire::command::{Action, Command, NoParameters};
+use ensign::wire::report::LifecycleEvent;
+use ensign::wire::{CommandOutcome, Envelope, NodeState};
 use futures_util::future::join_all;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -109,7 +109,7 @@ impl Stage {
     fn standing(&self, place: &Place, serial: u64, action: Action) -> Command {
         let mut command = self.fleet.standing(serial, action);
         command.channel.as_mut().unwrap().name = place.node.to_string();
-        command.to = ensign::wire::Audience::nodes(vec![place.node.clone()]);
+        command.to = ensign::wire::Target::nodes(vec![place.node.clone()]);
         command
     }
 
@@ -127,12 +127,12 @@ impl Stage {
         let first = self.standing(&place, 1, assign(self.older.apply(&site, "first")));
         let mut agent = place.start(bus, &mut place.process()).await;
         self.desire(&place, &first).await;
-        assert_eq!(place.only_result(bus, first.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(bus, first.id).await.outcome, CommandOutcome::Changed);
         assert_eq!(stop(&mut agent).await.code(), Some(0));
         std::fs::write(site.join("conf"), OLD).unwrap();
         std::fs::write(self.data(&place), DATA[1]).unwrap();
 
-        let action = if withdraws { Action::Withdraw(Nothing {}) } else { assign(self.newer.apply(&site, "second")) };
+        let action = if withdraws { Action::Withdraw(NoParameters {}) } else { assign(self.newer.apply(&site, "second")) };
         let second = self.standing(&place, 2, action);
         let died = self.live(&place, &second, &format!("{}:{count}", at.name())).await;
         is_whole(&site);
@@ -156,9 +156,9 @@ impl Stage {
             assert_eq!(effects(&site, "first"), before, "the first one was run again");
         }
         if withdraws {
-            assert_eq!(done.outcome, DoneOutcome::Stable, "{done:?}");
+            assert_eq!(done.outcome, CommandOutcome::Stable, "{done:?}");
         } else {
-            assert!([DoneOutcome::Changed, DoneOutcome::Stable].contains(&done.outcome), "{done:?}");
+            assert!([CommandOutcome::Changed, CommandOutcome::Stable].contains(&done.outcome), "{done:?}");
             is_done(&site, &self.newer);
             assert!((1..=2).contains(&effects(&site, "second")), "{}", effects(&site, "second"));
         }
@@ -199,7 +199,7 @@ impl Stage {
         let ledger = std::fs::read_to_string(state.join("ledger.jsonl")).unwrap();
         let is_recorded = ledger.lines().filter(|line| line.ends_with('}')).any(|line| line.contains(&second.id.to_string()));
         let file = std::fs::read(state.join(format!("channels/{}.json", place.node))).unwrap();
-        let kept: Kept = serde_json::from_slice(&file).unwrap();
+        let kept: ChannelRecord = serde_json::from_slice(&file).unwrap();
         let payload = Envelope::parse(&kept.latest).unwrap().payload;
         let latest: Command = serde_json::from_slice(&payload).unwrap();
         assert!(latest.id == first.id || (latest.id == second.id && is_recorded), "the file is ahead of the ledger");
@@ -299,13 +299,13 @@ async fn the_next_trust_bundle_is_obeyed_and_told_wherever_the_agent_dies() {
         }
         let command = place.append(&stage.fleet, "effect");
         stage.fleet.send(&command).await;
-        assert_eq!(place.only_result(bus, command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(place.only_result(bus, command.id).await.outcome, CommandOutcome::Changed);
         place.until(bus, "nothing waits", |state| state.outbox == 0).await;
         assert_eq!(stop(&mut agent).await.code(), Some(0));
         stage.look_at_events(place, &command).await;
         // By the succession, or by the start after it.
         let events = place.events(bus).await;
-        let lives = events.iter().filter(|event| event.subject.ends_with(".life")).filter_map(read::<Life>);
+        let lives = events.iter().filter(|event| event.subject.ends_with(".life")).filter_map(read::<LifecycleEvent>);
         let said = lives.filter_map(|life| life.message).filter(|message| message.contains("obeys version 2")).count();
         assert!(said >= 1, "{}: nobody is told", at.name());
     }))

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensign::host::Checkpoint;
-use ensign::model::Span;
+use ensign::model::HumanDuration;
 use ensign::trust::SigningKey;
-use ensign::wire::command::{Action, Command, JobRef, Waves};
-use ensign::wire::report::RolloutMark;
-use ensign::wire::waves::{Place as Turn, Step, Witness};
-use ensign::wire::{Done, DoneOutcome};
+use ensign::wire::command::{Action, Command, JobRef, RolloutPlan};
+use ensign::wire::report::RolloutResult;
+use ensign::wire::rollout_plan::{RolloutPosition as Turn, Wave, Witness};
+use ensign::wire::{CommandResult, CommandOutcome};
 use futures_util::future::join_all;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -45,9 +45,9 @@ fn resource(place: &Place) -> Value {
 /// The node is in the first of two waves; the second begins soon, and others may begin for an hour after that.
 fn gated(place: &Place, mut command: Command) -> Command {
     let witness = Witness { node: place.node.clone(), key: SigningKey::from_seed(&[7; 32]).public().to_short() };
-    let first = Step { upto: Turn::of(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
-    let steps = vec![first, Step { upto: Turn::LAST, witnesses: vec![], min_ok: 0 }];
-    command.options.waves = Some(Waves { steps, hold: Span::seconds(2), max_failed: 0, health: true, go: false });
+    let first = Wave { upto: Turn::of(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
+    let steps = vec![first, Wave { upto: Turn::LAST, witnesses: vec![], min_ok: 0 }];
+    command.options.waves = Some(RolloutPlan { steps, hold: HumanDuration::seconds(2), max_failed: 0, health: true, go: false });
     command
 }
 
@@ -63,7 +63,7 @@ fn standing(fleet: &Fleet, place: &Place) -> Command {
     std::fs::write(&manifest, json!({"ccm": {"resources": [{"file": [file]}]}}).to_string()).unwrap();
     let mut command = fleet.standing(1, assign(apply(&manifest)));
     command.channel.as_mut().unwrap().name = place.node.to_string();
-    command.to = ensign::wire::Audience::nodes(vec![place.node.clone()]);
+    command.to = ensign::wire::Target::nodes(vec![place.node.clone()]);
     gated(place, command)
 }
 
@@ -89,7 +89,7 @@ async fn until(place: &Place, what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-async fn marks(fleet: &Fleet, command: &Command) -> Vec<RolloutMark> {
+async fn marks(fleet: &Fleet, command: &Command) -> Vec<RolloutResult> {
     let failures = fleet.subjects.rollout_failures(command.id);
     stored(&fleet.bus, &fleet.subjects.stream("ROLLOUTS"), failures.as_str())
         .await
@@ -114,8 +114,8 @@ async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     let mut agent = place.start(&fleet.bus, &mut place.process()).await;
     let done = place.only_result(&fleet.bus, command.id).await;
     // What died between its end and its result is interrupted, which is a failure; what stands is run again.
-    let fails = breaks || done.outcome == DoneOutcome::Interrupted;
-    assert!(done.outcome != DoneOutcome::Interrupted || (at == Checkpoint::LookOwed && !stands), "{done:?}");
+    let fails = breaks || done.outcome == CommandOutcome::Interrupted;
+    assert!(done.outcome != CommandOutcome::Interrupted || (at == Checkpoint::LookOwed && !stands), "{done:?}");
     until(&place, "the look", || looks(&place).is_empty()).await;
     if fails {
         let subject = fleet.subjects.rollout_failed(command.id, &place.node);
@@ -174,14 +174,14 @@ async fn a_word_is_remembered_although_the_agent_dies() {
 
     let mut agent = place.start(&fleet.bus, &mut place.process()).await;
     send(&fleet, &place, &job).await;
-    let said = async |word: &Command| -> Done {
+    let said = async |word: &Command| -> CommandResult {
         read(&place.ask(&fleet, word, &fleet.sign(word), PATIENCE).await.expect("an answer")).unwrap()
     };
     assert_eq!(said(&before).await.message.as_deref(), Some("something later was said of this job"));
     // Whoever got no answer asks again; it counts already.
     assert_eq!(said(&halt).await.message.as_deref(), Some("something later was said of this job"));
     assert!(!place.site().join("healthy").exists());
-    assert_eq!(said(&after).await.outcome, DoneOutcome::Changed);
-    assert_eq!(place.only_result(&fleet.bus, job.id).await.outcome, DoneOutcome::Changed);
+    assert_eq!(said(&after).await.outcome, CommandOutcome::Changed);
+    assert_eq!(place.only_result(&fleet.bus, job.id).await.outcome, CommandOutcome::Changed);
     assert_eq!(stop(&mut agent).await.code(), Some(0));
 }

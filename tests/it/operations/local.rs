@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use ensign::wire::command::Command;
-use ensign::wire::{AgentStatus, Done, DoneOutcome};
+use ensign::wire::{AgentStatus, CommandResult, CommandOutcome};
 use serde_json::Value;
 
 use crate::support::fleet::{Ran, ensign};
@@ -120,8 +120,8 @@ fn a_command_that_is_carried_by_hand_runs_as_one_from_the_bus() {
             assert!(start.elapsed() < PATIENCE, "the server did not come back");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let result: Done = fleet.only_result(first.id).await;
-        assert_eq!(result.outcome, DoneOutcome::Changed);
+        let result: CommandResult = fleet.only_result(first.id).await;
+        assert_eq!(result.outcome, CommandOutcome::Changed);
     });
 }
 

@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use ensign::wire::command::{Audience, Command};
-use ensign::wire::{AckStatus, Done, DoneOutcome};
+use ensign::wire::command::{Target, Command};
+use ensign::wire::{AckStatus, CommandResult, CommandOutcome};
 
 use crate::support::solo::{Fleet, PATIENCE, on_every_server};
 
@@ -14,7 +14,7 @@ fn groups_and_limits_change_and_commands_go_on() {
         let agent = fleet.agent().await;
         let to_group = |group: &str| {
             let mut command = fleet.file("motd", group);
-            command.to = Audience { nodes: None, groups: Some(vec![group.to_owned()]), ..command.to };
+            command.to = Target { nodes: None, groups: Some(vec![group.to_owned()]), ..command.to };
             command
         };
         let accepted = async |command: &Command| {
@@ -30,7 +30,7 @@ fn groups_and_limits_change_and_commands_go_on() {
         assert_eq!((state.interval, state.troubles.as_slice()), (2, &[][..]));
         // Nobody listens for the old group any more, and the new limits hold.
         let command = to_group("db");
-        let done: Done = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
+        let done: CommandResult = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
         assert_eq!(done.code.as_deref(), Some("local_limit"));
         let (old, mut inbox) = (to_group("web"), fleet.bus.request_inbox().await.unwrap());
         fleet.publish(&old, fleet.sign(&old), &format!("{}.1", inbox.0)).await;
@@ -51,7 +51,7 @@ fn groups_and_limits_change_and_commands_go_on() {
             // The queue of this agent is short: one after the other.
             let answers = fleet.ask(command, fleet.sign(command), 2).await;
             assert_eq!(answers[0]["status"], serde_json::to_value(AckStatus::Accepted).unwrap(), "{answers:?}");
-            assert_eq!(answers[1]["outcome"], serde_json::to_value(DoneOutcome::Changed).unwrap(), "{answers:?}");
+            assert_eq!(answers[1]["outcome"], serde_json::to_value(CommandOutcome::Changed).unwrap(), "{answers:?}");
         }
         assert_eq!(agent.stop(), Some(0));
     });
@@ -67,7 +67,7 @@ fn what_waits_is_held_to_the_new_limits_and_groups() {
         fleet.until("it runs", || !fleet.lines("held").is_empty()).await;
         let limited = fleet.file("motd", "hello\n");
         let mut to_group = fleet.slow("group", 0);
-        to_group.to = Audience { nodes: None, groups: Some(vec!["web".to_owned()]), ..to_group.to };
+        to_group.to = Target { nodes: None, groups: Some(vec!["web".to_owned()]), ..to_group.to };
         for command in [&limited, &to_group] {
             assert_eq!(fleet.ask(command, fleet.sign(command), 1).await[0]["status"], "accepted");
         }
@@ -76,10 +76,10 @@ fn what_waits_is_held_to_the_new_limits_and_groups() {
         agent.hangup();
         fleet.state("the new group", |state| state.groups == ["db"]).await;
         fleet.open("held");
-        assert_eq!(fleet.only_result(held.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(held.id).await.outcome, CommandOutcome::Changed);
         for (command, code) in [(&limited, "local_limit"), (&to_group, "not_for_me")] {
             let done = fleet.only_result(command.id).await;
-            assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Refused, Some(code)), "{done:?}");
+            assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Refused, Some(code)), "{done:?}");
         }
         assert!(!fleet.path("motd").exists() && fleet.lines("group").is_empty());
         assert_eq!(agent.stop(), Some(0));

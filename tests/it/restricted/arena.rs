@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ensign::fleet::init::{Retention, init};
 use ensign::transport::{Bus, BusSettings};
-use ensign::trust::{SigningKey, seal};
+use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::{COMMAND_TYPE, NodeState, Subjects, TRUST_TYPE};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ impl Arena {
             "fleet": FLEET, "version": 1, "expires": Timestamp::now() + SignedDuration::from_hours(24 * 365),
             "root": {"threshold": 1, "keys": [root.public().to_string()]}, "keys": keys, "rules": rules,
         });
-        let trust = seal(TRUST_TYPE, bundle.to_string().into_bytes(), &[("root", &root)]).encode();
+        let trust = sign_envelope(TRUST_TYPE, bundle.to_string().into_bytes(), &[("root", &root)]).encode();
         std::fs::write(self.path("etc/trust.json"), trust).unwrap();
         let config = format!(
             "fleet = \"{FLEET}\"\nnode = \"web1\"\nstate_dir = \"state\"\nfacts_dirs = []\nheartbeat = \"1s\"\n\
@@ -225,7 +225,7 @@ impl Arena {
             command["to"]["where"] = json!(only_where);
         }
         let key = &self.keys[case.key];
-        let envelope = seal(COMMAND_TYPE, command.to_string().into_bytes(), &[(case.key, key)]).encode();
+        let envelope = sign_envelope(COMMAND_TYPE, command.to_string().into_bytes(), &[(case.key, key)]).encode();
         let (reply, mut inbox) = self.bus.request_inbox().await.unwrap();
         let subject = format!("ensign.v1.{FLEET}.cmd.{name}.node.web1");
         self.bus.publish_with_reply(&subject, &format!("{reply}.1"), &[], envelope).await.unwrap();

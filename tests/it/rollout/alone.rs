@@ -3,27 +3,27 @@
 use std::time::{Duration, Instant};
 
 use base64::Engine;
-use ensign::model::{NodeId, Span};
-use ensign::trust::{SigningKey, seal};
-use ensign::wire::command::{Action, Command, GoAhead, JobRef, Waves};
-use ensign::wire::receipt::{HEADER, Statement};
-use ensign::wire::report::{OK, RolloutMark};
+use ensign::model::{NodeId, HumanDuration};
+use ensign::trust::{SigningKey, sign_envelope};
+use ensign::wire::command::{Action, Command, GoAhead, JobRef, RolloutPlan};
+use ensign::wire::receipt::{HEADER, ReceiptBody};
+use ensign::wire::report::{ROLLOUT_SUCCESS, RolloutResult};
 use ensign::wire::subject::EventKind;
-use ensign::wire::waves::{Place, Step, Witness};
-use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, Done, DoneOutcome, Refused};
+use ensign::wire::rollout_plan::{RolloutPosition, Wave, Witness};
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandResult, CommandOutcome, RejectionEvent};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::support::clock::{Clock, library};
 use crate::support::solo::{Fleet, PATIENCE, ensure, node, on_every_server};
 
-fn waves(steps: Vec<Step>, max_failed: u64) -> Waves {
-    Waves { steps, hold: Span::seconds(1), max_failed, health: false, go: false }
+fn waves(steps: Vec<Wave>, max_failed: u64) -> RolloutPlan {
+    RolloutPlan { steps, hold: HumanDuration::seconds(1), max_failed, health: false, go: false }
 }
 
 /// In one wave: the turn of the node comes at once.
 fn in_waves(mut command: Command) -> Command {
-    let steps = vec![Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }];
+    let steps = vec![Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 }];
     command.options.waves = Some(waves(steps, 1));
     command
 }
@@ -39,17 +39,17 @@ fn after_canary(mut command: Command) -> (Command, Canary) {
     let key = SigningKey::from_seed(&[7; 32]);
     // Each id has another order of the nodes.
     let node = loop {
-        let own = Place::of(command.id, &node());
+        let own = RolloutPosition::of(command.id, &node());
         let mut others = (0..50).map(|n| format!("canary{n}").parse::<NodeId>().unwrap());
-        match others.find(|other| Place::of(command.id, other) < own) {
+        match others.find(|other| RolloutPosition::of(command.id, other) < own) {
             Some(found) => break found,
             None => command.id = uuid::Uuid::now_v7(),
         }
     };
     let witnesses = vec![Witness { node: node.clone(), key: key.public().to_short() }];
-    let first = Step { upto: Place::of(command.id, &node), witnesses, min_ok: 1 };
-    command.options.waves = Some(waves(vec![first, Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }], 0));
-    command.to = ensign::wire::Audience::all();
+    let first = Wave { upto: RolloutPosition::of(command.id, &node), witnesses, min_ok: 1 };
+    command.options.waves = Some(waves(vec![first, Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 }], 0));
+    command.to = ensign::wire::Target::all();
     (command, Canary { node, key })
 }
 
@@ -57,10 +57,10 @@ impl Canary {
     /// Says that this command went well on it; signed with this key, about this digest.
     async fn says(&self, fleet: &Fleet, command: &Command, key: &SigningKey, digest: &str) {
         let subject = fleet.subjects.rollout_ok(command.id, &self.node);
-        let (protocol, outcome) = (OK.to_owned(), DoneOutcome::Changed);
-        let mark = RolloutMark { protocol, id: command.id, node: self.node.clone(), at: Timestamp::now(), outcome };
+        let (protocol, outcome) = (ROLLOUT_SUCCESS.to_owned(), CommandOutcome::Changed);
+        let mark = RolloutResult { protocol, id: command.id, node: self.node.clone(), at: Timestamp::now(), outcome };
         let payload = serde_json::to_vec(&mark).unwrap();
-        let statement = Statement {
+        let statement = ReceiptBody {
             node: self.node.clone(),
             boot: uuid::Uuid::nil(),
             seq: None,
@@ -70,7 +70,7 @@ impl Canary {
             at: mark.at,
             command: Some(digest.to_owned()),
         };
-        let receipt = ensign::trust::issue(key, &statement);
+        let receipt = ensign::trust::issue_receipt(key, &statement);
         fleet.bus.publish_stored(subject.as_str(), &[(HEADER, receipt.as_str())], payload).await.unwrap();
     }
 
@@ -125,7 +125,7 @@ fn a_job_waits_for_its_turn_without_keeping_others_from_theirs() {
         let again = accepted(&fleet, &command).await;
         assert_eq!((again.id, again.wave), (command.id, Some(2)));
         canary.succeeds(&fleet, &command).await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         assert_eq!(fleet.lines("waits"), ["begun", "ended"]);
     });
 }
@@ -157,7 +157,7 @@ fn no_broker_invents_the_success_of_a_wave() {
         a_while().await;
         assert!(!fleet.path("guarded").exists());
         canary.succeeds(&fleet, &command).await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
     });
 }
 
@@ -168,10 +168,10 @@ fn a_wave_that_stays_silent_has_failed() {
         let _agent = fleet.agent().await;
         let (mut command, canary) = after_canary(fleet.file("silent", "x"));
         // A second for the run, one for the hold, and the margin.
-        command.options.timeout = Span::seconds(1);
+        command.options.timeout = HumanDuration::seconds(1);
         accepted(&fleet, &command).await;
         let done = fleet.only_result(command.id).await;
-        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Halted, Some("halted")));
+        assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Halted, Some("halted")));
         let said = format!("0 of the 1 nodes of wave 1 that must succeed did, and {} stayed silent", canary.node);
         assert_eq!(done.message, Some(said));
         canary.succeeds(&fleet, &command).await;
@@ -197,7 +197,7 @@ fn a_clock_that_jumps_begins_no_wave_and_ends_none() {
             assert!(!fleet.path("jumps").exists(), "{seconds}");
         }
         canary.succeeds(&fleet, &command).await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
     });
 }
 
@@ -209,8 +209,8 @@ fn a_witness_that_is_not_selected_says_so_once_however_often_it_is_asked() {
         let mut command = fleet.file("never", "x");
         command.to.only_where = Some("false".to_owned());
         let witnesses = vec![Witness { node: node(), key: SigningKey::from_seed(&[7; 32]).public().to_short() }];
-        let first = Step { upto: Place::of(command.id, &node()), witnesses, min_ok: 1 };
-        command.options.waves = Some(waves(vec![first, Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }], 0));
+        let first = Wave { upto: RolloutPosition::of(command.id, &node()), witnesses, min_ok: 1 };
+        command.options.waves = Some(waves(vec![first, Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 }], 0));
         let mut marks = fleet.bus.subscribe(fleet.subjects.rollout_ok(command.id, &node()).as_str()).await.unwrap();
         fleet.bus.flush_roundtrip().await.unwrap();
         for _ in 0..10 {
@@ -218,8 +218,8 @@ fn a_witness_that_is_not_selected_says_so_once_however_often_it_is_asked() {
         }
         fleet.settled();
         let mark = tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap();
-        let mark: RolloutMark = serde_json::from_slice(&mark.payload).unwrap();
-        assert_eq!(mark.outcome, DoneOutcome::NotSelected);
+        let mark: RolloutResult = serde_json::from_slice(&mark.payload).unwrap();
+        assert_eq!(mark.outcome, CommandOutcome::NotSelected);
         assert!(tokio::time::timeout(Duration::from_secs(1), marks.next()).await.is_err(), "a second mark");
     });
 }
@@ -237,18 +237,18 @@ fn a_wave_waits_for_its_go_ahead() {
         let go = |job, wave, key: Option<&SigningKey>| {
             let go = fleet.command(Action::Go(GoAhead { job, wave }));
             match key {
-                Some(key) => seal(COMMAND_TYPE, serde_json::to_vec(&go).unwrap(), &[("ops", key)]).encode(),
+                Some(key) => sign_envelope(COMMAND_TYPE, serde_json::to_vec(&go).unwrap(), &[("ops", key)]).encode(),
                 None => fleet.sign(&go),
             }
         };
         let mallory = SigningKey::from_seed(&[9; 32]);
         for envelope in [go(command.id, 2, Some(&mallory)), go(uuid::Uuid::nil(), 2, None), go(command.id, 1, None)] {
-            fleet.bus.publish_stored(fleet.subjects.rollout_go(command.id).as_str(), &[], envelope).await.unwrap();
+            fleet.bus.publish_stored(fleet.subjects.rollout_go_ahead(command.id).as_str(), &[], envelope).await.unwrap();
             a_while().await;
             assert!(!fleet.path("ahead").exists());
         }
-        fleet.bus.publish_stored(fleet.subjects.rollout_go(command.id).as_str(), &[], go(command.id, 2, None)).await.unwrap();
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
+        fleet.bus.publish_stored(fleet.subjects.rollout_go_ahead(command.id).as_str(), &[], go(command.id, 2, None)).await.unwrap();
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
     });
 }
 
@@ -272,7 +272,7 @@ fn without_a_server_nothing_begins() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let done = fleet.only_result(command.id).await;
-        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
+        assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
         // Nor without the stream.
         let delete = format!("$JS.API.STREAM.DELETE.{}", fleet.subjects.stream("ROLLOUTS"));
         let (reply, mut inbox) = fleet.bus.request_inbox().await.unwrap();
@@ -301,7 +301,7 @@ fn only_the_latest_word_of_an_operator_counts() {
             let command = in_waves(fleet.file(name, "x"));
             let mut halt = word(&fleet, true, &command, 1);
             let envelope = match name {
-                "forged" => seal(COMMAND_TYPE, serde_json::to_vec(&halt).unwrap(), &[("ops", &mallory)]).encode(),
+                "forged" => sign_envelope(COMMAND_TYPE, serde_json::to_vec(&halt).unwrap(), &[("ops", &mallory)]).encode(),
                 "foreign" => {
                     halt.fleet = "other".into();
                     fleet.sign(&halt)
@@ -312,9 +312,9 @@ fn only_the_latest_word_of_an_operator_counts() {
             keep(&fleet, &command, envelope).await;
             accepted(&fleet, &command).await;
             let message = tokio::time::timeout(PATIENCE, refusals.next()).await.expect(name).unwrap();
-            let refused: Refused = serde_json::from_slice(&message.payload).unwrap();
+            let refused: RejectionEvent = serde_json::from_slice(&message.payload).unwrap();
             assert_eq!((refused.code.as_str(), refused.subject), (code, fleet.subjects.rollout_control(command.id).to_string()));
-            assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed, "{name}");
+            assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed, "{name}");
         }
         // A halt holds, also when an older resume takes its place in the stream.
         let command = in_waves(fleet.file("halted", "x"));
@@ -324,15 +324,15 @@ fn only_the_latest_word_of_an_operator_counts() {
         accepted(&fleet, &command).await;
         fleet.until("the halt is heard", || fleet.log().contains("halted by ops")).await;
         keep(&fleet, &command, fleet.sign(&before)).await;
-        let done: Done = serde_json::from_value(fleet.ask(&before, fleet.sign(&before), 1).await[0].clone()).unwrap();
+        let done: CommandResult = serde_json::from_value(fleet.ask(&before, fleet.sign(&before), 1).await[0].clone()).unwrap();
         assert_eq!(done.message.as_deref(), Some("something later was said of this job"));
         a_while().await;
         assert!(!fleet.path("halted").exists());
         // A later one lets it go on, at once, by the ordinary way alone; and its result is kept as any other.
-        let done: Done = serde_json::from_value(fleet.ask(&after, fleet.sign(&after), 1).await[0].clone()).unwrap();
-        assert_eq!(done.outcome, DoneOutcome::Changed, "{done:?}");
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Changed);
-        assert_eq!(fleet.only_result(after.id).await.outcome, DoneOutcome::Changed);
+        let done: CommandResult = serde_json::from_value(fleet.ask(&after, fleet.sign(&after), 1).await[0].clone()).unwrap();
+        assert_eq!(done.outcome, CommandOutcome::Changed, "{done:?}");
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
+        assert_eq!(fleet.only_result(after.id).await.outcome, CommandOutcome::Changed);
     });
 }
 
@@ -342,14 +342,14 @@ fn others_failures_and_the_end_of_its_time_end_it() {
         let fleet = Fleet::new(binary, "").await;
         let agent = fleet.agent().await;
         let mut command = in_waves(fleet.file("spent", "x"));
-        command.to = ensign::wire::Audience::all();
+        command.to = ensign::wire::Target::all();
         for name in ["db1", "db2"] {
             let subject = fleet.subjects.rollout_failed(command.id, &name.parse().unwrap());
             fleet.bus.publish_stored(subject.as_str(), &[], b"{}".to_vec()).await.unwrap();
         }
         accepted(&fleet, &command).await;
         let done = fleet.only_result(command.id).await;
-        assert_eq!((done.outcome, done.code.as_deref()), (DoneOutcome::Halted, Some("halted")));
+        assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Halted, Some("halted")));
         assert_eq!(done.message.as_deref(), Some("the error budget of 1 is spent: db1, db2 failed first"));
         // A node that died while it ran has failed too, and says so when it is back.
         let command = in_waves(fleet.slow("dies", 20));
@@ -371,16 +371,16 @@ fn others_failures_and_the_end_of_its_time_end_it() {
         text.extend([record.to_string(), "\n".to_owned()]);
         std::fs::write(&ledger, text).unwrap();
         let _agent = fleet.agent().await;
-        assert_eq!(fleet.only_result(command.id).await.outcome, DoneOutcome::Interrupted);
+        assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Interrupted);
         let stream = fleet.subjects.stream("ROLLOUTS");
         let failures = fleet.subjects.rollout_failures(command.id);
         let mut marks = fleet.bus.follow(&stream, failures.as_str(), ensign::transport::From::Beginning).await.unwrap();
         let mark = tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
-        let mark: RolloutMark = serde_json::from_slice(&mark.payload).unwrap();
-        assert_eq!((mark.node, mark.outcome), (node(), DoneOutcome::Interrupted));
+        let mark: RolloutResult = serde_json::from_slice(&mark.payload).unwrap();
+        assert_eq!((mark.node, mark.outcome), (node(), CommandOutcome::Interrupted));
         // Whether it was halted it may not even have been able to ask.
         let done = fleet.only_result(late.id).await;
-        assert!([DoneOutcome::Halted, DoneOutcome::Expired].contains(&done.outcome), "{done:?}");
+        assert!([CommandOutcome::Halted, CommandOutcome::Expired].contains(&done.outcome), "{done:?}");
         assert!(!fleet.path("late").exists());
     });
 }
@@ -398,9 +398,9 @@ fn health_that_turns_critical_counts_as_a_failure() {
             let mut command = fleet.command(ensure("file", &properties));
             // The node is in the first of two waves.
             let witnesses = vec![Witness { node: node(), key: SigningKey::from_seed(&[7; 32]).public().to_short() }];
-            let first = Step { upto: Place::of(command.id, &node()), witnesses, min_ok: 1 };
-            let steps = vec![first, Step { upto: Place::LAST, witnesses: vec![], min_ok: 0 }];
-            command.options.waves = Some(Waves { hold: Span::seconds(hold), health: true, ..waves(steps, 0) });
+            let first = Wave { upto: RolloutPosition::of(command.id, &node()), witnesses, min_ok: 1 };
+            let steps = vec![first, Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 }];
+            command.options.waves = Some(RolloutPlan { hold: HumanDuration::seconds(hold), health: true, ..waves(steps, 0) });
             command
         };
         let mut events = fleet.events().await;
@@ -409,7 +409,7 @@ fn health_that_turns_critical_counts_as_a_failure() {
             let command = gated(if breaks { 8 } else { 1 });
             fleet.send(&command).await;
             let done = fleet.only_result(command.id).await;
-            assert_ne!(done.outcome, DoneOutcome::Failed);
+            assert_ne!(done.outcome, CommandOutcome::Failed);
             if breaks {
                 assert!(Timestamp::now() < done.at + SignedDuration::from_secs(8), "too slow to tell");
                 std::fs::write(fleet.path("broken"), "").unwrap();

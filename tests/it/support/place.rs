@@ -10,13 +10,13 @@ use std::process::{Command as Process, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use ensign::model::NodeId;
-use ensign::store::{Head, Message as Waiting};
+use ensign::store::{ChainHead, Message as Waiting};
 use ensign::transport::{Bus, From, Inbox, Message};
 use ensign::trust::SigningKey;
-use ensign::wire::command::{Action, Audience, Command};
+use ensign::wire::command::{Action, Target, Command};
 use ensign::wire::receipt::Receipt;
-use ensign::wire::subject::Stage;
-use ensign::wire::{Done, NodeState, Subjects};
+use ensign::wire::subject::ReportStage;
+use ensign::wire::{CommandResult, NodeState, Subjects};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -140,7 +140,7 @@ impl Place {
 
     /// A command for this node alone.
     pub fn command(&self, fleet: &Fleet, action: Action) -> Command {
-        Command { to: Audience::nodes(vec![self.node.clone()]), ..fleet.command(action) }
+        Command { to: Target::nodes(vec![self.node.clone()]), ..fleet.command(action) }
     }
 
     /// An `exec` that appends a line to a file of the site each time that it runs.
@@ -167,8 +167,8 @@ impl Place {
     }
 
     /// Waits for the result of a command in the stream.
-    pub async fn result(&self, bus: &Bus, id: Uuid) -> Done {
-        let subject = self.subjects.job(id, &self.node, Stage::Done).to_string();
+    pub async fn result(&self, bus: &Bus, id: Uuid) -> CommandResult {
+        let subject = self.subjects.job(id, &self.node, ReportStage::Done).to_string();
         let mut feed = bus.follow(&self.subjects.stream("JOBS"), &subject, From::Beginning).await.unwrap();
         match tokio::time::timeout(PATIENCE, feed.next()).await {
             Ok(message) => read(&message.unwrap().unwrap()).unwrap(),
@@ -177,13 +177,13 @@ impl Place {
     }
 
     /// Every result of a command that is in the stream now.
-    pub async fn results(&self, bus: &Bus, id: Uuid) -> Vec<Done> {
-        let subject = self.subjects.job(id, &self.node, Stage::Done).to_string();
+    pub async fn results(&self, bus: &Bus, id: Uuid) -> Vec<CommandResult> {
+        let subject = self.subjects.job(id, &self.node, ReportStage::Done).to_string();
         stored(bus, &self.subjects.stream("JOBS"), &subject).await.iter().map(|message| read(message).unwrap()).collect()
     }
 
     /// The one result of a command.
-    pub async fn only_result(&self, bus: &Bus, id: Uuid) -> Done {
+    pub async fn only_result(&self, bus: &Bus, id: Uuid) -> CommandResult {
         self.result(bus, id).await;
         let mut results = self.results(bus, id).await;
         assert_eq!(results.len(), 1, "{results:?}");
@@ -250,7 +250,7 @@ pub fn as_operator(fleet: &Fleet, args: &[&str]) -> Ran {
 }
 
 /// What lies beside a message in an outbox that is from before nodes signed what they say.
-pub fn unsigned(_: &Waiting, _: &Head) -> Receipt {
+pub fn unsigned(_: &Waiting, _: &ChainHead) -> Receipt {
     Receipt { statement: Vec::new(), signature: Vec::new() }
 }
 

@@ -8,12 +8,12 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ensign::model::{NodeId, Span};
+use ensign::model::{NodeId, HumanDuration};
 use ensign::transport::{Bus, BusSettings, Feed, From, Message, StreamSpec};
-use ensign::trust::{SigningKey, seal};
+use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::bundle::{OperatorKey, Roots, Rule};
-use ensign::wire::command::{Action, Apply, Assign, Audience, Channel, Command, Ensure, Options};
-use ensign::wire::{COMMAND_TYPE, Done, NodeState, Subjects, TRUST_TYPE, TrustBundle};
+use ensign::wire::command::{Action, Apply, Assign, Target, Channel, Command, Ensure, Options};
+use ensign::wire::{COMMAND_TYPE, CommandResult, NodeState, Subjects, TRUST_TYPE, TrustBundle};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -130,7 +130,7 @@ impl Fleet {
             rules: vec![Rule { keys: vec!["ops".into()], quorum: 1, ..Rule::default() }],
         };
         change(&mut bundle);
-        seal(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]).encode()
+        sign_envelope(TRUST_TYPE, serde_json::to_vec(&bundle).unwrap(), &[("root", &root)]).encode()
     }
 
     /// Stores a version of the trust bundle where it belongs; the server sends it on.
@@ -141,7 +141,7 @@ impl Fleet {
     /// A command of the channel `base`, for all nodes.
     pub fn standing(&self, serial: u64, action: Action) -> Command {
         let channel = Some(Channel { name: "base".into(), epoch: 1, serial });
-        Command { channel, to: Audience::all(), ..self.command(action) }
+        Command { channel, to: Target::all(), ..self.command(action) }
     }
 
     /// Stores a command of a channel where it belongs; the server sends it on.
@@ -193,13 +193,13 @@ impl Fleet {
         Command {
             id: Uuid::now_v7(),
             fleet: FLEET.into(),
-            to: Audience::nodes(vec![node()]),
+            to: Target::nodes(vec![node()]),
             issued: now,
             not_before: None,
             expires: now + SignedDuration::from_mins(5),
             channel: None,
             action,
-            options: Options { timeout: Span::seconds(60), ..Options::default() },
+            options: Options { timeout: HumanDuration::seconds(60), ..Options::default() },
             reason: None,
         }
     }
@@ -234,7 +234,7 @@ impl Fleet {
     }
 
     pub fn sign(&self, command: &Command) -> Vec<u8> {
-        seal(COMMAND_TYPE, serde_json::to_vec(command).unwrap(), &[("ops", &self.operator)]).encode()
+        sign_envelope(COMMAND_TYPE, serde_json::to_vec(command).unwrap(), &[("ops", &self.operator)]).encode()
     }
 
     pub async fn publish(&self, command: &Command, envelope: Vec<u8>, reply: &str) {
@@ -263,7 +263,7 @@ impl Fleet {
     }
 
     /// Waits for a result of a job; gives every one that the agent has said by then.
-    pub async fn results(&self, id: Uuid) -> Vec<Done> {
+    pub async fn results(&self, id: Uuid) -> Vec<CommandResult> {
         let filter = format!("ensign.v1.{FLEET}.job.{id}.web1.done");
         let stream = self.subjects.stream("JOBS");
         let mut feed = self.bus.follow(&stream, &filter, From::Beginning).await.unwrap();
@@ -274,7 +274,7 @@ impl Fleet {
         all.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect()
     }
 
-    pub async fn only_result(&self, id: Uuid) -> Done {
+    pub async fn only_result(&self, id: Uuid) -> CommandResult {
         let results = self.results(id).await;
         assert_eq!(results.len(), 1, "{results:?}");
         results.into_iter().next().unwrap()
@@ -360,8 +360,8 @@ pub fn apply(path: &Path) -> Apply {
 
 /// Lets this manifest stand.
 pub fn assign(manifest: Apply) -> Action {
-    let interval = Span::seconds(300);
-    Action::Assign(Assign { manifest, interval, health_interval: None, splay: Span::seconds(0), enforce: true })
+    let interval = HumanDuration::seconds(300);
+    Action::Assign(Assign { manifest, interval, health_interval: None, splay: HumanDuration::seconds(0), enforce: true })
 }
 
 /// The agent's process; killed when dropped.

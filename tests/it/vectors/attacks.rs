@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::trust::{Code, KnownTrust, Limits, Opened, Pin, PublicKey, Seen, TrustedBundle, Verifier, open_bundle};
-use ensign::wire::report::ChannelState;
+use ensign::trust::{RejectionCode, KnownTrust, NodeLimits, OpenedMessage, Pin, PublicKey, ReplayStore, TrustedBundle, Verifier, open_bundle};
+use ensign::wire::report::ChannelPosition;
 use ensign::wire::{COMMAND_TYPE, MAX_ENVELOPE, Subjects, TRUST_TYPE, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ struct Attack {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     seen: BTreeMap<Uuid, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    channels: BTreeMap<String, ChannelState>,
+    channels: BTreeMap<String, ChannelPosition>,
     /// When the ledger of the node was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     born: Option<String>,
@@ -77,16 +77,16 @@ struct LocalLimits {
 
 struct Memory<'a>(&'a Attack);
 
-impl Seen for Memory<'_> {
-    fn seen(&self, id: Uuid) -> Option<String> {
+impl ReplayStore for Memory<'_> {
+    fn accepted_digest(&self, id: Uuid) -> Option<String> {
         self.0.seen.get(&id).cloned()
     }
 
-    fn channel(&self, name: &str) -> Option<ChannelState> {
+    fn channel(&self, name: &str) -> Option<ChannelPosition> {
         self.0.channels.get(name).cloned()
     }
 
-    fn born(&self) -> Option<jiff::Timestamp> {
+    fn remembers_since(&self) -> Option<jiff::Timestamp> {
         self.0.born.as_ref().map(|born| born.parse().unwrap())
     }
 
@@ -394,7 +394,7 @@ fn context() -> Vec<(&'static str, Attack)> {
     let on = |subject: &str, attack: Attack| Attack { subject: Some(subject.into()), ..attack };
     let known = |epoch, serial, digit: &str, expect, about| Attack {
         subject: None,
-        channels: BTreeMap::from([("base".into(), ChannelState { epoch: 2, serial: 42, digest: "a".repeat(64) })]),
+        channels: BTreeMap::from([("base".into(), ChannelPosition { epoch: 2, serial: 42, digest: "a".repeat(64) })]),
         ..attack(expect, about, signed(&apply(epoch, serial, digit), ALICE))
     };
     let good = || signed(&nginx(), ALICE);
@@ -916,15 +916,15 @@ fn outcome(setup: &Setup, attack: &Attack) -> String {
 
 fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8]) -> String {
     let limits = attack.limits.as_ref().map_or_else(
-        || Limits { exec: true, ..Limits::default() },
-        |limits| Limits {
+        || NodeLimits { exec: true, ..NodeLimits::default() },
+        |limits| NodeLimits {
             types: limits.types.clone(),
             paths: limits.paths.clone(),
             read_paths: limits.read_paths.clone(),
             exec: limits.exec,
             fetch_hosts: limits.fetch_hosts.clone(),
             apply: limits.apply,
-            ..Limits::default()
+            ..NodeLimits::default()
         },
     );
     let verifier = Verifier {
@@ -939,10 +939,10 @@ fn opened(setup: &Setup, attack: &Attack, trust: &TrustedBundle, message: &[u8])
         effects: &ensign::engine::effects::of_signed,
     };
     match verifier.open(message, attack.subject.as_deref()) {
-        Ok(Opened::New(_)) => "accepted".into(),
-        Ok(Opened::Seen { .. }) => "seen".into(),
-        Ok(Opened::Elsewhere(_)) => "elsewhere".into(),
-        Ok(Opened::NotSelected(_)) => "not_selected".into(),
+        Ok(OpenedMessage::New(_)) => "accepted".into(),
+        Ok(OpenedMessage::Seen { .. }) => "seen".into(),
+        Ok(OpenedMessage::Elsewhere(_)) => "elsewhere".into(),
+        Ok(OpenedMessage::NotSelected(_)) => "not_selected".into(),
         Err(refusal) => refusal.code.to_string(),
     }
 }
@@ -964,15 +964,15 @@ fn no_attack_gets_in_and_each_is_refused_with_its_own_code() {
         if outcome != attack.expect {
             wrong.push(format!("{name}: {outcome}, expected {}", attack.expect));
         }
-        let is_code = Code::ALL.iter().any(|code| code.as_str() == attack.expect);
+        let is_code = RejectionCode::ALL.iter().any(|code| code.as_str() == attack.expect);
         assert_ne!(name.starts_with("control"), is_code, "{name}");
         covered.insert(attack.expect);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(paths.len(), count, "a file that nothing here makes");
     // The others are the agent's: they are about its state, not about the message.
-    let own = [Code::Busy, Code::ShuttingDown, Code::Storage, Code::BadArtifact, Code::PlanChanged, Code::Halted];
-    for code in Code::ALL.iter().filter(|code| !own.contains(code)) {
+    let own = [RejectionCode::Busy, RejectionCode::ShuttingDown, RejectionCode::Storage, RejectionCode::BadArtifact, RejectionCode::PlanChanged, RejectionCode::Halted];
+    for code in RejectionCode::ALL.iter().filter(|code| !own.contains(code)) {
         assert!(covered.contains(code.as_str()), "no attack is refused with {code}");
     }
 }

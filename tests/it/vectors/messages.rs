@@ -1,11 +1,11 @@
 //! One file for each kind of message: read strictly, and nothing of it lost.
 
 use ensign::model::{ApplyState, TransactionEvent};
-use ensign::trust::{Pin, PublicKey, attest, issue, open_bundle};
+use ensign::trust::{Pin, PublicKey, verify_receipt, issue_receipt, open_bundle};
 use ensign::wire::digest;
-use ensign::wire::receipt::{Receipt, Statement};
-use ensign::wire::report::Life;
-use ensign::wire::{Ack, Command, Done, Envelope, NodeState, Refused, TRUST_TYPE, TrustBundle, json as strict};
+use ensign::wire::receipt::{Receipt, ReceiptBody};
+use ensign::wire::report::LifecycleEvent;
+use ensign::wire::{Ack, Command, CommandResult, Envelope, NodeState, RejectionEvent, TRUST_TYPE, TrustBundle, json as strict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn receipts() -> Value {
     let mut prev = None;
     let mut message = |seq: Option<u64>, subject: &str, payload: Value, command: Option<&str>| {
         let payload = payload.to_string();
-        let statement = Statement {
+        let statement = ReceiptBody {
             node: "web1".parse().unwrap(),
             boot: OTHER.parse().unwrap(),
             seq,
@@ -79,7 +79,7 @@ fn receipts() -> Value {
             at: NOW.parse().unwrap(),
             command: command.map(str::to_owned),
         };
-        let receipt = issue(&node_key, &statement);
+        let receipt = issue_receipt(&node_key, &statement);
         if seq.is_some() {
             prev = Some(Receipt::parse(&receipt).unwrap().digest());
         }
@@ -100,7 +100,7 @@ fn check_receipts(value: &Value) -> Result<(), String> {
     for message in value["messages"].as_array().unwrap() {
         let text = |name: &str| message[name].as_str().unwrap();
         let node = "web1".parse().unwrap();
-        let attested = attest(Some(text("receipt")), &key, &node, text("subject"), text("payload").as_bytes())
+        let attested = verify_receipt(Some(text("receipt")), &key, &node, text("subject"), text("payload").as_bytes())
             .map_err(|error| ensign::diag::chain(&error))?;
         if attested.statement.seq.is_some() {
             assert_eq!(attested.statement.prev, prev);
@@ -207,9 +207,9 @@ fn check(name: &str, value: &Value) -> Result<(), String> {
             survives::<TrustBundle>(&serde_json::to_value(trusted.bundle()).unwrap()).map(drop)
         }
         "ack" => survives::<Ack>(value).map(drop),
-        "done" => survives::<Done>(value).map(drop),
-        "refused" => survives::<Refused>(value).map(drop),
-        "life" => survives::<Life>(value).map(drop),
+        "done" => survives::<CommandResult>(value).map(drop),
+        "refused" => survives::<RejectionEvent>(value).map(drop),
+        "life" => survives::<LifecycleEvent>(value).map(drop),
         "state" => survives::<NodeState>(value).map(drop),
         "transaction-event" => survives::<TransactionEvent>(value).map(drop),
         "receipt" => check_receipts(value),

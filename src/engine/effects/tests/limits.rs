@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::engine::effects::of_signed;
 use crate::model::MountLimit;
-use crate::trust::Limits;
+use crate::trust::NodeLimits;
 
 /// Whether a signed resource is within limits.
-fn check(limits: &Limits, kind: &str, properties: &Value) -> Result<(), String> {
+fn check(limits: &NodeLimits, kind: &str, properties: &Value) -> Result<(), String> {
     let command = json!({
         "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "fleet": "f", "to": {"nodes": ["web1"]},
         "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
@@ -20,7 +20,7 @@ fn check(limits: &Limits, kind: &str, properties: &Value) -> Result<(), String> 
 
 #[test]
 fn paths_are_compared_part_by_part() {
-    let limits = Limits { paths: Some(vec!["/srv/www".into(), "/opt/".into()]), ..Limits::default() };
+    let limits = NodeLimits { paths: Some(vec!["/srv/www".into(), "/opt/".into()]), ..NodeLimits::default() };
     for (path, wanted) in [
         ("/srv/www", true),
         ("/srv/www/a/b", true),
@@ -57,13 +57,13 @@ fn paths_are_compared_part_by_part() {
         assert_eq!(check(&limits, kind, &properties).is_ok(), wanted, "{kind} {properties}");
     }
     assert!(check(&limits, "service", &json!({"name": "nginx"})).is_ok());
-    assert!(Limits::default().path_allowed(Path::new("/etc/passwd")));
+    assert!(NodeLimits::default().path_allowed(Path::new("/etc/passwd")));
 }
 
 #[test]
 fn what_types_write_by_themselves_is_limited() {
     let limits =
-        |paths: &[&str]| Limits { paths: Some(paths.iter().map(|&p| p.into()).collect()), exec: true, ..Limits::default() };
+        |paths: &[&str]| NodeLimits { paths: Some(paths.iter().map(|&p| p.into()).collect()), exec: true, ..NodeLimits::default() };
     let etc = limits(&["/etc", "/proc/sys/net", "/home", "/var/mail"]);
     for (kind, properties, wanted) in [
         ("user", json!({"name": "a"}), true),
@@ -89,7 +89,7 @@ fn what_types_write_by_themselves_is_limited() {
 
 #[test]
 fn commands_are_off_by_default_in_every_form() {
-    let limits = Limits::default();
+    let limits = NodeLimits::default();
     for (kind, properties) in [
         ("exec", json!({"name": "id"})),
         ("file", json!({"name": "/a", "health_checks": [{"command": "id"}]})),
@@ -104,16 +104,16 @@ fn commands_are_off_by_default_in_every_form() {
     ] {
         let refused = check(&limits, kind, &properties).unwrap_err();
         assert_eq!(refused, "this node runs no commands from the network", "{kind} {properties}");
-        assert!(check(&Limits { exec: true, ..Limits::default() }, kind, &properties).is_ok(), "{kind} {properties}");
+        assert!(check(&NodeLimits { exec: true, ..NodeLimits::default() }, kind, &properties).is_ok(), "{kind} {properties}");
     }
-    let files = Limits { types: Some(vec!["file".into()]), exec: true, ..Limits::default() };
+    let files = NodeLimits { types: Some(vec!["file".into()]), exec: true, ..NodeLimits::default() };
     assert!(check(&files, "exec", &json!({"name": "id"})).is_err());
-    assert!(!Limits { apply: false, ..Limits::default() }.type_allowed("apply"));
+    assert!(!NodeLimits { apply: false, ..NodeLimits::default() }.type_allowed("apply"));
 }
 
 #[test]
 fn of_the_host_itself_a_status_may_be_asked_and_no_more() {
-    let limits = Limits { fetch_hosts: Some(vec!["good.example".into()]), ..Limits::default() };
+    let limits = NodeLimits { fetch_hosts: Some(vec!["good.example".into()]), ..NodeLimits::default() };
     let allowed = |url: &str, thing: &Value| {
         let checks = json!({"name": "/a", "health_checks": [{"goss_rules": {"http": {url: thing}}}]});
         check(&limits, "file", &checks).is_ok()
@@ -141,7 +141,7 @@ fn of_the_host_itself_a_status_may_be_asked_and_no_more() {
 
 #[test]
 fn hosts_are_those_of_the_url() {
-    let limits = Limits { fetch_hosts: Some(vec!["good.example".into(), "*.cdn.example".into()]), ..Limits::default() };
+    let limits = NodeLimits { fetch_hosts: Some(vec!["good.example".into(), "*.cdn.example".into()]), ..NodeLimits::default() };
     for (url, wanted) in [
         ("https://good.example/m.tgz", true),
         ("https://GOOD.example:8443/m.tgz", true),
@@ -188,16 +188,16 @@ fn nothing_is_mounted_that_the_owner_did_not_list() {
         options: options.iter().map(|&option| option.into()).collect(),
         devices: vec![device.into()],
     };
-    let mount = |limits: &Limits, device: &str, fstype: &str, options: &str| {
+    let mount = |limits: &NodeLimits, device: &str, fstype: &str, options: &str| {
         let all = json!({"name": "/srv/m", "ensure": "mounted", "device": device, "fstype": fstype, "options": options});
         check(limits, "mount", &all)
     };
-    let paths = Limits { paths: Some(vec!["/srv".into()]), exec: true, ..Limits::default() };
+    let paths = NodeLimits { paths: Some(vec!["/srv".into()]), exec: true, ..NodeLimits::default() };
     let bound = [
         paths.clone(),
-        Limits::default(),
-        Limits { types: Some(vec!["mount".into()]), exec: true, ..Limits::default() },
-        Limits { read_paths: Some(vec!["/srv".into()]), exec: true, ..Limits::default() },
+        NodeLimits::default(),
+        NodeLimits { types: Some(vec!["mount".into()]), exec: true, ..NodeLimits::default() },
+        NodeLimits { read_paths: Some(vec!["/srv".into()]), exec: true, ..NodeLimits::default() },
     ];
     for (device, fstype, options) in [
         ("/etc", "tmpfs", "bind"),
@@ -214,9 +214,9 @@ fn nothing_is_mounted_that_the_owner_did_not_list() {
             let why = mount(limits, device, fstype, options).unwrap_err();
             assert!(why.contains("does not m") || why.contains("path") || why.contains("commands"), "{why}");
         }
-        assert!(mount(&Limits { exec: true, ..Limits::default() }, device, fstype, options).is_ok(), "{device}");
+        assert!(mount(&NodeLimits { exec: true, ..NodeLimits::default() }, device, fstype, options).is_ok(), "{device}");
     }
-    let listed = Limits {
+    let listed = NodeLimits {
         mount: Some(vec![
             entry("tmpfs", &["nosuid", "nodev", "size=*"], "tmpfs"),
             entry("none", &["bind", "suid", "dev"], "/opt/shared"),
@@ -227,7 +227,7 @@ fn nothing_is_mounted_that_the_owner_did_not_list() {
     assert_eq!(mount(&listed, "tmpfs", "tmpfs", "nosuid,nodev,size=10m"), Ok(()));
     assert_eq!(mount(&listed, "/opt/shared", "none", "bind"), Ok(()));
     assert_eq!(mount(&listed, "host:/x", "fuse.sshfs", "nosuid,nodev"), Ok(()));
-    let no_programs = Limits { exec: false, ..listed.clone() };
+    let no_programs = NodeLimits { exec: false, ..listed.clone() };
     assert!(mount(&no_programs, "host:/x", "fuse.sshfs", "nosuid,nodev").is_err(), "a helper is a program");
     for (device, fstype, options) in [
         ("tmpfs", "tmpfs", "defaults"),
@@ -246,7 +246,7 @@ fn nothing_is_mounted_that_the_owner_did_not_list() {
 #[test]
 fn what_is_read_is_limited_as_what_is_written() {
     let limits =
-        Limits { paths: Some(vec!["/srv".into()]), read_paths: Some(vec!["/opt".into()]), exec: true, ..Limits::default() };
+        NodeLimits { paths: Some(vec!["/srv".into()]), read_paths: Some(vec!["/opt".into()]), exec: true, ..NodeLimits::default() };
     let source = |path: &str| json!({"name": "/srv/a", "ensure": "present", "source": path});
     for (path, wanted) in
         [("/srv/b", true), ("/opt/b", true), ("/etc/shadow", false), ("b", false), ("/opt/../etc/shadow", false)]

@@ -11,16 +11,16 @@ use uuid::Uuid;
 use crate::host::fs;
 use crate::wire::MAX_ENVELOPE;
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
-const WORDS: &str = "words.json";
+const OVERRIDES_FILE: &str = "words.json";
 /// As many words as the agent keeps, with room to spare.
-const MAX_WORDS: u64 = 1 << 20;
-const LOOK: &str = "look";
+const MAX_OVERRIDES_BYTES: u64 = 1 << 20;
+const HEALTH_GATE_SUFFIX: &str = "look";
 
 /// What an operator said last of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Word {
+pub struct Override {
     /// When it was signed.
     pub issued: Timestamp,
     /// The command that said it.
@@ -36,18 +36,18 @@ pub struct Word {
 
 /// The words of operators, by job: one small file, replaced in one step.
 #[derive(Debug)]
-pub struct WordStore {
+pub struct OverrideStore {
     path: PathBuf,
 }
 
-impl WordStore {
+impl OverrideStore {
     /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
     ///
     /// # Errors
     /// When the system refuses, or the file is not what was written.
-    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<Uuid, Word>), StoreError> {
-        let store = Self { path: directory(state_dir)?.join(WORDS) };
-        let bytes = match fs::read(&store.path, MAX_WORDS) {
+    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<Uuid, Override>), StoreError> {
+        let store = Self { path: directory(state_dir)?.join(OVERRIDES_FILE) };
+        let bytes = match fs::read(&store.path, MAX_OVERRIDES_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return Ok((store, BTreeMap::new())),
             Err(error) => return Err(error.into()),
@@ -64,18 +64,18 @@ impl WordStore {
     ///
     /// # Errors
     /// When the system refuses; then what was there before still counts.
-    pub fn write(&self, words: &BTreeMap<Uuid, Word>) -> Result<(), StoreError> {
-        dir::write_atomic(&self.path, &serde_json::to_vec(words)?)
+    pub fn write(&self, words: &BTreeMap<Uuid, Override>) -> Result<(), StoreError> {
+        state_dir::write_atomic(&self.path, &serde_json::to_vec(words)?)
     }
 }
 
 /// The commands of which the health is still to be looked at: a file each, which is its envelope.
 #[derive(Debug)]
-pub struct LookStore {
+pub struct HealthGateStore {
     dir: PathBuf,
 }
 
-impl LookStore {
+impl HealthGateStore {
     /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl LookStore {
         let mut found = BTreeMap::new();
         for path in fs::list(&store.dir)? {
             let id = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-            if let Some(id) = id.filter(|_| path.extension().is_some_and(|ending| ending == LOOK)) {
+            if let Some(id) = id.filter(|_| path.extension().is_some_and(|ending| ending == HEALTH_GATE_SUFFIX)) {
                 found.insert(id, fs::read(&path, MAX_ENVELOPE as u64)?);
             }
         }
@@ -97,7 +97,7 @@ impl LookStore {
     /// # Errors
     /// When the system refuses.
     pub fn add(&self, id: Uuid, envelope: &[u8]) -> Result<(), StoreError> {
-        dir::write_atomic(&self.path(id), envelope)
+        state_dir::write_atomic(&self.path(id), envelope)
     }
 
     /// It was taken, or is not wanted any more.
@@ -109,15 +109,15 @@ impl LookStore {
     }
 
     fn path(&self, id: Uuid) -> PathBuf {
-        self.dir.join(id.to_string()).with_extension(LOOK)
+        self.dir.join(id.to_string()).with_extension(HEALTH_GATE_SUFFIX)
     }
 }
 
 /// The directory of both, without what a killed process left.
 fn directory(state_dir: &Path) -> Result<PathBuf, StoreError> {
     let dir = state_dir.join("rollouts");
-    dir::create(&dir)?;
-    dir::sweep(&dir)?;
+    state_dir::create(&dir)?;
+    state_dir::sweep(&dir)?;
     Ok(dir)
 }
 
@@ -129,22 +129,22 @@ mod tests {
     fn words_and_looks_are_there_after_a_restart() {
         let temporary = tempfile::tempdir().unwrap();
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let word = Word { issued: Timestamp::UNIX_EPOCH, id: other, halted: true, by: vec!["ops".into()], reason: None };
-        let (words, none) = WordStore::open(temporary.path()).unwrap();
+        let word = Override { issued: Timestamp::UNIX_EPOCH, id: other, halted: true, by: vec!["ops".into()], reason: None };
+        let (words, none) = OverrideStore::open(temporary.path()).unwrap();
         assert!(none.is_empty());
         words.write(&BTreeMap::from([(one, word.clone())])).unwrap();
-        let (looks, none) = LookStore::open(temporary.path()).unwrap();
+        let (looks, none) = HealthGateStore::open(temporary.path()).unwrap();
         assert!(none.is_empty());
         looks.add(one, b"one").unwrap();
         looks.add(other, b"other").unwrap();
         looks.remove(one).unwrap();
         looks.remove(one).unwrap();
         std::fs::write(temporary.path().join("rollouts/.new-1"), "half").unwrap();
-        assert_eq!(WordStore::open(temporary.path()).unwrap().1, BTreeMap::from([(one, word)]));
-        assert_eq!(LookStore::open(temporary.path()).unwrap().1, BTreeMap::from([(other, b"other".to_vec())]));
-        let path = temporary.path().join("rollouts").join(WORDS);
+        assert_eq!(OverrideStore::open(temporary.path()).unwrap().1, BTreeMap::from([(one, word)]));
+        assert_eq!(HealthGateStore::open(temporary.path()).unwrap().1, BTreeMap::from([(other, b"other".to_vec())]));
+        let path = temporary.path().join("rollouts").join(OVERRIDES_FILE);
         std::fs::write(&path, "{").unwrap();
-        let message = WordStore::open(temporary.path()).unwrap_err().to_string();
+        let message = OverrideStore::open(temporary.path()).unwrap_err().to_string();
         assert_eq!(message, format!("{}, line 1, is damaged", path.display()));
     }
 }

@@ -15,7 +15,7 @@ const BLOCK: usize = 64;
 
 impl SigningKey {
     /// What stands for the SHA-256 of a content: as long, and of this key only. Lower-case hex.
-    pub fn conceal(&self, sha256: &str) -> String {
+    pub fn pseudonymize(&self, sha256: &str) -> String {
         let key = Zeroizing::new(hmac(self.seed(), PURPOSE));
         crate::host::fs::hex(&hmac(key.as_ref(), sha256.as_bytes()))
     }
@@ -50,8 +50,8 @@ mod tests {
     #[test]
     fn what_is_concealed_is_of_one_key() {
         let key = |seed: u8| SigningKey::from_seed(&[seed; 32]);
-        let concealed = key(1).conceal("ab");
-        assert_eq!((concealed.len(), key(1).conceal("ab") == concealed), (64, true));
-        assert!(concealed != key(2).conceal("ab") && concealed != key(1).conceal("ac"));
+        let concealed = key(1).pseudonymize("ab");
+        assert_eq!((concealed.len(), key(1).pseudonymize("ab") == concealed), (64, true));
+        assert!(concealed != key(2).pseudonymize("ab") && concealed != key(1).pseudonymize("ac"));
     }
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::model::{ApplyState, NodeId};
 
 use super::confinement::ConfinementState;
-use super::report::ChannelState;
+use super::report::ChannelPosition;
 
 /// Protocol of an [`AgentStatus`].
 pub const STATUS: &str = "io.ensign.v1.agent.status";
@@ -51,7 +51,7 @@ pub struct AgentStatus {
     pub confinement: Option<ConfinementState>,
     /// The latest serial of each channel.
     #[serde(default)]
-    pub channels: BTreeMap<String, ChannelState>,
+    pub channels: BTreeMap<String, ChannelPosition>,
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
@@ -67,7 +67,7 @@ pub struct AgentStatus {
     /// Messages that had to be dropped because the outbox was full, ever.
     pub dropped: u64,
     /// What was counted since the agent started.
-    pub counts: Counts,
+    pub counts: AgentCounters,
     /// What is wrong with the agent itself, in words, by what it is about.
     #[serde(default)]
     pub troubles: BTreeMap<String, String>,
@@ -128,7 +128,7 @@ pub struct LimitsStatus {
 
 /// What an agent counts from its start on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Counts {
+pub struct AgentCounters {
     /// Commands that were accepted.
     pub accepted: u64,
     /// Commands that were accepted before and came again.
@@ -154,7 +154,7 @@ pub struct Counts {
 
 impl AgentStatus {
     /// Everything that is wrong, the missing connection included: empty while the agent can do its work.
-    pub fn wrong(&self) -> Vec<String> {
+    pub fn active_alarms(&self) -> Vec<String> {
         let offline = (!self.connection.connected)
             .then(|| format!("not connected to a NATS server ({})", self.connection.servers.join(", ")));
         offline.into_iter().chain(self.troubles.values().cloned()).collect()

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::host::fs;
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
 /// Two envelopes in base64, with room to spare.
 const MAX_FILE: u64 = 1 << 20;
@@ -20,19 +20,19 @@ const ENDING: &str = "json";
 
 /// A channel on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct ChannelRecord {
     /// The envelope of the latest command of the channel that was accepted.
     #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     pub latest: Vec<u8>,
     /// The envelope of the last assignment whose manifest could be used, when that is not the latest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub good: Option<Envelope>,
+    pub good: Option<EnvelopeBytes>,
 }
 
 /// The bytes of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Envelope(#[serde(serialize_with = "to_base64", deserialize_with = "from_base64")] pub Vec<u8>);
+pub struct EnvelopeBytes(#[serde(serialize_with = "to_base64", deserialize_with = "from_base64")] pub Vec<u8>);
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&STANDARD.encode(bytes))
@@ -44,18 +44,18 @@ fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D:
 
 /// The files of the channels.
 #[derive(Debug)]
-pub struct StandingStore {
+pub struct DesiredStateStore {
     dir: PathBuf,
 }
 
-impl StandingStore {
+impl DesiredStateStore {
     /// Opens the store below a state directory, which the caller has to itself, and reads what is there.
     ///
     /// # Errors
     /// When the system refuses, or a file is not what was written.
-    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<String, Kept>), StoreError> {
+    pub fn open(state_dir: &Path) -> Result<(Self, BTreeMap<String, ChannelRecord>), StoreError> {
         let store = Self { dir: state_dir.join("channels") };
-        dir::create(&store.dir)?;
+        state_dir::create(&store.dir)?;
         let mut found = BTreeMap::new();
         for path in fs::list(&store.dir)? {
             if path.extension().is_none_or(|ending| ending != ENDING) {
@@ -78,8 +78,8 @@ impl StandingStore {
     ///
     /// # Errors
     /// When the system refuses; then what was there before still counts.
-    pub fn write(&self, channel: &str, kept: &Kept) -> Result<(), StoreError> {
-        dir::write_atomic(&self.dir.join(channel).with_extension(ENDING), &serde_json::to_vec(kept)?)
+    pub fn write(&self, channel: &str, kept: &ChannelRecord) -> Result<(), StoreError> {
+        state_dir::write_atomic(&self.dir.join(channel).with_extension(ENDING), &serde_json::to_vec(kept)?)
     }
 }
 
@@ -90,28 +90,28 @@ mod tests {
     #[test]
     fn channels_are_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let (store, found) = StandingStore::open(dir.path()).unwrap();
+        let (store, found) = DesiredStateStore::open(dir.path()).unwrap();
         assert!(found.is_empty());
-        let base = Kept { latest: b"{}".to_vec(), good: Some(Envelope(b"x".to_vec())) };
+        let base = ChannelRecord { latest: b"{}".to_vec(), good: Some(EnvelopeBytes(b"x".to_vec())) };
         store.write("base", &base).unwrap();
-        let web = Kept { latest: b"\xff".to_vec(), good: None };
+        let web = ChannelRecord { latest: b"\xff".to_vec(), good: None };
         store.write("web", &web).unwrap();
         std::fs::write(dir.path().join("channels/.new-123"), "half").unwrap();
-        let (store, found) = StandingStore::open(dir.path()).unwrap();
+        let (store, found) = DesiredStateStore::open(dir.path()).unwrap();
         assert_eq!(found, BTreeMap::from([("base".to_owned(), base), ("web".to_owned(), web.clone())]));
         store.write("base", &web).unwrap();
-        assert_eq!(StandingStore::open(dir.path()).unwrap().1["base"], web);
+        assert_eq!(DesiredStateStore::open(dir.path()).unwrap().1["base"], web);
         assert!(!dir.path().join("channels/.new-123").exists());
     }
 
     #[test]
     fn damage_is_said_with_its_file() {
         let dir = tempfile::tempdir().unwrap();
-        let (store, _) = StandingStore::open(dir.path()).unwrap();
-        store.write("base", &Kept { latest: vec![], good: None }).unwrap();
+        let (store, _) = DesiredStateStore::open(dir.path()).unwrap();
+        store.write("base", &ChannelRecord { latest: vec![], good: None }).unwrap();
         let path = dir.path().join("channels/base.json");
         std::fs::write(&path, "{\"latest\":").unwrap();
-        let message = StandingStore::open(dir.path()).unwrap_err().to_string();
+        let message = DesiredStateStore::open(dir.path()).unwrap_err().to_string();
         assert_eq!(message, format!("{}, line 1, is damaged", path.display()));
     }
 }

@@ -9,11 +9,11 @@ use super::keys::{KeyError, PublicKey};
 /// A line that is not `fleet node ed25519:... first-seen`.
 #[derive(Debug, thiserror::Error)]
 #[error("not `fleet node ed25519:... first-seen`")]
-pub struct KnownLineError(#[source] pub Option<KeyError>);
+pub struct PinnedKeyLineError(#[source] pub Option<KeyError>);
 
 /// A line, its key not read yet: a key is a point of a curve, and takes some microseconds to find.
 #[derive(Debug, Clone, Copy)]
-pub struct KnownLine<'a> {
+pub struct PinnedKeyLine<'a> {
     /// The fleet.
     pub fleet: &'a str,
     /// The node, as it is written.
@@ -22,17 +22,17 @@ pub struct KnownLine<'a> {
     since: &'a str,
 }
 
-impl<'a> KnownLine<'a> {
+impl<'a> PinnedKeyLine<'a> {
     /// Takes a line apart; nothing for one that is empty or a comment.
     ///
     /// # Errors
     /// When it has not four parts.
-    pub fn split(line: &'a str) -> Result<Option<Self>, KnownLineError> {
+    pub fn split(line: &'a str) -> Result<Option<Self>, PinnedKeyLineError> {
         if line.trim().is_empty() || line.starts_with('#') {
             return Ok(None);
         }
         let parts: Result<[&str; 4], _> = line.split_whitespace().collect::<Vec<_>>().try_into();
-        let [fleet, node, key, since] = parts.map_err(|_| KnownLineError(None))?;
+        let [fleet, node, key, since] = parts.map_err(|_| PinnedKeyLineError(None))?;
         Ok(Some(Self { fleet, node, key, since }))
     }
 
@@ -40,10 +40,10 @@ impl<'a> KnownLine<'a> {
     ///
     /// # Errors
     /// When one of them can't be read.
-    pub fn read(&self) -> Result<(NodeId, PublicKey, Timestamp), KnownLineError> {
-        let key = self.key.parse::<PublicKey>().map_err(|source| KnownLineError(Some(source)))?;
-        let node = self.node.parse::<NodeId>().map_err(|_| KnownLineError(None))?;
-        let since = self.since.parse::<Timestamp>().map_err(|_| KnownLineError(None))?;
+    pub fn read(&self) -> Result<(NodeId, PublicKey, Timestamp), PinnedKeyLineError> {
+        let key = self.key.parse::<PublicKey>().map_err(|source| PinnedKeyLineError(Some(source)))?;
+        let node = self.node.parse::<NodeId>().map_err(|_| PinnedKeyLineError(None))?;
+        let since = self.since.parse::<Timestamp>().map_err(|_| PinnedKeyLineError(None))?;
         Ok((node, key, since))
     }
 }

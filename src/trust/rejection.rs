@@ -8,11 +8,11 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// The reasons for a refusal. Their texts are part of the protocol: they never change meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Code {
+        pub enum RejectionCode {
             $($(#[$doc])* $name,)*
         }
 
-        impl Code {
+        impl RejectionCode {
             /// Every code, in the order in which they are checked.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
@@ -95,7 +95,7 @@ codes! {
     TrustVersion = "trust_version",
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for RejectionCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -104,9 +104,9 @@ impl fmt::Display for Code {
 /// A refusal, with what is known of what was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
-pub struct Refusal {
+pub struct Rejection {
     /// The reason.
-    pub code: Code,
+    pub code: RejectionCode,
     /// The reason in words.
     pub message: String,
     /// SHA-256 of the payload where there is one, else of what came; lower-case hex.
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn codes_are_distinct_words() {
-        let texts: HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
-        assert_eq!(texts.len(), Code::ALL.len());
+        let texts: HashSet<_> = RejectionCode::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(texts.len(), RejectionCode::ALL.len());
         assert!(texts.iter().all(|text| text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')));
     }
 }

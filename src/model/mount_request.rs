@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A mount: the words that mount(8) gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Mounting {
+pub struct MountRequest {
     /// What is mounted.
     pub device: String,
     /// The type of file system.
@@ -18,7 +18,7 @@ pub struct Mounting {
     pub attaches: bool,
 }
 
-impl Mounting {
+impl MountRequest {
     /// The table of file systems, which every mount is listed in.
     pub const TABLE: &'static str = "/etc/fstab";
 

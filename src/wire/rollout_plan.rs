@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::model::{NodeId, Span};
+use crate::model::{NodeId, HumanDuration};
 
 /// The longest that the waves of an assignment may take, when every one of them takes all of its time.
-pub const MAX_ROLLOUT: Span = Span::seconds(7 * 86_400);
+pub const MAX_ASSIGNMENT_ROLLOUT: HumanDuration = HumanDuration::seconds(7 * 86_400);
 /// The same for a command that runs once: it takes a place on each node that waits, which others then have not.
-pub const MAX_WAIT: Span = Span::seconds(86_400);
+pub const MAX_COMMAND_ROLLOUT: HumanDuration = HumanDuration::seconds(86_400);
 /// How long after all waves have had their time nodes may still begin: those of a job that was halted and then resumed.
-pub const GRACE: Span = Span::seconds(3600);
+pub const LATE_START_GRACE: HumanDuration = HumanDuration::seconds(3600);
 /// What a wave is given beside its run and its hold: for the queue of a busy node, and the way of its mark.
-pub const MARGIN: Span = Span::seconds(30);
+pub const WAVE_MARGIN: HumanDuration = HumanDuration::seconds(30);
 /// The most witnesses of a wave: a node reads the marks of one wave.
 pub const MAX_WITNESSES: usize = 50;
 /// The most nodes that may fail: a node reads the marks of all that failed.
@@ -34,11 +34,11 @@ const MAX_STEPS: usize = 64;
 /// The waves of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Waves {
+pub struct RolloutPlan {
     /// The steps: each has more nodes than the one before, the last has all.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Wave>,
     /// How long a node must be well after its run before its success counts.
-    pub hold: Span,
+    pub hold: HumanDuration,
     /// How many nodes may fail: when more have, no further node begins. A witness that stays silent has failed.
     pub max_failed: u64,
     /// True: a node whose health checks are critical at the end of the hold has failed.
@@ -52,9 +52,9 @@ pub struct Waves {
 /// A wave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub struct Wave {
     /// The highest place that is in it: 16 digits of lower-case hex.
-    pub upto: Place,
+    pub upto: RolloutPosition,
     /// The nodes of it whose signed successes the next wave waits for; none in the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witnesses: Vec<Witness>,
@@ -83,9 +83,9 @@ pub struct Witness {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
-pub struct Place(u64);
+pub struct RolloutPosition(u64);
 
-impl Place {
+impl RolloutPosition {
     /// The last there can be.
     pub const LAST: Self = Self(u64::MAX);
 
@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl RolloutPosition {
     /// The same share of `whole` (from nothing up to but not including it) that the place is of all places.
     pub fn share(self, whole: i64) -> i64 {
         let share = (u128::from(self.0) * u128::from(whole.unsigned_abs())) >> 64;
@@ -104,13 +104,13 @@ impl Place {
     }
 }
 
-impl From<Place> for String {
-    fn from(place: Place) -> Self {
+impl From<RolloutPosition> for String {
+    fn from(place: RolloutPosition) -> Self {
         format!("{:016x}", place.0)
     }
 }
 
-impl TryFrom<String> for Place {
+impl TryFrom<String> for RolloutPosition {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -122,7 +122,7 @@ impl TryFrom<String> for Place {
 
 /// Waves that no node could keep to.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum MalformedWaves {
+pub enum InvalidRolloutPlan {
     /// No steps, or too many.
     #[error("\"waves\" must have between 1 and {MAX_STEPS} steps")]
     Count,
@@ -142,37 +142,37 @@ pub enum MalformedWaves {
     #[error("\"max_failed\" of \"waves\" is at most {MAX_BUDGET}")]
     Budget,
     /// It takes too long.
-    #[error("\"waves\" may take more than {0}: waves, times the timeout, the hold and {MARGIN}")]
-    TooLong(Span),
+    #[error("\"waves\" may take more than {0}: waves, times the timeout, the hold and {WAVE_MARGIN}")]
+    TooLong(HumanDuration),
 }
 
-impl Waves {
+impl RolloutPlan {
     /// Checks that nodes can keep to them, for the command `id` whose run may take `timeout`; all of them may take
     /// `longest`.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn check(&self, id: Uuid, timeout: Span, longest: Span) -> Result<(), MalformedWaves> {
-        let last = self.steps.last().filter(|_| self.steps.len() <= MAX_STEPS).ok_or(MalformedWaves::Count)?;
+    pub fn check(&self, id: Uuid, timeout: HumanDuration, longest: HumanDuration) -> Result<(), InvalidRolloutPlan> {
+        let last = self.steps.last().filter(|_| self.steps.len() <= MAX_STEPS).ok_or(InvalidRolloutPlan::Count)?;
         for (number, pair) in (2..).zip(self.steps.windows(2)) {
             if let [before, step] = pair
                 && step.upto <= before.upto
             {
-                return Err(MalformedWaves::Order(number));
+                return Err(InvalidRolloutPlan::Order(number));
             }
         }
-        if last.upto != Place::LAST {
-            return Err(MalformedWaves::Rest);
+        if last.upto != RolloutPosition::LAST {
+            return Err(InvalidRolloutPlan::Rest);
         }
         if self.max_failed > MAX_BUDGET {
-            return Err(MalformedWaves::Budget);
+            return Err(InvalidRolloutPlan::Budget);
         }
         for number in 1..=self.steps.len() {
             if !self.has_sound_witnesses(number, id) {
-                return Err(MalformedWaves::Witnesses(number));
+                return Err(InvalidRolloutPlan::Witnesses(number));
             }
         }
-        if self.patience(self.steps.len(), timeout) > longest.get() { Err(MalformedWaves::TooLong(longest)) } else { Ok(()) }
+        if self.max_wait(self.steps.len(), timeout) > longest.get() { Err(InvalidRolloutPlan::TooLong(longest)) } else { Ok(()) }
     }
 
     fn has_sound_witnesses(&self, number: usize, id: Uuid) -> bool {
@@ -185,17 +185,17 @@ impl Waves {
         (1..=MAX_WITNESSES).contains(&count)
             && distinct.len() == count
             && (1..=count as u64).contains(&step.min_ok)
-            && distinct.iter().all(|node| self.wave(Place::of(id, node)) == number)
+            && distinct.iter().all(|node| self.wave_number(RolloutPosition::of(id, node)) == number)
     }
 
     /// The number of the wave that a place is in, from 1.
-    pub fn wave(&self, place: Place) -> usize {
+    pub fn wave_number(&self, place: RolloutPosition) -> usize {
         let found = (1..).zip(&self.steps).find(|(_, step)| place <= step.upto);
         found.map_or(self.steps.len(), |(number, _)| number)
     }
 
     /// The step that a wave waits for; none for the first.
-    pub fn before(&self, wave: usize) -> Option<&Step> {
+    pub fn previous_wave(&self, wave: usize) -> Option<&Wave> {
         wave.checked_sub(2).and_then(|index| self.steps.get(index))
     }
 
@@ -206,24 +206,24 @@ impl Waves {
 
     /// How long the waves before one may take, when a run may take `timeout`. A witness that is silent for longer has
     /// failed.
-    pub fn patience(&self, wave: usize, timeout: Span) -> Duration {
-        let each = timeout.get().saturating_add(self.hold.get()).saturating_add(MARGIN.get());
+    pub fn max_wait(&self, wave: usize, timeout: HumanDuration) -> Duration {
+        let each = timeout.get().saturating_add(self.hold.get()).saturating_add(WAVE_MARGIN.get());
         each.saturating_mul(u32::try_from(wave.saturating_sub(1)).unwrap_or(u32::MAX))
     }
 
     /// The time after which no node begins any more.
-    pub fn closes(&self, issued: Timestamp, timeout: Span) -> Timestamp {
-        let waves = SignedDuration::try_from(self.patience(self.steps.len(), timeout)).unwrap_or(SignedDuration::MAX);
-        later(issued.saturating_add(waves).unwrap_or(Timestamp::MAX), GRACE)
+    pub fn latest_start(&self, issued: Timestamp, timeout: HumanDuration) -> Timestamp {
+        let waves = SignedDuration::try_from(self.max_wait(self.steps.len(), timeout)).unwrap_or(SignedDuration::MAX);
+        later(issued.saturating_add(waves).unwrap_or(Timestamp::MAX), LATE_START_GRACE)
     }
 
     /// The time at which the success of a run that ended at `ended` counts.
-    pub fn counts_at(&self, ended: Timestamp) -> Timestamp {
+    pub fn success_counts_at(&self, ended: Timestamp) -> Timestamp {
         later(ended, self.hold)
     }
 }
 
-fn later(time: Timestamp, span: Span) -> Timestamp {
+fn later(time: Timestamp, span: HumanDuration) -> Timestamp {
     let span = SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX);
     time.saturating_add(span).unwrap_or(Timestamp::MAX)
 }
@@ -232,41 +232,41 @@ fn later(time: Timestamp, span: Span) -> Timestamp {
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> Place {
-        Place::try_from(text.to_owned()).unwrap()
+    fn place(text: &str) -> RolloutPosition {
+        RolloutPosition::try_from(text.to_owned()).unwrap()
     }
 
     const ID: Uuid = Uuid::from_u128(1);
-    const TIMEOUT: Span = Span::seconds(300);
+    const TIMEOUT: HumanDuration = HumanDuration::seconds(300);
 
     /// Some node in the part of all places that ends there.
-    fn witness(from: Place, upto: Place) -> Witness {
+    fn witness(from: RolloutPosition, upto: RolloutPosition) -> Witness {
         let mut names = (0..10_000).map(|n| format!("n{n}").parse::<NodeId>().unwrap());
-        let node = names.find(|node| (from..=upto).contains(&Place::of(ID, node))).unwrap();
+        let node = names.find(|node| (from..=upto).contains(&RolloutPosition::of(ID, node))).unwrap();
         Witness { node, key: "ed25519:".into() }
     }
 
-    fn waves(uptos: &[&str]) -> Waves {
+    fn waves(uptos: &[&str]) -> RolloutPlan {
         let mut from = place("0000000000000000");
         let mut steps = Vec::new();
         for (number, upto) in (1..).zip(uptos) {
             let upto = place(upto);
             let witnesses = if number < uptos.len() { vec![witness(from, upto)] } else { vec![] };
-            steps.push(Step { upto, min_ok: witnesses.len() as u64, witnesses });
+            steps.push(Wave { upto, min_ok: witnesses.len() as u64, witnesses });
             from = upto;
         }
-        Waves { steps, hold: Span::seconds(60), max_failed: 0, health: false, go: false }
+        RolloutPlan { steps, hold: HumanDuration::seconds(60), max_failed: 0, health: false, go: false }
     }
 
     #[test]
     fn a_node_is_in_the_first_wave_that_reaches_it() {
         let waves = waves(&["0fffffffffffffff", "7fffffffffffffff", "ffffffffffffffff"]);
-        waves.check(ID, TIMEOUT, MAX_WAIT).unwrap();
+        waves.check(ID, TIMEOUT, MAX_COMMAND_ROLLOUT).unwrap();
         for (at, number) in [("0000000000000000", 1), ("0fffffffffffffff", 1), ("1000000000000000", 2), ("ffffffffffffffff", 3)] {
-            assert_eq!(waves.wave(place(at)), number, "{at}");
+            assert_eq!(waves.wave_number(place(at)), number, "{at}");
         }
-        assert!(waves.before(1).is_none());
-        assert_eq!((waves.before(2), waves.before(3)), (waves.steps.first(), waves.steps.get(1)));
+        assert!(waves.previous_wave(1).is_none());
+        assert_eq!((waves.previous_wave(2), waves.previous_wave(3)), (waves.steps.first(), waves.steps.get(1)));
         assert!(waves.is_witness(&waves.steps[1].witnesses[0].node) && !waves.is_witness(&"stranger".parse().unwrap()));
     }
 
@@ -274,54 +274,54 @@ mod tests {
     fn every_wave_before_has_its_time() {
         let issued: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let waves = waves(&["0fffffffffffffff", "7fffffffffffffff", "ffffffffffffffff"]);
-        let patience = |wave| waves.patience(wave, TIMEOUT).as_secs();
+        let patience = |wave| waves.max_wait(wave, TIMEOUT).as_secs();
         assert_eq!((patience(1), patience(2), patience(3)), (0, 390, 780));
-        assert_eq!(waves.closes(issued, TIMEOUT).to_string(), "2026-01-01T01:13:00Z");
-        assert_eq!(waves.counts_at(issued).to_string(), "2026-01-01T00:01:00Z");
+        assert_eq!(waves.latest_start(issued, TIMEOUT).to_string(), "2026-01-01T01:13:00Z");
+        assert_eq!(waves.success_counts_at(issued).to_string(), "2026-01-01T00:01:00Z");
     }
 
     #[test]
     fn places_are_spread_and_differ_from_command_to_command() {
         let nodes: Vec<NodeId> = (0..1000).map(|n| format!("n{n}").parse().unwrap()).collect();
         let half = place("7fffffffffffffff");
-        let first = nodes.iter().filter(|node| Place::of(Uuid::from_u128(1), node) <= half).count();
+        let first = nodes.iter().filter(|node| RolloutPosition::of(Uuid::from_u128(1), node) <= half).count();
         assert!((400..600).contains(&first), "{first}");
-        assert_ne!(Place::of(Uuid::from_u128(1), &nodes[0]), Place::of(Uuid::from_u128(2), &nodes[0]));
+        assert_ne!(RolloutPosition::of(Uuid::from_u128(1), &nodes[0]), RolloutPosition::of(Uuid::from_u128(2), &nodes[0]));
         // printf '00000000-0000-0000-0000-000000000001/web1' | sha256sum
-        let place: String = Place::of(Uuid::from_u128(1), &"web1".parse().unwrap()).into();
+        let place: String = RolloutPosition::of(Uuid::from_u128(1), &"web1".parse().unwrap()).into();
         assert_eq!(place, "69978708b5bf7d96");
     }
 
     #[test]
     fn what_cannot_be_kept_to_is_refused() {
         let three = || waves(&["0fffffffffffffff", "7fffffffffffffff", "ffffffffffffffff"]);
-        three().check(ID, TIMEOUT, MAX_WAIT).unwrap();
-        let changed = |change: &dyn Fn(&mut Waves)| {
+        three().check(ID, TIMEOUT, MAX_COMMAND_ROLLOUT).unwrap();
+        let changed = |change: &dyn Fn(&mut RolloutPlan)| {
             let mut waves = three();
             change(&mut waves);
-            waves.check(ID, TIMEOUT, MAX_WAIT)
+            waves.check(ID, TIMEOUT, MAX_COMMAND_ROLLOUT)
         };
-        let twice = |waves: &mut Waves| {
+        let twice = |waves: &mut RolloutPlan| {
             let again = waves.steps[0].witnesses[0].clone();
             waves.steps[0].witnesses.push(again);
         };
         for (change, wanted) in [
-            (&(|waves: &mut Waves| waves.steps.clear()) as &dyn Fn(&mut Waves), MalformedWaves::Count),
-            (&|waves| drop(waves.steps.pop()), MalformedWaves::Rest),
-            (&|waves| waves.steps[1].upto = waves.steps[0].upto, MalformedWaves::Order(2)),
-            (&|waves| waves.steps[0].witnesses.clear(), MalformedWaves::Witnesses(1)),
-            (&|waves| waves.steps[1].min_ok = 0, MalformedWaves::Witnesses(2)),
-            (&|waves| waves.steps[1].min_ok = 2, MalformedWaves::Witnesses(2)),
-            (&|waves| waves.steps[1].witnesses = waves.steps[0].witnesses.clone(), MalformedWaves::Witnesses(2)),
-            (&|waves| waves.steps[2].witnesses = waves.steps[0].witnesses.clone(), MalformedWaves::Witnesses(3)),
-            (&twice, MalformedWaves::Witnesses(1)),
-            (&|waves| waves.max_failed = 51, MalformedWaves::Budget),
-            (&|waves| waves.hold = Span::seconds(86_400), MalformedWaves::TooLong(MAX_WAIT)),
+            (&(|waves: &mut RolloutPlan| waves.steps.clear()) as &dyn Fn(&mut RolloutPlan), InvalidRolloutPlan::Count),
+            (&|waves| drop(waves.steps.pop()), InvalidRolloutPlan::Rest),
+            (&|waves| waves.steps[1].upto = waves.steps[0].upto, InvalidRolloutPlan::Order(2)),
+            (&|waves| waves.steps[0].witnesses.clear(), InvalidRolloutPlan::Witnesses(1)),
+            (&|waves| waves.steps[1].min_ok = 0, InvalidRolloutPlan::Witnesses(2)),
+            (&|waves| waves.steps[1].min_ok = 2, InvalidRolloutPlan::Witnesses(2)),
+            (&|waves| waves.steps[1].witnesses = waves.steps[0].witnesses.clone(), InvalidRolloutPlan::Witnesses(2)),
+            (&|waves| waves.steps[2].witnesses = waves.steps[0].witnesses.clone(), InvalidRolloutPlan::Witnesses(3)),
+            (&twice, InvalidRolloutPlan::Witnesses(1)),
+            (&|waves| waves.max_failed = 51, InvalidRolloutPlan::Budget),
+            (&|waves| waves.hold = HumanDuration::seconds(86_400), InvalidRolloutPlan::TooLong(MAX_COMMAND_ROLLOUT)),
         ] {
             assert_eq!(changed(change), Err(wanted));
         }
         for text in ["", "F000000000000000", "+000000000000001", "00000000000000001"] {
-            assert!(Place::try_from(text.to_owned()).is_err(), "{text}");
+            assert!(RolloutPosition::try_from(text.to_owned()).is_err(), "{text}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What templates may read, and resources fetch and unpack, on this machine, whatever a manifest says.
 
-/// Bounds for everything that templates read, and that is fetched and unpacked, in a run.
+/// ResourceLimits for everything that templates read, and that is fetched and unpacked, in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
+pub struct ResourceLimits {
     /// Hosts that may be fetched from; `None` is every host.
     pub fetch_hosts: Option<Vec<String>>,
     /// Whether addresses of this machine itself (loopback, link-local, cloud metadata) may be fetched from without
@@ -21,7 +21,7 @@ pub struct Bounds {
     pub archive_ratio: u64,
 }
 
-impl Bounds {
+impl ResourceLimits {
     /// See [`Self::archive_size`].
     pub const ARCHIVE_SIZE: u64 = 8 << 30;
     /// See [`Self::archive_entries`].
@@ -30,7 +30,7 @@ impl Bounds {
     pub const ARCHIVE_RATIO: u64 = 1000;
 }
 
-impl Default for Bounds {
+impl Default for ResourceLimits {
     /// Those of a person at the machine: every host, and what no honest archive reaches.
     fn default() -> Self {
         Self {

@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 use crate::host::{Checkpoint, FsError, checkpoint, fs};
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
 /// The objects of one directory.
 #[derive(Debug)]
-pub struct Objects {
+pub struct BlobCache {
     dir: PathBuf,
 }
 
-impl Objects {
+impl BlobCache {
     /// Opens the objects below a state directory.
     ///
     /// # Errors
     /// When the directory can't be made.
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
         let dir = state_dir.join("objects");
-        dir::create(&dir)?;
+        state_dir::create(&dir)?;
         Ok(Self { dir })
     }
 
@@ -34,7 +34,7 @@ impl Objects {
         synced.map_err(|error| FsError::io("write", written, error))?;
         let path = self.dir.join(sha256);
         std::fs::rename(written, &path).map_err(|error| FsError::io("put in place", &path, error))?;
-        dir::sync(&self.dir)?;
+        state_dir::sync(&self.dir)?;
         checkpoint(Checkpoint::ObjectKept);
         Ok(())
     }
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn objects_are_what_their_digest_says_or_not_there() {
         let dir = tempfile::tempdir().unwrap();
-        let objects = Objects::open(dir.path()).unwrap();
+        let objects = BlobCache::open(dir.path()).unwrap();
         let (one, other) = (fs::sha256(b"one"), fs::sha256(b"other"));
         for (content, digest) in [("one", &one), ("other", &other)] {
             let written = dir.path().join("written");

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::host::{Checkpoint, FsError, checkpoint, fs};
 
-use super::{StoreError, dir};
+use super::{StoreError, state_dir};
 
 #[derive(Debug)]
-pub(super) struct AppendFile {
+pub(super) struct AppendLog {
     file: File,
     path: PathBuf,
     /// Device and inode of the open file.
@@ -20,7 +20,7 @@ pub(super) struct AppendFile {
     frayed: bool,
 }
 
-impl AppendFile {
+impl AppendLog {
     /// Opens the file, or makes it (mode 0600).
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
@@ -29,7 +29,7 @@ impl AppendFile {
         let (id, len) = ((meta.dev(), meta.ino()), meta.len());
         if let (0, Some(parent)) = (len, path.parent()) {
             // It may be new: its name must be on disk before anything in it counts.
-            dir::sync(parent)?;
+            state_dir::sync(parent)?;
         }
         Ok(Self { file, path: path.to_owned(), id, len, frayed: false })
     }
@@ -53,21 +53,21 @@ impl AppendFile {
             self.truncate(start)?;
         }
         if let Err(error) = self.file.write_all(bytes) {
-            self.take_back(start);
+            self.undo_partial_write(start);
             return Err(FsError::io("write", &self.path, error).into());
         }
         self.len += bytes.len() as u64;
         Ok(start)
     }
 
-    fn take_back(&mut self, len: u64) {
+    fn undo_partial_write(&mut self, len: u64) {
         self.len = len;
         // If this fails too, the next append or the next start does it.
         self.frayed = self.file.set_len(len).is_err();
     }
 
     /// Verifies that the open file is the one that its path leads to: what is written to another one is lost.
-    pub(super) fn in_place(&self) -> Result<(), StoreError> {
+    pub(super) fn verify_path(&self) -> Result<(), StoreError> {
         match std::fs::metadata(&self.path) {
             // As long as the file is open, no other one gets its inode.
             Ok(there) if (there.dev(), there.ino()) == self.id => Ok(()),
@@ -94,7 +94,7 @@ impl AppendFile {
     /// Appends, and returns when it is on disk; on failure nothing of it stays.
     pub(super) fn append_durably(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let start = self.append(bytes)?;
-        self.sync().inspect_err(|_| self.take_back(start))
+        self.sync().inspect_err(|_| self.undo_partial_write(start))
     }
 
     /// Puts a new file with this content in the place of this one, and goes on with that.
@@ -109,7 +109,7 @@ impl AppendFile {
         // From here on the old file has no name: not one more record may go there.
         new.path.clone_from(&path);
         *self = new;
-        path.parent().map_or(Ok(()), dir::sync)
+        path.parent().map_or(Ok(()), state_dir::sync)
     }
 
     /// Reads what is at a place.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::model::NodeId;
 
 /// The name of the service that every agent is.
-pub const NAME: &str = "ensign";
+pub const SERVICE_NAME: &str = "ensign";
 
 /// The id of an agent: unique also where several fleets share a server, and the same after a restart, so that
 /// permissions can name it.
@@ -20,7 +20,7 @@ pub fn id(fleet: &str, node: &NodeId) -> String {
 
 /// What an agent listens to: questions to all services, to all agents, to itself.
 pub fn subjects(id: &str) -> [String; 3] {
-    ["$SRV.*".to_owned(), format!("$SRV.*.{NAME}"), format!("$SRV.*.{NAME}.{id}")]
+    ["$SRV.*".to_owned(), format!("$SRV.*.{SERVICE_NAME}"), format!("$SRV.*.{SERVICE_NAME}.{id}")]
 }
 
 /// What is asked for.
@@ -35,7 +35,7 @@ pub enum Verb {
 }
 
 /// What a subject asks for, and whether of one service alone; `None` for a verb that is not known.
-pub fn asked(subject: &str) -> Option<(Verb, bool)> {
+pub fn parse_subject(subject: &str) -> Option<(Verb, bool)> {
     let mut words = subject.strip_prefix("$SRV.")?.split('.');
     let verb = match words.next()? {
         "PING" => Verb::Ping,
@@ -48,7 +48,7 @@ pub fn asked(subject: &str) -> Option<(Verb, bool)> {
 
 /// What every answer has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Identity {
+pub struct ServiceIdentity {
     /// The kind of the service.
     pub name: String,
     /// Which one.
@@ -61,16 +61,16 @@ pub struct Identity {
 
 /// The answer to `PING`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ping {
+pub struct PingAnswer {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(flatten)]
-    identity: Identity,
+    identity: ServiceIdentity,
 }
 
-impl Ping {
+impl PingAnswer {
     /// Who is there.
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: ServiceIdentity) -> Self {
         Self { kind: "io.nats.micro.v1.ping_response", identity }
     }
 }
@@ -93,18 +93,18 @@ impl Endpoint {
 
 /// The answer to `INFO`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Info {
+pub struct InfoAnswer {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(flatten)]
-    identity: Identity,
+    identity: ServiceIdentity,
     description: &'static str,
     endpoints: Vec<Endpoint>,
 }
 
-impl Info {
+impl InfoAnswer {
     /// Who is there, and where it listens.
-    pub fn new(identity: Identity, endpoints: Vec<Endpoint>) -> Self {
+    pub fn new(identity: ServiceIdentity, endpoints: Vec<Endpoint>) -> Self {
         let description = "An agent of Ensign: signed configuration of its host";
         Self { kind: "io.nats.micro.v1.info_response", identity, description, endpoints }
     }
@@ -112,7 +112,7 @@ impl Info {
 
 /// What an endpoint counted. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StatsOf {
+pub struct EndpointStats {
     name: String,
     subject: String,
     queue_group: String,
@@ -126,7 +126,7 @@ pub struct StatsOf {
 
 /// What a service counted of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Counted {
+pub struct ServiceCounters {
     /// All requests.
     pub requests: u64,
     /// How many of them failed.
@@ -137,9 +137,9 @@ pub struct Counted {
     pub took: Duration,
 }
 
-impl StatsOf {
+impl EndpointStats {
     /// The figures of an endpoint, and others of the service's own.
-    pub fn new(endpoint: &Endpoint, counted: Counted, data: Value) -> Self {
+    pub fn new(endpoint: &Endpoint, counted: ServiceCounters, data: Value) -> Self {
         let nanos = u64::try_from(counted.took.as_nanos()).unwrap_or(u64::MAX);
         Self {
             name: endpoint.name.clone(),
@@ -157,18 +157,18 @@ impl StatsOf {
 
 /// The answer to `STATS`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Stats {
+pub struct StatsAnswer {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(flatten)]
-    identity: Identity,
+    identity: ServiceIdentity,
     started: Timestamp,
-    endpoints: Vec<StatsOf>,
+    endpoints: Vec<EndpointStats>,
 }
 
-impl Stats {
+impl StatsAnswer {
     /// Who is there, since when, and what it counted.
-    pub fn new(identity: Identity, started: Timestamp, endpoints: Vec<StatsOf>) -> Self {
+    pub fn new(identity: ServiceIdentity, started: Timestamp, endpoints: Vec<EndpointStats>) -> Self {
         Self { kind: "io.nats.micro.v1.stats_response", identity, started, endpoints }
     }
 }
@@ -186,37 +186,37 @@ mod tests {
             ("$SRV.SCHEMA.ensign", None),
             ("ensign.v1.prod.cmd.apply.all", None),
         ] {
-            assert_eq!(asked(subject), wanted, "{subject}");
+            assert_eq!(parse_subject(subject), wanted, "{subject}");
         }
     }
 
     #[test]
     fn answers_have_the_form_of_the_standard() {
-        let identity = || Identity {
-            name: NAME.into(),
+        let identity = || ServiceIdentity {
+            name: SERVICE_NAME.into(),
             id: id("prod", &"web1".parse().unwrap()),
             version: "0.1.0".into(),
             metadata: BTreeMap::from([("node".to_owned(), "web1".to_owned())]),
         };
-        let ping = serde_json::to_value(Ping::new(identity())).unwrap();
+        let ping = serde_json::to_value(PingAnswer::new(identity())).unwrap();
         let wanted = r#"{"id":"prod-web1","metadata":{"node":"web1"},"name":"ensign","type":"io.nats.micro.v1.ping_response","version":"0.1.0"}"#;
         assert_eq!(ping, serde_json::from_str::<Value>(wanted).unwrap());
         let endpoint = Endpoint::new("command", "a.b");
-        let info = serde_json::to_value(Info::new(identity(), vec![endpoint.clone()])).unwrap();
+        let info = serde_json::to_value(InfoAnswer::new(identity(), vec![endpoint.clone()])).unwrap();
         assert_eq!(
             info["endpoints"][0],
             serde_json::json!({"name": "command", "subject": "a.b", "queue_group": "", "metadata": {}})
         );
-        let figures = Counted { requests: 3, errors: 1, last_error: None, took: Duration::from_micros(10) };
-        let counted = StatsOf::new(&endpoint, figures, Value::Null);
-        let stats = serde_json::to_value(Stats::new(identity(), Timestamp::UNIX_EPOCH, vec![counted])).unwrap();
+        let figures = ServiceCounters { requests: 3, errors: 1, last_error: None, took: Duration::from_micros(10) };
+        let counted = EndpointStats::new(&endpoint, figures, Value::Null);
+        let stats = serde_json::to_value(StatsAnswer::new(identity(), Timestamp::UNIX_EPOCH, vec![counted])).unwrap();
         assert_eq!(
             (&stats["started"], &stats["type"]),
             (&"1970-01-01T00:00:00Z".into(), &"io.nats.micro.v1.stats_response".into())
         );
         let times = (&stats["endpoints"][0]["processing_time"], &stats["endpoints"][0]["average_processing_time"]);
         assert_eq!(times, (&10_000.into(), &3333.into()));
-        let none = StatsOf::new(&endpoint, Counted::default(), Value::Null);
+        let none = EndpointStats::new(&endpoint, ServiceCounters::default(), Value::Null);
         assert_eq!(none.average_processing_time, 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Names and patterns: `?` one character, `*` any number, neither across a `/`; `**` across.
 
-use crate::model::effects::Place;
+use crate::model::effects::PathScope;
 
 /// A part of a path that no pattern spells out.
 const ANY_NAME: &str = "/\u{1}";
@@ -30,13 +30,13 @@ pub(super) fn names_program(pattern: &str) -> bool {
 
 /// True when some pattern matches a path, `.` and `..` resolved; where everything below it counts too, a pattern must
 /// reach all of that.
-pub(super) fn any_path(patterns: &[String], place: &Place) -> bool {
-    let path = normal(&place.path);
+pub(super) fn matches_any_path(patterns: &[String], place: &PathScope) -> bool {
+    let path = normalize_path(&place.path);
     let base = path.trim_end_matches('/');
     let below = |pattern: &str| {
         matches(pattern, &format!("{base}{ANY_NAME}")) && matches(pattern, &format!("{base}{}", ANY_NAME.repeat(DEEP)))
     };
-    any(patterns, &path) && (!place.below || patterns.iter().any(|pattern| below(pattern)))
+    matches_any(patterns, &path) && (!place.below || patterns.iter().any(|pattern| below(pattern)))
 }
 
 /// True when a pattern begins with `prefix`, and the rest of it matches `text`.
@@ -45,7 +45,7 @@ pub(super) fn matches_after(pattern: &str, prefix: &str, text: &str) -> bool {
 }
 
 /// A pattern of paths where `real` has replaced the directories before the first wildcard.
-pub(super) fn located(pattern: &str, real: &impl Fn(&str) -> String) -> String {
+pub(super) fn resolve_links(pattern: &str, real: &impl Fn(&str) -> String) -> String {
     if !pattern.starts_with('/') {
         return pattern.to_owned();
     }
@@ -100,14 +100,14 @@ fn step(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool>
 }
 
 /// True when some pattern of the list matches.
-pub(super) fn any(patterns: &[String], text: &str) -> bool {
+pub(super) fn matches_any(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern, text))
 }
 
 /// An absolute path without `.`, `..`, empty parts and a slash at its end; other texts as they are.
 ///
 /// Lexical: what a symbolic link does to a path is for the engine to ask when it runs.
-pub(super) fn normal(name: &str) -> String {
+pub(super) fn normalize_path(name: &str) -> String {
     if !name.starts_with('/') {
         return name.to_owned();
     }
@@ -202,7 +202,7 @@ mod tests {
             (&["/srv/**"], "/srv/a/../../etc", false),
         ] {
             let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
-            assert_eq!(any_path(&patterns, &Place::below(path)), wanted, "{patterns:?} {path}");
+            assert_eq!(matches_any_path(&patterns, &PathScope::below(path)), wanted, "{patterns:?} {path}");
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
             ("nginx*", "nginx*"),
             ("**", "**"),
         ] {
-            assert_eq!(located(pattern, &real), wanted);
+            assert_eq!(resolve_links(pattern, &real), wanted);
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
             ("nginx", "nginx"),
             ("a/../b", "a/../b"),
         ] {
-            assert_eq!(normal(name), wanted);
+            assert_eq!(normalize_path(name), wanted);
         }
     }
 }
