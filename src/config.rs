@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::diag::Diagnostic;
-use crate::model::{MountLimit, NodeId, Secret, HumanDuration};
+use crate::model::{HumanDuration, MountLimit, NodeId, Secret};
 
 use document::Document;
 pub use file::{AgentFile, BusData, Confine, Level, Publish, parse_size};
@@ -259,12 +259,16 @@ impl Check<'_> {
         let node = self.node(file.node.as_deref());
         let groups = self.groups(file.groups);
         self.channels(file.channels.as_deref());
-        let heartbeat = self.between(&["heartbeat"], file.heartbeat.0, HumanDuration::seconds(1), HumanDuration::seconds(3600)).get();
+        let heartbeat =
+            self.between(&["heartbeat"], file.heartbeat.0, HumanDuration::seconds(1), HumanDuration::seconds(3600)).get();
         let queue = usize::try_from(self.between(&["queue"], file.queue, 1, MAX_QUEUE as u64)).unwrap_or(1);
-        let stable_interval =
-            self.between(&["stable_interval"], file.stable_interval, HumanDuration::seconds(0), HumanDuration::seconds(7 * 86_400)).get();
+        let stable_interval = self
+            .between(&["stable_interval"], file.stable_interval, HumanDuration::seconds(0), HumanDuration::seconds(7 * 86_400))
+            .get();
         let outbox_max = self.between(&["outbox_max"], file.outbox_max, 1 << 20, 1 << 40);
-        let outbox_age = self.between(&["outbox_age"], file.outbox_age, HumanDuration::seconds(60), HumanDuration::seconds(365 * 86_400)).get();
+        let outbox_age = self
+            .between(&["outbox_age"], file.outbox_age, HumanDuration::seconds(60), HumanDuration::seconds(365 * 86_400))
+            .get();
         let outbox_rate = u32::try_from(self.between(&["outbox_rate"], file.outbox_rate, 1, 100_000)).unwrap_or(u32::MAX);
         let max_bundle = self.between(&["max_bundle"], file.max_bundle, 1 << 10, 1 << 32);
         let http = self.http(&file.http);
@@ -448,7 +452,8 @@ impl Check<'_> {
     }
 
     fn pings(&mut self, nats: &file::Nats) -> Duration {
-        self.between(&["nats", "ping_interval"], nats.ping_interval.0, HumanDuration::seconds(1), HumanDuration::seconds(600)).get()
+        self.between(&["nats", "ping_interval"], nats.ping_interval.0, HumanDuration::seconds(1), HumanDuration::seconds(600))
+            .get()
     }
 
     fn server(&mut self, server: &str) {

@@ -10,13 +10,13 @@ use std::thread;
 
 use crate::config::{Confine, Limits, Settings};
 use crate::diag::chain;
-use crate::engine::Outside;
+use crate::engine::UnconfinedThread;
 use crate::host::confine;
 use crate::host::confine::{ConfineError, Confined, Confinement, Files, Kernel, Part, Worker};
 use crate::model::effects::EffectKind;
 use crate::model::registration::RegistrationFilter;
-use crate::model::{Effect, Effects, DiscoveryClient, BusValue, Registration};
-use crate::resource::Decoded;
+use crate::model::{BusValue, DiscoveryClient, Effect, Effects, Registration};
+use crate::resource::ParsedResource;
 use crate::wire::ConfinementState;
 
 /// Types whose effects reach the system itself, not only files at paths that they name.
@@ -183,7 +183,8 @@ pub(super) fn begin(settings: &Settings, kernel: Kernel) -> Result<(), String> {
 pub(super) fn reaches_system(effects: &Effects) -> bool {
     let is = |aspects: &[EffectKind]| effects.iter().any(|effect| effect.kind().is_some_and(|aspect| aspects.contains(&aspect)));
     // An entry of cron is a file, whoever its command runs as.
-    is(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel]) || (is(&[EffectKind::Account]) && !is(&[EffectKind::Schedule]))
+    is(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel])
+        || (is(&[EffectKind::Account]) && !is(&[EffectKind::Schedule]))
 }
 
 /// True when some type that works outside may be managed.
@@ -229,8 +230,8 @@ pub(super) struct Placement {
     pub(super) unnamed_types: bool,
 }
 
-impl Outside for Placement {
-    fn is_needed(&self, decoded: &dyn Decoded) -> bool {
+impl UnconfinedThread for Placement {
+    fn is_needed(&self, decoded: &dyn ParsedResource) -> bool {
         let effects = decoded.effects();
         if reaches_system(&effects) {
             return true;
@@ -247,7 +248,7 @@ impl Outside for Placement {
         })
     }
 
-    fn permit(&self, kind: &str, decoded: &dyn Decoded) -> Result<(), String> {
+    fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String> {
         if self.unnamed_types && reaches_system(&decoded.effects()) {
             return Err(format!(
                 "this node limits paths, which can't hold the type {kind}: its owner allows it by name, in `types` of [limits]"

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::transport::{Bus, Inbox, Message};
-use crate::wire::nats_micro::{self, ServiceCounters, Endpoint, ServiceIdentity, InfoAnswer, PingAnswer, StatsAnswer, EndpointStats, Verb};
+use crate::wire::nats_micro::{
+    self, Endpoint, EndpointStats, InfoAnswer, PingAnswer, ServiceCounters, ServiceIdentity, StatsAnswer, Verb,
+};
 
 use super::intake::is_inbox;
 use super::{Node, jitter, say};
@@ -33,7 +35,8 @@ pub(super) async fn run(node: Arc<Node>, bus: Bus) {
 
 async fn answer(node: Arc<Node>, bus: Bus, mut inbox: Inbox) {
     while let Some(Message { subject, reply, .. }) = inbox.next().await {
-        let (Some((verb, to_one)), Some(reply)) = (nats_micro::parse_subject(&subject), reply.filter(|reply| is_inbox(reply))) else {
+        let (Some((verb, to_one)), Some(reply)) = (nats_micro::parse_subject(&subject), reply.filter(|reply| is_inbox(reply)))
+        else {
             continue;
         };
         if !to_one {

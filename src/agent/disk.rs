@@ -14,7 +14,9 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{Acceptance, LedgerOrigin, ChainHead, StreamQueue, Ledger, Message, Outbox, Queued, StoreError, UnfinishedCommand, state_dir};
+use crate::store::{
+    Acceptance, ChainHead, Ledger, LedgerOrigin, Message, Outbox, Queued, StoreError, StreamQueue, UnfinishedCommand, state_dir,
+};
 use crate::trust::verify::MAX_CLOCK_SKEW;
 use crate::trust::{KnownTrust, ReplayStore, Verified};
 use crate::wire::CommandResult;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use crate::transport::Message;
-use crate::wire::{Action, Target, Command, Envelope, Subjects, json};
+use crate::wire::{Action, Command, Envelope, Subjects, Target, json};
 
 use super::standing::Statement;
 

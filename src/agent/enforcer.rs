@@ -19,7 +19,7 @@ use crate::model::{HealthStatus, RunOutcome};
 use crate::store::Convergence;
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
-use crate::wire::{CommandResult, CommandOutcome};
+use crate::wire::{CommandOutcome, CommandResult};
 
 use super::board::Topic;
 use super::obtain::{self, Missing};

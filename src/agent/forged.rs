@@ -7,7 +7,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-use crate::trust::{SignatureBudget, Rejection};
+use crate::trust::{Rejection, SignatureBudget};
 
 /// How many signatures may be computed in vain at once: a third of a second of work.
 const MOST: u32 = 4096;
@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn the_allowance_ends_and_comes_back() {
         let mut forged = Forged::default();
-        let pressed = |forged: &mut Forged| format!("{:?}", forged.effort()) == format!("{:?}", SignatureBudget::under_pressure());
+        let pressed =
+            |forged: &mut Forged| format!("{:?}", forged.effort()) == format!("{:?}", SignatureBudget::under_pressure());
         assert!(!pressed(&mut forged));
         forged.note(b"x", &refusal(RejectionCode::BadSignature), usize::MAX);
         forged.since = Instant::now();

@@ -14,11 +14,11 @@ use crate::config::{MAX_QUEUE, Settings};
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
-use crate::trust::{RejectionCode, OpenedMessage, Rejection, Verified, Verifier};
+use crate::trust::{OpenedMessage, Rejection, RejectionCode, Verified, Verifier};
 use crate::wire::command::{Action, Command};
 use crate::wire::report;
-use crate::wire::subject::{Route, ReportStage};
-use crate::wire::{Ack, AckStatus, CommandResult, CommandOutcome};
+use crate::wire::subject::{ReportStage, Route};
+use crate::wire::{Ack, AckStatus, CommandOutcome, CommandResult};
 
 use super::board::Topic;
 use super::fair::{FairQueue, Places};
@@ -304,7 +304,9 @@ impl Task {
         reply: Option<&str>,
     ) -> Answer {
         match opened {
-            Ok(OpenedMessage::New(verified)) if verified.action.is_desired_state() => self.stand(&Arc::new(verified), subject, true),
+            Ok(OpenedMessage::New(verified)) if verified.action.is_desired_state() => {
+                self.stand(&Arc::new(verified), subject, true)
+            }
             Ok(OpenedMessage::New(verified)) => self.accept(&Arc::new(verified), subject, reply),
             Ok(OpenedMessage::NotSelected(verified)) => {
                 self.node.count.not_selected();

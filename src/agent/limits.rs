@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{self, Login, SecretFrom};
-use crate::engine::Permit;
+use crate::engine::Authorizer;
 use crate::host::{Host, fs};
 use crate::manifest::fetch::FetchLimits;
 use crate::model::access::{ReadAccess, TemplateRead};
 use crate::model::effects::PathScope;
-use crate::model::{ResourceLimits, Effect, Effects, MountRequest};
+use crate::model::{Effect, Effects, MountRequest, ResourceLimits};
 use crate::trust::{NodeLimits, Rights};
 
 /// The limits as the verifier has them.
@@ -96,7 +96,7 @@ impl Permitted {
     }
 }
 
-impl Permit for Permitted {
+impl Authorizer for Permitted {
     fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String> {
         let asked: Effects = effects.iter().filter_map(|effect| self.absolute(effect, host)).collect();
         self.limits.check_effects(kind, &asked)?;
@@ -129,7 +129,8 @@ impl Permitted {
     fn absolute(&self, effect: &Effect, host: &Host) -> Option<Effect> {
         let Effect::Read(place) = effect else { return Some(effect.clone()) };
         let path = host.resolve(Path::new(&place.path));
-        (!self.is_of_bundle(&path)).then(|| Effect::Read(PathScope { path: path.to_string_lossy().into_owned(), below: place.below }))
+        (!self.is_of_bundle(&path))
+            .then(|| Effect::Read(PathScope { path: path.to_string_lossy().into_owned(), below: place.below }))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::host::{Checkpoint, checkpoint};
 use crate::store::{HealthGateStore, StoreError};
 use crate::trust::Verified;
 use crate::wire::command::Command;
-use crate::wire::{CommandResult, CommandOutcome};
+use crate::wire::{CommandOutcome, CommandResult};
 
 use super::recover::Left;
 use super::work::{Job, Work};

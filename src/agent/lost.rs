@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::Settings;
 use crate::host::fs;
-use crate::store::{LedgerOrigin, Ledger, LostState, StoreError};
+use crate::store::{Ledger, LedgerOrigin, LostState, StoreError};
 use crate::trust::{KnownTrust, ReplayStore};
 
 use super::{Node, anchor, notary};

@@ -393,7 +393,8 @@ impl Node {
             condition: &|_| Err("facts are asked when it runs".to_owned()),
             effects: &of_signed,
         };
-        let standing = standing::Standing::open(&settings, &disk, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
+        let standing =
+            standing::Standing::open(&settings, &disk, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
         let (words, looks) = (rollout::Words::open(&settings).map_err(store)?, looks::Looks::open(&settings).map_err(store)?);
         let values = values::Values::open(&settings).map_err(store)?;
         // After what stands was opened, which may have told the ledger something.

@@ -111,7 +111,9 @@ pub(super) async fn standing(node: &Node, bus: &Bus, apply: &Apply, until: Insta
 fn not_fetched(error: &FetchError) -> Missing {
     let code = match error {
         FetchError::BadArtifact { .. } => RejectionCode::BadArtifact,
-        FetchError::Http(HttpError::Denied { .. }) | FetchError::TooLarge { .. } | FetchError::Url(_) => RejectionCode::LocalLimit,
+        FetchError::Http(HttpError::Denied { .. }) | FetchError::TooLarge { .. } | FetchError::Url(_) => {
+            RejectionCode::LocalLimit
+        }
         _ => return Missing::failed(chain(error)),
     };
     Missing::refused(code, chain(error))

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::data::source::{self, Given, Source};
 use crate::diag::{Diagnostic, chain};
-use crate::engine::{BusData, Inputs};
+use crate::engine::{BusData, RunInputs};
 use crate::host::fs::FsError;
 use crate::host::{Checkpoint, Host, checkpoint, fs};
 use crate::store::state_dir;
@@ -21,7 +21,7 @@ use super::board::Topic;
 ///
 /// # Errors
 /// When it is wrong; or can't be had, and never could before.
-pub(super) fn lay(node: &Node, inputs: &mut Inputs, host: &Host) -> Result<(), Diagnostic> {
+pub(super) fn lay(node: &Node, inputs: &mut RunInputs, host: &Host) -> Result<(), Diagnostic> {
     let Some(from) = node.settings().data.clone() else {
         node.board.fine(Topic::Data);
         return Ok(());

@@ -6,14 +6,14 @@ use std::sync::PoisonError;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::store::{Priority, Message, StoreError};
+use crate::store::{Message, Priority, StoreError};
 use crate::transport::Bus;
 use crate::trust::{ReplayStore, Verified};
 use crate::wire::command::Command;
 use crate::wire::receipt;
 use crate::wire::report::LifecycleEvent;
 use crate::wire::subject::{EventKind, ReportStage};
-use crate::wire::{CommandResult, CommandOutcome};
+use crate::wire::{CommandOutcome, CommandResult};
 
 use super::board::Topic;
 use super::{FAREWELL, Node, SOON, jitter, say};

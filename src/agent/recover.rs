@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::store::UnfinishedCommand;
 use crate::trust::RejectionCode;
-use crate::wire::{CommandResult, CommandOutcome};
+use crate::wire::{CommandOutcome, CommandResult};
 
 use super::work::Job;
 use super::{Node, rollout, say};

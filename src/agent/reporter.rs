@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
-use crate::store::{StreamQueue, Queued};
+use crate::store::{Queued, StreamQueue};
 use crate::transport::{Bus, Link, MESSAGE_ID, TransportError};
 use crate::wire::receipt;
 

@@ -21,15 +21,15 @@ use crate::config::Settings;
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::NodeId;
-use crate::store::{Priority, Message, StoreError, Override, OverrideStore};
+use crate::store::{Message, Override, OverrideStore, Priority, StoreError};
 use crate::transport::{Bus, TransportError};
 use crate::trust::{RejectionCode, Verified, proves_success};
 use crate::wire::command::{Action, Command, RolloutPlan};
 use crate::wire::receipt::HEADER;
 use crate::wire::report::{ROLLOUT_FAILURE, ROLLOUT_SUCCESS, RolloutResult};
-use crate::wire::subject::Subject;
 use crate::wire::rollout_plan::{RolloutPosition, Wave};
-use crate::wire::{CommandResult, CommandOutcome, Envelope, Selector, json};
+use crate::wire::subject::Subject;
+use crate::wire::{CommandOutcome, CommandResult, Envelope, Selector, json};
 
 use super::{Node, say};
 
@@ -339,7 +339,13 @@ impl Rollout {
     ///
     /// # Errors
     /// When it can't be read.
-    async fn look(&mut self, command: &Command, waves: &RolloutPlan, node: &Node, bus: &Bus) -> Result<Option<String>, TransportError> {
+    async fn look(
+        &mut self,
+        command: &Command,
+        waves: &RolloutPlan,
+        node: &Node,
+        bus: &Bus,
+    ) -> Result<Option<String>, TransportError> {
         let stream = node.subjects.stream("ROLLOUTS");
         let control = node.subjects.rollout_control(command.id);
         if let Some(message) = bus.last(&stream, control.as_str()).await?
@@ -441,7 +447,9 @@ pub(super) fn mark(node: &Node, command: &Command, done: &CommandResult) {
     let counts = match done.outcome {
         CommandOutcome::Failed | CommandOutcome::Interrupted => true,
         // What the host does not allow, it would have refused from the beginning.
-        CommandOutcome::Refused => refused(RejectionCode::BadArtifact) || refused(RejectionCode::Storage) || refused(RejectionCode::PlanChanged),
+        CommandOutcome::Refused => {
+            refused(RejectionCode::BadArtifact) || refused(RejectionCode::Storage) || refused(RejectionCode::PlanChanged)
+        }
         _ => false,
     };
     if counts && command.options.waves.is_some() {

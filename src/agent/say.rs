@@ -9,7 +9,7 @@ use crate::trust::{RejectionCode, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::AssignmentStatus;
 use crate::wire::report::{self, FailingResource, LifecycleEvent, StableRuns};
-use crate::wire::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState, RejectionEvent};
+use crate::wire::{Ack, AckStatus, CommandOutcome, CommandResult, NodeState, RejectionEvent};
 
 use super::Node;
 
@@ -64,7 +64,13 @@ pub(super) fn done(node: &Node, id: Option<Uuid>, digest: &str, outcome: Command
 }
 
 /// The result of something that is not done, and why.
-pub(super) fn not_done(node: &Node, id: Option<Uuid>, digest: &str, outcome: CommandOutcome, why: (RejectionCode, String)) -> CommandResult {
+pub(super) fn not_done(
+    node: &Node,
+    id: Option<Uuid>,
+    digest: &str,
+    outcome: CommandOutcome,
+    why: (RejectionCode, String),
+) -> CommandResult {
     let (code, message) = why;
     CommandResult { code: Some(code.as_str().to_owned()), message: Some(message), ..done(node, id, digest, outcome) }
 }

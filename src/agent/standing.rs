@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::config::Settings;
 use crate::host::{Checkpoint, checkpoint};
 use crate::model::{HealthStatus, RunOutcome};
-use crate::store::{ChannelRecord, BlobCache, DesiredStateStore, StoreError, desired_state::EnvelopeBytes};
+use crate::store::{BlobCache, ChannelRecord, DesiredStateStore, StoreError, desired_state::EnvelopeBytes};
 use crate::trust::{Rejection, Verified};
 use crate::wire::command::{Action, Assign, Command};
 use crate::wire::report::AssignmentStatus;

@@ -18,7 +18,7 @@ use crate::registry::{Publish as How, Registry};
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::command::{Action, Healthcheck};
-use crate::wire::{CommandResult, CommandOutcome, Subject};
+use crate::wire::{CommandOutcome, CommandResult, Subject};
 
 use super::board::Topic;
 use super::enforcer::Asked;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
-use crate::wire::{CommandResult, CommandOutcome};
+use crate::wire::{CommandOutcome, CommandResult};
 
 use super::fair::{FairQueue, Full, Places};
 use super::rollout::{self, Rollout, Turn};

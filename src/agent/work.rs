@@ -19,17 +19,17 @@ use uuid::Uuid;
 use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
 use crate::host::confine::{ConfineError, Confined, Worker};
-use crate::host::{Cancel, Checkpoint, Host, News, Share, Turn, TurnError, checkpoint, turn};
+use crate::host::{Cancel, Checkpoint, Host, ProgressEvent, Share, Turn, TurnError, checkpoint, run_lock};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, DiscoveryClient, HealthStatus, ManifestId, RunOutcome, TransactionEvent};
 use crate::store::history::RunEnd;
-use crate::store::{Priority, Message};
+use crate::store::{Message, Priority};
 use crate::trust::{RejectionCode, Rights, Verified};
 use crate::wire::command::{Action, Apply, Command};
 use crate::wire::report::{HealthReport, PlannedChanges};
 use crate::wire::subject::EventKind;
-use crate::wire::{CommandResult, CommandOutcome};
+use crate::wire::{CommandOutcome, CommandResult};
 
 use super::approve;
 use super::confinement::{self, ExchangeOutside, Placement};
@@ -244,8 +244,8 @@ pub(super) fn run(
     let mut host = Host::recorded(node.search_path.as_deref(), Arc::clone(&node.leftovers.journal))
         .bounded(cancel, Some(until))
         .within(limits::bounds(&settings.limits));
-    host = host.heard_by(Arc::new(|news: News<'_>| {
-        if let News::Said(what) = news {
+    host = host.heard_by(Arc::new(|news: ProgressEvent<'_>| {
+        if let ProgressEvent::Said(what) = news {
             tracing::info!("{what}");
         }
     }));
@@ -306,11 +306,11 @@ pub(super) fn run(
 
 /// The turn of a run that changes something, once no local run is under way; none where runs can't take turns.
 fn its_turn(node: &Node, job: &Job, host: &Host, until: Instant) -> Result<Option<Turn>, Box<Ended>> {
-    let Some(path) = turn::place(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
+    let Some(path) = run_lock::place(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
         return Ok(None);
     };
     let what = format!("ensign agent, command {}", job.id());
-    let waiting = |holder: &turn::Holder| host.tell(&format!("waiting for another run: {holder}"));
+    let waiting = |holder: &run_lock::Holder| host.tell(&format!("waiting for another run: {holder}"));
     match Turn::take(&path, &what, Share::Others, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
         Err(TurnError::Over(_)) if host.cancel().is_cancelled() => Err(Box::new(Ended::interrupted())),

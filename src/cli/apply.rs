@@ -11,12 +11,12 @@ use uuid::Uuid;
 use crate::diag::{self, Diagnostic};
 use crate::engine::{self, Diff, Plan, Settings};
 use crate::host::{Cancel, Host};
-use crate::model::{DiscoveryClient, Outcome, HumanDuration, TransactionEvent};
+use crate::model::{DiscoveryClient, HumanDuration, Outcome, TransactionEvent};
 use crate::store::history::{Recording, RunStart};
 
 use super::error::{Exit, Failure};
-use super::local::{self, Given, OutputFormat, Patience};
-use super::origin::{self, Obtained, Origin};
+use super::local::{self, InputArgs, OutputFormat, RunWait};
+use super::manifest_source::{self, LocalManifest, ManifestSource};
 use super::render;
 use super::ui::{Tone, Ui, Whole, text};
 
@@ -24,7 +24,7 @@ use super::ui::{Tone, Ui, Whole, text};
 #[derive(Debug, Args)]
 pub struct Apply {
     #[command(flatten)]
-    origin: Origin,
+    origin: ManifestSource,
     /// Say what would change; change nothing.
     #[arg(long)]
     noop: bool,
@@ -38,7 +38,7 @@ pub struct Apply {
     #[arg(long)]
     render: bool,
     #[command(flatten)]
-    given: Given,
+    given: InputArgs,
     /// Publish the registrations of `register_when_stable`, as an agent does.
     #[arg(long)]
     register: bool,
@@ -46,7 +46,7 @@ pub struct Apply {
     #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true)]
     session: Option<PathBuf>,
     #[command(flatten)]
-    patience: Patience,
+    patience: RunWait,
     /// Print no summary.
     #[arg(long)]
     no_report: bool,
@@ -65,9 +65,9 @@ pub struct Apply {
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     #[command(flatten)]
-    origin: Origin,
+    origin: ManifestSource,
     #[command(flatten)]
-    given: Given,
+    given: InputArgs,
     /// Exit with 10 when something would change and nothing failed.
     #[arg(long)]
     detailed_exitcodes: bool,
@@ -80,9 +80,9 @@ pub struct PlanArgs {
 #[derive(Debug, Args)]
 pub struct Check {
     #[command(flatten)]
-    origin: Origin,
+    origin: ManifestSource,
     #[command(flatten)]
-    given: Given,
+    given: InputArgs,
     /// List what every resource reads, writes, runs, mounts and fetches: what rules of keys and limits of nodes decide over.
     #[arg(long)]
     effects: bool,
@@ -102,7 +102,7 @@ impl From<PlanArgs> for Apply {
             given: args.given,
             register: false,
             session: None,
-            patience: Patience { wait: HumanDuration::default() },
+            patience: RunWait { wait: HumanDuration::default() },
             no_report: false,
             detailed_exitcodes: args.detailed_exitcodes,
             output: args.output,
@@ -174,8 +174,8 @@ struct Read {
     kept: Option<TempDir>,
 }
 
-fn read(origin: &Origin, given: &Given, ui: &mut Ui) -> Result<Read, Failure> {
-    let Obtained { source, cancel, kept } = origin.obtain(&given.connection, ui)?;
+fn read(origin: &ManifestSource, given: &InputArgs, ui: &mut Ui) -> Result<Read, Failure> {
+    let LocalManifest { source, cancel, kept } = origin.obtain(&given.connection, ui)?;
     let mut host = local::host();
     if let Some(cancel) = &cancel {
         host = host.bounded(cancel.clone(), None);
@@ -188,7 +188,7 @@ fn read(origin: &Origin, given: &Given, ui: &mut Ui) -> Result<Read, Failure> {
         Ok((engine::plan_manifest(&source, &inputs, &host).map_err(wrong)?, inputs.exchange))
     });
     if cancel.as_ref().is_some_and(Cancel::is_cancelled) {
-        return Err(origin::cancelled());
+        return Err(manifest_source::cancelled());
     }
     let (plan, exchange) = planned?;
     Ok(Read { plan, host, exchange, name: source.name, cancel, kept })
@@ -238,7 +238,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         ui.lines(message);
         ui.line("");
     }
-    let width = render::label_width(plan.resources.iter().map(engine::plan::Planned::width));
+    let width = render::label_width(plan.resources.iter().map(engine::plan::PlannedResource::width));
     let mut events = Vec::new();
     let mut recording = args.recording(&plan, settings.run_id, &host);
     let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| {

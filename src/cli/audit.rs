@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use crate::diag::Diagnostic;
-use crate::fleet::Roster;
-use crate::fleet::audit::{Finding, RecordError, Report, verify};
-use crate::fleet::roster;
+use crate::fleet::NodeKeys;
+use crate::fleet::audit::{AuditReport, Finding, RecordError, verify};
+use crate::fleet::node_identity;
 use crate::host::fs::{self, FsError};
 
 use super::connection::{Connection, config_file};
@@ -66,9 +66,9 @@ pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     let usage = |error: &dyn std::error::Error| Failure::from_error(Exit::Usage, error);
     let trust = args.trust.as_deref().map(read_trust).transpose()?;
     let path = known_nodes(&args)?;
-    let known = roster::read(&path).map_err(|error| usage(&error))?;
+    let known = node_identity::read(&path).map_err(|error| usage(&error))?;
     let lines = lines(&args.file).map_err(|error| usage(&error))?;
-    let report = verify(lines, |fleet| Roster::new(fleet, known, None), trust.as_ref()).map_err(|error| usage(&error))?;
+    let report = verify(lines, |fleet| NodeKeys::new(fleet, known, None), trust.as_ref()).map_err(|error| usage(&error))?;
     if trust.as_ref().is_some_and(|trust| trust.fleet() != report.fleet) {
         return Err(Failure::usage(format!("the trust bundle is not that of the fleet {}", report.fleet)));
     }
@@ -84,7 +84,7 @@ fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
     let connection = Connection { operator: args.operator.clone(), ..Connection::default() };
     let beside = match &args.known_nodes {
         Some(path) => Some(path.clone()),
-        None => crate::fleet::operator::known_nodes(
+        None => crate::fleet::operator_config::known_nodes(
             connection.written()?.as_ref().map(|(text, path)| (text.as_str(), path.as_path())),
         )
         .map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?
@@ -102,7 +102,7 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>,
     Ok(file.lines().map(move |line| line.map_err(|error| FsError::io("read", &path, error).into())))
 }
 
-fn print(report: &Report, ui: &mut Ui) {
+fn print(report: &AuditReport, ui: &mut Ui) {
     for (findings, mark, tone) in [(&report.findings, "✗", Tone::Bad), (&report.notes, "-", Tone::Dim)] {
         for finding in findings {
             ui.line(text!("{} {:<14} {}", ui.paint(tone, mark), finding.kind.word(), subject(finding)));

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::host::fs::{self, FsError, Kind, WriteSpec};
+use crate::host::fs::{self, FileKind, FsError, WriteSpec};
 use crate::manifest::parse::{self, Declaration, Resources};
 
 use super::connection::Connection;
@@ -16,7 +16,7 @@ use super::error::{Exit, Failure};
 use super::fleet::session::Context;
 use super::fleet::source::{Source, packed};
 use super::local::OutputFormat;
-use super::origin::Origin;
+use super::manifest_source::ManifestSource;
 use super::ui::{Ui, text};
 
 /// Manifests and their files in one archive.
@@ -46,7 +46,7 @@ pub struct Create {
 #[derive(Debug, Args)]
 pub struct Show {
     #[command(flatten)]
-    origin: Origin,
+    origin: ManifestSource,
     #[command(flatten)]
     connection: Connection,
     /// How to print the result.
@@ -164,8 +164,8 @@ fn written(mut declaration: Declaration) -> String {
 /// The files below a directory of what was unpacked, which has neither links nor devices.
 fn list(directory: &Path, top: &Path, found: &mut Vec<Entry>) -> Result<(), FsError> {
     for path in fs::list(directory)? {
-        let Some(look) = fs::look(&path, false)? else { continue };
-        if look.kind == Kind::Directory {
+        let Some(look) = fs::stat(&path, false)? else { continue };
+        if look.kind == FileKind::Directory {
             list(&path, top, found)?;
             continue;
         }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::config::Nats;
 use crate::diag::{Diagnostic, chain};
-use crate::fleet::operator;
+use crate::fleet::operator_config;
 use crate::host::fs;
 use crate::transport::{BusSettings, TransportError};
 
@@ -54,7 +54,7 @@ impl Connection {
         let written = written.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
         let wrong = |diagnostics| Failure { exit: Exit::Usage, diagnostics };
         let context = self.context(written)?;
-        operator::connection(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
+        operator_config::connection(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
     }
 
     /// The context of the NATS CLI that the command line or `operator.toml` names.
@@ -64,7 +64,7 @@ impl Connection {
     pub fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<Nats>, Failure> {
         let named = match &self.context {
             Some(name) => Some(name.clone()),
-            None => operator::context(written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?,
+            None => operator_config::context(written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?,
         };
         named.map(|name| nats_context::load(&name)).transpose()
     }

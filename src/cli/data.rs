@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 use crate::data::{Fate, Merge, Resolved};
 use crate::diag::Diagnostic;
-use crate::engine::Inputs;
+use crate::engine::RunInputs;
 use crate::facts;
 use crate::host::Host;
 use crate::model::merge::{deep_merge, shallow_merge};
 
 use super::connection::Connection;
 use super::error::{Exit, Failure};
-use super::local::{self, Given, OutputFormat};
+use super::local::{self, InputArgs, OutputFormat};
 use super::ui::{Ui, text};
 
 /// Resolve hierarchical data.
@@ -113,12 +113,12 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
 
 impl Parse {
     /// The facts, in the order in which later ones win: of the host, the environment, the file, the command line.
-    fn inputs(&self, host: &Host) -> Result<Inputs, Failure> {
+    fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
         if let Some(fact) = self.facts.iter().find(|fact| !fact.contains('=')) {
             return Err(Failure::usage(format!("the fact \"{fact}\" has no value")).hint(format!("write {fact}=value")));
         }
         let (facts, facts_file, connection) = (self.facts.clone(), self.facts_file.clone(), self.connection.clone());
-        let given = Given { facts, facts_file, connection, ..Given::default() };
+        let given = InputArgs { facts, facts_file, connection, ..InputArgs::default() };
         let added = given.added_facts()?;
         let environ = local::environment();
         let from_environ = if self.env_facts { json!(environ) } else { json!({}) };
@@ -127,7 +127,7 @@ impl Parse {
             let gathered = facts::gather(&host, &local::facts_directories()).value;
             shallow_merge(shallow_merge(gathered, from_environ.clone()), added.clone())
         };
-        let mut inputs = Inputs::new(gather, environ, None);
+        let mut inputs = RunInputs::new(gather, environ, None);
         inputs.exchange = Some(given.exchange());
         Ok(inputs)
     }

@@ -1,7 +1,7 @@
 //! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, signed work,
 //! refusals, drift and its repair. It checks what it shows: when something is not as it says, it fails.
 
-mod stage;
+mod environment;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -10,20 +10,20 @@ use clap::Args;
 use serde_json::json;
 
 use crate::diag::Diagnostic;
-use crate::fleet::dispatch::{self, Signed};
-use crate::fleet::{NodeResult, Order, Outcome};
+use crate::fleet::dispatch::{self, SealedCommand};
+use crate::fleet::{CommandDraft, NodeResult, Outcome};
 use crate::host::{Host, fs};
 use crate::model::HumanDuration;
 use crate::trust::{Signer, SigningKey};
 use crate::wire::command::Ensure;
-use crate::wire::{Action, Target, Command, Options};
+use crate::wire::{Action, Command, Options, Target};
 
 use super::error::{Exit, Failure};
-use super::fleet::report::deliver;
+use super::fleet::render_job::deliver;
 use super::fleet::source::Source;
 use super::fleet::status::{print_nodes, print_status};
 use super::ui::{Tone, Ui, text};
-use stage::{NODES, OPERATOR, Stage, find_server, write};
+use environment::{DemoFleet, NODES, OPERATOR, find_server, write};
 
 /// How long a command may take here.
 const TIMEOUT: HumanDuration = HumanDuration::seconds(10);
@@ -94,7 +94,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
 /// The whole story.
 async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: &mut Ui) -> Result<(), Failure> {
     title(ui, "A server, three agents, an operator's key, a trust bundle");
-    let mut stage = Stage::open(dir, binary, host).await?;
+    let mut stage = DemoFleet::open(dir, binary, host).await?;
     ui.line(text!("  {} at {}", binary.display(), stage.session.operator.bus.servers.join(" ")));
     print_nodes(&stage.session, ui).await?;
 
@@ -149,23 +149,23 @@ fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), Failur
     Ok(())
 }
 
-fn sign(command: Command, key: &dyn Signer) -> Result<Signed, Failure> {
+fn sign(command: Command, key: &dyn Signer) -> Result<SealedCommand, Failure> {
     dispatch::sign(command, &[(OPERATOR, key)]).map_err(|error| Failure::from_error(Exit::Failed, &error))
 }
 
-fn command(stage: &Stage, action: Action, to: Target) -> Command {
+fn command(stage: &DemoFleet, action: Action, to: Target) -> Command {
     let options = Options { timeout: TIMEOUT, ..Options::default() };
-    let order = Order { action, to, options, channel: None, reason: Some("demonstration".to_owned()), life: TIMEOUT };
+    let order = CommandDraft { action, to, options, channel: None, reason: Some("demonstration".to_owned()), life: TIMEOUT };
     order.command(&stage.session.operator.fleet, stage.session.host.new_id(), stage.session.now())
 }
 
-async fn deliver_here(stage: &Stage, signed: &Signed, ui: &mut Ui) -> Result<Vec<NodeResult>, Failure> {
+async fn deliver_here(stage: &DemoFleet, signed: &SealedCommand, ui: &mut Ui) -> Result<Vec<NodeResult>, Failure> {
     let followed = deliver(signed, TIMEOUT.get(), &stage.session, ui).await?;
     Ok(followed.results)
 }
 
 /// Packs, uploads, signs and sends the manifest.
-async fn apply(stage: &Stage, ui: &mut Ui) -> Result<(Signed, Vec<NodeResult>), Failure> {
+async fn apply(stage: &DemoFleet, ui: &mut Ui) -> Result<(SealedCommand, Vec<NodeResult>), Failure> {
     let bundle = stage.dir.join("bundle");
     write(&bundle.join("manifest.yaml"), MANIFEST)?;
     write(&bundle.join("app.conf"), APP_CONF)?;
@@ -182,7 +182,7 @@ async fn apply(stage: &Stage, ui: &mut Ui) -> Result<(Signed, Vec<NodeResult>), 
     Ok((signed, results))
 }
 
-fn motd(stage: &Stage, node: &str) -> Action {
+fn motd(stage: &DemoFleet, node: &str) -> Action {
     let properties = json!({
         "name": stage.site(node).join("motd"),
         "ensure": "present",
@@ -214,25 +214,25 @@ fn refused(results: &[NodeResult], code: &str) -> Result<(), Failure> {
     }
 }
 
-async fn forged(stage: &Stage, ui: &mut Ui) -> Result<(), Failure> {
+async fn forged(stage: &DemoFleet, ui: &mut Ui) -> Result<(), Failure> {
     let mallory = SigningKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let signed = sign(command(stage, motd(stage, "web1"), to("web1")?), &mallory)?;
     refused(&deliver_here(stage, &signed, ui).await?, "bad_signature")
 }
 
-async fn replayed(stage: &Stage, accepted: &Signed, ui: &mut Ui) -> Result<(), Failure> {
+async fn replayed(stage: &DemoFleet, accepted: &SealedCommand, ui: &mut Ui) -> Result<(), Failure> {
     let other = Command { id: accepted.command.id, ..command(stage, motd(stage, "web1"), to("web1")?) };
     let signed = sign(other, stage.operator.key.as_ref())?;
     refused(&deliver_here(stage, &signed, ui).await?, "replayed")
 }
 
-async fn beyond_limits(stage: &Stage, ui: &mut Ui) -> Result<(), Failure> {
+async fn beyond_limits(stage: &DemoFleet, ui: &mut Ui) -> Result<(), Failure> {
     let outside = ensure(json!({"name": stage.dir.join("outside"), "ensure": "absent"}));
     let signed = sign(command(stage, outside, to("web1")?), stage.operator.key.as_ref())?;
     refused(&deliver_here(stage, &signed, ui).await?, "local_limit")
 }
 
-async fn drift(stage: &Stage, ui: &mut Ui) -> Result<Signed, Failure> {
+async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<SealedCommand, Failure> {
     let path = stage.site("web1").join("motd");
     write(&path, "edited by hand\n")?;
     ui.line(text!("  $ echo 'edited by hand' > {}", path.display()));

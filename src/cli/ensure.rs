@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::diag::Diagnostic;
-use crate::engine::{self, Diff, Inputs, Plan, Settings};
+use crate::engine::{self, Diff, Plan, RunInputs, Settings};
 use crate::host::{Host, Turn, account};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
@@ -17,8 +17,8 @@ use crate::wire::shape;
 use crate::yaml::Document;
 
 use super::error::{Exit, Failure};
-use super::local::{self, Given, OutputFormat, Patience};
-use super::properties::{Described, Here};
+use super::local::{self, InputArgs, OutputFormat, RunWait};
+use super::properties::{Here, ResourceArgs};
 use super::render;
 use super::ui::{Ui, Whole, text};
 
@@ -46,9 +46,9 @@ struct How {
     #[arg(long, global = true)]
     detailed_exitcodes: bool,
     #[command(flatten)]
-    patience: Patience,
+    patience: RunWait,
     #[command(flatten)]
-    given: Given,
+    given: InputArgs,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t, global = true)]
     output: OutputFormat,
@@ -57,7 +57,7 @@ struct How {
 #[derive(Debug, Subcommand)]
 enum What {
     #[command(flatten)]
-    Resource(Described<Here>),
+    Resource(ResourceArgs<Here>),
     /// For programs: a request on standard input, a response on standard output.
     #[command(subcommand)]
     Api(Api),
@@ -99,10 +99,10 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
 }
 
 impl How {
-    fn inputs(&self, host: &Host) -> Result<Inputs, Failure> {
+    fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
         let default = ".hiera";
         let data = self.given.data.clone().or_else(|| Path::new(default).is_file().then(|| default.to_owned()));
-        Given { data, ..self.given.clone() }.inputs(host)
+        InputArgs { data, ..self.given.clone() }.inputs(host)
     }
 
     /// Waits for its turn; a dry run needs none.
@@ -129,7 +129,7 @@ impl How {
     }
 }
 
-fn resource(described: Described<Here>, how: &How, host: &Host, ui: &mut Ui) -> Result<Exit, Failure> {
+fn resource(described: ResourceArgs<Here>, how: &How, host: &Host, ui: &mut Ui) -> Result<Exit, Failure> {
     let mut properties = described.properties;
     for key in ["require", "subscribe"] {
         if properties.contains_key(key) && how.session.is_none() {

@@ -6,7 +6,7 @@ use crate::facts;
 use crate::model::merge;
 
 use super::error::{Exit, Failure};
-use super::local::{self, Given, OutputFormat};
+use super::local::{self, InputArgs, OutputFormat};
 use super::ui::Ui;
 
 /// Show the facts of this host.
@@ -15,7 +15,7 @@ pub struct Facts {
     /// Only what this GJSON path names, as `host.info.platformFamily`.
     query: Option<String>,
     #[command(flatten)]
-    given: Given,
+    given: InputArgs,
     /// Print YAML instead of JSON.
     #[arg(long)]
     yaml: bool,

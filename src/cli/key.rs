@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::fleet::operator::SSH_AGENT;
+use crate::fleet::operator_config::SSH_AGENT;
 use crate::host::fs;
 use crate::model::Secret;
 use crate::transport::nkey::UserKey;

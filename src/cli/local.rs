@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diag::Diagnostic;
-use crate::engine::{Inputs, Report};
-use crate::host::{Cancel, Host, Journal, Share, Turn, TurnError, account, fs, orphans, turn};
+use crate::engine::{Report, RunInputs};
+use crate::host::{Cancel, Host, Journal, Share, Turn, TurnError, account, fs, orphans, run_lock};
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{DiscoveryClient, RunOutcome, HumanDuration, merge};
+use crate::model::{DiscoveryClient, HumanDuration, RunOutcome, merge};
 use crate::registry::Registry;
-use crate::store::history::{RunEnd, Recording};
+use crate::store::history::{Recording, RunEnd};
 use crate::store::{DirectorySession, History, MemorySession, Session};
 use crate::wire::registration;
 use crate::yaml::Document;
@@ -40,7 +40,7 @@ pub enum OutputFormat {
 
 /// Facts and data from the command line.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Given {
+pub struct InputArgs {
     /// Add a fact; it is a text. May be repeated.
     #[arg(long = "fact", value_name = "NAME=VALUE", global = true)]
     pub facts: Vec<String>,
@@ -79,7 +79,7 @@ pub fn host() -> Host {
 /// Where the commands of local runs are noted while they run: gone with the machine, as the commands are.
 fn journals() -> Option<PathBuf> {
     let named = std::env::var_os("ENSIGN_RUNTIME").is_some_and(|value| !value.is_empty());
-    turn::runtime_directory(|name| std::env::var_os(name))
+    run_lock::runtime_directory(|name| std::env::var_os(name))
         .map(|directory| if named { directory } else { directory.join("commands") })
 }
 
@@ -88,9 +88,9 @@ fn journals() -> Option<PathBuf> {
 /// # Errors
 /// When another run takes longer than this one may wait, or this one is cancelled.
 pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
-    let Some(path) = turn::place(|name| std::env::var_os(name)) else { return Ok(None) };
+    let Some(path) = run_lock::place(|name| std::env::var_os(name)) else { return Ok(None) };
     let until = Instant::now() + wait.get();
-    let waiting = |holder: &turn::Holder| host.tell(&format!("waiting for another run: {holder}"));
+    let waiting = |holder: &run_lock::Holder| host.tell(&format!("waiting for another run: {holder}"));
     match Turn::take(&path, what, Share::Alone, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
         Err(TurnError::File(error)) => {
@@ -153,7 +153,7 @@ pub fn facts_directories() -> Vec<PathBuf> {
     system.into_iter().chain(own).collect()
 }
 
-impl Given {
+impl InputArgs {
     /// The facts of files and flags.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Given {
     ///
     /// # Errors
     /// When a flag or a file can't be read.
-    pub fn inputs(&self, host: &Host) -> Result<Inputs, Failure> {
+    pub fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
         let added = self.added_facts()?;
         let (host, scope_host, directory) = (host.clone(), host.clone(), host.directory().map(PathBuf::from));
         let gather = move || {
@@ -197,7 +197,7 @@ impl Given {
         if !self.no_read_env {
             environ.extend(dotenv::read(&dotenv_files(directory.as_deref()))?);
         }
-        let mut inputs = Inputs::new(gather, environ, None);
+        let mut inputs = RunInputs::new(gather, environ, None);
         inputs.exchange = Some(self.exchange());
         if let Some(source) = &self.data {
             let (resolved, rules) = resolve_data(source, &inputs, &scope_host)?;
@@ -232,7 +232,7 @@ pub fn document(file: &Path) -> Result<Document, Failure> {
 ///
 /// # Errors
 /// When it can't be read or resolved.
-pub fn resolve_data(source: &str, inputs: &Inputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
+pub fn resolve_data(source: &str, inputs: &RunInputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
     let from: data::source::Source = source.parse().map_err(Failure::usage)?;
     let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
     let document = match &from {
@@ -268,7 +268,7 @@ pub fn recorded(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, Failu
 
 /// How long a run waits for its turn.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Patience {
+pub struct RunWait {
     /// How long to wait for another run of this host, as of an agent, to end; 0 for not at all.
     #[arg(long, value_name = "TIME", default_value = "5m", global = true)]
     pub wait: HumanDuration,

@@ -10,6 +10,8 @@ pub mod connection;
 pub mod data;
 pub mod demo;
 pub mod doc;
+#[cfg(test)]
+mod doc_check;
 mod dotenv;
 pub mod ensure;
 pub mod error;
@@ -18,10 +20,8 @@ pub mod fleet;
 pub mod key;
 pub mod kv;
 pub mod local;
+pub mod manifest_source;
 mod nats_context;
-pub mod origin;
-#[cfg(test)]
-mod pages;
 pub mod properties;
 pub mod registration;
 pub mod render;

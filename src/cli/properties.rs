@@ -12,7 +12,7 @@ use super::schemas;
 use super::shape::Shape;
 
 /// Whose flags the flags of properties stand beside.
-pub trait Beside: std::fmt::Debug + Clone + Send + Sync + 'static {
+pub trait CommandFlags: std::fmt::Debug + Clone + Send + Sync + 'static {
     /// Long flags of that command itself. A property of one of these names gets the type's name before it:
     /// `--exec-timeout`.
     const TAKEN: &'static [&'static str];
@@ -22,7 +22,7 @@ pub trait Beside: std::fmt::Debug + Clone + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub struct Here;
 
-impl Beside for Here {
+impl CommandFlags for Here {
     const TAKEN: &'static [&'static str] =
         &["check", "data", "detailed-exitcodes", "diff", "fact", "facts", "hiera", "if", "noop", "output", "session", "unless"];
 }
@@ -31,7 +31,7 @@ impl Beside for Here {
 #[derive(Debug, Clone)]
 pub struct OnNodes;
 
-impl Beside for OnNodes {
+impl CommandFlags for OnNodes {
     const TAKEN: &'static [&'static str] = &[
         "all",
         "check",
@@ -60,7 +60,7 @@ impl Beside for OnNodes {
 
 /// A resource as the command line describes it, beside the flags of `B`.
 #[derive(Debug, Clone)]
-pub struct Described<B> {
+pub struct ResourceArgs<B> {
     /// The type.
     pub kind: &'static str,
     /// All its properties, `name` among them.
@@ -68,7 +68,7 @@ pub struct Described<B> {
     beside: PhantomData<B>,
 }
 
-impl<B: Beside> FromArgMatches for Described<B> {
+impl<B: CommandFlags> FromArgMatches for ResourceArgs<B> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let missing = || clap::Error::raw(clap::error::ErrorKind::MissingSubcommand, "a resource type is missing\n");
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
@@ -82,7 +82,7 @@ impl<B: Beside> FromArgMatches for Described<B> {
     }
 }
 
-impl<B: Beside> Subcommand for Described<B> {
+impl<B: CommandFlags> Subcommand for ResourceArgs<B> {
     fn augment_subcommands(command: Command) -> Command {
         command.subcommands(resource::TYPES.iter().map(|kind| subcommand::<B>(*kind)))
     }
@@ -109,18 +109,18 @@ fn flags(kind: &dyn ResourceType) -> Vec<(String, Shape, String)> {
     .collect()
 }
 
-fn long<B: Beside>(kind: &dyn ResourceType, property: &str) -> String {
+fn long<B: CommandFlags>(kind: &dyn ResourceType, property: &str) -> String {
     let flag = property.replace('_', "-");
     if B::TAKEN.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
 }
 
 /// The flags are made when the command is looked at: making those of all types would be most of what a start costs.
-fn subcommand<B: Beside>(kind: &dyn ResourceType) -> Command {
+fn subcommand<B: CommandFlags>(kind: &dyn ResourceType) -> Command {
     Command::new(kind.name()).about(kind.about()).defer(described::<B>)
 }
 
 /// The command of a type, with its flags.
-fn described<B: Beside>(command: Command) -> Command {
+fn described<B: CommandFlags>(command: Command) -> Command {
     let Some(kind) = resource::find(command.get_name()) else { return command };
     let usual = usual_ensure(kind).unwrap_or_else(|| PRESENT.to_owned());
     let mut command = command
@@ -160,7 +160,7 @@ const COMMON: &[(&str, bool, &str)] = &[
     ("check", true, "A health check: a command in the convention of Nagios plugins"),
 ];
 
-fn read<B: Beside>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
+fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
     let one = |id: &str| matches.get_one::<String>(id).cloned();
     let many = |id: &str| -> Vec<String> { matches.get_many::<String>(id).into_iter().flatten().cloned().collect() };
     let mut properties = Map::new();
@@ -234,9 +234,9 @@ fn scalar(shape: &Shape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error
 mod tests {
     use super::*;
 
-    fn parse<B: Beside>(words: &[&str]) -> Result<(String, Value), clap::Error> {
-        let command = Described::<B>::augment_subcommands(Command::new("ensure").subcommand_required(true));
-        let described = Described::<B>::from_arg_matches(&command.try_get_matches_from([&["ensure"], words].concat())?)?;
+    fn parse<B: CommandFlags>(words: &[&str]) -> Result<(String, Value), clap::Error> {
+        let command = ResourceArgs::<B>::augment_subcommands(Command::new("ensure").subcommand_required(true));
+        let described = ResourceArgs::<B>::from_arg_matches(&command.try_get_matches_from([&["ensure"], words].concat())?)?;
         Ok((described.kind.to_owned(), Value::Object(described.properties)))
     }
 

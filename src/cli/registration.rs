@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::model::HumanDuration;
-use crate::model::registration::{RegistrationFilter, Registration};
+use crate::model::registration::{Registration, RegistrationFilter};
 use crate::registry::{self, Happened, RegistryError};
 use crate::transport::{Bus, Ensured, TransportError};
 use crate::wire::registration::STREAM;
@@ -233,7 +233,13 @@ async fn init(
     Ok(())
 }
 
-async fn query(bus: &Bus, stream: &str, filter: &RegistrationFilter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
+async fn query(
+    bus: &Bus,
+    stream: &str,
+    filter: &RegistrationFilter,
+    output: OutputFormat,
+    ui: &mut Ui,
+) -> Result<(), RegistryError> {
     let mut found = registry::query(bus, stream, filter).await?;
     // Stable: within a service by address and port.
     found.sort_by(|a, b| (&a.cluster, &a.protocol, &a.service).cmp(&(&b.cluster, &b.protocol, &b.service)));
@@ -259,7 +265,13 @@ fn shown(entry: &Registration) -> Text {
     text!("{:<12} {:<8} {:<16} {:<24} priority {:<4} {}", cluster, protocol, service, place, priority, more).trim_end()
 }
 
-async fn watch(bus: &Bus, stream: &str, filter: &RegistrationFilter, output: OutputFormat, ui: &mut Ui) -> Result<(), RegistryError> {
+async fn watch(
+    bus: &Bus,
+    stream: &str,
+    filter: &RegistrationFilter,
+    output: OutputFormat,
+    ui: &mut Ui,
+) -> Result<(), RegistryError> {
     let mut watch = registry::watch(bus, stream, filter).await?;
     loop {
         let next = tokio::select! {

@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::host::fs::{self, WriteSpec};
 use crate::model::HumanDuration;
 use crate::trust::{countersign, sign_envelope_with};
-use crate::wire::command::{MAX_LIFETIME, MAX_ASSIGNMENT_LIFETIME};
+use crate::wire::command::{MAX_ASSIGNMENT_LIFETIME, MAX_LIFETIME};
 use crate::wire::{COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, json};
 
 use super::error::{Exit, Failure};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::diag::{Diagnostic, chain};
-use crate::fleet::operator::SSH_AGENT;
+use crate::fleet::operator_config::SSH_AGENT;
 use crate::host::ssh_agent::SshAgent;
 use crate::host::{fs, terminal};
 use crate::model::Secret;

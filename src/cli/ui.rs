@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::diag::clean;
-use crate::host::{Audience, News, Progress};
+use crate::host::{Progress, ProgressEvent, ProgressListener};
 
 use super::error::Exit;
 
@@ -203,21 +203,21 @@ impl Ui {
 
 /// The person who hears what is said in the middle of a run, where nothing else is being printed; and who `watches` how far
 /// things are, on a line of the terminal that is written over.
-pub fn listener(watches: bool) -> Audience {
+pub fn listener(watches: bool) -> ProgressListener {
     let watch = watches.then(Watch::default);
-    Arc::new(move |news: News<'_>| {
+    Arc::new(move |news: ProgressEvent<'_>| {
         if let Some(watch) = &watch {
             watch.hear(&news);
         }
         let mut err = std::io::stderr().lock();
         let _gone = match news {
-            News::Said(what) => writeln!(err, "{}", Text::lines("", what).as_str()),
-            News::At(progress) if watches => {
+            ProgressEvent::Said(what) => writeln!(err, "{}", Text::lines("", what).as_str()),
+            ProgressEvent::At(progress) if watches => {
                 let how_far = Text::from(how_far(&progress));
                 write!(err, "{AFRESH}{}", how_far.as_str()).and_then(|()| err.flush())
             }
-            News::Over if watches => write!(err, "{AFRESH}").and_then(|()| err.flush()),
-            News::At(_) | News::Over | News::Begins { .. } | News::Ends => Ok(()),
+            ProgressEvent::Over if watches => write!(err, "{AFRESH}").and_then(|()| err.flush()),
+            ProgressEvent::At(_) | ProgressEvent::Over | ProgressEvent::Begins { .. } | ProgressEvent::Ends => Ok(()),
         };
     })
 }

@@ -15,9 +15,11 @@ use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::fs;
 use crate::model::NodeId;
-use crate::trust::{KnownTrust, NodeLimits, OpenedMessage, Pin, PublicKey, Rejection, ReplayStore, TrustedBundle, Verifier, open_bundle};
+use crate::trust::{
+    KnownTrust, NodeLimits, OpenedMessage, Pin, PublicKey, Rejection, ReplayStore, TrustedBundle, Verifier, open_bundle,
+};
 use crate::wire::report::ChannelPosition;
-use crate::wire::{Action, Target, Command, Envelope, MAX_ENVELOPE, Subjects, Selector, digest, json};
+use crate::wire::{Action, Command, Envelope, MAX_ENVELOPE, Selector, Subjects, Target, digest, json};
 
 use super::error::{Exit, Failure};
 use super::key;
@@ -78,9 +80,9 @@ struct Found {
 }
 
 /// Nothing was seen before.
-struct Fresh;
+struct EmptyReplayStore;
 
-impl ReplayStore for Fresh {
+impl ReplayStore for EmptyReplayStore {
     fn accepted_digest(&self, _: Uuid) -> Option<String> {
         None
     }
@@ -155,7 +157,7 @@ fn judge(bytes: &[u8], trust: &TrustedBundle, node: &NodeId, groups: &[String], 
     let limits = NodeLimits { exec: true, ..NodeLimits::default() };
     let subjects = Subjects::new(trust.fleet());
     let condition = |_: &str| Ok(true);
-    let (seen, effects) = (&Fresh, &of_signed);
+    let (seen, effects) = (&EmptyReplayStore, &of_signed);
     let verifier =
         Verifier { trust, node, groups, limits: &limits, subjects: &subjects, now, seen, condition: &condition, effects };
     match verifier.open(bytes, None) {

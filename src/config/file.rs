@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::model::{ResourceLimits, MountLimit, Secret, HumanDuration};
+use crate::model::{HumanDuration, MountLimit, ResourceLimits, Secret};
 
 use super::log::Log;
 

@@ -9,7 +9,7 @@ use url::Url;
 use crate::diag::{Diagnostic, chain};
 use crate::host::{Host, fs};
 use crate::http::{self, Ask, HttpError, Policy, shown};
-use crate::model::{DiscoveryClient, BusValue};
+use crate::model::{BusValue, DiscoveryClient};
 use crate::yaml::{Document, MAX_BYTES};
 
 /// How long fetching may take.

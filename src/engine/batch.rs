@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use crate::host::Host;
 use crate::model::{ResourceRef, TransactionEvent};
-use crate::resource::{Bound, Decoded, Done, Providers};
+use crate::resource::{BoundResource, Done, ParsedResource, Providers};
 
-use super::act::{self, Due, Looked, PANICKED, Place};
-use super::plan::Planned;
+use super::apply_changes::{self, Observation, PANICKED, PendingChanges, RunThread};
+use super::converge::{Abort, ResourceRun, guarded};
+use super::plan::PlannedResource;
 use super::run::Settings;
-use super::treat::{Stop, Treatment, guarded};
 
 /// How many of these resources, from the first on, can be treated together; 1 when it is on its own.
-pub(super) fn length(resources: &[Planned], settings: &Settings, fail_on_error: bool) -> usize {
+pub(super) fn length(resources: &[PlannedResource], settings: &Settings, fail_on_error: bool) -> usize {
     let Some((first, rest)) = resources.split_first() else { return 0 };
     // A dry run changes nothing, and a run that ends at the first failure must not have done what comes after it.
     if !suits(first) || settings.noop || settings.health_check_only || fail_on_error {
@@ -34,8 +34,8 @@ pub(super) fn length(resources: &[Planned], settings: &Settings, fail_on_error: 
 }
 
 /// Tells the types that can act on several resources at once which ones a manifest holds.
-pub(super) fn foretell(resources: &[Planned], providers: &Arc<Providers>, settings: &Settings, host: &Host) {
-    let mut by_kind: BTreeMap<&str, Vec<&Planned>> = BTreeMap::new();
+pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>, settings: &Settings, host: &Host) {
+    let mut by_kind: BTreeMap<&str, Vec<&PlannedResource>> = BTreeMap::new();
     for planned in resources.iter().filter(|planned| planned.kind.batches()) {
         by_kind.entry(planned.kind.name()).or_default().push(planned);
     }
@@ -43,8 +43,8 @@ pub(super) fn foretell(resources: &[Planned], providers: &Arc<Providers>, settin
         let Some(first) = all.first() else { continue };
         let outside = settings.outside.as_deref();
         let place = match outside.filter(|outside| outside.is_needed(first.decoded.as_ref())) {
-            Some(outside) => Place::Outside(outside.worker()),
-            None => Place::Here,
+            Some(outside) => RunThread::Outside(outside.worker()),
+            None => RunThread::Here,
         };
         let (kind, providers, host) = (first.kind, Arc::clone(providers), host.clone());
         let owned: Vec<_> = all.iter().map(|one| (Arc::clone(&one.decoded), one.common.provider.clone())).collect();
@@ -57,26 +57,26 @@ pub(super) fn foretell(resources: &[Planned], providers: &Arc<Providers>, settin
 }
 
 /// Late templates and subscriptions may depend on what comes right before.
-fn suits(planned: &Planned) -> bool {
+fn suits(planned: &PlannedResource) -> bool {
     planned.kind.batches() && planned.deferred.is_none() && planned.subscribes.is_empty()
 }
 
-fn is(planned: &Planned, reference: &ResourceRef) -> bool {
+fn is(planned: &PlannedResource, reference: &ResourceRef) -> bool {
     planned.kind.name() == reference.kind && (planned.decoded.name() == reference.name || planned.common.alias == reference.name)
 }
 
 /// A resource that needs something done.
-struct Waiting {
+struct BatchEntry {
     at: usize,
     event: TransactionEvent,
-    decoded: Arc<dyn Decoded>,
-    bound: Box<dyn Bound>,
-    due: Due,
+    decoded: Arc<dyn ParsedResource>,
+    bound: Box<dyn BoundResource>,
+    due: PendingChanges,
     started: Instant,
 }
 
 /// Treats resources together, for each its event.
-pub(super) fn events(treatments: &[Treatment<'_>]) -> Vec<TransactionEvent> {
+pub(super) fn events(treatments: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
     let mut ended: Vec<Option<TransactionEvent>> = treatments.iter().map(|_| None).collect();
     let mut waiting = Vec::new();
     for (at, treatment) in treatments.iter().enumerate() {
@@ -90,8 +90,10 @@ pub(super) fn events(treatments: &[Treatment<'_>]) -> Vec<TransactionEvent> {
         let (planned, place) = (first.planned, first.place(first.planned.decoded.as_ref()));
         let count = decoded.len();
         let wanted = &planned.common.provider;
-        guarded(|| act::apply_all(place, planned.kind, decoded, wanted, first.providers, first.host).map_err(Stop::Failed))
-            .unwrap_or_else(|_| (0..count).map(|_| Err(PANICKED.to_owned())).collect())
+        guarded(|| {
+            apply_changes::apply_all(place, planned.kind, decoded, wanted, first.providers, first.host).map_err(Abort::Failed)
+        })
+        .unwrap_or_else(|_| (0..count).map(|_| Err(PANICKED.to_owned())).collect())
     });
     for (one, result) in waiting.into_iter().zip(results) {
         let Some(treatment) = treatments.get(one.at) else { continue };
@@ -107,35 +109,35 @@ fn put(ended: &mut [Option<TransactionEvent>], at: usize, event: TransactionEven
 }
 
 /// What a resource needs; or its event, when it needs nothing or can't be had.
-fn look(treatment: &Treatment<'_>, at: usize) -> Result<Waiting, Box<TransactionEvent>> {
+fn look(treatment: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<TransactionEvent>> {
     let started = Instant::now();
     let mut event = treatment.blank();
     let mut decoded = Arc::clone(&treatment.planned.decoded);
     let looked = guarded(|| {
         let bound = treatment.prepare(&mut event, &mut decoded)?;
         let place = treatment.place(decoded.as_ref());
-        match treatment.how().look(place, bound, treatment.host).map_err(Stop::Failed)? {
-            (_, Looked::Well(reached)) => {
-                treatment.settle(&mut event, reached);
+        match treatment.how().look(place, bound, treatment.host).map_err(Abort::Failed)? {
+            (_, Observation::Well(reached)) => {
+                treatment.fill_event(&mut event, reached);
                 Ok(None)
             }
-            (bound, Looked::Needs(due)) => Ok(Some((bound, due))),
+            (bound, Observation::Needs(due)) => Ok(Some((bound, due))),
         }
     });
     match looked {
-        Ok(Some((bound, due))) => Ok(Waiting { at, event, decoded, bound, due, started }),
+        Ok(Some((bound, due))) => Ok(BatchEntry { at, event, decoded, bound, due, started }),
         Ok(None) => Err(Box::new(treatment.end(event, decoded.as_ref(), Ok(()), started))),
         Err(stop) => Err(Box::new(treatment.end(event, decoded.as_ref(), Err(stop), started))),
     }
 }
 
-fn finish(treatment: &Treatment<'_>, one: Waiting, result: Done) -> TransactionEvent {
-    let Waiting { mut event, decoded, bound, mut due, started, .. } = one;
+fn finish(treatment: &ResourceRun<'_>, one: BatchEntry, result: Done) -> TransactionEvent {
+    let BatchEntry { mut event, decoded, bound, mut due, started, .. } = one;
     let ended = guarded(|| {
-        due.steps = result.map_err(Stop::Failed)?;
+        due.steps = result.map_err(Abort::Failed)?;
         let place = treatment.place(decoded.as_ref());
-        let reached = treatment.how().verify(place, bound, treatment.host, due).map_err(Stop::Failed)?;
-        treatment.settle(&mut event, reached);
+        let reached = treatment.how().verify(place, bound, treatment.host, due).map_err(Abort::Failed)?;
+        treatment.fill_event(&mut event, reached);
         Ok(())
     });
     treatment.end(event, decoded.as_ref(), ended, started)

@@ -10,25 +10,25 @@ use crate::model::{Effect, Effects, HealthResult, HealthStatus, HumanDuration};
 use crate::resource::{HealthCheck, text};
 use crate::template::{Scope, TemplateError};
 
-use super::act::PANICKED;
-use super::provenance::{CONCEALED, Unfit};
-use super::run::Permit;
+use super::apply_changes::PANICKED;
+use super::provenance::{ProvenanceError, WITHHELD};
+use super::run::Authorizer;
 
 /// What checks are run with.
-pub struct Around<'a> {
+pub struct CheckContext<'a> {
     /// Resolves the templates in rules.
     pub scope: &'a Scope,
     /// The type of the resource that the checks belong to.
     pub kind: &'a str,
     /// What the host lets checks do; everything when none.
-    pub permit: Option<&'a dyn Permit>,
+    pub permit: Option<&'a dyn Authorizer>,
     /// The machine.
     pub host: &'a Host,
     /// The thread outside of the confinement, for rules that ask the system: they start no program of their author.
     pub outside: Option<&'a Worker>,
 }
 
-impl Around<'_> {
+impl CheckContext<'_> {
     fn permit(&self, effects: &Effects) -> Result<(), String> {
         self.permit.map_or(Ok(()), |permit| permit.permit(self.kind, effects, self.host))
     }
@@ -37,7 +37,7 @@ impl Around<'_> {
 /// Runs a check until it is OK or its tries are used up.
 ///
 /// A check that can't be run at all is not tried again: its status is UNKNOWN, its output says why.
-pub fn check(check: &HealthCheck, around: &Around<'_>) -> HealthResult {
+pub fn check(check: &HealthCheck, around: &CheckContext<'_>) -> HealthResult {
     let result = |status, tries, output| HealthResult { status, tries, output, name: check.label().to_owned() };
     let attempt: Box<dyn Fn() -> Result<(HealthStatus, String), String> + '_> = match &check.goss_rules {
         Some(rules) => Box::new(move || try_rules(rules, check.timeout.filter(|time| time.limit().is_some()), around)),
@@ -74,15 +74,19 @@ fn try_command(command: &Command, host: &Host) -> Result<(HealthStatus, String),
 }
 
 /// Rules are resolved at every try: what they look at may have been made meanwhile.
-fn try_rules(rules: &Map<String, Value>, timeout: Option<HumanDuration>, around: &Around<'_>) -> Result<(HealthStatus, String), String> {
+fn try_rules(
+    rules: &Map<String, Value>,
+    timeout: Option<HumanDuration>,
+    around: &CheckContext<'_>,
+) -> Result<(HealthStatus, String), String> {
     let before = around.scope.mark();
     let resolved = resolved(rules, around.scope);
     let used = around.scope.since(before);
     if used.bus {
-        return Err(Unfit::Bus("goss_rules".to_owned()).said());
+        return Err(ProvenanceError::Bus("goss_rules".to_owned()).said());
     }
     // What the rules look at may be what their templates have read.
-    let told = |text: String| if used.read { CONCEALED.to_owned() } else { text };
+    let told = |text: String| if used.read { WITHHELD.to_owned() } else { text };
     let resolved = resolved.map_err(|error| told(format!("goss_rules: {error}")))?;
     let rules = Rules::read(&resolved).map_err(|wrong| told(format!("goss_rules: {wrong}")))?;
     around.permit(&goss::effects(&resolved)).map_err(told)?;
@@ -100,7 +104,7 @@ fn try_rules(rules: &Map<String, Value>, timeout: Option<HumanDuration>, around:
 }
 
 /// Commands run where the run does; the system is asked from outside, where there is such.
-fn look(rules: Rules, host: &Host, around: &Around<'_>) -> Result<Outcome, String> {
+fn look(rules: Rules, host: &Host, around: &CheckContext<'_>) -> Result<Outcome, String> {
     let Some(outside) = around.outside else { return Ok(rules.run(host)) };
     let (commands, others) = rules.split();
     let own = commands.run(host);
@@ -133,10 +137,13 @@ mod tests {
     use crate::host::fake::{FakeRunner, host};
     use crate::model::ResourceLimits;
 
-    fn run(check_me: Value, host: &Host, permit: Option<&dyn Permit>) -> HealthResult {
+    fn run(check_me: Value, host: &Host, permit: Option<&dyn Authorizer>) -> HealthResult {
         let facts = || json!({"root": "/proc", "port": "x"});
         let scope = Scope::new(Arc::new(facts), json!({"pid": "self"}), BTreeMap::new());
-        check(&serde_json::from_value(check_me).unwrap(), &Around { scope: &scope, kind: "file", permit, host, outside: None })
+        check(
+            &serde_json::from_value(check_me).unwrap(),
+            &CheckContext { scope: &scope, kind: "file", permit, host, outside: None },
+        )
     }
 
     fn nagios(tries: u32, codes: &[i32]) -> (HealthStatus, u32) {
@@ -201,7 +208,7 @@ mod tests {
     #[test]
     fn the_limits_of_the_host_hold_for_resolved_rules() {
         struct Nothing;
-        impl Permit for Nothing {
+        impl Authorizer for Nothing {
             fn permit(&self, kind: &str, effects: &Effects, _: &Host) -> Result<(), String> {
                 let runs = effects.iter().find(|effect| matches!(effect, Effect::Run { .. }));
                 runs.map_or(Ok(()), |run| Err(format!("a {kind} that {run}")))
@@ -224,7 +231,8 @@ mod tests {
             "addr": {"tcp://169.254.1.1:1": {"reachable": true}},
             "dns": {"a.example": {"resolvable": true}},
         });
-        let bounds = ResourceLimits { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..ResourceLimits::default() };
+        let bounds =
+            ResourceLimits { fetch_hosts: Some(vec!["b.example".to_owned()]), internal: false, ..ResourceLimits::default() };
         let result = run(json!({"goss_rules": rules}), &host(runner.clone()).within(bounds), Some(&Nothing));
         assert_eq!(result.status, HealthStatus::Critical);
         for denied in ["\"self.example\" is not among", "\"169.254.1.1\" is not among", "\"a.example\" is not among"] {
@@ -239,7 +247,11 @@ mod tests {
             _ => crate::http::testing::Reply::ok(b"a secret"),
         });
         for fetch_hosts in [None, Some(vec!["artifacts.example".to_owned()])] {
-            let host = host(FakeRunner::exiting(&[])).within(ResourceLimits { fetch_hosts, internal: false, ..ResourceLimits::default() });
+            let host = host(FakeRunner::exiting(&[])).within(ResourceLimits {
+                fetch_hosts,
+                internal: false,
+                ..ResourceLimits::default()
+            });
             let ask = |path: &str, mut thing: Value| {
                 thing["timeout"] = 60_000.into();
                 let result = run(json!({"goss_rules": {"http": {web.url(path): thing}}}), &host, None);

@@ -9,19 +9,19 @@ use crate::data::{self, Resolved, Rules};
 use crate::diag::{Diagnostic, chain};
 use crate::host::Host;
 use crate::manifest::MAX_MANIFEST;
-use crate::model::{ReadAccess, EvaluationBudget, DiscoveryClient, Secrets, UnrestrictedAccess};
+use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, UnrestrictedAccess};
 use crate::template::Scope;
 use crate::yaml::{Document, Step};
 
 use super::files::Files;
-use super::vault;
+use super::secret_source;
 
 /// Gives the facts of the host.
 pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
 
 /// What a run is told from outside.
 #[derive(Clone)]
-pub struct Inputs {
+pub struct RunInputs {
     facts: Facts,
     /// `Environ` in templates.
     pub environ: BTreeMap<String, String>,
@@ -53,7 +53,7 @@ pub enum BusData {
     },
 }
 
-impl Inputs {
+impl RunInputs {
     /// Inputs with facts that are gathered when something first asks for them, and once.
     pub fn new(
         gather: impl Fn() -> Value + Send + Sync + 'static,
@@ -92,7 +92,7 @@ impl Inputs {
 
     /// What every scope of the run has.
     fn furnished(&self, scope: Scope, host: &Host) -> Scope {
-        let vault = vault::open(self.environ.clone(), host, Arc::clone(&self.access));
+        let vault = secret_source::open(self.environ.clone(), host, Arc::clone(&self.access));
         let over = host.clone();
         let budget = self.budget.clone().until(Arc::new(move || over.is_over()));
         scope.with_secrets(vault, Arc::clone(&self.secrets)).with_access(Arc::clone(&self.access)).with_budget(budget)

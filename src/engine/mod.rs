@@ -7,8 +7,9 @@
 //! `health.rs` runs health checks; `unified.rs` shows what changes in a text; `files.rs` reads files for templates,
 //! `vault.rs` secrets, `veil.rs` keeps them from what leaves a run.
 
-mod act;
+mod apply_changes;
 mod batch;
+mod converge;
 pub mod effects;
 mod files;
 pub mod health;
@@ -16,13 +17,12 @@ pub mod inputs;
 mod nested;
 pub mod plan;
 mod provenance;
+mod redact;
 pub mod run;
-mod treat;
-mod unified;
-mod vault;
-mod veil;
+mod secret_source;
+mod text_diff;
 
-pub use act::Outside;
-pub use inputs::{BusData, Inputs};
+pub use apply_changes::UnconfinedThread;
+pub use inputs::{BusData, RunInputs};
 pub use plan::{Plan, plan_manifest, plan_next, plan_one, precheck, precheck_one};
-pub use run::{Conceal, Diff, Permit, Report, Settings, run};
+pub use run::{Authorizer, Diff, Pseudonymize, Report, Settings, run};

@@ -10,15 +10,15 @@ use crate::host::Host;
 use crate::manifest::{MAX_MANIFEST, Source};
 use crate::model::TransactionEvent;
 use crate::model::merge::deep_merge;
-use crate::resource::{Nested, Step};
+use crate::resource::{ChangeStep, Nested};
 use crate::template::Used;
 
 use super::BusData;
-use super::act::Reached;
+use super::apply_changes::Applied;
+use super::converge::{Abort, guarded};
 use super::files::Files;
-use super::plan::{Plan, Planned, plan_nested};
+use super::plan::{Plan, PlannedResource, plan_nested};
 use super::run::{Run, Settings};
-use super::treat::{Stop, guarded};
 
 /// How deep manifests may stand within manifests: a manifest that holds itself must end.
 pub(super) const MAX_DEPTH: usize = 10;
@@ -28,7 +28,7 @@ impl Run<'_> {
     pub(super) fn nested(
         &mut self,
         plan: &Plan,
-        planned: &Planned,
+        planned: &PlannedResource,
         nested: &Nested,
         settings: &Settings,
         host: &Host,
@@ -46,21 +46,21 @@ impl Run<'_> {
         let prepared = guarded(|| treatment.prepare(&mut event, &mut decoded).map(drop));
         let used = planned.shaped.used.and(treatment.late.borrow().used);
         let late = treatment.late.take();
-        let ended = prepared.and_then(|()| self.apply(plan, nested, used, &settings, host).map_err(Stop::Failed));
+        let ended = prepared.and_then(|()| self.apply(plan, nested, used, &settings, host).map_err(Abort::Failed));
         let treatment = self.treatment(plan, planned, &settings, host);
         treatment.late.replace(late);
-        let ended = ended.map(|reached| treatment.settle(&mut event, reached));
+        let ended = ended.map(|reached| treatment.fill_event(&mut event, reached));
         let event = treatment.end(event, decoded.as_ref(), ended, started);
         self.numbered(event)
     }
 
-    fn apply(&mut self, plan: &Plan, nested: &Nested, used: Used, settings: &Settings, host: &Host) -> Result<Reached, String> {
+    fn apply(&mut self, plan: &Plan, nested: &Nested, used: Used, settings: &Settings, host: &Host) -> Result<Applied, String> {
         if self.depth + 1 >= MAX_DEPTH {
             return Err(format!("maximum apply depth of {MAX_DEPTH} exceeded"));
         }
         let (child, host) = read(plan, nested, used, host)?;
         // A dry run within a real one.
-        let host = if settings.noop && !host.is_dry() { host.foreseeing() } else { host };
+        let host = if settings.noop && !host.is_dry() { host.for_dry_run() } else { host };
         if !nested.allow_apply && child.resources.iter().any(|planned| planned.decoded.nested().is_some()) {
             return Err("apply resources are denied in this manifest by allow_apply".to_owned());
         }
@@ -72,7 +72,7 @@ impl Run<'_> {
         }
         let resources = child.resources.len() as u64;
         let all = diag::count(resources, "resource");
-        let steps = (counts.changed > 0).then(|| Step {
+        let steps = (counts.changed > 0).then(|| ChangeStep {
             done: format!("changed {} of {all}", counts.changed),
             details: vec![format!("{} of {all}", counts.changed)],
         });
@@ -80,7 +80,7 @@ impl Run<'_> {
         for (name, count) in [("resource_count", resources), ("changed_count", counts.changed), ("failed_count", counts.failed)] {
             status.insert(name.to_owned(), json!(count));
         }
-        Ok(Reached::counted(steps.into_iter().collect(), status))
+        Ok(Applied::counted(steps.into_iter().collect(), status))
     }
 }
 

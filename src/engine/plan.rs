@@ -11,28 +11,28 @@ use crate::goss;
 use crate::host::Host;
 use crate::manifest::{self, Declaration, Resources, Source};
 use crate::model::{Effects, ManifestId, ResourceRef, Secrets, merge};
-use crate::resource::{self, Common, DecodeError, Decoded, ResourceType};
+use crate::resource::{self, Common, DecodeError, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
 use crate::wire::shape;
 use crate::yaml::{Document, Step};
 
-use super::provenance::{self, Shaped};
-use super::{Inputs, veil};
+use super::provenance::{self, Provenance};
+use super::{RunInputs, redact};
 
 mod children;
 mod precheck;
 mod relations;
 mod texts;
 
-use children::Around;
-use relations::Known;
+use children::PlanContext;
+use relations::KnownResource;
 
 pub use precheck::{precheck, precheck_one};
 
 /// What a run will do, in order. Nothing of it depends on the state of the host but facts and read files.
 pub struct Plan {
     /// The resources.
-    pub resources: Vec<Planned>,
+    pub resources: Vec<PlannedResource>,
     /// Stop after the first that fails.
     pub fail_on_error: bool,
     /// Printed before the run.
@@ -47,28 +47,28 @@ pub struct Plan {
     pub failing: Vec<Diagnostic>,
     pub(super) scope: Scope,
     /// What the manifest was planned with, for manifests within it.
-    pub(super) inputs: Inputs,
+    pub(super) inputs: RunInputs,
     pub(super) data: Value,
     document: Document,
 }
 
 /// A resource whose properties were read and are valid.
-pub struct Planned {
+pub struct PlannedResource {
     /// The type.
     pub kind: &'static dyn ResourceType,
     /// What every resource has.
     pub common: Arc<Common>,
     pub(super) requires: Vec<ResourceRef>,
     pub(super) subscribes: Vec<ResourceRef>,
-    pub(super) decoded: Arc<dyn Decoded>,
+    pub(super) decoded: Arc<dyn ParsedResource>,
     /// Where properties still hold templates: all of them, to be resolved when the resource runs.
     pub(super) deferred: Option<Map<String, Value>>,
     /// What its templates were made of.
-    pub(super) shaped: Shaped,
+    pub(super) shaped: Provenance,
     declaration: Declaration,
 }
 
-impl Planned {
+impl PlannedResource {
     /// `type#name`.
     pub fn reference(&self) -> ResourceRef {
         ResourceRef::new(self.kind.name(), self.decoded.name())
@@ -87,7 +87,7 @@ impl Planned {
 }
 
 impl Plan {
-    fn empty(resources: usize, scope: Scope, inputs: &Inputs, document: Document, data: Value) -> Self {
+    fn empty(resources: usize, scope: Scope, inputs: &RunInputs, document: Document, data: Value) -> Self {
         Self {
             resources: Vec::with_capacity(resources),
             fail_on_error: false,
@@ -134,12 +134,12 @@ impl Plan {
 
     /// A reason for people, unless it could repeat what templates have read.
     pub fn said(&self, why: String) -> String {
-        let conceals = self.resources.iter().any(|planned| planned.shaped.conceals());
-        if conceals { provenance::CONCEALED.to_owned() } else { why }
+        let conceals = self.resources.iter().any(|planned| planned.shaped.must_withhold());
+        if conceals { provenance::WITHHELD.to_owned() } else { why }
     }
 
     /// An error in a template of a resource, with its place.
-    pub(super) fn template_error(&self, planned: &Planned, property: &str, error: &TemplateError) -> Diagnostic {
+    pub(super) fn template_error(&self, planned: &PlannedResource, property: &str, error: &TemplateError) -> Diagnostic {
         let diagnostic = planned.declaration.diagnose(&self.document, Some(property), format!("{property}: {error}"));
         texts::sharpen(&self.document, diagnostic, &error.expression, error.within)
     }
@@ -147,20 +147,20 @@ impl Plan {
     /// Reads properties again after their deferred templates were resolved.
     pub(super) fn decode_late(
         &self,
-        planned: &Planned,
+        planned: &PlannedResource,
         properties: &Map<String, Value>,
-        shaped: &Shaped,
-    ) -> Result<Arc<dyn Decoded>, Diagnostic> {
+        shaped: &Provenance,
+    ) -> Result<Arc<dyn ParsedResource>, Diagnostic> {
         let scope = self.scope.giving(planned.shaped.used.and(shaped.used));
         let decoded = planned.kind.decode(properties, &scope);
-        let decoded = decoded.map_err(|error| shaped.conceal(refused(&planned.declaration, &self.document, error)))?;
+        let decoded = decoded.map_err(|error| shaped.withhold(refused(&planned.declaration, &self.document, error)))?;
         decoded.hidden(&mut |hidden| self.secrets().add_hidden(hidden));
         Ok(decoded)
     }
 }
 
 /// Properties with their templates, without the values that are not shown. A template is no secret.
-fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn Decoded) -> Map<String, Value> {
+fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn ParsedResource) -> Map<String, Value> {
     let secrets = Secrets::default();
     decoded.hidden(&mut |hidden| {
         if !is_template(hidden.text()) {
@@ -176,19 +176,19 @@ fn as_written_and_shown(properties: &Map<String, Value>, decoded: &dyn Decoded) 
 ///
 /// # Errors
 /// With everything that is wrong; then nothing may run.
-pub fn plan_manifest(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(manifest_plan(source, inputs, host, Around::nothing(host, &inputs.access)), inputs)
+pub fn plan_manifest(source: &Source, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(manifest_plan(source, inputs, host, PlanContext::nothing(host, &inputs.access)), inputs)
 }
 
 /// Plans a manifest that another one applies: what it refers to may have run before.
 ///
 /// # Errors
 /// With everything that is wrong; then nothing of it may run.
-pub(super) fn plan_nested(source: &Source, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(manifest_plan(source, inputs, host, Around::nothing(host, &inputs.access).after_others()), inputs)
+pub(super) fn plan_nested(source: &Source, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(manifest_plan(source, inputs, host, PlanContext::nothing(host, &inputs.access).after_others()), inputs)
 }
 
-fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host, mut around: Around) -> Result<Plan, Vec<Diagnostic>> {
+fn manifest_plan(source: &Source, inputs: &RunInputs, host: &Host, mut around: PlanContext) -> Result<Plan, Vec<Diagnostic>> {
     let manifest = manifest::parse::parse(source)?;
     let mut rules = Rules::read(&manifest.document).map_err(|error| vec![error])?;
     rules.extend(inputs.rules.clone());
@@ -214,13 +214,13 @@ fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host, mut around: Arou
     };
     let used = scope.since(before);
     if used.bus {
-        let unfit = provenance::Unfit::Bus("resources_jet_file".to_owned());
+        let unfit = provenance::ProvenanceError::Bus("resources_jet_file".to_owned());
         return Err(vec![Diagnostic::new(unfit.to_string()).hint(unfit.hint())]);
     }
-    let conceal = |error| if used.read { provenance::concealed(error) } else { error };
+    let conceal = |error| if used.read { provenance::withheld(error) } else { error };
     let (document, declarations) = declared.map_err(|errors| errors.into_iter().map(conceal).collect::<Vec<_>>())?;
     // What was rendered may hold what was read, wherever it comes to.
-    let shaped = if used.read { Shaped::throughout() } else { Shaped::default() };
+    let shaped = if used.read { Provenance::throughout() } else { Provenance::default() };
     let mut plan = Plan {
         fail_on_error: manifest.fail_on_error,
         manifest: Some(ManifestId { source: source.name.clone(), digest: source.digest.clone() }),
@@ -236,10 +236,10 @@ fn manifest_plan(source: &Source, inputs: &Inputs, host: &Host, mut around: Arou
 }
 
 /// The plan, unless something is wrong with its resources or between them.
-fn related(plan: Plan, around: &mut Around, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
+fn related(plan: Plan, around: &mut PlanContext, mut errors: Vec<Diagnostic>) -> Result<Plan, Vec<Diagnostic>> {
     // Where a resource can't be read, what refers to it would seem wrong too.
     if errors.is_empty() {
-        let known: Vec<Known<'_>> = plan.resources.iter().map(Known::planned).collect();
+        let known: Vec<KnownResource<'_>> = plan.resources.iter().map(KnownResource::planned).collect();
         relations::check(&known, &plan.document, around, &mut errors);
     }
     if errors.is_empty() { Ok(plan) } else { Err(errors) }
@@ -249,19 +249,25 @@ fn related(plan: Plan, around: &mut Around, mut errors: Vec<Diagnostic>) -> Resu
 ///
 /// # Errors
 /// With everything that is wrong; then nothing may run.
-pub fn plan_one(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(one_plan(kind, properties, inputs, host, Around::nothing(host, &inputs.access).alone()), inputs)
+pub fn plan_one(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(one_plan(kind, properties, inputs, host, PlanContext::nothing(host, &inputs.access).alone()), inputs)
 }
 
 /// The same in a session, which knows what ran before it.
 ///
 /// # Errors
 /// With everything that is wrong; then nothing may run.
-pub fn plan_next(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
-    without_secrets(one_plan(kind, properties, inputs, host, Around::nothing(host, &inputs.access).after_others()), inputs)
+pub fn plan_next(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> Result<Plan, Vec<Diagnostic>> {
+    without_secrets(one_plan(kind, properties, inputs, host, PlanContext::nothing(host, &inputs.access).after_others()), inputs)
 }
 
-fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host, mut around: Around) -> Result<Plan, Vec<Diagnostic>> {
+fn one_plan(
+    kind: &str,
+    properties: &Value,
+    inputs: &RunInputs,
+    host: &Host,
+    mut around: PlanContext,
+) -> Result<Plan, Vec<Diagnostic>> {
     let mut document = Document::of(serde_json::json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     match declarations.len() {
@@ -277,16 +283,16 @@ fn one_plan(kind: &str, properties: &Value, inputs: &Inputs, host: &Host, mut ar
     let scope = inputs.scope(data.clone(), host);
     let mut plan = Plan::empty(1, scope, inputs, document, data.clone());
     let mut errors = Vec::new();
-    add_resources(&mut plan, declarations, false, &data, &Shaped::default(), &mut errors);
+    add_resources(&mut plan, declarations, false, &data, &Provenance::default(), &mut errors);
     related(plan, &mut around, errors)
 }
 
 /// What a plan says to people, without the secrets that its templates took.
-fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &Inputs) -> Result<Plan, Vec<Diagnostic>> {
+fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &RunInputs) -> Result<Plan, Vec<Diagnostic>> {
     let secrets = inputs.secrets();
-    let mut plan = planned.map_err(|errors| veil::diagnostics(secrets, errors))?;
-    plan.warnings = veil::diagnostics(secrets, plan.warnings);
-    plan.failing = veil::diagnostics(secrets, plan.failing);
+    let mut plan = planned.map_err(|errors| redact::diagnostics(secrets, errors))?;
+    plan.warnings = redact::diagnostics(secrets, plan.warnings);
+    plan.failing = redact::diagnostics(secrets, plan.failing);
     [&mut plan.pre_message, &mut plan.post_message].into_iter().flatten().for_each(|text| secrets.redact_in(text));
     Ok(plan)
 }
@@ -306,7 +312,7 @@ fn add_resources(
     declarations: Vec<Declaration>,
     numbered: bool,
     keys: &Value,
-    shaped: &Shaped,
+    shaped: &Provenance,
     errors: &mut Vec<Diagnostic>,
 ) {
     let keys = (!plan.scope.is_discreet()).then_some(keys);
@@ -322,10 +328,10 @@ fn add_resources(
         match plan_resource(declaration, shaped.clone(), &plan.document, &plan.scope) {
             Ok(planned) => {
                 let found = texts::look(&planned, &plan.document, &plan.scope, keys);
-                let said = |found: Vec<Diagnostic>| found.into_iter().map(|found| shaped.conceal(named(found)));
+                let said = |found: Vec<Diagnostic>| found.into_iter().map(|found| shaped.withhold(named(found)));
                 errors.extend(said(found.wrong));
                 plan.failing.extend(said(found.failing));
-                plan.warnings.extend(found.doubtful.into_iter().map(|found| shaped.conceal(found)));
+                plan.warnings.extend(found.doubtful.into_iter().map(|found| shaped.withhold(found)));
                 plan.resources.push(planned);
             }
             Err(error) => errors.push(named(error)),
@@ -335,10 +341,10 @@ fn add_resources(
 
 fn plan_resource(
     mut declaration: Declaration,
-    mut shaped: Shaped,
+    mut shaped: Provenance,
     document: &Document,
     scope: &Scope,
-) -> Result<Planned, Diagnostic> {
+) -> Result<PlannedResource, Diagnostic> {
     let Some(kind) = resource::find(&declaration.kind) else {
         let message = format!("unknown resource type {}", declaration.kind);
         let hint = did_you_mean(&declaration.kind, resource::names()).map_or_else(
@@ -364,10 +370,10 @@ fn plan_resource(
         let noted = shaped.note(kind, key, value, scope.since(before), scope);
         noted.map_err(|unfit| declaration.diagnose(document, Some(key), unfit.to_string()).hint(unfit.hint()))?;
     }
-    let common = take_common(&mut own).map_err(|error| shaped.conceal(misshapen(&declaration, document, &error)))?;
-    let wrong = |invalid: resource::Invalid| shaped.conceal(refused(&declaration, document, invalid.into()));
+    let common = take_common(&mut own).map_err(|error| shaped.withhold(misshapen(&declaration, document, &error)))?;
+    let wrong = |invalid: resource::Invalid| shaped.withhold(refused(&declaration, document, invalid.into()));
     common.validate_checks().map_err(wrong)?;
-    check_rules(&common, &declaration, document).map_err(|wrong| shaped.conceal(wrong))?;
+    check_rules(&common, &declaration, document).map_err(|wrong| shaped.withhold(wrong))?;
     let requires = common.requires().map_err(wrong)?;
     let subscribes = common.subscribes(kind.plain_subscribe()).map_err(wrong)?;
     if !subscribes.is_empty() && !kind.refreshes() {
@@ -377,11 +383,11 @@ fn plan_resource(
             .hint("use require to order them; exec acts on subscribe"));
     }
     let decoded = kind.decode(&own, &scope.giving(shaped.used));
-    let decoded = decoded.map_err(|error| shaped.conceal(refused(&declaration, document, error)))?;
+    let decoded = decoded.map_err(|error| shaped.withhold(refused(&declaration, document, error)))?;
     if !deferred {
         decoded.hidden(&mut |hidden| scope.secrets().add_hidden(hidden));
     }
-    Ok(Planned { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), shaped, declaration })
+    Ok(PlannedResource { kind, common, requires, subscribes, decoded, deferred: deferred.then_some(own), shaped, declaration })
 }
 
 /// Rules are resolved when they are checked, everything else of a health check now.

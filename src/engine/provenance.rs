@@ -8,11 +8,11 @@ use serde_json::Value;
 use crate::diag::Diagnostic;
 use crate::model::TransactionEvent;
 use crate::model::secret::REDACTED;
-use crate::resource::{Decoded, ResourceType};
+use crate::resource::{ParsedResource, ResourceType};
 use crate::template::{Scope, Used};
 
 /// What an error says when it could repeat a value that was read.
-pub(super) const CONCEALED: &str =
+pub(super) const WITHHELD: &str =
     "it failed; the reason could show what its templates have read on this node or from the bus, and is left out";
 /// A line of content is recognised in an error when it has so many bytes.
 const MIN_LINE: usize = 4;
@@ -21,7 +21,7 @@ const IDENTITY: &[&str] = &["name", "alias", "ensure"];
 
 /// A property that is made of something that may not shape it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unfit {
+pub(super) enum ProvenanceError {
     /// Anybody who has the server decides about it.
     #[error("{0} is made of a value from the bus that nobody signed, and such values shape only content")]
     Bus(String),
@@ -30,7 +30,7 @@ pub(super) enum Unfit {
     Secret(String),
 }
 
-impl Unfit {
+impl ProvenanceError {
     /// What to do about it.
     pub(super) fn hint(&self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Unfit {
 
 /// The properties of a resource that were made of values that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Shaped {
+pub(super) struct Provenance {
     /// Declared as content.
     content: Vec<String>,
     /// All others.
@@ -59,7 +59,7 @@ pub(super) struct Shaped {
     pub(super) used: Used,
 }
 
-impl Shaped {
+impl Provenance {
     /// Notes what the templates of a property have used.
     ///
     /// # Errors
@@ -71,16 +71,18 @@ impl Shaped {
         value: &Value,
         used: Used,
         scope: &Scope,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), ProvenanceError> {
         let secrets = scope.secrets();
         let is_content = kind.content().contains(&key);
         if used.bus && !is_content {
-            return Err(Unfit::Bus(key.to_owned()));
+            return Err(ProvenanceError::Bus(key.to_owned()));
         }
         // A person at the machine sees it redacted.
-        if scope.is_discreet() && IDENTITY.contains(&key) && (used.secret || (!secrets.is_empty() && secrets.value_contains_secret(value)))
+        if scope.is_discreet()
+            && IDENTITY.contains(&key)
+            && (used.secret || (!secrets.is_empty() && secrets.value_contains_secret(value)))
         {
-            return Err(Unfit::Secret(key.to_owned()));
+            return Err(ProvenanceError::Secret(key.to_owned()));
         }
         if used.read {
             let keys = if is_content { &mut self.content } else { &mut self.other };
@@ -103,17 +105,17 @@ impl Shaped {
     }
 
     /// True when a property other than content was made of values that were read.
-    pub(super) fn conceals(&self) -> bool {
+    pub(super) fn must_withhold(&self) -> bool {
         !self.other.is_empty()
     }
 
     /// The diagnostic, unless it could repeat what was read.
-    pub(super) fn conceal(&self, diagnostic: Diagnostic) -> Diagnostic {
-        if self.conceals() || !self.content.is_empty() { concealed(diagnostic) } else { diagnostic }
+    pub(super) fn withhold(&self, diagnostic: Diagnostic) -> Diagnostic {
+        if self.must_withhold() || !self.content.is_empty() { withheld(diagnostic) } else { diagnostic }
     }
 
     /// Takes what was read out of an event; `decoded` has the properties as they are.
-    pub(super) fn veil(&self, event: &mut TransactionEvent, decoded: &dyn Decoded) {
+    pub(super) fn redact_event(&self, event: &mut TransactionEvent, decoded: &dyn ParsedResource) {
         for key in &self.other {
             if let Some(value) = event.properties.get_mut(key).filter(|_| !IDENTITY.contains(&key.as_str())) {
                 *value = Value::String(REDACTED.to_owned());
@@ -129,12 +131,13 @@ impl Shaped {
                 let lines = value.as_str().into_iter().flat_map(str::lines).map(str::trim);
                 lines.filter(|line| line.len() >= MIN_LINE).any(|line| text.contains(line))
             };
-            self.conceals() || decoded.is(&|properties| self.content.iter().filter_map(|key| properties.get(key)).any(line_in))
+            self.must_withhold()
+                || decoded.is(&|properties| self.content.iter().filter_map(|key| properties.get(key)).any(line_in))
         };
         for error in event.errors.iter_mut().filter(|error| shows(error)) {
-            CONCEALED.clone_into(error);
+            WITHHELD.clone_into(error);
         }
-        if self.conceals() {
+        if self.must_withhold() {
             event.changes.iter_mut().for_each(|change| REDACTED.clone_into(change));
             event.diff = event.diff.take().map(|_| REDACTED.to_owned());
             event.status = None;
@@ -146,12 +149,12 @@ impl Shaped {
 }
 
 /// The same place, without a reason.
-pub(super) fn concealed(diagnostic: Diagnostic) -> Diagnostic {
+pub(super) fn withheld(diagnostic: Diagnostic) -> Diagnostic {
     let place = diagnostic.place.map(|mut place| {
         place.text.clear();
         place
     });
-    Diagnostic::new(CONCEALED).at(place)
+    Diagnostic::new(WITHHELD).at(place)
 }
 
 #[cfg(test)]

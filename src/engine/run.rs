@@ -8,17 +8,17 @@ use uuid::Uuid;
 use crate::diag::chain;
 use crate::host::Host;
 use crate::model::summary::SummaryBuilder;
-use crate::model::{Effects, DiscoveryClient, NodeId, RunOutcome, Summary, TransactionEvent};
+use crate::model::{DiscoveryClient, Effects, NodeId, RunOutcome, Summary, TransactionEvent};
 use crate::resource::Providers;
 use crate::store::Session;
 
-use super::act::Outside;
+use super::apply_changes::UnconfinedThread;
 use super::batch;
-use super::plan::{Plan, Planned};
-use super::treat::Treatment;
+use super::converge::ResourceRun;
+use super::plan::{Plan, PlannedResource};
 
 /// What a host lets be done, whoever asks. Consulted for every resource before it is looked at.
-pub trait Permit: Send + Sync {
+pub trait Authorizer: Send + Sync {
     /// Whether a resource of this type may have these effects on `host`, in whose directory relative paths are.
     ///
     /// # Errors
@@ -63,17 +63,17 @@ pub struct Settings {
     /// The node, as events name it.
     pub node: Option<NodeId>,
     /// What the host lets be done; everything when none.
-    pub permit: Option<Arc<dyn Permit>>,
+    pub permit: Option<Arc<dyn Authorizer>>,
     /// Publishes registrations; nobody does when none.
     pub registrar: Option<Arc<dyn DiscoveryClient>>,
     /// Makes of the SHA-256 of a content a digest that nobody else can make, for events that leave the host.
-    pub conceal: Option<Conceal>,
+    pub conceal: Option<Pseudonymize>,
     /// The thread for what can't be managed under the confinement of the run; the run is not confined when none.
-    pub outside: Option<Arc<dyn Outside>>,
+    pub outside: Option<Arc<dyn UnconfinedThread>>,
 }
 
 /// See [`Settings::conceal`]: lower-case hex in and out.
-pub type Conceal = Arc<dyn Fn(&str) -> String + Send + Sync>;
+pub type Pseudonymize = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// How a run went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub fn run(
     tally.start(host.now());
     let mut run = Run { providers: Arc::default(), session, sink, tally, seq: 0, depth: 0, interrupted: false, error: None };
     let seen = host.clone().hiding(plan.shared_secrets());
-    let seen = if settings.noop { seen.foreseeing() } else { seen };
+    let seen = if settings.noop { seen.for_dry_run() } else { seen };
     let counts = run.go(plan, settings, &seen);
     let summary = run.tally.summary();
     let interrupted = run.interrupted || host.is_over();
@@ -134,7 +134,7 @@ impl Run<'_> {
     pub(super) fn go(&mut self, plan: &Plan, settings: &Settings, host: &Host) -> Counts {
         let mut counts = Counts::default();
         if !settings.health_check_only {
-            batch::foretell(&plan.resources, &self.providers, settings, host);
+            batch::prefetch(&plan.resources, &self.providers, settings, host);
         }
         let mut left = plan.resources.as_slice();
         while !left.is_empty() && self.error.is_none() {
@@ -158,7 +158,7 @@ impl Run<'_> {
             plan.scope.budget().settle(taken, 0);
             for (event, planned) in events.into_iter().zip(now) {
                 if event.noop && event.changed {
-                    host.foresee(planned.effects(), event.requested_ensure == "absent");
+                    host.note_effects(planned.effects(), event.requested_ensure == "absent");
                 }
                 counts.changed += u64::from(event.changed);
                 counts.failed += u64::from(event.failed || !event.unmet_requirements.is_empty());
@@ -172,7 +172,7 @@ impl Run<'_> {
         counts
     }
 
-    fn treat(&mut self, plan: &Plan, now: &[Planned], settings: &Settings, host: &Host) -> Vec<TransactionEvent> {
+    fn treat(&mut self, plan: &Plan, now: &[PlannedResource], settings: &Settings, host: &Host) -> Vec<TransactionEvent> {
         if let [planned] = now
             && let Some(nested) = planned.decoded.nested()
         {
@@ -189,11 +189,19 @@ impl Run<'_> {
     pub(super) fn treatment<'b>(
         &'b self,
         plan: &'b Plan,
-        planned: &'b Planned,
+        planned: &'b PlannedResource,
         settings: &'b Settings,
         host: &'b Host,
-    ) -> Treatment<'b> {
-        Treatment { plan, planned, settings, host, providers: &self.providers, session: &*self.session, late: RefCell::default() }
+    ) -> ResourceRun<'b> {
+        ResourceRun {
+            plan,
+            planned,
+            settings,
+            host,
+            providers: &self.providers,
+            session: &*self.session,
+            late: RefCell::default(),
+        }
     }
 
     /// Gives an event its place in the run.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::diag::chain;
-use crate::host::fs::{self, Kind};
+use crate::host::fs::{self, FileKind};
 use crate::yaml::{self, Document};
 
 /// The maps that the files of `directory` hold, in the order in which they are merged.
@@ -30,7 +30,7 @@ pub(super) fn read(directory: &Path, warnings: &mut Vec<String>) -> Vec<Value> {
 /// True for a directory itself; false without a warning when nothing is there.
 fn is_directory(path: &Path, warnings: &mut Vec<String>) -> bool {
     match kind(path, warnings) {
-        Some(Kind::Directory) => true,
+        Some(FileKind::Directory) => true,
         Some(_) => {
             warnings.push(format!("skipped the facts in {}: it is not a directory", path.display()));
             false
@@ -40,12 +40,12 @@ fn is_directory(path: &Path, warnings: &mut Vec<String>) -> bool {
 }
 
 /// What is at `path`; none when nothing, or with a warning when it is a link or can't be seen.
-fn kind(path: &Path, warnings: &mut Vec<String>) -> Option<Kind> {
+fn kind(path: &Path, warnings: &mut Vec<String>) -> Option<FileKind> {
     if fs::is_symlink(path) {
         warnings.push(format!("skipped the facts in {}: it is a symbolic link", path.display()));
         return None;
     }
-    match fs::look(path, false) {
+    match fs::stat(path, false) {
         Ok(look) => look.map(|look| look.kind),
         Err(error) => {
             warnings.push(format!("skipped the facts in {}: {}", path.display(), chain(&error)));
@@ -72,9 +72,9 @@ fn is_named(path: &Path, extension: &str) -> bool {
 /// The map in a file; none when there is no file, it is empty or, with a warning, no map.
 fn map_in(path: &Path, warnings: &mut Vec<String>) -> Option<Value> {
     let reason = match kind(path, warnings)? {
-        Kind::Directory => return None,
-        Kind::Other => "it is not a regular file".to_owned(),
-        Kind::File => match parse(path) {
+        FileKind::Directory => return None,
+        FileKind::Other => "it is not a regular file".to_owned(),
+        FileKind::File => match parse(path) {
             Ok(Value::Null) => return None,
             Ok(value) if value.is_object() => return Some(value),
             Ok(_) => "it does not hold a map".to_owned(),

@@ -28,7 +28,7 @@ struct Traces {
 
 /// The system (`docker`, `kvm`, ...; "" for none or unknown) and the role in it: `guest`, `host`, or "".
 pub(super) fn detect(kernel_release: &str) -> (String, &'static str) {
-    let exists = |path: &str| fs::look(Path::new(path), false).is_ok_and(|look| look.is_some());
+    let exists = |path: &str| fs::stat(Path::new(path), false).is_ok_and(|look| look.is_some());
     let dmi = |name: &str| text_or_empty(&format!("/sys/class/dmi/id/{name}"));
     judge(&Traces {
         init_environment: text_or_empty("/proc/1/environ"),

@@ -11,8 +11,8 @@ use crate::transport::{Bus, EXPECTED_LAST, MESSAGE_ID, TransportError};
 use crate::wire::Subjects;
 use crate::wire::command::Channel;
 
-use super::channels::{self, Desired, Latest};
-use super::dispatch::Signed;
+use super::desired_state_view::{self, Desired, Latest};
+use super::dispatch::SealedCommand;
 
 /// How often a message is stored again whose acknowledgement was lost.
 const ATTEMPTS: u32 = 3;
@@ -75,7 +75,7 @@ impl fmt::Display for Conflict {
 ///
 /// # Errors
 /// See [`DispatchError`].
-pub(super) async fn store(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result<(), DispatchError> {
+pub(super) async fn store(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Result<(), DispatchError> {
     let Some(place) = &signed.command.channel else { return Ok(()) };
     let id = signed.command.id.to_string();
     let mut unsure = false;
@@ -87,7 +87,7 @@ pub(super) async fn store(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Re
         match bus.publish_stored(subject.as_str(), &headers, signed.envelope.clone()).await {
             Ok(_) => break,
             Err(TransportError::Conflict(_)) => {
-                let latest = channels::latest(bus, subjects, &place.name).await.unwrap_or_default();
+                let latest = desired_state_view::latest(bus, subjects, &place.name).await.unwrap_or_default();
                 if is_ours(&latest, signed) {
                     break;
                 }
@@ -99,7 +99,7 @@ pub(super) async fn store(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Re
                 tokio::time::sleep(PAUSE).await;
             }
             Err(error) if unsure => {
-                if channels::latest(bus, subjects, &place.name).await.is_ok_and(|latest| is_ours(&latest, signed)) {
+                if desired_state_view::latest(bus, subjects, &place.name).await.is_ok_and(|latest| is_ours(&latest, signed)) {
                     break;
                 }
                 return Err(error.into());
@@ -111,7 +111,7 @@ pub(super) async fn store(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Re
 }
 
 /// Stores the record of what is in its channel already.
-async fn record(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result<(), TransportError> {
+async fn record(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Result<(), TransportError> {
     let (id, subject) = (signed.command.id.to_string(), subjects.job_command(signed.command.id));
     for attempt in 1.. {
         match bus.publish_stored(subject.as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await {
@@ -126,7 +126,7 @@ async fn record(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result<(), T
 }
 
 /// True when what the channel has is this command itself: then its acknowledgement was lost.
-fn is_ours(latest: &Latest, signed: &Signed) -> bool {
+fn is_ours(latest: &Latest, signed: &SealedCommand) -> bool {
     latest.desired.as_ref().is_some_and(|desired| desired.envelope == signed.envelope)
 }
 

@@ -136,11 +136,11 @@ mod tests {
     use jiff::Timestamp;
     use uuid::Uuid;
 
-    use super::super::dispatch::{Order, sign};
+    use super::super::dispatch::{CommandDraft, sign};
     use super::*;
     use crate::model::HumanDuration;
     use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
-    use crate::wire::{Action, Target, Options, TRUST_TYPE};
+    use crate::wire::{Action, Options, TRUST_TYPE, Target};
 
     const NOW: Timestamp = Timestamp::constant(1_795_000_000, 0);
 
@@ -151,7 +151,7 @@ mod tests {
     fn envelope(seed: u8, fleet: &str) -> (Vec<u8>, String) {
         let action: Action = serde_json::from_value(serde_json::json!({"status": {}})).unwrap();
         let (to, options, life) = (Target::all(), Options::default(), HumanDuration::seconds(60));
-        let order = Order { action, to, options, channel: None, reason: None, life };
+        let order = CommandDraft { action, to, options, channel: None, reason: None, life };
         let signed = sign(order.command(fleet, Uuid::nil(), NOW), &[("ops", &key(seed))]).unwrap();
         (signed.envelope, signed.digest)
     }

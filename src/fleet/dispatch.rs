@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::model::{NodeId, HumanDuration};
-use crate::transport::{Bus, Feed, From, Inbox, TransportError};
-use crate::trust::{Signer, SignError, sign_envelope_with};
-use crate::wire::command::{Channel, MAX_LIFETIME, MAX_ASSIGNMENT_LIFETIME};
+use crate::model::{HumanDuration, NodeId};
+use crate::transport::{Bus, Feed, Inbox, StartAt, TransportError};
+use crate::trust::{SignError, Signer, sign_envelope_with};
+use crate::wire::command::{Channel, MAX_ASSIGNMENT_LIFETIME, MAX_LIFETIME};
 use crate::wire::report;
 use crate::wire::{
-    Action, Target, COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, NodeState, Options, Signature, Subject, Subjects, Selector,
+    Action, COMMAND_TYPE, Command, Envelope, MAX_ENVELOPE, NodeState, Options, Selector, Signature, Subject, Subjects, Target,
 };
 
 use super::assign::{self, DispatchError};
@@ -21,7 +21,7 @@ const SIGNATURE: usize = 64;
 
 /// What is to be done, where.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
+pub struct CommandDraft {
     /// What.
     pub action: Action,
     /// Which nodes.
@@ -36,7 +36,7 @@ pub struct Order {
     pub life: HumanDuration,
 }
 
-impl Order {
+impl CommandDraft {
     /// The command of this order.
     pub fn command(self, fleet: &str, id: Uuid, now: Timestamp) -> Command {
         let longest = if self.action.is_desired_state() { MAX_ASSIGNMENT_LIFETIME } else { MAX_LIFETIME };
@@ -74,7 +74,7 @@ pub fn next_in_channel(name: &str, states: &BTreeMap<NodeId, NodeState>, publish
 
 /// A command, signed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Signed {
+pub struct SealedCommand {
     /// For what a stream keeps: the sequence number of the message of its channel that it follows, 0 for none. It was read
     /// when the serial was chosen, and only there is it stored.
     pub after: u64,
@@ -101,7 +101,7 @@ pub enum SealError {
 ///
 /// # Errors
 /// When it can't be written as JSON, is larger than nodes take, or who holds a key does not sign.
-pub fn sign(command: Command, keys: &[(&str, &dyn Signer)]) -> Result<Signed, SealError> {
+pub fn sign(command: Command, keys: &[(&str, &dyn Signer)]) -> Result<SealedCommand, SealError> {
     let payload = serde_json::to_vec(&command).map_err(SignError::from)?;
     // Its size is known before anybody is asked to sign.
     let placeholder = |(id, _): &(&str, &dyn Signer)| Signature { keyid: (*id).to_owned(), sig: vec![0; SIGNATURE] };
@@ -112,7 +112,7 @@ pub fn sign(command: Command, keys: &[(&str, &dyn Signer)]) -> Result<Signed, Se
         return Err(SealError::TooLarge(size));
     }
     let envelope = sign_envelope_with(COMMAND_TYPE, unsigned.payload, keys)?;
-    Ok(Signed { after: 0, command, digest: envelope.digest(), envelope: envelope.encode() })
+    Ok(SealedCommand { after: 0, command, digest: envelope.digest(), envelope: envelope.encode() })
 }
 
 /// A command that is on its way, with everything that hears what becomes of it.
@@ -134,9 +134,9 @@ pub struct Dispatched {
 /// # Errors
 /// When the stream of jobs is not there or the connection is lost. Before the record of a one-shot job is stored nothing
 /// was sent. When another command was stored in the channel meanwhile: then nothing was stored.
-pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result<Dispatched, DispatchError> {
+pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Result<Dispatched, DispatchError> {
     let id = signed.command.id;
-    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), From::Beginning).await?;
+    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), StartAt::Beginning).await?;
     let (reply, inbox) = bus.request_inbox().await?;
     let mut asked = Vec::new();
     if signed.command.action.is_desired_state() {
@@ -163,9 +163,14 @@ pub async fn dispatch(bus: &Bus, subjects: &Subjects, signed: &Signed) -> Result
 ///
 /// # Errors
 /// When the connection is lost.
-pub async fn resend(bus: &Bus, subjects: &Subjects, signed: &Signed, missing: &[NodeId]) -> Result<Dispatched, TransportError> {
+pub async fn resend(
+    bus: &Bus,
+    subjects: &Subjects,
+    signed: &SealedCommand,
+    missing: &[NodeId],
+) -> Result<Dispatched, TransportError> {
     // What nodes said before is known: that some were busy then is why they are asked again.
-    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(signed.command.id).as_str(), From::New).await?;
+    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(signed.command.id).as_str(), StartAt::New).await?;
     let (reply, inbox) = bus.request_inbox().await?;
     let mut asked = Vec::new();
     let chosen = addressed(subjects, &signed.command).into_iter();
@@ -191,10 +196,10 @@ mod tests {
     use crate::trust::SigningKey;
     use crate::wire::command::Ensure;
 
-    fn order(to: Target) -> Order {
+    fn order(to: Target) -> CommandDraft {
         let ensure = Ensure { kind: "file".into(), properties: serde_json::Map::new() };
         let life = HumanDuration::seconds(3600);
-        Order { action: Action::Ensure(ensure), to, options: Options::default(), channel: None, reason: None, life }
+        CommandDraft { action: Action::Ensure(ensure), to, options: Options::default(), channel: None, reason: None, life }
     }
 
     #[test]
@@ -236,7 +241,7 @@ mod tests {
     #[test]
     fn a_channel_goes_on_after_the_latest_of_all_nodes() {
         let at = |node: &str, epoch, serial| {
-            let mut state = super::super::select::tests::state(node, &[], "2026-01-01T00:00:00Z", true);
+            let mut state = super::super::targeting::tests::state(node, &[], "2026-01-01T00:00:00Z", true);
             state.channels.insert("base".into(), crate::wire::report::ChannelPosition { epoch, serial, digest: String::new() });
             (state.node.clone(), state)
         };

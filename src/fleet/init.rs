@@ -69,7 +69,7 @@ impl Retention {
 
 /// What somebody says of it. What is not said stays as it is, or is as by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct RetentionRequest {
     /// See [`Retention::replicas`].
     pub replicas: Option<usize>,
     /// See [`Retention::jobs`].
@@ -84,7 +84,7 @@ pub struct Wanted {
     pub nodes: Option<u64>,
 }
 
-impl Wanted {
+impl RetentionRequest {
     /// How much is to be kept, where what is there already says the rest.
     ///
     /// # Errors

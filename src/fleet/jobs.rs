@@ -12,13 +12,13 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::transport::{Bus, Feed, From, Message, TransportError};
+use crate::transport::{Bus, Feed, Message, StartAt, TransportError};
 use crate::wire::subject::ReportStage;
-use crate::wire::{AckStatus, Action, Target, Command, CommandOutcome, Envelope, EnvelopeError, Subjects, Selector, json};
+use crate::wire::{AckStatus, Action, Command, CommandOutcome, Envelope, EnvelopeError, Selector, Subjects, Target, json};
 
-use super::gather::{Gather, NodeResult};
-use super::roster::{Roster, share};
-use super::select::Expected;
+use super::job_tracker::{JobTracker, NodeResult};
+use super::node_identity::{NodeKeys, share};
+use super::targeting::ExpectedNode;
 
 /// How long the next message of a stream may take that must be there.
 const STALLED: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ const NAMES: usize = 3;
 
 /// A command as it was sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct JobRecord {
     /// The command.
     pub command: Command,
     /// SHA-256 of its signed bytes.
@@ -59,7 +59,7 @@ pub enum JobError {
     Command(#[from] json::JsonError),
 }
 
-impl Record {
+impl JobRecord {
     fn read(message: &Message) -> Result<Self, JobError> {
         let envelope = Envelope::parse(&message.payload)?;
         let keyids = envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect();
@@ -72,9 +72,9 @@ impl Record {
 ///
 /// # Errors
 /// When there is none, or it can't be read.
-pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<Record, JobError> {
+pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<JobRecord, JobError> {
     let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_command(id).as_str()).await?;
-    let record = Record::read(messages.first().ok_or(JobError::Unknown(id))?)?;
+    let record = JobRecord::read(messages.first().ok_or(JobError::Unknown(id))?)?;
     // Somebody put it under another name.
     if record.command.id == id { Ok(record) } else { Err(JobError::Unknown(id)) }
 }
@@ -84,11 +84,11 @@ pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<Record, 
 ///
 /// # Errors
 /// When the stream can't be read.
-pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<Record>, JobError> {
+pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, JobError> {
     let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_commands().as_str()).await?;
     let mut records = Vec::new();
     for message in messages {
-        match Record::read(&message) {
+        match JobRecord::read(&message) {
             Ok(record) if subjects.job_command(record.command.id).as_str() == message.subject => records.push(record),
             Ok(record) => {
                 tracing::warn!(subject = message.subject, id = %record.command.id, "a record under the name of another job");
@@ -109,13 +109,13 @@ pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<Record>, JobE
 pub async fn results(
     bus: &Bus,
     subjects: &Subjects,
-    roster: &Arc<Roster>,
-    record: &Record,
-    expected: Vec<Expected>,
+    roster: &Arc<NodeKeys>,
+    record: &JobRecord,
+    expected: Vec<ExpectedNode>,
 ) -> Result<Vec<NodeResult>, JobError> {
     let id = record.command.id;
-    let mut all = Gather::new(subjects.clone(), Arc::clone(roster), id, record.digest.as_str(), expected);
-    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), From::Beginning).await?;
+    let mut all = JobTracker::new(subjects.clone(), Arc::clone(roster), id, record.digest.as_str(), expected);
+    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), StartAt::Beginning).await?;
     let judge = all.judge().clone();
     read_through(feed, async |messages| {
         let judge = judge.clone();
@@ -152,14 +152,14 @@ async fn read_through(mut feed: Feed, mut take: impl AsyncFnMut(Vec<Message>)) -
 pub async fn tally(
     bus: &Bus,
     subjects: &Subjects,
-    roster: &Arc<Roster>,
-    records: &[Record],
+    roster: &Arc<NodeKeys>,
+    records: &[JobRecord],
 ) -> Result<HashMap<Uuid, BTreeMap<&'static str, usize>>, JobError> {
     let Some(since) = records.iter().map(|record| record.command.issued).min() else { return Ok(HashMap::new()) };
     let digests: HashMap<Uuid, String> = records.iter().map(|record| (record.command.id, record.digest.clone())).collect();
     let reader = Arc::new(Reader { subjects: subjects.clone(), roster: Arc::clone(roster), digests });
     let since = since.saturating_sub(SKEW).unwrap_or(since);
-    let feed = bus.follow(&subjects.stream("JOBS"), subjects.all_jobs().as_str(), From::Since(since)).await?;
+    let feed = bus.follow(&subjects.stream("JOBS"), subjects.all_jobs().as_str(), StartAt::Since(since)).await?;
     let mut ends: HashMap<(Uuid, NodeId), &'static str> = HashMap::new();
     read_through(feed, async |messages| {
         let reader = Arc::clone(&reader);
@@ -178,7 +178,7 @@ pub async fn tally(
 /// Reads reports on some commands, as far as they are the word of their node.
 struct Reader {
     subjects: Subjects,
-    roster: Arc<Roster>,
+    roster: Arc<NodeKeys>,
     digests: HashMap<Uuid, String>,
 }
 
@@ -186,7 +186,7 @@ impl Reader {
     fn read(&self, message: &Message) -> Option<(Uuid, NodeId, ReportStage, Said)> {
         let (id, node, stage) = self.subjects.report(&message.subject)?;
         let digest = self.digests.get(&id)?;
-        self.roster.believe(&node, message).ok()?.check_answers(digest).ok()?;
+        self.roster.verify(&node, message).ok()?.check_answers(digest).ok()?;
         let said: Said = serde_json::from_slice(&message.payload).ok()?;
         (said.digest == *digest).then_some((id, node, stage, said))
     }

@@ -9,34 +9,34 @@
 //! `view.rs` is the fleet as its states tell it, `why.rs` one node and one job; `audit/` is what is on record, and its
 //! proof. What is here prints nothing: `cli` does.
 
-pub mod answers;
 pub mod assign;
 pub mod audit;
-pub mod cause;
-pub mod channels;
 pub mod checked;
-pub mod cluster;
+pub mod desired_state_view;
 pub mod dispatch;
-pub mod gather;
+pub mod error_normalizer;
+pub mod explain;
+pub mod fleet_status;
 pub mod init;
+pub mod job_tracker;
 pub mod jobs;
-pub mod known;
-pub mod newcomers;
-pub mod operator;
+pub mod key_discovery;
+pub mod liveness_monitor;
+pub mod node_identity;
+pub mod operator_config;
+pub mod outcome_groups;
 pub mod permissions;
+pub mod pinned_keys;
 pub mod plan;
+pub mod response_groups;
 pub mod rollout;
-pub mod roster;
-pub mod select;
+pub mod targeting;
 pub mod trust;
-pub mod view;
-pub mod vigil;
-pub mod why;
 
 pub use assign::DispatchError;
 pub use checked::{CheckedCommand, Checker};
-pub use dispatch::{Dispatched, Order};
-pub use gather::{Gather, NodeResult, Outcome};
-pub use operator::Operator;
-pub use roster::Roster;
-pub use select::{Expected, Presence, States};
+pub use dispatch::{CommandDraft, Dispatched};
+pub use job_tracker::{JobTracker, NodeResult, Outcome};
+pub use node_identity::NodeKeys;
+pub use operator_config::Operator;
+pub use targeting::{ExpectedNode, Liveness, NodeStates};

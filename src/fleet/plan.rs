@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::host::fs;
-use crate::model::{NodeId, HumanDuration};
-use crate::store::{StoreError, state_dir, ledger};
+use crate::model::{HumanDuration, NodeId};
+use crate::store::{StoreError, ledger, state_dir};
 use crate::wire::command::{Channel, Command, MAX_LIFETIME};
-use crate::wire::report::{PlannedChanges, PlannedChange};
-use crate::wire::{Action, Target, Options, json};
+use crate::wire::report::{PlannedChange, PlannedChanges};
+use crate::wire::{Action, Options, Target, json};
 
-use super::cause;
 use super::checked::CheckedCommand;
-use super::cluster;
-use super::dispatch::Order;
-use super::gather::{Grade, NodeResult, Outcome};
+use super::dispatch::CommandDraft;
+use super::error_normalizer;
+use super::job_tracker::{Grade, NodeResult, Outcome};
+use super::outcome_groups;
 
 /// Protocol of a [`Plan`].
 pub const PROTOCOL: &str = "io.ensign.v1.fleet.plan";
@@ -221,10 +221,10 @@ pub fn approval(
     timeout: Option<HumanDuration>,
     reason: Option<String>,
     channel: Option<Channel>,
-) -> Order {
+) -> CommandDraft {
     let planned = planned.command();
     let timeout = timeout.unwrap_or(planned.options.timeout);
-    Order {
+    CommandDraft {
         action: planned.action.clone(),
         to: to.unwrap_or_else(|| planned.to.clone()),
         options: Options { timeout, approves: Some(planned.id), ..Options::default() },
@@ -273,12 +273,12 @@ fn group(result: &NodeResult) -> (Group, String) {
     // Where there is a plan, it says what a change is; the cause is for what went wrong.
     let cause = match (&result.outcome, plan) {
         (Outcome::WouldChange | Outcome::Stable, Some(_)) => String::new(),
-        _ => cause::general(&cluster::cause(result), &result.node),
+        _ => error_normalizer::general(&outcome_groups::cause(result), &result.node),
     };
     let named = |change: &PlannedChange| PlannedChange {
-        resource: cause::without_name(&change.resource, &result.node),
-        what: cause::without_name(&change.what, &result.node),
-        diff: change.diff.as_ref().map(|diff| cause::diff_without_name(diff, &result.node)),
+        resource: error_normalizer::without_name(&change.resource, &result.node),
+        what: error_normalizer::without_name(&change.what, &result.node),
+        diff: change.diff.as_ref().map(|diff| error_normalizer::diff_without_name(diff, &result.node)),
     };
     let changes: Vec<PlannedChange> = plan.map(|plan| plan.changes.iter().map(named).collect()).unwrap_or_default();
     // What is not shown tells plans apart by its digest.
@@ -305,7 +305,7 @@ mod tests {
     use crate::fleet::Checker;
     use crate::trust::SigningKey;
     use crate::wire::plan::PlanBuilder;
-    use crate::wire::{CommandResult, CommandOutcome};
+    use crate::wire::{CommandOutcome, CommandResult};
 
     fn result(node: &str, outcome: CommandOutcome, changes: &[(&str, &str)]) -> NodeResult {
         let mut planning = PlanBuilder::new("");
@@ -390,7 +390,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plan.json");
         assert!(matches!(Plan::of(&command(false), "d", &[]), Err(PlanError::NotDry(_))));
-        let plan = Plan::of(&command(true), "d", &[result("web1", CommandOutcome::WouldChange, &[("file#/a", "content")])]).unwrap();
+        let plan =
+            Plan::of(&command(true), "d", &[result("web1", CommandOutcome::WouldChange, &[("file#/a", "content")])]).unwrap();
         plan.write(&path).unwrap();
         assert_eq!(Plan::read(&path).unwrap(), plan);
         std::fs::write(&path, "{}").unwrap();

@@ -12,18 +12,18 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::model::{NodeId, HumanDuration};
+use crate::model::{HumanDuration, NodeId};
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
 use crate::trust::PublicKey;
 use crate::wire::command::{Command, GoAhead, JobRef, RolloutPlan};
 use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, Wave, Witness};
-use crate::wire::{Action, Target, Envelope, Options, Subjects, json};
+use crate::wire::{Action, Envelope, Options, Subjects, Target, json};
 
 use super::checked::{CheckedCommand, Checker};
-use super::dispatch::{Order, Signed};
-use super::select::{Expected, Presence};
+use super::dispatch::{CommandDraft, SealedCommand};
+use super::targeting::{ExpectedNode, Liveness};
 
-pub use view::{RolloutView, WaveView, WordView, gone, proved, read, said};
+pub use view::{OverrideView, RolloutView, WaveView, gone, proved, read, said};
 
 /// How long nodes may take up a live `halt` or `resume`. Those that come later find it in the stream.
 const WORD_LIFE: HumanDuration = HumanDuration::seconds(300);
@@ -116,7 +116,7 @@ impl Count {
 
 /// A rollout as it is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct RolloutRequest {
     counts: Vec<Count>,
     hold: HumanDuration,
     budget: Count,
@@ -128,7 +128,7 @@ pub struct Plan {
 /// The witnesses of all waves together: their names and keys must fit into the command.
 const WITNESSES: usize = 200;
 
-impl Plan {
+impl RolloutRequest {
     /// Waves of these sizes (`1,10%,100%`: each counts those before it too), so far apart.
     ///
     /// # Errors
@@ -179,9 +179,14 @@ impl Plan {
     ///
     /// # Errors
     /// When no node of a wave could prove its success.
-    pub fn waves(&self, id: Uuid, nodes: &[Expected], key: impl Fn(&NodeId) -> Option<PublicKey>) -> Result<RolloutPlan, InvalidPlan> {
-        let is_there = |node: &&Expected| !matches!(node.presence, Presence::Offline(_));
-        let mut placed: Vec<(RolloutPosition, &Expected)> =
+    pub fn waves(
+        &self,
+        id: Uuid,
+        nodes: &[ExpectedNode],
+        key: impl Fn(&NodeId) -> Option<PublicKey>,
+    ) -> Result<RolloutPlan, InvalidPlan> {
+        let is_there = |node: &&ExpectedNode| !matches!(node.presence, Liveness::Offline(_));
+        let mut placed: Vec<(RolloutPosition, &ExpectedNode)> =
             nodes.iter().filter(is_there).map(|node| (RolloutPosition::of(id, &node.node), node)).collect();
         placed.sort_by_key(|(place, _)| *place);
         let all = placed.len() as u64;
@@ -203,7 +208,7 @@ impl Plan {
             rest = after;
             let mut step = Wave { upto: *upto, witnesses: Vec::new(), min_ok: 0 };
             if number < uptos.len() {
-                let usable = wave.iter().filter(|(_, node)| node.presence == Presence::Alive && node.doubt.is_none());
+                let usable = wave.iter().filter(|(_, node)| node.presence == Liveness::Alive && node.doubt.is_none());
                 let witnesses = usable.filter_map(|(_, node)| Some((node.node.clone(), key(&node.node)?))).take(most);
                 step.witnesses = witnesses.map(|(node, key)| Witness { node, key: key.to_short() }).collect();
                 step.min_ok = self.least(step.witnesses.len() as u64, wave.len() as u64, max_failed);
@@ -225,7 +230,7 @@ impl Plan {
 }
 
 /// How many of these nodes are in each wave.
-pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[Expected]) -> Vec<usize> {
+pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[ExpectedNode]) -> Vec<usize> {
     let mut sizes = vec![0; waves.steps.len()];
     for node in nodes {
         let number = waves.wave_number(RolloutPosition::of(id, &node.node));
@@ -238,26 +243,26 @@ pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[Expected]) -> Vec<usize> {
 
 /// The order to halt a job, or to go on with it: for whom the job itself is, as it was signed. Its `where` is left out, as
 /// facts may have changed since.
-pub fn word(halt: bool, job: &CheckedCommand, reason: Option<String>) -> Order {
+pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) -> CommandDraft {
     let job = job.command();
     let about = JobRef { job: job.id };
     let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
     let to = Target { only_where: None, ..job.to.clone() };
-    Order { action, to, options: Options::default(), channel: None, reason, life: WORD_LIFE }
+    CommandDraft { action, to, options: Options::default(), channel: None, reason, life: WORD_LIFE }
 }
 
 /// The order that lets a wave of a job begin, once the wave before went well: for those for whom the job itself is.
-pub fn go_ahead(job: &Command, wave: u64) -> Order {
+pub fn go_ahead(job: &Command, wave: u64) -> CommandDraft {
     let to = Target { only_where: None, ..job.to.clone() };
     let action = Action::Go(GoAhead { job: job.id, wave });
-    Order { action, to, options: Options::default(), channel: None, reason: None, life: WORD_LIFE }
+    CommandDraft { action, to, options: Options::default(), channel: None, reason: None, life: WORD_LIFE }
 }
 
 /// Puts a go-ahead where every node finds it.
 ///
 /// # Errors
 /// When it can't be stored.
-pub async fn keep_go(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &Signed) -> Result<(), TransportError> {
+pub async fn store_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
     let id = signed.command.id.to_string();
     bus.publish_stored(subjects.rollout_go_ahead(job).as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await?;
     Ok(())
@@ -268,7 +273,7 @@ pub async fn keep_go(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &Signed)
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn next_word(
+pub async fn next_override_time(
     bus: &Bus,
     subjects: &Subjects,
     checker: &Checker,
@@ -286,7 +291,7 @@ pub async fn next_word(
 ///
 /// # Errors
 /// When it can't be stored.
-pub async fn keep_word(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &Signed) -> Result<(), TransportError> {
+pub async fn store_override(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
     let id = signed.command.id.to_string();
     let headers = [(MESSAGE_ID, id.as_str())];
     bus.publish_stored(subjects.rollout_control(job).as_str(), &headers, signed.envelope.clone()).await?;
@@ -304,11 +309,11 @@ fn unverified(envelope: &[u8]) -> Option<(Command, Vec<String>)> {
 mod tests {
     use super::*;
 
-    fn nodes(alive: usize, gone: usize) -> Vec<Expected> {
-        let expected = |number: usize| Expected {
+    fn nodes(alive: usize, gone: usize) -> Vec<ExpectedNode> {
+        let expected = |number: usize| ExpectedNode {
             node: format!("n{number}").parse().unwrap(),
             doubt: None,
-            presence: if number < alive { Presence::Alive } else { Presence::Offline(Timestamp::UNIX_EPOCH) },
+            presence: if number < alive { Liveness::Alive } else { Liveness::Offline(Timestamp::UNIX_EPOCH) },
         };
         (0..alive + gone).map(expected).collect()
     }
@@ -318,12 +323,12 @@ mod tests {
     }
 
     /// The sizes of the waves, the witnesses and those that must succeed of each, and the budget.
-    fn planned(counts: &str, budget: &str, nodes: &[Expected]) -> (Vec<usize>, Vec<(usize, u64)>, u64) {
-        let plan = Plan::new(counts, HumanDuration::seconds(60), budget.parse().unwrap(), false).unwrap();
+    fn planned(counts: &str, budget: &str, nodes: &[ExpectedNode]) -> (Vec<usize>, Vec<(usize, u64)>, u64) {
+        let plan = RolloutRequest::new(counts, HumanDuration::seconds(60), budget.parse().unwrap(), false).unwrap();
         let id = Uuid::from_u128(7);
         let waves = plan.waves(id, nodes, key).unwrap();
         waves.check(id, HumanDuration::seconds(300), crate::wire::rollout_plan::MAX_COMMAND_ROLLOUT).unwrap();
-        let there: Vec<Expected> = nodes.iter().filter(|node| node.presence == Presence::Alive).cloned().collect();
+        let there: Vec<ExpectedNode> = nodes.iter().filter(|node| node.presence == Liveness::Alive).cloned().collect();
         let proofs = waves.steps.iter().map(|step| (step.witnesses.len(), step.min_ok)).collect();
         (sizes(&waves, id, &there), proofs, waves.max_failed)
     }
@@ -341,7 +346,7 @@ mod tests {
         ] {
             assert_eq!(planned(counts, budget, &nodes(alive, gone)), (sizes, proofs, max_failed), "{counts} of {alive}");
         }
-        let plan = || Plan::new("4,100%", HumanDuration::seconds(1), Count::Nodes(0), false).unwrap();
+        let plan = || RolloutRequest::new("4,100%", HumanDuration::seconds(1), Count::Nodes(0), false).unwrap();
         let enough = plan().enough(Some("50%".parse().unwrap())).waves(Uuid::nil(), &nodes(9, 0), key).unwrap();
         assert_eq!(enough.steps.first().map(|step| step.min_ok), Some(2));
         assert_eq!(plan().waves(Uuid::nil(), &nodes(9, 0), |_| None), Err(InvalidPlan::NoWitness(1)));
@@ -349,14 +354,14 @@ mod tests {
 
     #[test]
     fn what_is_no_plan_is_refused() {
-        let plan = |counts: &str| Plan::new(counts, HumanDuration::seconds(1), Count::Nodes(0), false).unwrap_err();
+        let plan = |counts: &str| RolloutRequest::new(counts, HumanDuration::seconds(1), Count::Nodes(0), false).unwrap_err();
         assert_eq!(plan("1,10%"), InvalidPlan::Rest);
         assert_eq!(plan("0,100%"), InvalidPlan::Empty("0".into()));
         for wrong in ["", "1,,100%", "x", "-1,100%", "101%,100%", "1.234%,100%", "+1,100%"] {
             assert!(matches!(plan(wrong), InvalidPlan::Count(_)), "{wrong}");
         }
-        assert_eq!(Plan::new("100%", HumanDuration::default(), Count::Nodes(0), false), Err(InvalidPlan::Hold));
-        assert_eq!(Plan::new("100%", HumanDuration::seconds(1), Count::Nodes(51), false), Err(InvalidPlan::Budget(51)));
+        assert_eq!(RolloutRequest::new("100%", HumanDuration::default(), Count::Nodes(0), false), Err(InvalidPlan::Hold));
+        assert_eq!(RolloutRequest::new("100%", HumanDuration::seconds(1), Count::Nodes(51), false), Err(InvalidPlan::Budget(51)));
         for text in ["7", "10%", "2.50%"] {
             assert_eq!(text.parse::<Count>().unwrap().to_string(), text);
         }

@@ -11,7 +11,7 @@ use crate::transport::{Bus, EXPECTED_LAST, Message, TransportError};
 use crate::trust::{BundleError, Pin, TrustedBundle, open_bundle};
 use crate::wire::{NodeState, Subjects};
 
-use super::select::{Presence, presence};
+use super::targeting::{Liveness, presence};
 
 /// What the stream has.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ pub async fn published(bus: &Bus, subjects: &Subjects) -> Result<Published, Tran
 
 /// What publishing some bundles comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain {
+pub struct PublishPlan {
     /// The bundles, oldest first, each the next after the one before: from the oldest one that is at hand or published, to
     /// the latest one that is at hand.
     pub bundles: Vec<TrustedBundle>,
@@ -114,9 +114,11 @@ pub enum ChainError {
 ///
 /// # Errors
 /// When nodes would not take all of them.
-pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<Chain, ChainError> {
+pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<PublishPlan, ChainError> {
     let bytes = |version: u64| at_hand.get(&version).or_else(|| published.there.get(&version).map(|(_, bytes)| bytes));
-    let Some(latest) = at_hand.keys().next_back().copied() else { return Ok(Chain { bundles: Vec::new(), missing: Vec::new() }) };
+    let Some(latest) = at_hand.keys().next_back().copied() else {
+        return Ok(PublishPlan { bundles: Vec::new(), missing: Vec::new() });
+    };
     let mut first = latest;
     while let Some(before) = first.checked_sub(1).filter(|before| bytes(*before).is_some()) {
         first = before;
@@ -153,7 +155,7 @@ pub fn chain(published: &Published, at_hand: &BTreeMap<u64, Vec<u8>>) -> Result<
         }
     }
     bundles.retain(|bundle| bundle.version() <= latest);
-    Ok(Chain { bundles, missing })
+    Ok(PublishPlan { bundles, missing })
 }
 
 /// Stores a bundle under its version, unless somebody else stored one meanwhile. Whether nodes take it is for
@@ -175,7 +177,7 @@ pub async fn publish(
 
 /// A node that does not obey a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Behind {
+pub struct OutdatedNode {
     /// The node.
     pub node: NodeId,
     /// The version that it obeys.
@@ -189,7 +191,7 @@ pub struct Behind {
 
 /// Which nodes obey a version.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Obedience {
+pub struct TrustAdoption {
     /// The version.
     pub version: u64,
     /// How many nodes there are.
@@ -197,27 +199,27 @@ pub struct Obedience {
     /// How many obey this version or a later one.
     pub obeying: usize,
     /// Those that are there and obey an earlier one.
-    pub behind: Vec<Behind>,
+    pub behind: Vec<OutdatedNode>,
     /// Those that are not there, and obeyed an earlier one when they were last heard.
-    pub offline: Vec<Behind>,
+    pub offline: Vec<OutdatedNode>,
 }
 
 /// Which nodes obey a version, as their states tell it; `refusals` is what nodes said against it.
-pub fn obedience(
+pub fn trust_adoption(
     version: u64,
     states: &BTreeMap<NodeId, NodeState>,
     refusals: &BTreeMap<NodeId, String>,
     now: Timestamp,
-) -> Obedience {
-    let mut all = Obedience { version, nodes: states.len(), ..Obedience::default() };
+) -> TrustAdoption {
+    let mut all = TrustAdoption { version, nodes: states.len(), ..TrustAdoption::default() };
     for state in states.values() {
         if state.trust >= version {
             all.obeying += 1;
             continue;
         }
         let why = refusals.get(&state.node).cloned();
-        let behind = Behind { node: state.node.clone(), version: state.trust, heard: state.at, why };
-        if presence(state, now) == Presence::Alive { all.behind.push(behind) } else { all.offline.push(behind) }
+        let behind = OutdatedNode { node: state.node.clone(), version: state.trust, heard: state.at, why };
+        if presence(state, now) == Liveness::Alive { all.behind.push(behind) } else { all.offline.push(behind) }
     }
     all
 }
@@ -226,7 +228,7 @@ pub fn obedience(
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::select::tests::state;
+    use super::super::targeting::tests::state;
     use super::*;
     use crate::trust::{SigningKey, sign_envelope};
     use crate::wire::TRUST_TYPE;
@@ -324,7 +326,7 @@ mod tests {
             with("d", "2026-01-02T08:00:00Z", 9),
         ]);
         let refusals = BTreeMap::from([("b".parse().unwrap(), "trust_quorum: no".to_owned())]);
-        let found = obedience(8, &states, &refusals, now);
+        let found = trust_adoption(8, &states, &refusals, now);
         assert_eq!((found.nodes, found.obeying, found.behind.len(), found.offline.len()), (4, 2, 1, 1));
         assert_eq!(found.behind[0].why.as_deref(), Some("trust_quorum: no"));
     }

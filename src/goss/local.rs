@@ -8,7 +8,7 @@ use sha2::{Digest, Sha512};
 use super::matcher::Found;
 use super::{Attributes, Look, value};
 use crate::diag::chain;
-use crate::host::{fs, inode, kernel};
+use crate::host::{fs, kernel, lstat};
 
 /// The largest file whose content is looked at.
 const MAX_CONTENT: u64 = 64 << 20;
@@ -27,7 +27,7 @@ pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
     if path.is_relative() {
         return Err("a file is looked at by its absolute path".to_owned());
     }
-    let inode = inode::look(path).map_err(|error| chain(&error))?;
+    let inode = lstat::lstat(path).map_err(|error| chain(&error))?;
     let mut found = Attributes::from([("exists", value(inode.is_some()))]);
     let Some(inode) = inode else { return Ok(found) };
     let accounts = look.host.accounts();
@@ -46,7 +46,7 @@ pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
         found.insert("contents", text.map(|text| Found::Text { text, shown: false }));
     }
     if look.wants("sha256") {
-        let digest = fs::look(path, true).map_err(|error| chain(&error)).map(|look| look.and_then(|look| look.sha256));
+        let digest = fs::stat(path, true).map_err(|error| chain(&error)).map(|look| look.and_then(|look| look.sha256));
         found.insert("sha256", digest.and_then(|digest| value(digest.ok_or("it is no regular file")?)));
     }
     if look.wants("sha512") {
@@ -57,9 +57,9 @@ pub(super) fn file(look: &Look<'_>) -> Result<Attributes, String> {
 
 /// The content of a regular file; a pipe would hold the check.
 fn content(path: &Path) -> Result<Vec<u8>, String> {
-    let kind = fs::look(path, false).map_err(|error| chain(&error))?.map(|look| look.kind);
+    let kind = fs::stat(path, false).map_err(|error| chain(&error))?.map(|look| look.kind);
     match kind {
-        Some(fs::Kind::File) => fs::read(path, MAX_CONTENT).map_err(|error| chain(&error)),
+        Some(fs::FileKind::File) => fs::read(path, MAX_CONTENT).map_err(|error| chain(&error)),
         _ => Err("it is no regular file".to_owned()),
     }
 }

@@ -6,7 +6,7 @@ use super::local::proc;
 use super::matcher::Found;
 use super::{Attributes, Look, value};
 use crate::diag::chain;
-use crate::host::dpkg::{Database, Record};
+use crate::host::dpkg::{Database, DpkgRecord};
 use crate::host::{Command, Host, Systemd, SystemdError, fs};
 
 /// How long a command may take when nothing is said, in milliseconds.
@@ -50,7 +50,7 @@ fn matching(host: &Host, pattern: &str) -> Result<Vec<String>, String> {
 /// The versions of a package, which may be named with its architecture, as `libc6:i386`.
 fn by_dpkg(database: &Database, name: &str) -> Vec<String> {
     let (name, architecture) = name.split_once(':').map_or((name, None), |(name, architecture)| (name, Some(architecture)));
-    let is_meant = |record: &&Record| {
+    let is_meant = |record: &&DpkgRecord| {
         let fits = architecture.is_none_or(|wanted| record.architecture == wanted);
         fits && record.status == "installed" && !record.reinstall
     };

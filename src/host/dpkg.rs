@@ -14,7 +14,7 @@ const MAX: u64 = 256 << 20;
 
 /// A package as dpkg has it; see dpkg(1), "INFORMATION ABOUT PACKAGES".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct DpkgRecord {
     /// In full, as `1:1.0-1`.
     pub version: String,
     /// As `amd64` or `all`.
@@ -30,12 +30,12 @@ pub struct Record {
 /// All packages that dpkg knows of.
 #[derive(Debug, Default)]
 pub struct Database {
-    packages: HashMap<String, Vec<Record>>,
+    packages: HashMap<String, Vec<DpkgRecord>>,
 }
 
 impl Database {
     /// What is known under a name, for every architecture.
-    pub fn records(&self, name: &str) -> &[Record] {
+    pub fn records(&self, name: &str) -> &[DpkgRecord] {
         self.packages.get(name).map_or(&[], Vec::as_slice)
     }
 
@@ -58,7 +58,7 @@ impl Database {
     }
 }
 
-fn record(paragraph: &str) -> Option<(&str, Record)> {
+fn record(paragraph: &str) -> Option<(&str, DpkgRecord)> {
     let (mut name, mut status, mut version, mut architecture) = (None, None, "", "");
     for line in paragraph.lines().filter(|line| !line.starts_with([' ', '\t'])) {
         let Some((field, value)) = line.split_once(':') else { continue };
@@ -73,7 +73,7 @@ fn record(paragraph: &str) -> Option<(&str, Record)> {
     }
     let mut words = status?.split(' ');
     let (want, flag, status) = (words.next()?, words.next()?, words.next()?);
-    let record = Record {
+    let record = DpkgRecord {
         version: version.to_owned(),
         architecture: architecture.to_owned(),
         held: want == "hold",

@@ -19,13 +19,13 @@ pub use std::fs::File;
 pub(super) use digest::hash_open;
 pub use digest::{hex, sha256, sha256_of};
 pub use guarded::{check_private, check_trusted, read_private_text, read_trusted, read_trusted_text};
-pub use look::{Kind, Look, Stamp, exists, is_public, is_reachable, is_same, is_symlink, look, real, stamp};
+pub use look::{FileInfo, FileKind, Stamp, exists, is_public, is_reachable, is_same, is_symlink, real, stamp, stat};
 pub use read::{
     list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
 };
 pub(super) use read::{list_open, names_in};
 pub(super) use stage::write_link_at;
-pub use stage::{Link, Staged, path_of};
+pub use stage::{Link, TempFile, path_of};
 pub(super) use write::set_open;
 pub use write::{
     WriteSpec, append_lines, create_directory, create_new, private_directory, remove, remove_all, set_attributes, write_atomic,

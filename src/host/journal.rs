@@ -21,23 +21,23 @@ const TRIES: u32 = 5;
 
 /// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct JournalFile {
     /// Where the numbers below mean something.
-    pub(super) realm: Realm,
+    pub(super) realm: BootNamespace,
     /// The session of the process that runs the commands, which they share.
     pub(super) session: i32,
     /// The commands that run.
-    pub(super) commands: Vec<Note>,
+    pub(super) commands: Vec<JournalEntry>,
 }
 
 /// A start of the machine, and the namespace of processes that numbers belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Realm {
+pub(super) struct BootNamespace {
     boot: String,
     namespace: String,
 }
 
-impl Realm {
+impl BootNamespace {
     /// The realm of this process.
     pub(super) fn here() -> io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
@@ -48,7 +48,7 @@ impl Realm {
 
 /// One command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct JournalEntry {
     /// The inode numbers of its standard output and error. No other pipe has them while somebody holds these.
     pub(super) pipes: Vec<u64>,
     /// No process of it started before this, in ticks since the boot.
@@ -73,13 +73,13 @@ pub struct Journal {
 struct Inner {
     open: Option<Open>,
     next: u64,
-    notes: BTreeMap<u64, Note>,
+    notes: BTreeMap<u64, JournalEntry>,
 }
 
 #[derive(Debug)]
 struct Open {
     file: File,
-    realm: Realm,
+    realm: BootNamespace,
     session: i32,
     /// A file that goes away with the journal.
     own: Option<PathBuf>,
@@ -118,7 +118,7 @@ impl Journal {
         }
         let key = inner.next;
         inner.next += 1;
-        inner.notes.insert(key, Note { pipes, since: ticks_now(), pid: None, until: None });
+        inner.notes.insert(key, JournalEntry { pipes, since: ticks_now(), pid: None, until: None });
         drop(inner);
         // Forgotten again when it can't be written.
         let running = Running { journal: Arc::clone(self), key };
@@ -143,7 +143,7 @@ impl Inner {
     fn write(&mut self) -> io::Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let commands = self.notes.values().cloned().collect();
-        let record = Record { realm: open.realm.clone(), session: open.session, commands };
+        let record = JournalFile { realm: open.realm.clone(), session: open.session, commands };
         let mut line = serde_json::to_vec(&record)?;
         line.push(b'\n');
         open.file.write_all_at(&line, 0)
@@ -152,7 +152,7 @@ impl Inner {
 
 impl Open {
     fn new(file: File, own: Option<PathBuf>) -> io::Result<Self> {
-        Ok(Self { file, realm: Realm::here()?, session: getsid(None)?.as_raw(), own })
+        Ok(Self { file, realm: BootNamespace::here()?, session: getsid(None)?.as_raw(), own })
     }
 
     fn below(directory: &Path) -> io::Result<Self> {

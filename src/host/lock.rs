@@ -21,14 +21,14 @@ const PID_FILE: u64 = 64;
 
 /// A process that holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct LockOwner {
     /// Its number; `None` when it is outside of what this process can see, as on the host of a container.
     pub pid: Option<i32>,
     /// The name of its program, where that can be read.
     pub name: Option<String>,
 }
 
-impl Holder {
+impl LockOwner {
     fn of(pid: i32) -> Self {
         let pid = Some(pid).filter(|pid| *pid > 0);
         let comm = pid.and_then(|pid| fs::read_text(Path::new(&format!("/proc/{pid}/comm")), PID_FILE).ok());
@@ -36,7 +36,7 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for LockOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.name, self.pid) {
             (Some(name), Some(pid)) => write!(f, "{name} (process {pid})"),
@@ -58,7 +58,7 @@ pub enum LockError {
         /// The lock.
         path: PathBuf,
         /// Who.
-        holder: Holder,
+        holder: LockOwner,
     },
     /// The run ended while waiting.
     #[error("the run was over before {holder} let go of {}", path.display())]
@@ -66,7 +66,7 @@ pub enum LockError {
         /// The lock.
         path: PathBuf,
         /// Who held it.
-        holder: Holder,
+        holder: LockOwner,
     },
 }
 
@@ -74,7 +74,7 @@ pub enum LockError {
 ///
 /// # Errors
 /// When the file can't be opened or asked about.
-pub fn holder(path: &Path) -> Result<Option<Holder>, FsError> {
+pub fn lock_owner(path: &Path) -> Result<Option<LockOwner>, FsError> {
     let file = match fs::open(path) {
         Ok(file) => file,
         Err(error) if error.is_not_found() => return Ok(None),
@@ -85,18 +85,18 @@ pub fn holder(path: &Path) -> Result<Option<Holder>, FsError> {
     let mut question = libc::flock { l_type: kind, l_whence: whence, l_start: 0, l_len: 0, l_pid: 0 };
     fcntl(&file, FcntlArg::F_GETLK(&mut question))
         .map_err(|errno| FsError::io("ask who has locked", path, io::Error::from(errno)))?;
-    Ok((i32::from(question.l_type) != libc::F_UNLCK).then(|| Holder::of(question.l_pid)))
+    Ok((i32::from(question.l_type) != libc::F_UNLCK).then(|| LockOwner::of(question.l_pid)))
 }
 
 /// Whose number is in a file, as long as that process is alive.
 ///
 /// # Errors
 /// When the file is there and can't be read.
-pub fn named(path: &Path) -> Result<Option<Holder>, FsError> {
+pub fn named(path: &Path) -> Result<Option<LockOwner>, FsError> {
     match fs::read_text(path, PID_FILE) {
         Ok(text) => {
             let alive = |pid: &i32| *pid > 0 && Path::new(&format!("/proc/{pid}")).exists();
-            Ok(text.trim().parse().ok().filter(alive).map(Holder::of))
+            Ok(text.trim().parse().ok().filter(alive).map(LockOwner::of))
         }
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -104,13 +104,13 @@ pub fn named(path: &Path) -> Result<Option<Holder>, FsError> {
 }
 
 /// A way to find out who holds a lock.
-pub type Who = fn(&Path) -> Result<Option<Holder>, FsError>;
+pub type Who = fn(&Path) -> Result<Option<LockOwner>, FsError>;
 
 /// Waits until `who` finds nobody at `path`; `waiting` hears once of everybody who is waited for.
 ///
 /// # Errors
 /// When somebody is there after `deadline`, the run is over, or the file can't be looked at.
-pub fn wait(path: &Path, deadline: Instant, host: &Host, who: Who, waiting: &dyn Fn(&Holder)) -> Result<(), LockError> {
+pub fn wait(path: &Path, deadline: Instant, host: &Host, who: Who, waiting: &dyn Fn(&LockOwner)) -> Result<(), LockError> {
     let mut told = None;
     while let Some(holder) = who(path)? {
         if host.is_over() {
@@ -150,20 +150,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let host = Host::system(None);
-        assert_eq!(holder(&path).unwrap(), None);
+        assert_eq!(lock_owner(&path).unwrap(), None);
         std::fs::write(&path, "").unwrap();
-        assert_eq!(holder(&path).unwrap(), None);
+        assert_eq!(lock_owner(&path).unwrap(), None);
 
         let mut child = locker(&path);
-        let found = holder(&path).unwrap().unwrap();
+        let found = lock_owner(&path).unwrap().unwrap();
         assert_eq!(found.pid, i32::try_from(child.id()).ok());
         assert!(found.to_string().starts_with("python3"), "{found}");
-        let error = wait(&path, Instant::now(), &host, holder, &|_| {}).unwrap_err();
+        let error = wait(&path, Instant::now(), &host, lock_owner, &|_| {}).unwrap_err();
         assert!(error.to_string().contains("python3"), "{error}");
 
         let input = Mutex::new(child.stdin.take());
         let told = Mutex::new(0);
-        wait(&path, Instant::now() + Duration::from_secs(60), &host, holder, &|_| {
+        wait(&path, Instant::now() + Duration::from_secs(60), &host, lock_owner, &|_| {
             *told.lock().unwrap() += 1;
             drop(input.lock().unwrap().take());
         })

@@ -10,26 +10,26 @@ pub mod child;
 pub mod command;
 pub mod confine;
 pub mod dpkg;
+mod dry_run_effects;
 #[cfg(test)]
 pub mod fake;
-mod foreseen;
 pub mod fs;
-pub mod inode;
 pub mod journal;
 pub mod kernel;
 pub mod lock;
+pub mod lstat;
 pub mod orphans;
-pub mod partial;
+mod package_cache;
 pub mod passwd;
 pub mod paths;
 pub mod progress;
+pub mod resumable_file;
 pub mod rpm;
-mod software;
+pub mod run_lock;
 pub mod ssh_agent;
 pub mod systemd;
 pub mod terminal;
 pub mod tree;
-pub mod turn;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ use uuid::{ContextV7, Uuid};
 
 use crate::model::{ResourceLimits, Secrets};
 
-use software::Software;
+use package_cache::Software;
 
 pub use account::{AccountError, Accounts};
 pub use checkpoint::{Checkpoint, checkpoint};
@@ -49,11 +49,11 @@ pub use command::{Command, CommandError, Output, Runner, SystemRunner};
 pub use fs::{FsError, WriteSpec};
 pub use journal::Journal;
 pub use orphans::Orphans;
-pub use paths::{Place, Resolver, Seen};
-pub use progress::{Audience, Meter, News, Progress};
-pub use software::DPKG_DIRECTORY;
+pub use package_cache::DPKG_DIRECTORY;
+pub use paths::{DirEntryHandle, PathInfo, PathResolver};
+pub use progress::{Meter, Progress, ProgressEvent, ProgressListener};
+pub use run_lock::{Share, Turn, TurnError};
 pub use systemd::{Systemd, SystemdError, Unit};
-pub use turn::{Share, Turn, TurnError};
 
 /// How often whatever waits looks at the cancel flag.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
@@ -140,10 +140,10 @@ pub struct Host {
     deadline: Option<Instant>,
     directory: Option<PathBuf>,
     bounds: Arc<ResourceLimits>,
-    audience: Option<Audience>,
+    audience: Option<ProgressListener>,
     secrets: Option<Arc<Secrets>>,
     root: PathBuf,
-    foreseen: Option<foreseen::Foreseen>,
+    foreseen: Option<dry_run_effects::DryRunEffects>,
 }
 
 impl Host {
@@ -200,7 +200,7 @@ impl Host {
 
     /// The same machine, with somebody who hears what is said while a run goes on.
     #[must_use]
-    pub fn heard_by(mut self, audience: Audience) -> Self {
+    pub fn heard_by(mut self, audience: ProgressListener) -> Self {
         self.audience = Some(audience);
         self
     }
@@ -219,17 +219,17 @@ impl Host {
 
     /// Says what a person should know while it lasts, as that something is waited for.
     pub fn tell(&self, what: &str) {
-        self.hears(News::Said(what));
+        self.hears(ProgressEvent::Said(what));
     }
 
     /// Says that resources have their turn.
     pub fn begins(&self, kind: &str, name: &str, others: usize) {
-        self.hears(News::Begins { kind, name, others });
+        self.hears(ProgressEvent::Begins { kind, name, others });
     }
 
     /// Says that what began has ended.
     pub fn ends(&self) {
-        self.hears(News::Ends);
+        self.hears(ProgressEvent::Ends);
     }
 
     /// The same machine, for work that ends when `cancel` says so or `deadline` has passed.
@@ -253,7 +253,7 @@ impl Host {
     }
 
     /// Tells whoever listens.
-    fn hears(&self, news: News<'_>) {
+    fn hears(&self, news: ProgressEvent<'_>) {
         if let Some(audience) = &self.audience {
             audience(news);
         }
@@ -321,19 +321,19 @@ impl Host {
     }
 
     /// The rules for opening paths that resources manage. With `follow`, links are followed whoever made them.
-    pub fn managed(&self, follow: bool) -> Resolver<'_> {
-        Resolver::new(follow).within(self.bounds.write_paths.as_ref().map(|paths| paths.iter().map(Path::new).collect()))
+    pub fn managed(&self, follow: bool) -> PathResolver<'_> {
+        PathResolver::new(follow).within(self.bounds.write_paths.as_ref().map(|paths| paths.iter().map(Path::new).collect()))
     }
 
     /// The rules for opening what resources and templates read: in the directory of the manifest, and where the bounds of the
     /// run allow it. Who owns that directory decides what the run does, and may make links.
-    pub fn sources(&self, follow: bool) -> Resolver<'_> {
+    pub fn sources(&self, follow: bool) -> PathResolver<'_> {
         let within = self
             .bounds
             .read_paths
             .as_ref()
             .map(|paths| self.directory.as_deref().into_iter().chain(paths.iter().map(Path::new)).collect());
-        Resolver::new(follow).trusting(self.directory.as_deref().and_then(paths::owner_of)).within(within)
+        PathResolver::new(follow).trusting(self.directory.as_deref().and_then(paths::owner_of)).within(within)
     }
 
     /// A regular file that a template may read, opened: in the directory of the manifest, or where the bounds of the run

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::journal::{Note, Realm, Record};
+use super::journal::{BootNamespace, JournalEntry, JournalFile};
 
 /// How long killed processes may take to go away. One that waits for a disk takes longer, and is named.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -108,24 +108,24 @@ fn end_of(file: &File) -> io::Result<Orphans> {
     if line.is_empty() {
         return Ok(Orphans::default());
     }
-    let record: Record = serde_json::from_slice(line)?;
+    let record: JournalFile = serde_json::from_slice(line)?;
     // The processes of another boot are gone, and those of another namespace have other numbers here.
-    if record.commands.is_empty() || record.realm != Realm::here()? {
+    if record.commands.is_empty() || record.realm != BootNamespace::here()? {
         return Ok(Orphans::default());
     }
     end_all(&record)
 }
 
 /// A process that was found, with a handle that never means another one.
-struct Held {
+struct ProcessHandle {
     orphan: Orphan,
     handle: OwnedFd,
 }
 
 /// Stops what is found until nothing more is, so that nothing starts unseen; then kills all of it.
-fn end_all(record: &Record) -> io::Result<Orphans> {
+fn end_all(record: &JournalFile) -> io::Result<Orphans> {
     let mut found: BTreeMap<i32, u64> = BTreeMap::new();
-    let mut held: Vec<Held> = Vec::new();
+    let mut held: Vec<ProcessHandle> = Vec::new();
     for _ in 0..ROUNDS {
         let table = table()?;
         let fresh: Vec<&Process> = members(record, &table, &found).into_iter().collect();
@@ -136,7 +136,7 @@ fn end_all(record: &Record) -> io::Result<Orphans> {
             found.insert(process.pid, process.started);
             let Some(handle) = handle(process) else { continue };
             let _stopped = pidfd_send_signal(&handle, Signal::STOP);
-            held.push(Held { orphan: Orphan { pid: process.pid, name: process.name.clone() }, handle });
+            held.push(ProcessHandle { orphan: Orphan { pid: process.pid, name: process.name.clone() }, handle });
         }
     }
     for one in &held {
@@ -145,7 +145,7 @@ fn end_all(record: &Record) -> io::Result<Orphans> {
     }
     let until = Instant::now() + PATIENCE;
     let mut orphans = Orphans::default();
-    for Held { orphan, handle } in held {
+    for ProcessHandle { orphan, handle } in held {
         let gone = is_gone(&handle, until.saturating_duration_since(Instant::now()));
         if gone { orphans.ended.push(orphan) } else { orphans.alive.push(orphan) }
     }
@@ -166,7 +166,7 @@ fn is_gone(handle: &OwnedFd, patience: Duration) -> bool {
 }
 
 /// The processes of these commands that were not found before.
-fn members<'a>(record: &Record, table: &'a BTreeMap<i32, Process>, found: &BTreeMap<i32, u64>) -> Vec<&'a Process> {
+fn members<'a>(record: &JournalFile, table: &'a BTreeMap<i32, Process>, found: &BTreeMap<i32, u64>) -> Vec<&'a Process> {
     let spared = ancestors(table);
     let earliest = record.commands.iter().map(|note| note.since).min().unwrap_or(u64::MAX);
     let candidates: Vec<&Process> =
@@ -190,7 +190,7 @@ fn members<'a>(record: &Record, table: &'a BTreeMap<i32, Process>, found: &BTree
 }
 
 /// True for a process that the journal itself names: the one of the command, one of its group, one that holds its output.
-fn belongs(process: &Process, note: &Note, session: i32, table: &BTreeMap<i32, Process>) -> bool {
+fn belongs(process: &Process, note: &JournalEntry, session: i32, table: &BTreeMap<i32, Process>) -> bool {
     if process.started < note.since {
         return false;
     }

@@ -115,7 +115,7 @@ impl<T> Default for Kept<T> {
 impl<T> Kept<T> {
     fn get(&self, path: &Path, parse: impl FnOnce(&str) -> T) -> Result<Arc<T>, FsError> {
         // Looked at before it is read: what changes in between is seen the next time.
-        let now = fs::look(path, false)?.map(|look| (look.mtime, look.size));
+        let now = fs::stat(path, false)?.map(|look| (look.mtime, look.size));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some((then, known)), Some(now)) = (kept.as_ref(), now.as_ref())
             && then == now

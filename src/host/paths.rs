@@ -24,9 +24,9 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::account::effective_uid;
-use super::fs::{FsError, Kind, Look, hash_open, list_open, read_open};
+use super::fs::{FileInfo, FileKind, FsError, hash_open, list_open, read_open};
 
-pub use place::Place;
+pub use place::DirEntryHandle;
 pub(super) use place::check_shared;
 use walk::{Arrival, Walk};
 
@@ -48,7 +48,7 @@ impl Trust {
 
 /// The rules by which paths of a run are opened.
 #[derive(Debug, Clone)]
-pub struct Resolver<'a> {
+pub struct PathResolver<'a> {
     trust: Trust,
     follow: bool,
     hint: &'static str,
@@ -58,7 +58,7 @@ pub struct Resolver<'a> {
 
 /// What is at a path.
 #[derive(Debug)]
-pub enum Seen {
+pub enum PathInfo {
     /// Nothing.
     Nothing,
     /// A link that leads nowhere.
@@ -70,13 +70,13 @@ pub enum Seen {
     /// Something else.
     Something {
         /// What it is, links followed.
-        look: Look,
+        look: FileInfo,
         /// Whether the path itself is a link.
         link: bool,
     },
 }
 
-impl<'a> Resolver<'a> {
+impl<'a> PathResolver<'a> {
     /// The rules for paths that may be anywhere.
     pub fn new(follow: bool) -> Self {
         Self { trust: Trust { own: effective_uid(), also: None }, follow, hint: HINT, within: None }
@@ -105,12 +105,12 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     /// When the rules forbid it, or the system refuses.
-    pub fn place(&self, path: &Path) -> Result<Option<Place>, FsError> {
+    pub fn place(&self, path: &Path) -> Result<Option<DirEntryHandle>, FsError> {
         if self.is_plain(path)
             && let Some((parent, name)) = path.parent().zip(path.file_name())
         {
             match open_plain(parent, OFlag::O_PATH | OFlag::O_DIRECTORY) {
-                Ok(above) => return Ok(Some(Place::new(above, name.to_owned(), path.to_owned(), self.trust))),
+                Ok(above) => return Ok(Some(DirEntryHandle::new(above, name.to_owned(), path.to_owned(), self.trust))),
                 Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
                 Err(_) => {}
             }
@@ -122,7 +122,7 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     /// As [`Self::place`].
-    pub fn target(&self, path: &Path) -> Result<Option<Place>, FsError> {
+    pub fn target(&self, path: &Path) -> Result<Option<DirEntryHandle>, FsError> {
         match self.place(path)? {
             Some(place) if place.is_link()? => self.walk(path, true, None),
             place => Ok(place),
@@ -133,7 +133,7 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     /// As [`Self::place`], and when it is not.
-    pub fn known_place(&self, path: &Path) -> Result<Place, FsError> {
+    pub fn known_place(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
         let missing = || FsError::NoParent(path.parent().unwrap_or(Path::new("/")).to_owned());
         self.place(path)?.ok_or_else(missing)
     }
@@ -142,7 +142,7 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     /// As [`Self::place`].
-    pub fn place_made(&self, path: &Path, mode: u32) -> Result<Place, FsError> {
+    pub fn place_made(&self, path: &Path, mode: u32) -> Result<DirEntryHandle, FsError> {
         match self.place(path)? {
             Some(place) => Ok(place),
             None => self.walk(path, false, Some(mode))?.ok_or_else(|| FsError::NoParent(path.to_owned())),
@@ -153,7 +153,7 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     /// When something else is in the way, or as [`Self::place`].
-    pub fn directory_made(&self, path: &Path, mode: u32) -> Result<Place, FsError> {
+    pub fn directory_made(&self, path: &Path, mode: u32) -> Result<DirEntryHandle, FsError> {
         let place = match self.target(path)? {
             Some(place) => place,
             None => self.place_made(path, mode)?,
@@ -166,7 +166,7 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     /// As [`Self::target`], and when it is not.
-    pub fn known_target(&self, path: &Path) -> Result<Place, FsError> {
+    pub fn known_target(&self, path: &Path) -> Result<DirEntryHandle, FsError> {
         self.target(path)?.ok_or_else(|| FsError::io("open", path, ErrorKind::NotFound.into()))
     }
 
@@ -174,24 +174,24 @@ impl<'a> Resolver<'a> {
     ///
     /// # Errors
     /// When the path leads through a link that is not followed, or the system refuses.
-    pub fn look(&self, path: &Path, hash: bool) -> Result<Seen, FsError> {
+    pub fn look(&self, path: &Path, hash: bool) -> Result<PathInfo, FsError> {
         if self.is_plain(path)
             && let Some(look) = look_plain(path, hash)?
         {
             return Ok(look);
         }
-        let Some(place) = self.place(path)? else { return Ok(Seen::Nothing) };
+        let Some(place) = self.place(path)? else { return Ok(PathInfo::Nothing) };
         if !place.is_link()? {
             return place.look(hash);
         }
         match self.walk(path, true, None) {
             Ok(Some(place)) => Ok(match place.look(hash)? {
-                Seen::Something { look, .. } => Seen::Something { look, link: true },
-                Seen::Nothing => Seen::Dangling,
+                PathInfo::Something { look, .. } => PathInfo::Something { look, link: true },
+                PathInfo::Nothing => PathInfo::Dangling,
                 other => other,
             }),
-            Ok(None) => Ok(Seen::Dangling),
-            Err(FsError::ForeignLink { .. } | FsError::NotWithin(_)) => Ok(Seen::Link),
+            Ok(None) => Ok(PathInfo::Dangling),
+            Err(FsError::ForeignLink { .. } | FsError::NotWithin(_)) => Ok(PathInfo::Link),
             Err(error) => Err(error),
         }
     }
@@ -201,7 +201,7 @@ impl<'a> Resolver<'a> {
     /// # Errors
     /// As [`Self::look`].
     pub fn exists(&self, path: &Path) -> Result<bool, FsError> {
-        Ok(matches!(self.look(path, false)?, Seen::Shared | Seen::Something { .. }))
+        Ok(matches!(self.look(path, false)?, PathInfo::Shared | PathInfo::Something { .. }))
     }
 
     /// Whether a directory is there.
@@ -209,14 +209,14 @@ impl<'a> Resolver<'a> {
     /// # Errors
     /// As [`Self::look`].
     pub fn is_directory(&self, path: &Path) -> Result<bool, FsError> {
-        Ok(matches!(self.look(path, false)?, Seen::Something { look, .. } if look.kind == Kind::Directory))
+        Ok(matches!(self.look(path, false)?, PathInfo::Something { look, .. } if look.kind == FileKind::Directory))
     }
 
     /// A regular file, opened for reading, with what it is.
     ///
     /// # Errors
     /// When it is something else or missing, the rules forbid it, or the system refuses.
-    pub fn open(&self, path: &Path) -> Result<(File, Look), FsError> {
+    pub fn open(&self, path: &Path) -> Result<(File, FileInfo), FsError> {
         let missing = || FsError::io("read", path, ErrorKind::NotFound.into());
         let place = self.target(path)?.ok_or_else(missing)?;
         place.open_regular()
@@ -269,7 +269,7 @@ impl<'a> Resolver<'a> {
         plain && self.within.as_ref().is_none_or(|prefixes| prefixes.iter().any(|prefix| path.starts_with(prefix)))
     }
 
-    fn walk(&self, path: &Path, follow_last: bool, make: Option<u32>) -> Result<Option<Place>, FsError> {
+    fn walk(&self, path: &Path, follow_last: bool, make: Option<u32>) -> Result<Option<DirEntryHandle>, FsError> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint)?;
         let mut arrival = match walk.arrive(follow_last, None) {
             Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
@@ -311,12 +311,12 @@ fn open_plain(path: &Path, flags: OFlag) -> Result<std::os::fd::OwnedFd, Errno> 
 }
 
 /// What a path without links is; none where a careful look is needed.
-fn look_plain(path: &Path, hash: bool) -> Result<Option<Seen>, FsError> {
+fn look_plain(path: &Path, hash: bool) -> Result<Option<PathInfo>, FsError> {
     // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
     let flags = if hash { OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY } else { OFlag::O_PATH };
     let mut file = match open_plain(path, flags) {
         Ok(opened) => File::from(opened),
-        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Some(Seen::Nothing)),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Some(PathInfo::Nothing)),
         // A link; a kernel without the call; a socket; a file that may not be read: the careful look says which.
         Err(_) => return Ok(None),
     };
@@ -324,11 +324,11 @@ fn look_plain(path: &Path, hash: bool) -> Result<Option<Seen>, FsError> {
     if meta.is_file() && std::os::unix::fs::MetadataExt::nlink(&meta) > 1 {
         return Ok(None);
     }
-    let mut look = Look::of(&meta);
-    if hash && look.kind == Kind::File {
+    let mut look = FileInfo::of(&meta);
+    if hash && look.kind == FileKind::File {
         look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
     }
-    Ok(Some(Seen::Something { look, link: false }))
+    Ok(Some(PathInfo::Something { look, link: false }))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub struct Progress<'a> {
 
 /// What is said while a run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News<'a> {
+pub enum ProgressEvent<'a> {
     /// What a person should know while it lasts, as that something is waited for.
     Said(&'a str),
     /// How far something is.
@@ -42,7 +42,7 @@ pub enum News<'a> {
 }
 
 /// Whoever listens.
-pub type Audience = Arc<dyn Fn(News<'_>) + Send + Sync>;
+pub type ProgressListener = Arc<dyn Fn(ProgressEvent<'_>) + Send + Sync>;
 
 /// Counts what is done of one thing and tells the audience of a host, a few times a second. Dropped, it says that it is
 /// over.
@@ -75,7 +75,7 @@ impl<'a> Meter<'a> {
         self.done += count;
         if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
             self.told = Some(Instant::now());
-            self.host.hears(News::At(Progress { what: &self.what, done: self.done, total: self.total }));
+            self.host.hears(ProgressEvent::At(Progress { what: &self.what, done: self.done, total: self.total }));
         }
     }
 }
@@ -83,7 +83,7 @@ impl<'a> Meter<'a> {
 impl Drop for Meter<'_> {
     fn drop(&mut self) {
         if self.told.is_some() {
-            self.host.hears(News::Over);
+            self.host.hears(ProgressEvent::Over);
         }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     fn the_audience_hears_what_is_said_the_begin_and_the_end() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ears = Arc::clone(&heard);
-        let host = Host::system(None).heard_by(Arc::new(move |news: News<'_>| {
+        let host = Host::system(None).heard_by(Arc::new(move |news: ProgressEvent<'_>| {
             ears.lock().unwrap().push(format!("{news:?}"));
         }));
         host.tell("z");

@@ -323,11 +323,11 @@ fn pack_below(directory: &Path, above: &str, builder: &mut Packing, tree: &mut T
         if fs::is_symlink(&path) {
             return Err(unpackable("it is a symbolic link"));
         }
-        let look = fs::look(&path, false)?.ok_or_else(|| unpackable("it went away"))?;
+        let look = fs::stat(&path, false)?.ok_or_else(|| unpackable("it went away"))?;
         let directory = match look.kind {
-            fs::Kind::File => false,
-            fs::Kind::Directory => true,
-            fs::Kind::Other => return Err(unpackable("it is neither file nor directory")),
+            fs::FileKind::File => false,
+            fs::FileKind::Directory => true,
+            fs::FileKind::Other => return Err(unpackable("it is neither file nor directory")),
         };
         plain_name(&name, name.as_bytes(), directory, &Caps::default())?;
         tree.add(&name, directory)?;

@@ -213,7 +213,7 @@ fn bucket_and_key(url: &Url) -> Option<(&str, &str)> {
 
 fn read_file(url: &Url, checked: &mut Checked<'_>) -> Result<(), FetchError> {
     let path = url.to_file_path().map_err(|()| FetchError::Url(checked.url.clone()))?;
-    let is_file = fs::look(&path, false)?.is_none_or(|look| look.kind == fs::Kind::File);
+    let is_file = fs::stat(&path, false)?.is_none_or(|look| look.kind == fs::FileKind::File);
     if !is_file {
         return Err(FetchError::Url(checked.url.clone()));
     }

@@ -4,7 +4,6 @@
 //! the standard library, serde and the types of the crates that describe time and ids.
 
 pub mod access;
-pub mod resource_limits;
 pub mod budget;
 pub mod duration;
 pub mod effects;
@@ -14,13 +13,13 @@ pub mod id;
 pub mod merge;
 pub mod mount_request;
 pub mod registration;
+pub mod resource_limits;
 pub mod secret;
 pub mod summary;
 pub mod sysctl;
 
 pub use access::{ReadAccess, TemplateRead, UnrestrictedAccess};
-pub use resource_limits::ResourceLimits;
-pub use budget::{EvaluationBudget, BudgetError};
+pub use budget::{BudgetError, EvaluationBudget};
 pub use duration::HumanDuration;
 pub use effects::{Effect, Effects};
 pub use ensure::{EnsureRequest, EnsureResponse};
@@ -28,7 +27,8 @@ pub use event::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEven
 pub use id::{InvalidId, NodeId, ResourceRef};
 pub use merge::{deep_merge, shallow_merge};
 pub use mount_request::{MountLimit, MountRequest};
-pub use registration::{DiscoveryClient, BusValue, Registration};
+pub use registration::{BusValue, DiscoveryClient, Registration};
+pub use resource_limits::ResourceLimits;
 pub use secret::{Hidden, Secret, Secrets};
 pub use summary::{ApplyState, RunOutcome, Summary};
 pub use sysctl::SysctlKey;

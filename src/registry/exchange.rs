@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::diag::chain;
 use crate::model::registration::RegistrationFilter;
-use crate::model::{DiscoveryClient, BusValue, Registration};
+use crate::model::{BusValue, DiscoveryClient, Registration};
 use crate::transport::{Bus, BusSettings};
 
 use super::door::{Door, Unverified};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::model::Registration;
 use crate::model::registration::RegistrationFilter;
-use crate::transport::{Bus, Ensured, Feed, From, MESSAGE_TTL, Message, StreamSpec, TransportError};
+use crate::transport::{Bus, Ensured, Feed, MESSAGE_TTL, Message, StartAt, StreamSpec, TransportError};
 use crate::wire::{receipt, registration};
 
 pub use door::{Door, Unverified};
@@ -151,7 +151,7 @@ pub enum Happened {
 /// # Errors
 /// When the stream is not there.
 pub async fn watch(bus: &Bus, stream: &str, filter: &RegistrationFilter) -> Result<Watch, RegistryError> {
-    Ok(Watch { feed: bus.follow(stream, registration::matching(filter).as_str(), From::Latest).await? })
+    Ok(Watch { feed: bus.follow(stream, registration::matching(filter).as_str(), StartAt::Latest).await? })
 }
 
 impl Watch {

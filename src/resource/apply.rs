@@ -79,7 +79,7 @@ impl Change for ApplyChange {}
 impl Resource for Apply {
     const TYPE: &'static str = "apply";
     const ABOUT: &'static str = "Manifests within manifests.";
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "always present"),
         ("noop", "only narrows"),
         ("health_check_only", "only narrows"),

@@ -15,9 +15,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use crate::host::fs::{self, Look};
-use crate::host::partial::{Partial, beside};
-use crate::host::{FsError, Host, Place, Seen, WriteSpec};
+use crate::host::fs::{self, FileInfo};
+use crate::host::resumable_file::{Partial, beside};
+use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec};
 use crate::http::shown;
 use crate::model::{Effect, Effects, Hidden, Secret, effects};
 use crate::unpack::Format;
@@ -123,7 +123,7 @@ impl Properties {
     }
 
     /// Lies there while an extraction is on.
-    fn mark(&self, place: &Place) -> Result<Place, FsError> {
+    fn mark(&self, place: &DirEntryHandle) -> Result<DirEntryHandle, FsError> {
         place.sibling(beside(self.path().file_name().unwrap_or_default(), "unpacking"))
     }
 
@@ -146,7 +146,7 @@ impl Properties {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArchiveState {
     #[serde(skip)]
-    found: Option<Look>,
+    found: Option<FileInfo>,
     /// An extraction was begun and not ended.
     #[serde(skip)]
     interrupted: bool,
@@ -261,8 +261,8 @@ impl Archives for Http {
 impl Resource for Archive {
     const TYPE: &'static str = "archive";
     const ABOUT: &'static str = "Archives from HTTP servers, kept or unpacked.";
-    const SENTENCES: bool = true;
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NOOP_PER_STEP: bool = true;
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("headers", "sent to the host of the URL alone"),
         ("username", "sent to the host of the URL alone"),
         ("password", "sent to the host of the URL alone"),
@@ -339,12 +339,12 @@ impl Resource for Archive {
         }
         let rules = host.managed(p.follow);
         let (found, foreign) = match rules.look(p.path(), true)? {
-            Seen::Nothing | Seen::Dangling => (None, false),
-            Seen::Something { look, .. } => (Some(look), false),
+            PathInfo::Nothing | PathInfo::Dangling => (None, false),
+            PathInfo::Something { look, .. } => (Some(look), false),
             // What it leads to or holds is not looked at: it is replaced or removed.
-            Seen::Link | Seen::Shared => (None, true),
+            PathInfo::Link | PathInfo::Shared => (None, true),
         };
-        if found.as_ref().is_some_and(|look| look.kind != fs::Kind::File) {
+        if found.as_ref().is_some_and(|look| look.kind != fs::FileKind::File) {
             return Err(ResourceError::State(format!("{} is not a regular file; cannot manage it as an archive", p.name)));
         }
         let creates_exists = !p.creates.is_empty() && rules.exists(Path::new(&p.creates))?;
@@ -408,7 +408,7 @@ impl Resource for Archive {
         Ok(())
     }
 
-    fn shown(p: &Properties) -> Value {
+    fn redacted(p: &Properties) -> Value {
         // Password and headers are secrets by their type.
         let p = Properties { url: shown(&p.url), ..p.clone() };
         serde_json::to_value(p).unwrap_or_default()
@@ -424,7 +424,7 @@ impl Resource for Archive {
 }
 
 /// Leaves the mark of an extraction beside the archive.
-fn mark(p: &Properties, place: &Place) -> Result<(), FsError> {
+fn mark(p: &Properties, place: &DirEntryHandle) -> Result<(), FsError> {
     let mark = p.mark(place)?;
     if mark.is_free()? { mark.create_new(MODE).map(drop) } else { Ok(()) }
 }
@@ -500,7 +500,7 @@ fn present(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, R
     }
 }
 
-fn owner(p: &Properties, state: &ArchiveState, look: &Look) -> Vec<String> {
+fn owner(p: &Properties, state: &ArchiveState, look: &FileInfo) -> Vec<String> {
     let mut details = Vec::new();
     if state.wanted.0 != Some(look.uid) {
         details.push(format!("owner {} → {}", state.metadata.owner, p.owner));

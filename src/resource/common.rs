@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::model::{Registration, ResourceRef, HumanDuration};
+use crate::model::{HumanDuration, Registration, ResourceRef};
 use crate::template::Scope;
 use crate::wire::shape;
 
@@ -44,9 +44,9 @@ pub struct Common {
 
 /// What templates of a type that renders files may use. No part of what the author writes: all are equal.
 #[derive(Clone, Default)]
-pub struct Surroundings(Option<Scope>);
+pub struct TemplateScope(Option<Scope>);
 
-impl Surroundings {
+impl TemplateScope {
     /// These.
     pub fn of(scope: &Scope) -> Self {
         Self(Some(scope.clone()))
@@ -59,13 +59,13 @@ impl Surroundings {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for TemplateScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Surroundings")
     }
 }
 
-impl PartialEq for Surroundings {
+impl PartialEq for TemplateScope {
     fn eq(&self, _: &Self) -> bool {
         true
     }

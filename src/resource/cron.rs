@@ -10,14 +10,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::host::{Host, Resolver, fs};
+use crate::host::{Host, PathResolver, fs};
 use crate::model::effects::EffectKind;
 use crate::model::secret::REDACTED;
 use crate::model::{Effect, Effects, Hidden};
 
-use super::presence::Presence;
-use super::snippet::{self, Snippet};
-use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, shadow, text};
+use super::ensure::Presence;
+use super::owned_file::{self, OwnedFile};
+use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, shadow_utils, text};
 
 /// Where cron(8) looks for further crontabs.
 const DIRECTORY: &str = "/etc/cron.d";
@@ -296,7 +296,7 @@ fn word<'a>(rest: &mut &'a str) -> &'a str {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct CronState {
     #[serde(skip)]
-    file: Option<Snippet>,
+    file: Option<OwnedFile>,
     #[serde(skip_serializing_if = "String::is_empty")]
     schedule: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -347,7 +347,7 @@ impl Change for CronChange {
 impl Resource for Cron {
     const TYPE: &'static str = "cron";
     const ABOUT: &'static str = "Cron entries, each in a file of its own in /etc/cron.d.";
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same entry"),
         ("schedule", "when it runs"),
         ("minute", "when it runs"),
@@ -371,7 +371,7 @@ impl Resource for Cron {
             return Err(Invalid::new("name", message));
         }
         if p.ensure == Presence::Present {
-            shadow::check_reference("user", p.user())?;
+            shadow_utils::check_reference("user", p.user())?;
             check_command(&p.command)?;
             p.file_text()?;
         }
@@ -410,7 +410,7 @@ impl Resource for Cron {
     }
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<CronState, ResourceError> {
-        let Some(file) = snippet::look(&path(p, host))? else { return Ok(CronState::default()) };
+        let Some(file) = owned_file::look(&path(p, host))? else { return Ok(CronState::default()) };
         let parsed = parse(&file.text);
         let command = parsed.command.replace("\\%", "%");
         let (schedule, user) = (parsed.when.clone(), parsed.user.to_owned());
@@ -435,14 +435,14 @@ impl Resource for Cron {
 
     fn apply(change: &CronChange, p: &Properties, _: &mut CronState, (): &(), host: &Host) -> Result<(), ResourceError> {
         if *change == CronChange::Remove {
-            return snippet::remove(&path(p, host));
+            return owned_file::remove(&path(p, host));
         }
         // cron refuses a whole file for one of these, and says so only in its log.
         host.accounts().uid(p.user())?;
-        if !Resolver::system().exists(&host.system_path(DIRECTORY))? {
+        if !PathResolver::system().exists(&host.system_path(DIRECTORY))? {
             return Err(ResourceError::State(format!("there is no {DIRECTORY}: install cron first")));
         }
-        snippet::write(&path(p, host), &p.known_text()?)
+        owned_file::write(&path(p, host), &p.known_text()?)
     }
 
     fn preview(p: &Properties, state: &CronState, host: &Host) -> Option<Preview> {
@@ -452,7 +452,7 @@ impl Resource for Cron {
         Some(Preview { before: blanked(before), after: blanked(&after), is_public })
     }
 
-    fn shown(p: &Properties) -> Value {
+    fn redacted(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         if let Some(variables) = shown.get_mut("environment").and_then(Value::as_array_mut) {
             for variable in variables {

@@ -188,11 +188,11 @@ impl Interpreter for Shell {
 impl Resource for Exec {
     const TYPE: &'static str = "exec";
     const ABOUT: &'static str = "Commands, run when their guards or a subscription say so.";
-    const DEFERRED: &'static [&'static str] = &["command", "cwd", "environment", "creates", "onlyif", "unless"];
+    const RUNTIME_TEMPLATES: &'static [&'static str] = &["command", "cwd", "environment", "creates", "onlyif", "unless"];
     const CONVERGES: bool = false;
     const REFRESHES: bool = true;
-    const PLAIN_SUBSCRIBE: bool = true;
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const CCM_SUBSCRIBE_SYNTAX: bool = true;
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "always present"),
         ("returns", "which exit codes are fine"),
         ("timeout", "how long is waited"),
@@ -298,7 +298,7 @@ impl Resource for Exec {
         vec![ExecChange::Refresh]
     }
 
-    fn shown(p: &Properties) -> Value {
+    fn redacted(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         if let Some(variables) = shown.get_mut("environment").and_then(Value::as_array_mut) {
             // Values are where secrets are given to commands.
@@ -316,7 +316,7 @@ impl Resource for Exec {
 }
 
 fn exists(path: &str) -> Result<bool, ResourceError> {
-    if path.is_empty() { Ok(false) } else { Ok(fs::look(Path::new(path), false)?.is_some()) }
+    if path.is_empty() { Ok(false) } else { Ok(fs::stat(Path::new(path), false)?.is_some()) }
 }
 
 fn guard(line: &str, p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<bool, ResourceError> {
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn values_of_variables_are_not_shown() {
-        let shown = Exec::shown(&properties(r#"{"environment":["TOKEN=hunter2"]}"#));
+        let shown = Exec::redacted(&properties(r#"{"environment":["TOKEN=hunter2"]}"#));
         assert_eq!(shown["environment"], serde_json::json!(["TOKEN=***"]));
     }
 }

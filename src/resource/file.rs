@@ -13,12 +13,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::host::fs::{self, Staged};
-use crate::host::{Host, Place, Seen, WriteSpec};
+use crate::host::fs::{self, TempFile};
+use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
 
 use crate::model::Effects;
 
-use super::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ground};
+use super::{Invalid, Preview, ProviderEntry, Resource, ResourceError, parent_checks};
 
 use properties::Ensure;
 use state::{Found, Wanted, describe};
@@ -43,32 +43,32 @@ pub trait Files: Send + Sync {
     ///
     /// # Errors
     /// When a step fails.
-    fn stage(&self, at: &Place, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError>;
+    fn stage(&self, at: &DirEntryHandle, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, fs::FsError>;
     /// Sets owner, group and mode.
     ///
     /// # Errors
     /// When the system refuses.
-    fn set_attributes(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError>;
+    fn set_attributes(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError>;
     /// Makes a directory, and sets its attributes.
     ///
     /// # Errors
     /// When the system refuses.
-    fn create_directory(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError>;
+    fn create_directory(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError>;
 }
 
 /// The provider of every Unix.
 struct Posix;
 
 impl Files for Posix {
-    fn stage(&self, at: &Place, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, fs::FsError> {
+    fn stage(&self, at: &DirEntryHandle, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, fs::FsError> {
         at.stage(content, spec)
     }
 
-    fn set_attributes(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError> {
+    fn set_attributes(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError> {
         at.set(spec)
     }
 
-    fn create_directory(&self, at: &Place, spec: WriteSpec) -> Result<(), fs::FsError> {
+    fn create_directory(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError> {
         at.make_directory(spec.mode)?;
         at.set(spec)
     }
@@ -77,8 +77,8 @@ impl Files for Posix {
 impl Resource for File {
     const TYPE: &'static str = "file";
     const ABOUT: &'static str = "Regular files and directories: existence, content, owner, group and mode.";
-    const DEFERRED: &'static [&'static str] = &["content", "source"];
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const RUNTIME_TEMPLATES: &'static [&'static str] = &["content", "source"];
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("content", "what is written, not where"),
         ("owner", "of what is written"),
         ("group", "of what is written"),
@@ -87,7 +87,7 @@ impl Resource for File {
         ("backup_keep", "how many copies stay where they are written"),
     ];
     const CONTENT: &'static [&'static str] = &["content"];
-    const CLAIMS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
+    const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
     const PROVIDERS: &'static [ProviderEntry<dyn Files>] =
         &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
 
@@ -129,25 +129,25 @@ impl Resource for File {
             (ensure, rules) => rules.look(path, ensure == Ensure::Present)?,
         };
         let (look, link) = match seen {
-            Seen::Nothing => return nothing(Found::Nothing),
-            Seen::Dangling => return nothing(Found::DanglingLink),
-            Seen::Link => return nothing(Found::ForeignLink),
-            Seen::Shared => return nothing(Found::Shared),
-            Seen::Something { look, link } => (look, link),
+            PathInfo::Nothing => return nothing(Found::Nothing),
+            PathInfo::Dangling => return nothing(Found::DanglingLink),
+            PathInfo::Link => return nothing(Found::ForeignLink),
+            PathInfo::Shared => return nothing(Found::Shared),
+            PathInfo::Something { look, link } => (look, link),
         };
         let sha256 = match (&p.content, p.source.is_empty()) {
-            _ if look.kind != fs::Kind::File || p.ensure != Ensure::Present => None,
+            _ if look.kind != fs::FileKind::File || p.ensure != Ensure::Present => None,
             (Some(content), _) => Some(fs::sha256(content.as_bytes())),
             (None, false) => Some(source_sha256(p, host)?),
             (None, true) => None,
         };
         let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
-        let there = look.kind == fs::Kind::Directory;
+        let there = look.kind == fs::FileKind::Directory;
         // A link to something else gives way to a directory, which is empty then.
         let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
         let goes = there && !link && p.ensure == Ensure::Absent;
         let mounted = if goes && p.force { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
-        if goes && !p.force && !host.foresees_removal(path) && !host.managed(p.follow).known_place(path)?.is_empty()? {
+        if goes && !p.force && !host.expects_removal(path) && !host.managed(p.follow).known_place(path)?.is_empty()? {
             let obstacle = Some(not_empty(path));
             let (metadata, found) = (describe(p, Some(&look), host), Found::Something { look, link });
             return Ok(FileState { metadata, found, wanted, below, obstacle, mounted });
@@ -214,7 +214,7 @@ impl Resource for File {
 
     fn preview(p: &Properties, state: &FileState, host: &Host) -> Option<Preview> {
         let (before, is_public) = match &state.found {
-            Found::Something { look, .. } if look.kind == fs::Kind::File => {
+            Found::Something { look, .. } if look.kind == fs::FileKind::File => {
                 (host.managed(p.follow).read_text(p.path(), PREVIEW_LIMIT).ok()?, look.is_public())
             }
             Found::Something { .. } => return None,
@@ -233,7 +233,7 @@ impl Resource for File {
         Some(Preview { before, after, is_public })
     }
 
-    fn shown(p: &Properties) -> Value {
+    fn redacted(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         if let (Some(content), Some(fields)) = (&p.content, shown.as_object_mut()) {
             fields.insert("content".to_owned(), Value::String(digest(content.as_bytes())));
@@ -264,9 +264,12 @@ fn obstacle(p: &Properties, missing: bool, host: &Host) -> Result<Option<String>
     if p.ensure == Ensure::Absent {
         return Ok(None);
     }
-    let gone =
-        if missing && p.ensure == Ensure::Present { ground::missing(p.path(), &host.managed(p.follow), host)? } else { None };
-    Ok(gone.or_else(|| ground::unowned(&p.owner, &p.group, host)))
+    let gone = if missing && p.ensure == Ensure::Present {
+        parent_checks::missing(p.path(), &host.managed(p.follow), host)?
+    } else {
+        None
+    };
+    Ok(gone.or_else(|| parent_checks::unowned(&p.owner, &p.group, host)))
 }
 
 fn source_sha256(p: &Properties, host: &Host) -> Result<String, ResourceError> {
@@ -278,7 +281,7 @@ fn not_empty(path: &Path) -> String {
     format!("cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty directories")
 }
 
-fn remove_empty(at: &Place) -> Result<(), ResourceError> {
+fn remove_empty(at: &DirEntryHandle) -> Result<(), ResourceError> {
     at.remove().map_err(|error| match &error {
         fs::FsError::Io { source, .. } if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
             ResourceError::State(not_empty(at.path()))

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::host::{Command, Host};
 use crate::model::{Effect, Effects};
 
-use super::presence::Presence;
-use super::shadow::{self, Tools};
+use super::ensure::Presence;
+use super::shadow_utils::{self, Tools};
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
 /// Groups.
@@ -112,7 +112,7 @@ impl Change for GroupChange {
 impl Resource for Group {
     const TYPE: &'static str = "group";
     const ABOUT: &'static str = "Groups of this host: number and members.";
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same group"),
         ("gid", "the tools take no number that another group has"),
         ("system", "which number a new group gets"),
@@ -127,9 +127,9 @@ impl Resource for Group {
     type Provider = Tools;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
-        shadow::check_new_name(&p.name)?;
-        shadow::check_id("gid", p.gid)?;
-        p.members.iter().flatten().try_for_each(|member| shadow::check_reference("members", member))?;
+        shadow_utils::check_new_name(&p.name)?;
+        shadow_utils::check_id("gid", p.gid)?;
+        p.members.iter().flatten().try_for_each(|member| shadow_utils::check_reference("members", member))?;
         if p.append && p.members.is_none() {
             return Err(Invalid::new("append", "append says how members are meant: it needs members"));
         }
@@ -148,7 +148,7 @@ impl Resource for Group {
         let mut effects = Effects::default();
         effects.push(Effect::group(&p.name));
         effects.extend(p.members.iter().flatten().map(Effect::user));
-        effects.extend(shadow::GROUP_FILES.iter().copied().map(Effect::implied));
+        effects.extend(shadow_utils::GROUP_FILES.iter().copied().map(Effect::implied));
         effects
     }
 

@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::diag::chain;
-use crate::host::Place;
+use crate::host::DirEntryHandle;
 use crate::host::account::{effective_gid, effective_uid};
-use crate::host::fs::{self, Look};
+use crate::host::fs::{self, FileInfo};
 use crate::host::{Host, WriteSpec};
 use crate::model::{Effect, Effects};
 
 use super::file::{self, Mode};
-use super::replace::{self, Care};
-use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, ground, text};
+use super::safe_replace::{self, ReplaceOptions};
+use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, parent_checks, text};
 
 use edit::{Edit, End, Lines, Side, Spot, Wish, edit};
 
@@ -94,7 +94,7 @@ pub struct Properties {
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub backup: String,
     /// How many old files are kept; 10 when left out.
-    #[serde(default = "replace::keep", skip_serializing_if = "replace::is_keep")]
+    #[serde(default = "safe_replace::keep", skip_serializing_if = "safe_replace::is_keep")]
     #[schemars(range(min = 1))]
     pub backup_keep: u32,
 }
@@ -125,8 +125,8 @@ impl Properties {
         Path::new(if self.path.is_empty() { &self.name } else { &self.path })
     }
 
-    fn care(&self) -> Care<'_> {
-        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
+    fn care(&self) -> ReplaceOptions<'_> {
+        ReplaceOptions { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
     /// What becomes of this content.
@@ -186,7 +186,7 @@ enum Found {
     /// A regular file.
     File {
         content: Vec<u8>,
-        look: Look,
+        look: FileInfo,
         /// The path itself is a symbolic link.
         link: bool,
     },
@@ -259,7 +259,7 @@ fn list(numbers: &[usize]) -> String {
 impl Resource for Line {
     const TYPE: &'static str = "line";
     const ABOUT: &'static str = "Single lines in text files.";
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes from the same file"),
         ("line", "what is written, not where"),
         ("match", "which line of the same file"),
@@ -341,7 +341,7 @@ impl Resource for Line {
             path: p.path().display().to_string(),
             lines,
             obstacle,
-            foreseen: host.foresees_path(p.path()),
+            foreseen: host.expects_path(p.path()),
         })
     }
 
@@ -401,7 +401,7 @@ impl Resource for Line {
         Some(Preview { before: String::from_utf8(before.to_vec()).ok()?, after: String::from_utf8(after).ok()?, is_public })
     }
 
-    fn shown(p: &Properties) -> Value {
+    fn redacted(p: &Properties) -> Value {
         let mut shown = serde_json::to_value(p).unwrap_or_default();
         // A line is content: it may hold a password.
         if let Some(line) = shown.get_mut("line") {
@@ -431,7 +431,7 @@ fn check_line(p: &Properties) -> Result<(), Invalid> {
 }
 
 /// What is at the path, from one descriptor, and the place where it is.
-fn read(p: &Properties, host: &Host) -> Result<(Option<Place>, Found), ResourceError> {
+fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), ResourceError> {
     let rules = host.managed(p.follow);
     let Some(place) = rules.place(p.path())? else { return Ok((None, Found::Nothing)) };
     let link = place.is_link()?;
@@ -444,7 +444,7 @@ fn read(p: &Properties, host: &Host) -> Result<(Option<Place>, Found), ResourceE
         None
     };
     let at = if link { followed.as_ref() } else { Some(&place) };
-    let found = match at.map(Place::open_regular) {
+    let found = match at.map(DirEntryHandle::open_regular) {
         None => Found::Nothing,
         Some(Err(error)) if error.is_not_found() => Found::Nothing,
         Some(Err(fs::FsError::NotAFile(_))) => Found::Other,
@@ -459,14 +459,14 @@ fn read(p: &Properties, host: &Host) -> Result<(Option<Place>, Found), ResourceE
 /// Why a file that is not there can't be made, unless an earlier resource of a dry run would mend that.
 fn obstacle(p: &Properties, host: &Host) -> Option<String> {
     let path = p.path();
-    if host.foresees_path(path) {
+    if host.expects_path(path) {
         return None;
     }
     if !p.create {
         return Some(format!("{} does not exist; set create: true to have it created", path.display()));
     }
-    let missing = ground::missing(path, &host.managed(p.follow), host).map_err(|error| chain(&error));
-    missing.unwrap_or_else(Some).or_else(|| ground::unowned(&p.owner, &p.group, host))
+    let missing = parent_checks::missing(path, &host.managed(p.follow), host).map_err(|error| chain(&error));
+    missing.unwrap_or_else(Some).or_else(|| parent_checks::unowned(&p.owner, &p.group, host))
 }
 
 fn through_a_link(p: &Properties) -> ResourceError {

@@ -10,22 +10,22 @@ pub mod apply;
 pub mod archive;
 pub mod common;
 pub mod cron;
-mod erased;
+mod dyn_type;
+pub mod ensure;
 pub mod exec;
 pub mod file;
-mod ground;
 pub mod group;
-#[cfg(test)]
-mod laws;
 pub mod line;
 pub mod mount;
+mod owned_file;
 pub mod package;
-pub mod presence;
-mod replace;
+mod parent_checks;
+#[cfg(test)]
+mod properties_test;
+mod safe_replace;
 pub mod scaffold;
 pub mod service;
-pub mod shadow;
-mod snippet;
+pub mod shadow_utils;
 pub mod symlink;
 pub mod sysctl;
 pub mod text;
@@ -43,25 +43,27 @@ use crate::model::{Effects, Hidden};
 use crate::template::Scope;
 
 pub use common::{Common, Control, HealthCheck};
-pub use erased::{BindError, Bound, Checked, DecodeError, Decoded, Done, Kind, Providers, ResourceType, Step};
+pub use dyn_type::{
+    BindError, BoundResource, ChangeStep, DecodeError, Done, ObservedResource, ParsedResource, Providers, ResourceType, TypeEntry,
+};
 
 /// Every resource type, in the order of the documentation and the help.
 #[rustfmt::skip]
 pub static TYPES: &[&dyn ResourceType] = &[
-    &Kind::<file::File>::NEW,
-    &Kind::<package::Package>::NEW,
-    &Kind::<service::Service>::NEW,
-    &Kind::<exec::Exec>::NEW,
-    &Kind::<archive::Archive>::NEW,
-    &Kind::<scaffold::Scaffold>::NEW,
-    &Kind::<apply::Apply>::NEW,
-    &Kind::<symlink::Symlink>::NEW,
-    &Kind::<line::Line>::NEW,
-    &Kind::<user::User>::NEW,
-    &Kind::<group::Group>::NEW,
-    &Kind::<cron::Cron>::NEW,
-    &Kind::<mount::Mount>::NEW,
-    &Kind::<sysctl::Sysctl>::NEW,
+    &TypeEntry::<file::File>::NEW,
+    &TypeEntry::<package::Package>::NEW,
+    &TypeEntry::<service::Service>::NEW,
+    &TypeEntry::<exec::Exec>::NEW,
+    &TypeEntry::<archive::Archive>::NEW,
+    &TypeEntry::<scaffold::Scaffold>::NEW,
+    &TypeEntry::<apply::Apply>::NEW,
+    &TypeEntry::<symlink::Symlink>::NEW,
+    &TypeEntry::<line::Line>::NEW,
+    &TypeEntry::<user::User>::NEW,
+    &TypeEntry::<group::Group>::NEW,
+    &TypeEntry::<cron::Cron>::NEW,
+    &TypeEntry::<mount::Mount>::NEW,
+    &TypeEntry::<sysctl::Sysctl>::NEW,
 ];
 
 /// The type of this name.
@@ -199,7 +201,7 @@ pub trait Resource: Send + Sync + 'static {
     const ABOUT: &'static str;
     /// Properties whose templates are resolved when the resource runs, not when the manifest is read:
     /// they may use what earlier resources made.
-    const DEFERRED: &'static [&'static str] = &[];
+    const RUNTIME_TEMPLATES: &'static [&'static str] = &[];
     /// Properties that are nothing but content: values that nobody signed may shape them. A path, a command, an account,
     /// a URL or a condition never is content.
     const CONTENT: &'static [&'static str] = &[];
@@ -212,16 +214,16 @@ pub trait Resource: Send + Sync + 'static {
     /// True where it can act on `subscribe`.
     const REFRESHES: bool = false;
     /// True where what it subscribes to has no `#` in its name, as in CCM.
-    const PLAIN_SUBSCRIBE: bool = false;
+    const CCM_SUBSCRIBE_SYNTAX: bool = false;
     /// True where a dry run says each step in a sentence of its own.
-    const SENTENCES: bool = false;
+    const NOOP_PER_STEP: bool = false;
     /// Properties that lay down what the path of the resource's name is, where the name is one: two resources of one path
     /// that differ in any of them undo each other in every run.
-    const CLAIMS: &'static [&'static str] = &[];
+    const CLAIMED_PATHS: &'static [&'static str] = &[];
     /// True where the type stands for a manifest. See [`Resource::nested`].
     const NESTS: bool = false;
     /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others decide about effects.
-    const HARMLESS: &'static [(&'static str, &'static str)];
+    const NO_EFFECTS: &'static [(&'static str, &'static str)];
     /// The ways to do it, best first.
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 
@@ -256,7 +258,7 @@ pub trait Resource: Send + Sync + 'static {
     fn effects(properties: &Self::Properties) -> Effects;
 
     /// Gives the properties what templates may use, where the type renders files.
-    fn surround(_: &mut Self::Properties, _: &Scope) {}
+    fn attach_scope(_: &mut Self::Properties, _: &Scope) {}
 
     /// Properties with which [`Resource::observe`] shows all there is to know of a resource of this name, whatever it
     /// is; none where a name alone has no state.
@@ -272,7 +274,7 @@ pub trait Resource: Send + Sync + 'static {
     ///
     /// # Errors
     /// When that fails.
-    fn freshen(_: &Self::Properties, _: &Self::Provider, _: &Host) -> Result<(), ResourceError> {
+    fn refresh_cache(_: &Self::Properties, _: &Self::Provider, _: &Host) -> Result<(), ResourceError> {
         Ok(())
     }
 
@@ -325,7 +327,7 @@ pub trait Resource: Send + Sync + 'static {
     }
 
     /// The properties as events show them: without secrets, and without what is large.
-    fn shown(properties: &Self::Properties) -> Value {
+    fn redacted(properties: &Self::Properties) -> Value {
         serde_json::to_value(properties).unwrap_or_default()
     }
 

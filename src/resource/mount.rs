@@ -253,7 +253,7 @@ impl Resource for Mount {
     const TYPE: &'static str = "mount";
     const ABOUT: &'static str = "File systems: in fstab, and mounted.";
     const REFRESHES: bool = true;
-    const HARMLESS: &'static [(&'static str, &'static str)] =
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] =
         &[("dump", "which program of backups saves it"), ("pass", "when it is checked at boot")];
     const PROVIDERS: &'static [ProviderEntry<dyn Mounts>] =
         &[ProviderEntry { name: "linux", explicit: false, suits: |_| linux::suits(), open: |_| Box::new(linux::Linux) }];

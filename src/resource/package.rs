@@ -14,7 +14,7 @@ mod output;
 mod rpm_version;
 #[cfg(test)]
 mod tests;
-mod together;
+mod transaction;
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -430,7 +430,7 @@ impl Resource for Package {
     const TYPE: &'static str = "package";
     const ABOUT: &'static str = "Software from the package manager: present, absent, the latest or one version.";
     const BATCHES: bool = true;
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "another version of the same package"),
         ("cache_valid", "when the index of the node is read again"),
         ("lock_timeout", "how long is waited"),
@@ -479,7 +479,7 @@ impl Resource for Package {
         manager.foretell(all);
     }
 
-    fn freshen(p: &Properties, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
+    fn refresh_cache(p: &Properties, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
         let Some(age) = p.cache_valid else { return Ok(()) };
         if needs_index(p, &manager.look(&p.name, host)?) { manager.refresh(p, age, host) } else { Ok(()) }
     }
@@ -511,7 +511,7 @@ impl Resource for Package {
         manager: &(dyn Manager + 'static),
         host: &Host,
     ) -> Result<(), ResourceError> {
-        together::alone(Job { properties: p, state, change }, manager, host)
+        transaction::alone(Job { properties: p, state, change }, manager, host)
     }
 
     fn apply_all(
@@ -519,7 +519,7 @@ impl Resource for Package {
         manager: &(dyn Manager + 'static),
         host: &Host,
     ) -> Vec<Result<(), ResourceError>> {
-        together::all(batch, manager, host)
+        transaction::all(batch, manager, host)
     }
 }
 

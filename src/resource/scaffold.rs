@@ -23,7 +23,7 @@ use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 use crate::template::{self, Scope};
 
-use super::common::Surroundings;
+use super::common::TemplateScope;
 use super::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State, text};
 
 /// How many files a change names.
@@ -140,7 +140,7 @@ pub struct Properties {
     pub post: Vec<BTreeMap<String, String>>,
     #[serde(skip)]
     #[schemars(skip)]
-    surroundings: Surroundings,
+    surroundings: TemplateScope,
 }
 
 impl Properties {
@@ -325,7 +325,7 @@ impl Resource for Scaffold {
     const TYPE: &'static str = "scaffold";
     const ABOUT: &'static str = "Directories of templates, rendered into a target directory.";
     const TEMPLATED_KEYS: &'static [&'static str] = &["data"];
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes in the same place"),
         ("engine", "how templates are read"),
         ("left_delimiter", "how templates are read"),
@@ -369,8 +369,8 @@ impl Resource for Scaffold {
         effects
     }
 
-    fn surround(p: &mut Properties, scope: &Scope) {
-        p.surroundings = Surroundings::of(scope);
+    fn attach_scope(p: &mut Properties, scope: &Scope) {
+        p.surroundings = TemplateScope::of(scope);
     }
 
     fn observe(p: &Properties, provider: &dyn Renderer, host: &Host) -> Result<ScaffoldState, ResourceError> {

@@ -3,10 +3,10 @@
 //! `service/manager.rs` is the way to systemd, `services.rs` what a run remembers of it, `outdated.rs` tells when unit
 //! files have changed, `name.rs` which names are taken, `journal.rs` fetches what a unit that failed has to say.
 
+mod daemon_reload;
 mod journal;
 mod manager;
 mod name;
-mod outdated;
 mod services;
 #[cfg(test)]
 pub(super) mod simulated;
@@ -242,7 +242,7 @@ impl Resource for Service {
     const TYPE: &'static str = "service";
     const ABOUT: &'static str = "Units of systemd: whether they run, and whether they start at boot.";
     const REFRESHES: bool = true;
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "the same unit is started or stopped"),
         ("enable", "the same unit"),
         ("refresh", "the same unit"),
@@ -293,7 +293,7 @@ impl Resource for Service {
         Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable, refresh: Refresh::Restart, timeout })
     }
 
-    fn freshen(p: &Properties, services: &Services, host: &Host) -> Result<(), ResourceError> {
+    fn refresh_cache(p: &Properties, services: &Services, host: &Host) -> Result<(), ResourceError> {
         services.freshen(&p.unit(), host)
     }
 
@@ -301,7 +301,7 @@ impl Resource for Service {
         let unit = services.unit(&p.unit(), p.limit(), |activity| p.waits_for(activity), host)?;
         let activity = Activity::of(&unit);
         let known = name::unit(&p.name);
-        if unit.load == "not-found" && activity == Activity::Stopped && !host.foresees_unit(&outdated::names(&known)) {
+        if unit.load == "not-found" && activity == Activity::Stopped && !host.expects_unit(&daemon_reload::names(&known)) {
             return Err(ResourceError::State(format!("service {} not found: there is no unit {known}", p.name)));
         }
         // Links that somebody else has changed are not in systemd's memory; a fresh look costs, and only matters here.

@@ -10,11 +10,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::fs::{self, Link};
-use crate::host::{Host, Seen};
+use crate::host::{Host, PathInfo};
 use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 
-use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, ground, text};
+use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, parent_checks, text};
 
 /// Symbolic links.
 pub struct Symlink;
@@ -154,8 +154,8 @@ impl Change for SymlinkChange {
 impl Resource for Symlink {
     const TYPE: &'static str = "symlink";
     const ABOUT: &'static str = "Symbolic links: where they lead, and whose they are.";
-    const CLAIMS: &'static [&'static str] = &["ensure", "target", "owner", "group"];
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "target", "owner", "group"];
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same path"),
         ("owner", "of the link itself"),
         ("group", "of the link itself"),
@@ -221,10 +221,10 @@ impl Resource for Symlink {
             (link.target.display().to_string(), accounts.user_name(link.uid), accounts.group_name(link.gid))
         });
         let missing = match (&found, p.ensure) {
-            (Found::Nothing, Ensure::Present) => ground::missing(p.path(), &host.managed(p.follow), host)?,
+            (Found::Nothing, Ensure::Present) => parent_checks::missing(p.path(), &host.managed(p.follow), host)?,
             _ => None,
         };
-        let obstacle = missing.or_else(|| ground::unowned(&p.owner, &p.group, host));
+        let obstacle = missing.or_else(|| parent_checks::unowned(&p.owner, &p.group, host));
         Ok(SymlinkState { found, obstacle, wanted, target, owner, group })
     }
 
@@ -282,8 +282,8 @@ fn find(p: &Properties, host: &Host) -> Result<Found, ResourceError> {
         return Ok(Found::Link(link));
     }
     Ok(match place.look(false)? {
-        Seen::Nothing => Found::Nothing,
-        Seen::Something { look, .. } if look.kind == fs::Kind::Directory => {
+        PathInfo::Nothing => Found::Nothing,
+        PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => {
             Found::Directory { empty: p.force && place.is_empty()? }
         }
         _ => Found::File,

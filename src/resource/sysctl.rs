@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host::{FsError, Host, Resolver};
+use crate::host::{FsError, Host, PathResolver};
 use crate::model::effects::EffectKind;
 use crate::model::{Effect, Effects, SysctlKey};
 
-use super::presence::Presence;
-use super::snippet::{self, Snippet};
+use super::ensure::Presence;
+use super::owned_file::{self, OwnedFile};
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
 /// Where settings are persisted; an administrator's directory, read at every boot.
@@ -88,7 +88,7 @@ pub struct SysctlState {
     #[serde(skip_serializing_if = "Option::is_none")]
     persisted: Option<String>,
     #[serde(skip)]
-    file: Option<Snippet>,
+    file: Option<OwnedFile>,
 }
 
 impl State for SysctlState {
@@ -140,7 +140,7 @@ impl Change for SysctlChange {
 impl Resource for Sysctl {
     const TYPE: &'static str = "sysctl";
     const ABOUT: &'static str = "Settings of the kernel, in the running one and after the next boot.";
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same file"),
         ("persist", "whether the same file is written"),
         ("runtime", "whether the same key is set"),
@@ -202,7 +202,7 @@ impl Resource for Sysctl {
 
     fn observe(p: &Properties, (): &(), host: &Host) -> Result<SysctlState, ResourceError> {
         let key = p.known_key()?;
-        let file = snippet::look(&file(&key, host))?;
+        let file = owned_file::look(&file(&key, host))?;
         let needed = p.ensure == Presence::Present && p.runtime;
         let value = match read(&kernel_path(&key, host)) {
             Err(error) if needed => return Err(error),
@@ -246,10 +246,10 @@ impl Resource for Sysctl {
         match change {
             SysctlChange::Set { to, .. } => set(&kernel_path(&key, host), to),
             SysctlChange::Persist { .. } => {
-                Resolver::system().directory_made(&host.system_path(DIRECTORY), 0o755)?;
-                snippet::write(&file(&key, host), &p.file_text()?)
+                PathResolver::system().directory_made(&host.system_path(DIRECTORY), 0o755)?;
+                owned_file::write(&file(&key, host), &p.file_text()?)
             }
-            SysctlChange::Remove => snippet::remove(&file(&key, host)),
+            SysctlChange::Remove => owned_file::remove(&file(&key, host)),
         }
     }
 }
@@ -275,7 +275,7 @@ fn persisted(text: &str) -> Option<String> {
 
 /// The value in the running kernel; none where it has no such key.
 fn read(path: &Path) -> Result<Option<String>, ResourceError> {
-    match Resolver::system().read_text(path, LIMIT) {
+    match PathResolver::system().read_text(path, LIMIT) {
         Ok(value) => Ok(Some(normal(&value))),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(explain(error)),
@@ -283,7 +283,7 @@ fn read(path: &Path) -> Result<Option<String>, ResourceError> {
 }
 
 fn set(path: &Path, value: &str) -> Result<(), ResourceError> {
-    let place = Resolver::system().known_place(path).map_err(explain)?;
+    let place = PathResolver::system().known_place(path).map_err(explain)?;
     place.write_into(&format!("{value}\n")).map_err(explain)
 }
 
@@ -330,7 +330,7 @@ mod tests {
         SysctlState {
             value: value.map(str::to_owned),
             persisted: text.and_then(persisted),
-            file: text.map(|text| Snippet { text: text.to_owned(), sound }),
+            file: text.map(|text| OwnedFile { text: text.to_owned(), sound }),
         }
     }
 

@@ -11,12 +11,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::passwd::{Shadow, User as Account};
-use crate::host::{Command, Host, Resolver, WriteSpec};
+use crate::host::{Command, Host, PathResolver, WriteSpec};
 use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, Effects, Hidden, Secret};
 
-use super::presence::Presence;
-use super::shadow::{self, Tools};
+use super::ensure::Presence;
+use super::shadow_utils::{self, Tools};
 use super::{Change, Invalid, ProviderEntry, Resource, ResourceError, State, text};
 
 /// The day from which shadow(5) counts.
@@ -248,7 +248,7 @@ impl Change for UserChange {
 impl Resource for User {
     const TYPE: &'static str = "user";
     const ABOUT: &'static str = "Users of this host: number, groups, home, shell, password.";
-    const HARMLESS: &'static [(&'static str, &'static str)] = &[
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same account"),
         ("append", "adds to the groups that are named anyway"),
         ("shell", "runs with the rights of the account itself"),
@@ -267,12 +267,12 @@ impl Resource for User {
     type Provider = Tools;
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
-        shadow::check_new_name(&p.name)?;
-        shadow::check_id("uid", p.uid)?;
+        shadow_utils::check_new_name(&p.name)?;
+        shadow_utils::check_id("uid", p.uid)?;
         if !p.group.is_empty() {
-            shadow::check_reference("group", &p.group)?;
+            shadow_utils::check_reference("group", &p.group)?;
         }
-        p.groups.iter().flatten().try_for_each(|group| shadow::check_reference("groups", group))?;
+        p.groups.iter().flatten().try_for_each(|group| shadow_utils::check_reference("groups", group))?;
         if p.append && p.groups.is_none() {
             return Err(Invalid::new("append", "append says how groups are meant: it needs groups"));
         }
@@ -315,7 +315,7 @@ impl Resource for User {
         }
         let primary = Some(&p.group).filter(|group| !group.is_empty());
         effects.extend(primary.into_iter().chain(p.groups.iter().flatten()).map(Effect::group));
-        effects.extend(shadow::USER_FILES.iter().chain(shadow::GROUP_FILES).copied().map(Effect::implied));
+        effects.extend(shadow_utils::USER_FILES.iter().chain(shadow_utils::GROUP_FILES).copied().map(Effect::implied));
         if p.manage_home {
             effects.push(Effect::write_below(&p.home));
             effects.push(Effect::implied(format!("/var/mail/{}", p.name)));
@@ -342,7 +342,7 @@ impl Resource for User {
             "" => None,
             group => local(group).or_else(|| host.accounts().gid(group).ok()),
         };
-        let there = |home: &str| Resolver::system().is_directory(&host.system_path(home));
+        let there = |home: &str| PathResolver::system().is_directory(&host.system_path(home));
         let account = match users.iter().find(|user| user.name == p.name) {
             None => None,
             Some(user) => {
@@ -612,7 +612,7 @@ fn make_home(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let users = host.accounts().files().users()?;
     let user = users.iter().find(|user| user.name == p.name);
     let user = user.ok_or_else(|| ResourceError::State(format!("{} is not in /etc/passwd any more", p.name)))?;
-    let place = Resolver::system().place_made(&home, 0o755)?;
+    let place = PathResolver::system().place_made(&home, 0o755)?;
     place.make_directory(HOME_MODE)?;
     Ok(place.set(WriteSpec { uid: Some(user.uid), gid: Some(user.gid), mode: HOME_MODE })?)
 }

@@ -6,15 +6,15 @@
 //! program's own. Nothing here decides: `trust` says what may be accepted, the agent what is run.
 
 mod append_log;
+pub mod blob_cache;
 mod convergence;
-pub mod state_dir;
+pub mod desired_state;
 pub mod history;
 pub mod ledger;
-pub mod blob_cache;
 pub mod outbox;
 pub mod rollout_state;
 pub mod session;
-pub mod desired_state;
+pub mod state_dir;
 pub mod values;
 
 use std::path::PathBuf;
@@ -23,14 +23,14 @@ use uuid::Uuid;
 
 use crate::host::FsError;
 
-pub use convergence::Convergence;
-pub use history::History;
-pub use ledger::{Acceptance, LedgerOrigin, Ledger, LostState, UnfinishedCommand};
 pub use blob_cache::BlobCache;
-pub use outbox::{Priority, ChainHead, StreamQueue, Message, Outbox, Queued, MakeReceipt};
+pub use convergence::Convergence;
+pub use desired_state::{ChannelRecord, DesiredStateStore};
+pub use history::History;
+pub use ledger::{Acceptance, Ledger, LedgerOrigin, LostState, UnfinishedCommand};
+pub use outbox::{ChainHead, MakeReceipt, Message, Outbox, Priority, Queued, StreamQueue};
 pub use rollout_state::{HealthGateStore, Override, OverrideStore};
 pub use session::{DirectorySession, Entry, MemorySession, Session};
-pub use desired_state::{ChannelRecord, DesiredStateStore};
 pub use values::ValueStore;
 
 /// State that could not be read or written.

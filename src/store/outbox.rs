@@ -28,8 +28,8 @@ use crate::wire::report::{DroppedMessages, OpenLinks};
 
 use super::append_log::AppendLog;
 use super::{StoreError, state_dir};
-pub use queue::StreamQueue;
 use queue::DeliveryQueue;
+pub use queue::StreamQueue;
 
 const POSITION: &str = "outbox.json";
 /// A log that was delivered whole is left behind once it is this long; a shorter one is not worth the fsync.
@@ -394,7 +394,8 @@ impl Outbox {
         let first = |slots: &VecDeque<Slot>| slots.front().map_or(self.log.len(), |slot| slot.offset);
         self.position.gone = self.queues.iter().map(|(queue, slots)| (*queue, first(slots))).collect();
         self.position.events = self.position.gone(DeliveryQueue::Events);
-        self.position.results = DeliveryQueue::RESULTS.into_iter().map(|queue| self.position.gone(queue)).min().unwrap_or_default();
+        self.position.results =
+            DeliveryQueue::RESULTS.into_iter().map(|queue| self.position.gone(queue)).min().unwrap_or_default();
         let bytes = serde_json::to_vec(&self.position)?;
         let path = self.dir.join(POSITION);
         if durable { state_dir::write_atomic(&path, &bytes) } else { state_dir::replace_unsynced(&path, &bytes) }?;

@@ -107,7 +107,8 @@ impl DirectorySession {
     /// # Errors
     /// When the directory can't be listed. An event that can't be read is a warning.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let mut session = Self { path: path.into(), memory: MemorySession::default(), tally: SummaryBuilder::default(), warnings: vec![] };
+        let mut session =
+            Self { path: path.into(), memory: MemorySession::default(), tally: SummaryBuilder::default(), warnings: vec![] };
         session.load()?;
         Ok(session)
     }

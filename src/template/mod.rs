@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::{Map, Value};
 
-use crate::model::{ReadAccess, EvaluationBudget, DiscoveryClient, TemplateRead, Secrets, UnrestrictedAccess};
+use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, TemplateRead, UnrestrictedAccess};
 
 pub use self::check::{outline, unclosed};
 pub use self::expr::Missing;

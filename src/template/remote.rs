@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::model::registration::{RegistrationFilter, Registration, prometheus_file_sd};
-use crate::model::{ReadAccess, DiscoveryClient, BusValue, TemplateRead};
+use crate::model::registration::{Registration, RegistrationFilter, prometheus_file_sd};
+use crate::model::{BusValue, DiscoveryClient, ReadAccess, TemplateRead};
 
 /// The method of a list of registrations that gives Prometheus' service discovery.
 pub(super) const PROMETHEUS: &str = "PrometheusFileSD";
@@ -29,7 +29,11 @@ pub(super) fn value(exchange: &dyn DiscoveryClient, access: &dyn ReadAccess, arg
 }
 
 /// `registrations(cluster, protocol, service, address)`.
-pub(super) fn registrations(exchange: &dyn DiscoveryClient, access: &dyn ReadAccess, args: &[Value]) -> Result<BusValue<Value>, String> {
+pub(super) fn registrations(
+    exchange: &dyn DiscoveryClient,
+    access: &dyn ReadAccess,
+    args: &[Value],
+) -> Result<BusValue<Value>, String> {
     let [cluster, protocol, service, address] = texts("registrations", "cluster, protocol, service, ip", args)?;
     let allowed = || access.may_read(&TemplateRead::Registrations);
     let found = RegistrationFilter::of(cluster, protocol, service, address)

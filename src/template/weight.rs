@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::model::budget::VALUE_WEIGHT;
-use crate::model::{EvaluationBudget, BudgetError};
+use crate::model::{BudgetError, EvaluationBudget};
 
 /// Charges for a copy of a value, part by part, so that a huge one is not walked to its end.
 pub(super) fn charge(value: &Value, budget: &EvaluationBudget) -> Result<(), BudgetError> {

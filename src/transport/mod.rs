@@ -6,7 +6,7 @@
 //! goes over it and on which subject, `agent` and `fleet` use it, `config` fills [`BusSettings`].
 //! Nothing here trusts a message: signatures are `trust`'s business.
 
-mod login;
+mod credentials;
 pub mod nats;
 pub mod nkey;
 
@@ -187,7 +187,7 @@ pub enum Ensured {
 
 /// Where a [`Feed`] begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum StartAt {
     /// With the oldest message there is.
     Beginning,
     /// With the next one.

@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::login;
+use super::credentials;
 use super::nkey::UserKey;
 use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
 use crate::model::Secret;
@@ -261,7 +261,7 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
             options = options.add_client_certificate(cert.clone(), key.clone());
         }
     }
-    let in_url = || settings.servers.iter().find_map(|url| login::in_url(url));
+    let in_url = || settings.servers.iter().find_map(|url| credentials::in_url(url));
     Ok(match settings.credentials.clone().or_else(in_url) {
         None => options,
         Some(Credentials::CredsFile(path)) => {

@@ -149,7 +149,8 @@ impl DataReader<'_> {
             (Some(actions), None) => pattern::matches_any(actions, DATA),
             // Names are those of resources unless the rule itself says that it is about data.
             (actions, Some(names)) => {
-                actions.as_ref().is_some_and(|actions| actions.iter().any(|action| action == DATA)) && pattern::matches_any(names, &name)
+                actions.as_ref().is_some_and(|actions| actions.iter().any(|action| action == DATA))
+                    && pattern::matches_any(names, &name)
             }
         };
         let is_here = match (&rule.nodes, &rule.groups, self.node) {

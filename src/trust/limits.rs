@@ -9,7 +9,7 @@ use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, Effects, MountLimit, MountRequest};
 use crate::wire::command::{Action, Command};
 
-use super::{pattern, mounts};
+use super::{mounts, pattern};
 
 /// The type that must be allowed for anything that runs a program.
 const EXEC: &str = "exec";

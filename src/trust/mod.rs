@@ -5,14 +5,14 @@
 //! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
 
 pub mod bundle;
-mod pseudonym;
 pub mod data;
-mod pattern;
 pub mod keys;
-pub mod pinned_key_line;
 pub mod limits;
 mod mounts;
+mod pattern;
+pub mod pinned_key_line;
 pub mod policy;
+mod pseudonym;
 pub mod receipt;
 pub mod rejection;
 pub mod rights;
@@ -24,8 +24,8 @@ pub mod verify;
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use limits::NodeLimits;
-pub use receipt::{VerifiedReceipt, ReceiptError, verify_receipt, issue_receipt, proves_success};
-pub use rejection::{RejectionCode, Rejection};
+pub use receipt::{ReceiptError, VerifiedReceipt, issue_receipt, proves_success, verify_receipt};
+pub use rejection::{Rejection, RejectionCode};
 pub use rights::Rights;
-pub use sign::{Signer, SignError, countersign, sign_envelope, sign_envelope_with};
-pub use verify::{SignatureBudget, KnownTrust, OpenedMessage, ReplayStore, Verified, Verifier};
+pub use sign::{SignError, Signer, countersign, sign_envelope, sign_envelope_with};
+pub use verify::{KnownTrust, OpenedMessage, ReplayStore, SignatureBudget, Verified, Verifier};

@@ -92,7 +92,8 @@ pub fn verify_receipt(
 /// True when a message is the mark of a witness that the command `id`, whose signed bytes have this digest, went well on it.
 pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
     let Ok(key) = witness.key.parse::<PublicKey>() else { return false };
-    let attested = verify_receipt(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.check_answers(command));
+    let attested =
+        verify_receipt(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.check_answers(command));
     let mark = json::read::<RolloutResult>(payload);
     attested.is_ok() && mark.is_ok_and(|mark| mark.protocol == ROLLOUT_SUCCESS && mark.id == id && mark.node == witness.node)
 }
@@ -137,10 +138,12 @@ mod tests {
         let mark = |id| {
             let at = Timestamp::UNIX_EPOCH;
             let outcome = crate::wire::CommandOutcome::Changed;
-            serde_json::to_vec(&RolloutResult { protocol: ROLLOUT_SUCCESS.to_owned(), id, node: node("web1"), at, outcome }).unwrap()
+            serde_json::to_vec(&RolloutResult { protocol: ROLLOUT_SUCCESS.to_owned(), id, node: node("web1"), at, outcome })
+                .unwrap()
         };
         let payload = mark(id);
-        let receipt = |key: &SigningKey, payload: &[u8]| issue_receipt(key, &ReceiptBody { sha256: digest(payload), ..statement() });
+        let receipt =
+            |key: &SigningKey, payload: &[u8]| issue_receipt(key, &ReceiptBody { sha256: digest(payload), ..statement() });
         let good = receipt(&key, &payload);
         assert!(proves_success(&witness(&key), id, "c", "s", Some(&good), &payload));
         for (witness, id, command, subject, receipt, payload) in [

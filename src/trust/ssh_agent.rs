@@ -7,7 +7,7 @@ use crate::host::ssh_agent::{Identity, SshAgent, SshAgentError};
 use crate::wire::pae;
 
 use super::keys::PublicKey;
-use super::sign::{Signer, SignError};
+use super::sign::{SignError, Signer};
 
 /// The one form of signature that nodes verify.
 const ED25519: &str = "ssh-ed25519";

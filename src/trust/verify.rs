@@ -20,7 +20,7 @@ use crate::wire::{COMMAND_TYPE, Envelope, EnvelopeError, Subjects, digest, json}
 use super::bundle::{TrustedBundle, TrustedKey};
 use super::limits::NodeLimits;
 use super::policy::{self, PolicyDecision};
-use super::rejection::{RejectionCode, Rejection};
+use super::rejection::{Rejection, RejectionCode};
 use super::rights::Rights;
 use super::signers::SignerSearch;
 
@@ -190,7 +190,12 @@ impl Verifier<'_> {
     ///
     /// # Errors
     /// The first reason for which it must not run.
-    pub fn open_within(&self, bytes: &[u8], subject: Option<&str>, effort: &mut SignatureBudget) -> Result<OpenedMessage, Rejection> {
+    pub fn open_within(
+        &self,
+        bytes: &[u8],
+        subject: Option<&str>,
+        effort: &mut SignatureBudget,
+    ) -> Result<OpenedMessage, Rejection> {
         let (mut known, signed) = self.signed(bytes, effort)?;
         known.id = Some(signed.command.id);
         match self.evaluate(&signed, &known.digest, subject) {
@@ -335,7 +340,9 @@ impl Verifier<'_> {
             Some(before) if before == digest => {
                 // What stood before, in place of what stands now: somebody turns the channel back.
                 return match self.check_serial(command) {
-                    Err((RejectionCode::StaleSerial, why)) if command.action.is_desired_state() => Err((RejectionCode::StaleSerial, why)),
+                    Err((RejectionCode::StaleSerial, why)) if command.action.is_desired_state() => {
+                        Err((RejectionCode::StaleSerial, why))
+                    }
                     _ => Ok(Verdict::Seen),
                 };
             }
@@ -437,7 +444,10 @@ impl Verifier<'_> {
     fn check_policy(&self, command: &Command, signers: &[String]) -> Result<PolicyDecision, Reason> {
         self.check_trust_version()?;
         if self.trust.is_expired(self.now) {
-            return Err((RejectionCode::TrustExpired, format!("the trust bundle of this node expired at {}", self.trust.expires())));
+            return Err((
+                RejectionCode::TrustExpired,
+                format!("the trust bundle of this node expired at {}", self.trust.expires()),
+            ));
         }
         let effects = self.effects_of(command);
         let allowed = policy::decide(self.trust.rules(), command, &effects, signers)
@@ -497,7 +507,10 @@ fn enveloped(bytes: &[u8]) -> Result<(RejectionContext, Envelope), Rejection> {
 /// Reads the very bytes that were verified.
 fn command(envelope: &Envelope) -> Result<Command, Reason> {
     if envelope.payload_type != COMMAND_TYPE {
-        return Err((RejectionCode::WrongType, format!("the payload type is \"{}\", not that of a command", envelope.payload_type)));
+        return Err((
+            RejectionCode::WrongType,
+            format!("the payload type is \"{}\", not that of a command", envelope.payload_type),
+        ));
     }
     let command: Command = json::read(&envelope.payload).map_err(|error| (RejectionCode::Malformed, chain(&error)))?;
     command.check().map_err(|error| (RejectionCode::Malformed, error.to_string()))?;

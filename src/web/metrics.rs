@@ -183,7 +183,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::wire::agent_status::{ConnectionStatus, AgentCounters, LimitsStatus, STATUS, TrustStatus};
+    use crate::wire::agent_status::{AgentCounters, ConnectionStatus, LimitsStatus, STATUS, TrustStatus};
 
     fn status() -> AgentStatus {
         AgentStatus {

@@ -8,11 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{NodeId, HumanDuration};
+use crate::model::{HumanDuration, NodeId};
 
 use super::action::MalformedAction;
 use super::report::ChannelPosition;
-use super::rollout_plan::{MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT, InvalidRolloutPlan};
+use super::rollout_plan::{InvalidRolloutPlan, MAX_ASSIGNMENT_ROLLOUT, MAX_COMMAND_ROLLOUT};
 
 pub use super::action::{Action, Apply, Assign, Ensure, Facts, GoAhead, Healthcheck, JobRef, NoParameters};
 pub use super::rollout_plan::RolloutPlan;

@@ -6,6 +6,7 @@
 //! the tools of NATS ask services, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
 
 pub mod action;
+pub mod agent_status;
 pub mod bundle;
 pub mod command;
 pub mod confinement;
@@ -17,17 +18,16 @@ pub mod plan;
 pub mod receipt;
 pub mod registration;
 pub mod report;
-pub mod shape;
-pub mod agent_status;
-pub mod subject;
 pub mod rollout_plan;
+pub mod shape;
+pub mod subject;
 
+pub use agent_status::AgentStatus;
 pub use bundle::TrustBundle;
-pub use command::{Action, Target, Command, MalformedCommand, Options, Selector};
+pub use command::{Action, Command, MalformedCommand, Options, Selector, Target};
 pub use confinement::ConfinementState;
 pub use envelope::{Envelope, EnvelopeError, MAX_ENVELOPE, Signature, digest, pae};
-pub use report::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState, RejectionEvent};
-pub use agent_status::AgentStatus;
+pub use report::{Ack, AckStatus, CommandOutcome, CommandResult, NodeState, RejectionEvent};
 pub use subject::{Subject, Subjects};
 
 /// Payload type of a signed command.

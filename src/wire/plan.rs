@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::command::Action;
-use super::report::{PlannedChanges, PlannedChange};
+use super::report::{PlannedChange, PlannedChanges};
 
 /// How many changes a plan names; its digest is over all of them.
 const MAX_CHANGES: usize = 50;

@@ -1,6 +1,6 @@
 //! Subjects of service registrations: those of the Go system, so that both see each other's.
 
-use crate::model::registration::{RegistrationFilter, Registration};
+use crate::model::registration::{Registration, RegistrationFilter};
 
 use super::subject::Subject;
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::model::{NodeId, HumanDuration};
+use crate::model::{HumanDuration, NodeId};
 
 /// The longest that the waves of an assignment may take, when every one of them takes all of its time.
 pub const MAX_ASSIGNMENT_ROLLOUT: HumanDuration = HumanDuration::seconds(7 * 86_400);

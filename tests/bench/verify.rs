@@ -17,7 +17,10 @@ use ed25519_dalek::Signature;
 use ensign::model::NodeId;
 use ensign::store::Ledger;
 use ensign::store::ledger::Acceptance;
-use ensign::trust::{KnownTrust, NodeLimits, OpenedMessage, Pin, Rejection, ReplayStore, SigningKey, TrustedBundle, Verifier, open_bundle, sign_envelope};
+use ensign::trust::{
+    KnownTrust, NodeLimits, OpenedMessage, Pin, Rejection, ReplayStore, SigningKey, TrustedBundle, Verifier, open_bundle,
+    sign_envelope,
+};
 use ensign::wire::report::ChannelPosition;
 use ensign::wire::{COMMAND_TYPE, Envelope, Subjects, TRUST_TYPE, pae};
 use jiff::Timestamp;

@@ -5,9 +5,9 @@ use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
 use ensign::trust::{SigningKey, sign_envelope};
-use ensign::wire::command::{Action, Apply, Target, Command};
+use ensign::wire::command::{Action, Apply, Command, Target};
 use ensign::wire::report::ChannelPosition;
-use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandResult, CommandOutcome, NodeState, RejectionEvent};
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandOutcome, CommandResult, NodeState, RejectionEvent};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -192,7 +192,8 @@ fn a_killed_agent_ends_every_command_once() {
         agent.kill();
         let _agent = fleet.agent().await;
         for (command, outcome) in [(&running, CommandOutcome::Interrupted), (&waiting, CommandOutcome::Changed)] {
-            let done: CommandResult = serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
+            let done: CommandResult =
+                serde_json::from_value(fleet.ask(command, fleet.sign(command), 1).await[0].clone()).unwrap();
             assert_eq!(done.outcome, outcome);
             fleet.only_result(command.id).await;
         }

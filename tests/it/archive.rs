@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::json;
 
 use crate::support::certificates::Certificates;

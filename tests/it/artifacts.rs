@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ensign::model::HumanDuration;
 use ensign::wire::command::{Action, Apply};
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::wire::{CommandOutcome, CommandResult};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ensign::fleet::assign::DispatchError;
-use ensign::fleet::channels;
-use ensign::fleet::dispatch::{self, Signed};
+use ensign::fleet::desired_state_view;
+use ensign::fleet::dispatch::{self, SealedCommand};
 use ensign::transport::{Bus, BusSettings};
 use ensign::trust::SigningKey;
 use ensign::wire::bundle::{OperatorKey, Rule};
-use ensign::wire::command::{Target, Command};
+use ensign::wire::command::{Command, Target};
 use serde_json::Value;
 use tokio::sync::Barrier;
 use uuid::Uuid;
@@ -59,13 +59,13 @@ async fn connect(fleet: &Fleet) -> Bus {
 }
 
 /// An assignment as the tool makes it: the next serial, after what is stored now.
-async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &str) -> Signed {
-    let latest = channels::latest(bus, &fleet.subjects, "base").await.unwrap();
+async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &str) -> SealedCommand {
+    let latest = desired_state_view::latest(bus, &fleet.subjects, "base").await.unwrap();
     let place = latest.desired.map(|desired| desired.place);
     let place = dispatch::next_in_channel("base", &BTreeMap::new(), place.as_ref());
     let command = fleet.command(assign(apply(&manifest(fleet, content))));
     let command = Command { id: Uuid::now_v7(), channel: Some(place), to: Target::all(), ..command };
-    Signed { after: latest.sequence, ..dispatch::sign(command, &[(id, key)]).unwrap() }
+    SealedCommand { after: latest.sequence, ..dispatch::sign(command, &[(id, key)]).unwrap() }
 }
 
 /// Whether something is on record of a job.
@@ -74,8 +74,8 @@ async fn is_on_record(fleet: &Fleet, id: Uuid) -> bool {
     fleet.bus.last(&fleet.subjects.stream("JOBS"), subject.as_str()).await.unwrap().is_some()
 }
 
-async fn latest(fleet: &Fleet) -> channels::Desired {
-    channels::latest(&fleet.bus, &fleet.subjects, "base").await.unwrap().desired.unwrap()
+async fn latest(fleet: &Fleet) -> desired_state_view::Desired {
+    desired_state_view::latest(&fleet.bus, &fleet.subjects, "base").await.unwrap().desired.unwrap()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn of_two_operators_at_the_same_moment_one_is_stored_and_the_other_is_told() {
                 (signed, sent)
             };
             let (first, second) = tokio::join!(attempt(0), attempt(1));
-            let serial = |signed: &Signed| signed.command.channel.as_ref().unwrap().serial;
+            let serial = |signed: &SealedCommand| signed.command.channel.as_ref().unwrap().serial;
             assert_eq!((serial(&first.0), serial(&second.0)), (round as u64 + 1, round as u64 + 1));
             let (winner, loser) = match (&first.1, &second.1) {
                 (Ok(()), Err(_)) => (&first, &second),
@@ -156,9 +156,9 @@ fn a_lost_acknowledgement_is_no_conflict() {
             let headers = [("Nats-Msg-Id", id.as_str())];
             let headers = if with_id { &headers[..] } else { &[] };
             bus.publish_stored(subject.as_str(), headers, signed.envelope.clone()).await.unwrap();
-            let before = channels::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
+            let before = desired_state_view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
             dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
-            let after = channels::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
+            let after = desired_state_view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
             assert_eq!(before, after, "stored once");
             assert!(is_on_record(&fleet, signed.command.id).await);
         }

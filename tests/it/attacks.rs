@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ensign::fleet::init::{Retention, init};
-use ensign::store::{Acceptance, LedgerOrigin, Ledger, LostState};
-use ensign::transport::{Bus, BusSettings, Feed, From};
+use ensign::store::{Acceptance, Ledger, LedgerOrigin, LostState};
+use ensign::transport::{Bus, BusSettings, Feed, StartAt};
 use ensign::wire::report::{ChannelPosition, RejectionEvent};
 use ensign::wire::{CommandResult, NodeState, Subjects};
 use jiff::{SignedDuration, Timestamp};
@@ -214,7 +214,7 @@ async fn a_running_agent_takes_nothing_of_the_corpus_and_says_why() {
         let victim = Victim::new(&setup, &attacks[0].1, &server.url());
         victim.clock.stop_at(&attacks[0].1.at.strftime("%Y-%m-%d %H:%M:%S").to_string());
         let agent = victim.start(&bus, &subjects, &setup, &library).await;
-        let mut events = bus.follow(&stream, subjects.events(None).as_str(), From::New).await.unwrap();
+        let mut events = bus.follow(&stream, subjects.events(None).as_str(), StartAt::New).await.unwrap();
         for (number, (name, attack)) in attacks.iter().enumerate() {
             if number >= ALLOWANCE {
                 tokio::time::sleep(PAUSE).await;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ensign::store::outbox::{Priority, Message as Waiting, Outbox};
+use ensign::store::outbox::{Message as Waiting, Outbox, Priority};
 use ensign::transport::{Bus, BusSettings, Message, TransportError};
-use ensign::wire::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState};
+use ensign::wire::{Ack, AckStatus, CommandOutcome, CommandResult, NodeState};
 
 use crate::support::fleet::ensign;
 use crate::support::nats::{NatsServer, Options};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ensign::transport::From;
+use ensign::transport::StartAt;
 use ensign::wire::report::RejectionEvent;
 use ensign::wire::subject::EventKind;
 use serde_json::Value;
@@ -181,7 +181,7 @@ async fn nothing_older_forged_or_foreign_takes_its_place() {
     forged[signature] = if forged[signature] == b'A' { b'B' } else { b'A' };
     let node = "web1".parse().unwrap();
     let refusals = fleet.subjects.event(&node, EventKind::Refused);
-    let mut feed = operator.follow(&fleet.subjects.stream("EVENTS"), refusals.as_str(), From::New).await.unwrap();
+    let mut feed = operator.follow(&fleet.subjects.stream("EVENTS"), refusals.as_str(), StartAt::New).await.unwrap();
     let elsewhere = fleet.subjects.desired("other");
     for (subject, payload, code) in [
         (subject.as_str(), old.clone(), "stale_serial"),

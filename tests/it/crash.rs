@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ensign::host::Checkpoint;
-use ensign::store::outbox::{Priority, Message as Waiting, Outbox};
+use ensign::store::outbox::{Message as Waiting, Outbox, Priority};
 use ensign::wire::command::{Action, Apply, Command};
 use ensign::wire::{CommandOutcome, NodeState};
 use futures_util::future::join_all;

@@ -2,7 +2,7 @@
 //! down, nothing is lost, and what is there stays.
 
 use ensign::wire::command::Command;
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::json;
 
 use crate::support::nats::binaries;

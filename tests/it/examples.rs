@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use ensign::transport::From;
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::transport::StartAt;
+use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -52,7 +52,7 @@ async fn what_python_signs_a_node_does() {
     let envelope = ensure(&["--node", "web1"]);
     let id = id(&envelope);
     let reports = fleet.subjects.job_reports(id);
-    let mut feed = operator.follow(&fleet.subjects.stream("JOBS"), reports.as_str(), From::Beginning).await.unwrap();
+    let mut feed = operator.follow(&fleet.subjects.stream("JOBS"), reports.as_str(), StartAt::Beginning).await.unwrap();
     let subject = "ensign.v1.test.cmd.ensure.node.web1";
     operator.publish(subject, &[], envelope.clone()).await.unwrap();
     let done = loop {

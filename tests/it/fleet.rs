@@ -3,14 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use ensign::fleet::dispatch::{Order, Signed, sign};
+use ensign::fleet::dispatch::{CommandDraft, SealedCommand, sign};
 use ensign::fleet::permissions::MONITOR_INBOX;
 use ensign::model::HumanDuration;
-use ensign::transport::{From, Message, TransportError};
+use ensign::transport::{Message, StartAt, TransportError};
 use ensign::wire::command::Ensure;
 use ensign::wire::report::RejectionEvent;
 use ensign::wire::subject::{EventKind, ReportStage};
-use ensign::wire::{Action, Target, Command, CommandResult, Options};
+use ensign::wire::{Action, Command, CommandResult, Options, Target};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -132,7 +132,7 @@ fn good(fleet: &Fleet, name: &str) -> Command {
     let Value::Object(properties) = properties else { unreachable!() };
     let action = Action::Ensure(Ensure { kind: "file".into(), properties });
     let (to, life) = (Target::nodes(vec!["web1".parse().unwrap()]), HumanDuration::seconds(60));
-    let order = Order { action, to, options: Options::default(), channel: None, reason: None, life };
+    let order = CommandDraft { action, to, options: Options::default(), channel: None, reason: None, life };
     order.command(FLEET, Uuid::now_v7(), Timestamp::now())
 }
 
@@ -162,10 +162,11 @@ async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_publ
         early.expires = Timestamp::now() + SignedDuration::from_secs(600);
         let other_node = Command { to: Target::nodes(vec!["db1".parse().unwrap()]), ..good(&fleet, "other") };
         let other_fleet = Command { fleet: "other".into(), ..good(&fleet, "fleet") };
-        let tampered = Signed { envelope: by_alice(good(&fleet, "t")).envelope.replace_payload(), ..by_alice(good(&fleet, "t")) };
+        let tampered =
+            SealedCommand { envelope: by_alice(good(&fleet, "t")).envelope.replace_payload(), ..by_alice(good(&fleet, "t")) };
         let over_policy = good(&fleet, "not-bobs");
 
-        let cases: Vec<(&str, Signed, &str)> = vec![
+        let cases: Vec<(&str, SealedCommand, &str)> = vec![
             ("bad_signature", sign(good(&fleet, "forged"), &[("ops-alice", &mallory)]).unwrap(), &node_subject),
             ("bad_signature", tampered, &node_subject),
             ("unknown_key", sign(good(&fleet, "unknown"), &[("mallory", &mallory)]).unwrap(), &node_subject),
@@ -176,13 +177,13 @@ async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_publ
             ("wrong_fleet", by_alice(other_fleet), &node_subject),
             ("not_allowed", sign(over_policy, &[("ops-bob", &bob)]).unwrap(), &node_subject),
             ("subject_mismatch", by_alice(good(&fleet, "moved")), &all_subject),
-            ("bad_envelope", Signed { envelope: b"{}".to_vec(), ..by_alice(good(&fleet, "e")) }, &node_subject),
+            ("bad_envelope", SealedCommand { envelope: b"{}".to_vec(), ..by_alice(good(&fleet, "e")) }, &node_subject),
         ];
 
         let bus = fleet.connect("operator", None).await;
         let (reply, mut answers) = bus.request_inbox().await.unwrap();
         let refusals = fleet.subjects.event(&"web1".parse().unwrap(), EventKind::Refused).to_string();
-        let mut published = bus.follow(&fleet.subjects.stream("EVENTS"), &refusals, From::Beginning).await.unwrap();
+        let mut published = bus.follow(&fleet.subjects.stream("EVENTS"), &refusals, StartAt::Beginning).await.unwrap();
         // First the one that is accepted, and its result.
         bus.publish_with_reply(&node_subject, &format!("{reply}.0"), &[], accepted.envelope.clone()).await.unwrap();
         let done = loop {
@@ -292,7 +293,8 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
         let monitor = fleet.connect("monitor", Some(MONITOR_INBOX)).await;
         let states = monitor.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await.unwrap();
         assert_eq!(states.len(), 1);
-        let mut feed = monitor.follow(&subjects.stream("EVENTS"), subjects.events(None).as_str(), From::Beginning).await.unwrap();
+        let mut feed =
+            monitor.follow(&subjects.stream("EVENTS"), subjects.events(None).as_str(), StartAt::Beginning).await.unwrap();
         assert_eq!(
             next("event", async { feed.next().await.map(Result::unwrap) }).await.subject,
             subjects.event(&web1, EventKind::Life).as_str()

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ensign::transport::BusSettings;
 use ensign::wire::command::Command;
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::wire::{CommandOutcome, CommandResult};
 
 use crate::support::place::{Place, Wishes, read};
 use crate::support::proxy::{Proxy, Way};

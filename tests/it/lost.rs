@@ -6,7 +6,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use ensign::trust::{SigningKey, sign_envelope};
-use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandResult, CommandOutcome, Envelope};
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandOutcome, CommandResult, Envelope};
 
 use crate::support::nats::binaries;
 use crate::support::skip::has_program;

@@ -1,7 +1,7 @@
 //! Three hosts with networks of their own, one of them cut off: the operator is told who is missing, the others go on, and
 //! what the lost one had to say comes when it is back, once; and it keeps to what stands by then.
 
-use ensign::wire::command::{Action, Apply, Target, Command, NoParameters};
+use ensign::wire::command::{Action, Apply, Command, NoParameters, Target};
 use ensign::wire::{CommandOutcome, NodeState};
 use serde_json::Value;
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use ensign::wire::command::{Action, Command, Facts, NoParameters};
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::{Value, json};
 use uuid::Uuid;
 

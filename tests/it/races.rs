@@ -258,7 +258,7 @@ fn once<R: Resource>(properties: Value, host: &Host) -> (bool, String) {
     let p: R::Properties = serde_json::from_value(properties).unwrap();
     R::validate(&p).unwrap();
     let provider = (R::PROVIDERS[0].open)(host);
-    let mut said = R::shown(&p).to_string();
+    let mut said = R::redacted(&p).to_string();
     let mut go = || {
         let mut state = R::observe(&p, &provider, host)?;
         said += &serde_json::to_string(&state).unwrap();

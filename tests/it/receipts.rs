@@ -4,7 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use ensign::transport::{Bus, From, MESSAGE_ID, Message};
+use ensign::transport::{Bus, MESSAGE_ID, Message, StartAt};
 use ensign::trust::{SigningKey, issue_receipt};
 use ensign::wire::digest;
 use ensign::wire::receipt::{HEADER, Receipt, ReceiptBody};
@@ -166,7 +166,11 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
             ("forged by another node", Some(issue_receipt(&db1_key, &of("web1", &command))), "not signed by the key of the node"),
             ("of another node", Some(issue_receipt(&web1_key, &of("db1", &command))), "that of the node db1"),
             ("an old receipt", Some(receipt), "that of a message on"),
-            ("the node's own, for another command", Some(issue_receipt(&web1_key, &of("web1", "old"))), "answers another command"),
+            (
+                "the node's own, for another command",
+                Some(issue_receipt(&web1_key, &of("web1", "old"))),
+                "answers another command",
+            ),
         ] {
             publish(&web1, &ours, receipt.as_deref(), payload.clone()).await;
             let (code, node, stderr) = watch(&fleet, &id);
@@ -236,7 +240,7 @@ async fn what_is_withheld_leaves_a_gap() {
         let operator = fleet.connect("operator", None).await;
         // Its states come once a second; what they say of the chain must be that of all messages, the refusal the last.
         let mut refusals = operator
-            .follow(&fleet.subjects.stream("EVENTS"), "ensign.v1.test.event.web1.refused", From::Beginning)
+            .follow(&fleet.subjects.stream("EVENTS"), "ensign.v1.test.event.web1.refused", StartAt::Beginning)
             .await
             .unwrap();
         let told = tokio::time::timeout(PATIENCE, refusals.next()).await.unwrap().unwrap().unwrap();
@@ -315,7 +319,7 @@ async fn what_is_withheld_leaves_a_gap() {
         let statement = Receipt::parse(result.header(HEADER).unwrap()).unwrap().read().unwrap();
         assert!(statement.seq > Some(1) && statement.prev.is_some());
         let mut acks =
-            operator.follow(&fleet.subjects.stream("JOBS"), "ensign.v1.test.job.*.web1.ack", From::Beginning).await.unwrap();
+            operator.follow(&fleet.subjects.stream("JOBS"), "ensign.v1.test.job.*.web1.ack", StartAt::Beginning).await.unwrap();
         let ack = acks.next().await.unwrap().unwrap();
         assert_eq!(Receipt::parse(ack.header(HEADER).unwrap()).unwrap().read().unwrap().seq, None);
     }

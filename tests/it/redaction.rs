@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ensign::transport::From;
+use ensign::transport::StartAt;
 use ensign::wire::CommandOutcome;
 use ensign::wire::command::Action;
 use serde_json::Value;
@@ -89,7 +89,7 @@ fn secrets_and_content_stay_on_the_node() {
         let (mut count, mut copies) = (0, Vec::new());
         for (stream, filter) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
             let filter = format!("ensign.v1.test.{filter}.>");
-            let mut feed = fleet.bus.follow(&fleet.subjects.stream(stream), &filter, From::Beginning).await.unwrap();
+            let mut feed = fleet.bus.follow(&fleet.subjects.stream(stream), &filter, StartAt::Beginning).await.unwrap();
             for _ in 0..feed.backlog() {
                 let message = feed.next().await.unwrap().unwrap();
                 let text = String::from_utf8_lossy(&message.payload).into_owned();
@@ -126,7 +126,7 @@ async fn published(fleet: &Fleet) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (stream, filter) in [("JOBS", "job"), ("EVENTS", "event"), ("STATE", "state")] {
         let filter = format!("ensign.v1.test.{filter}.>");
-        let mut feed = fleet.bus.follow(&fleet.subjects.stream(stream), &filter, From::Beginning).await.unwrap();
+        let mut feed = fleet.bus.follow(&fleet.subjects.stream(stream), &filter, StartAt::Beginning).await.unwrap();
         for _ in 0..feed.backlog() {
             let message = feed.next().await.unwrap().unwrap();
             all.push((message.subject.clone(), String::from_utf8_lossy(&message.payload).into_owned()));

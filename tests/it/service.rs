@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
-use ensign::wire::{Ack, AckStatus, CommandResult, CommandOutcome, NodeState};
+use ensign::wire::{Ack, AckStatus, CommandOutcome, CommandResult, NodeState};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 

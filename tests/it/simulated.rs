@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensign::fleet::dispatch::{self, Order};
-use ensign::fleet::known::KnownNodes;
-use ensign::fleet::{Gather, Roster, gather, select};
+use ensign::fleet::dispatch::{self, CommandDraft};
+use ensign::fleet::pinned_keys::KnownNodes;
+use ensign::fleet::{JobTracker, NodeKeys, job_tracker, targeting};
 use ensign::model::HumanDuration;
-use ensign::transport::{Bus, From};
+use ensign::transport::{Bus, StartAt};
 use ensign::wire::command::Ensure;
 use ensign::wire::subject::ReportStage;
-use ensign::wire::{Action, Target, CommandResult, Options, Subjects};
+use ensign::wire::{Action, CommandResult, Options, Subjects, Target};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -78,9 +78,9 @@ fn every_node_of_a_large_fleet_ends_and_failures_have_few_causes() {
     }
 }
 
-fn order() -> Order {
+fn order() -> CommandDraft {
     let properties = json!({"name": "/srv/x", "ensure": "absent"});
-    Order {
+    CommandDraft {
         action: Action::Ensure(Ensure { kind: "file".into(), properties: properties.as_object().unwrap().clone() }),
         to: Target { nodes: None, groups: None, all: Some(true), only_where: None },
         options: Options { timeout: HumanDuration::seconds(60), ..Options::default() },
@@ -93,7 +93,7 @@ fn order() -> Order {
 /// The results in the stream, by node; more than one of a node is an error.
 async fn results(bus: &Bus, subjects: &Subjects, id: Uuid) -> BTreeMap<String, CommandResult> {
     let reports = subjects.job_reports(id);
-    let mut feed = bus.follow(&subjects.stream("JOBS"), reports.as_str(), From::Beginning).await.unwrap();
+    let mut feed = bus.follow(&subjects.stream("JOBS"), reports.as_str(), StartAt::Beginning).await.unwrap();
     let mut results = BTreeMap::new();
     for _ in 0..feed.backlog() {
         let message = feed.next().await.unwrap().unwrap();
@@ -116,16 +116,16 @@ fn the_same_command_again_is_answered_and_not_run_again() {
         let sim = fleet.start(NODES, &["--fail-rate", "10%", "--work", "1ms..20ms"]);
         runtime().block_on(async {
             let bus = fleet.connect().await;
-            let roster = Arc::new(Roster::new(FLEET, KnownNodes::default(), None));
-            let states = select::states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
+            let roster = Arc::new(NodeKeys::new(FLEET, KnownNodes::default(), None));
+            let states = targeting::states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
             let command = order().command(FLEET, Uuid::now_v7(), Timestamp::now());
-            let expected = select::expected(&command.to, &states, Timestamp::now());
+            let expected = targeting::expected(&command.to, &states, Timestamp::now());
             let signed = dispatch::sign(command, &[("ops", &fleet.key())]).unwrap();
-            let mut all = Gather::new(fleet.subjects.clone(), roster, signed.command.id, signed.digest.as_str(), expected);
+            let mut all = JobTracker::new(fleet.subjects.clone(), roster, signed.command.id, signed.digest.as_str(), expected);
             let mut sent = dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
             let deadline = std::time::Instant::now() + Duration::from_secs(60);
             let answers = Some((&mut sent.inbox, sent.asked.as_slice()));
-            gather::gather(&mut all, &mut sent.feed, answers, deadline, &mut |_, _| ()).await.unwrap();
+            job_tracker::gather(&mut all, &mut sent.feed, answers, deadline, &mut |_, _| ()).await.unwrap();
             assert_eq!(all.progress(), (NODES as usize, NODES as usize));
             sim.wait_for("all results are stored", |figures| figures["ended"] == NODES && figures["waiting"] == 0);
             let first = results(&bus, &fleet.subjects, signed.command.id).await;

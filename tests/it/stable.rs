@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ensign::fleet::init::STABLE_MESSAGE;
-use ensign::transport::{From, Message};
+use ensign::transport::{Message, StartAt};
 use ensign::wire::report::StableRuns;
 use ensign::wire::subject::EventKind;
 use serde_json::Value;
@@ -45,7 +45,7 @@ fn stable_runs_of_a_month_fit_into_the_stream() {
             let stream = fleet.subjects.stream("EVENTS");
             let client = async_nats::connect(fleet.server.url()).await.unwrap();
             let info = async_nats::jetstream::new(client).get_stream(&stream).await.unwrap().cached_info().clone();
-            let mut feed = bus.follow(&stream, fleet.subjects.events(None).as_str(), From::Beginning).await.unwrap();
+            let mut feed = bus.follow(&stream, fleet.subjects.events(None).as_str(), StartAt::Beginning).await.unwrap();
             let (mut counts, mut summaries, mut all, mut largest) = (0, 0, 0, 0);
             for _ in 0..info.state.messages {
                 let message = feed.next().await.unwrap().unwrap();

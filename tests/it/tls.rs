@@ -11,7 +11,7 @@ use ensign::model::Secret;
 use ensign::transport::nkey::UserKey;
 use ensign::transport::{Bus, BusSettings, Credentials, Tls};
 use ensign::wire::command::{Action, Apply};
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::wire::{CommandOutcome, CommandResult};
 use serde_json::json;
 
 use crate::support::certificates::Certificates;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ensign::transport::{Bus, BusSettings, Credentials, Ensured, From, StreamSpec, TransportError};
+use ensign::transport::{Bus, BusSettings, Credentials, Ensured, StartAt, StreamSpec, TransportError};
 use jiff::Timestamp;
 
 use crate::support::nats::{NatsServer, Options, binaries};
@@ -90,8 +90,8 @@ async fn streams_are_made_changed_and_read() {
         assert_eq!(bodies, ["693", "694", "695", "696", "697", "698", "699"]);
         assert!(last.iter().all(|message| message.time.is_some_and(|time| time >= before)));
         assert_eq!(bus.last_per_subject("S", "s.3").await.unwrap().len(), 1);
-        let mut all = bus.follow("S", "s.>", From::Beginning).await.unwrap();
-        let mut new = bus.follow("S", "s.>", From::New).await.unwrap();
+        let mut all = bus.follow("S", "s.>", StartAt::Beginning).await.unwrap();
+        let mut new = bus.follow("S", "s.>", StartAt::New).await.unwrap();
         for n in 1..=700 {
             assert_eq!(all.next().await.unwrap().unwrap().seq, Some(n));
         }
@@ -99,7 +99,7 @@ async fn streams_are_made_changed_and_read() {
         for feed in [&mut all, &mut new] {
             assert_eq!(feed.next().await.unwrap().unwrap().subject, "s.new");
         }
-        let mut since = bus.follow("S", "s.>", From::Since(last[6].time.unwrap())).await.unwrap();
+        let mut since = bus.follow("S", "s.>", StartAt::Since(last[6].time.unwrap())).await.unwrap();
         assert_eq!(since.next().await.unwrap().unwrap().seq, Some(700));
     }
 }
@@ -172,7 +172,7 @@ async fn feeds_and_subscriptions_live_through_a_restart_of_the_server() {
         bus.check_version().unwrap();
         bus.ensure_stream(&spec("S", "s.>")).await.unwrap();
         bus.publish_stored("s.old", &[], vec![]).await.unwrap();
-        let mut new = bus.follow("S", "s.>", From::New).await.unwrap();
+        let mut new = bus.follow("S", "s.>", StartAt::New).await.unwrap();
         let mut inbox = bus.subscribe("plain").await.unwrap();
         server.kill();
         link.wait_for(|link| !link.connected).await.unwrap();

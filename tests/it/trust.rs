@@ -10,7 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::bundle::{OperatorKey, Roots, Rule};
 use ensign::wire::report::LifecycleEvent;
-use ensign::wire::{COMMAND_TYPE, CommandResult, CommandOutcome, MAX_ENVELOPE, NodeState, RejectionEvent, TRUST_TYPE, TrustBundle};
+use ensign::wire::{
+    COMMAND_TYPE, CommandOutcome, CommandResult, MAX_ENVELOPE, NodeState, RejectionEvent, TRUST_TYPE, TrustBundle,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::support::fleet::{self, Ran, ensign};

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::model::HealthStatus;
 use crate::trust::RejectionCode;
-use crate::wire::{CommandResult, CommandOutcome};
+use crate::wire::{CommandOutcome, CommandResult};
 
 use super::super::rollout::{self, Rollout};
 use super::super::standing::{Channel, Statement, Turn};
@@ -34,7 +34,8 @@ impl Task {
             rollout::Turn::Over(why) => {
                 let (latest, why) = (&channel.latest, (RejectionCode::Halted, why));
                 let trouble = format!("what is assigned was not begun: {}", why.1);
-                let done = say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::Halted, why);
+                let done =
+                    say::not_done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::Halted, why);
                 self.settle(name, channel, done).await;
                 (NEVER, Some(trouble))
             }

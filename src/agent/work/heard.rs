@@ -8,8 +8,8 @@ use crate::config::Publish;
 use crate::diag::chain;
 use crate::engine::Plan;
 use crate::model::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
-use crate::store::history::{RunEnd, Recording, RunStart};
-use crate::store::{Priority, History, Message};
+use crate::store::history::{Recording, RunEnd, RunStart};
+use crate::store::{History, Message, Priority};
 use crate::wire::report::HealthReport;
 use crate::wire::subject::EventKind;
 

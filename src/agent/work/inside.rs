@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::BusData;
 use crate::diag::Diagnostic;
-use crate::engine::{self, Diff, Inputs, Plan, Report};
+use crate::engine::{self, Diff, Plan, Report, RunInputs};
 use crate::host::{Checkpoint, Host, checkpoint};
 use crate::manifest::Source;
 use crate::model::{DiscoveryClient, RunOutcome, merge};
@@ -116,7 +116,7 @@ impl Inside<'_> {
             let gather = Arc::clone(&gather);
             worker.run(move || gather()).unwrap_or_default()
         };
-        let mut inputs = Inputs::new(facts, node.environ.clone(), None);
+        let mut inputs = RunInputs::new(facts, node.environ.clone(), None);
         inputs.exchange = Some(self.exchange.clone());
         inputs.access = Arc::new(self.permitted());
         inputs.bus = match node.settings().limits.bus_data {
@@ -146,7 +146,7 @@ impl Inside<'_> {
     }
 
     /// The inputs with the data of the owner of this host, which is read and kept outside.
-    fn laid(&self, mut inputs: Inputs) -> Result<Inputs, Vec<Diagnostic>> {
+    fn laid(&self, mut inputs: RunInputs) -> Result<RunInputs, Vec<Diagnostic>> {
         let (node, host) = (Arc::clone(self.node), self.host.clone());
         let laid = self.placement.worker.run(move || outside::lay(&node, &mut inputs, &host).map(|()| inputs));
         laid.unwrap_or_else(|gone| Err(Diagnostic::new(gone.to_string()))).map_err(|wrong| vec![wrong])
@@ -154,7 +154,7 @@ impl Inside<'_> {
 }
 
 /// Digests that only this node can make.
-fn conceal(node: &Arc<Node>) -> engine::Conceal {
+fn conceal(node: &Arc<Node>) -> engine::Pseudonymize {
     let node = Arc::clone(node);
     Arc::new(move |digest| node.disk.notary().conceal(digest))
 }

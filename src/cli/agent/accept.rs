@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::agent::local::{self, Taken};
 use crate::host::fs;
-use crate::wire::{AckStatus, CommandResult, CommandOutcome, MAX_ENVELOPE};
+use crate::wire::{AckStatus, CommandOutcome, CommandResult, MAX_ENVELOPE};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Ui, text};
@@ -80,7 +80,9 @@ fn ended(done: &CommandResult, output: Output, ui: &mut Ui) -> Exit {
         Output::Jsonl => ui.jsonl(done),
     }
     match done.outcome {
-        CommandOutcome::Stable | CommandOutcome::Changed | CommandOutcome::WouldChange | CommandOutcome::NotSelected => Exit::Done,
+        CommandOutcome::Stable | CommandOutcome::Changed | CommandOutcome::WouldChange | CommandOutcome::NotSelected => {
+            Exit::Done
+        }
         CommandOutcome::Failed => Exit::Failed,
         CommandOutcome::Refused => Exit::Refused,
         CommandOutcome::Busy | CommandOutcome::Expired | CommandOutcome::Interrupted | CommandOutcome::Halted => Exit::Incomplete,

@@ -4,14 +4,14 @@ use clap::Args;
 
 use crate::diag::chain;
 use crate::fleet::dispatch::next_in_channel;
-use crate::fleet::{Order, channels};
+use crate::fleet::{CommandDraft, desired_state_view};
 use crate::wire::Action;
 use crate::wire::command::{Channel, is_token};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Ui, text};
 use super::plan;
-use super::report::send;
+use super::render_job::send;
 use super::session::{Context, Session, failure};
 use super::source::{Source, SourceArgs};
 use super::target::TargetArgs;
@@ -45,7 +45,12 @@ impl ApplyWhat {
     ///
     /// # Errors
     /// When something is wrong or missing, or the fleet can't be reached.
-    pub(super) async fn order(&self, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<(Order, Session), Failure> {
+    pub(super) async fn order(
+        &self,
+        target: &TargetArgs,
+        context: &Context,
+        ui: &mut Ui,
+    ) -> Result<(CommandDraft, Session), Failure> {
         target.check()?;
         if let Some(channel) = &self.channel {
             check_channel(channel)?;
@@ -87,7 +92,7 @@ pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
 /// # Errors
 /// When the states or the channels can't be read.
 pub(super) async fn next_place(name: &str, session: &Session, ui: &mut Ui) -> Result<(Channel, u64), Failure> {
-    let latest = channels::latest(&session.bus, &session.subjects, name).await.map_err(|error| failure(&error))?;
+    let latest = desired_state_view::latest(&session.bus, &session.subjects, name).await.map_err(|error| failure(&error))?;
     let states = session.states().await?;
     let published = match latest.desired.map(|desired| session.checker().map(|checker| checker.check(&desired.envelope))) {
         None => None,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::diag::Diagnostic;
 use crate::fleet::plan::{self, Plan};
-use crate::fleet::{CheckedCommand, Expected, Order, jobs, select};
+use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, jobs, targeting};
 use crate::model::NodeId;
 use crate::wire::{Options, Selector};
 
@@ -20,7 +20,7 @@ use super::super::verify;
 use super::apply::next_place;
 use super::job::missing;
 use super::plan::{file_of, print_groups, wrong};
-use super::report::{self, few, nodes};
+use super::render_job::{self, few, nodes};
 use super::session::{Context, Session, unchecked};
 use super::target::TargetArgs;
 
@@ -56,7 +56,7 @@ pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context:
         }
     }
     let target = TargetArgs { timeout: Some(order.options.timeout), ..target.clone() };
-    Ok(report::send(order, &target, &session, ui).await?.exit)
+    Ok(render_job::send(order, &target, &session, ui).await?.exit)
 }
 
 /// A plan by its file. The file says which command it is of; what that is, its signature says.
@@ -84,7 +84,7 @@ async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<(CheckedComman
     }
     let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
     let states = session.states().await?;
-    let expected = select::expected(&checked.command().to, &states, session.server_now());
+    let expected = targeting::expected(&checked.command().to, &states, session.server_now());
     let results = jobs::results(&session.bus, &session.subjects, &session.roster, &record, expected)
         .await
         .map_err(|error| missing(&error))?;
@@ -97,7 +97,7 @@ async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<(CheckedComman
 }
 
 /// Everything that is about to be signed.
-fn say_signed(planned: &CheckedCommand, order: &Order, target: &TargetArgs, ui: &mut Ui) {
+fn say_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetArgs, ui: &mut Ui) {
     let command = planned.command();
     let signers =
         if planned.signers().is_empty() { "this machine has its file".to_owned() } else { planned.signers().join(", ") };
@@ -116,14 +116,14 @@ fn say_signed(planned: &CheckedCommand, order: &Order, target: &TargetArgs, ui: 
 }
 
 /// What is about to happen, and which nodes will refuse because they have no plan.
-async fn say_approved(plan: &Plan, order: &Order, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
+async fn say_approved(plan: &Plan, order: &CommandDraft, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
     let states = session.states().await?;
-    let expected = select::expected(&order.to, &states, session.server_now());
+    let expected = targeting::expected(&order.to, &states, session.server_now());
     let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
     let (changing, same) = plan.counts_of(|node| meant.contains(node));
     ui.say(text!(
         "approving the plan of {} ago: {} {} for {}; {} would change, {} would not",
-        report::ago(plan.issued, session.now()),
+        render_job::ago(plan.issued, session.now()),
         order.action.name(),
         jobs::what(&order.action),
         jobs::whom(&order.to),
@@ -134,7 +134,7 @@ async fn say_approved(plan: &Plan, order: &Order, session: &Session, ui: &mut Ui
     // Of a `where`, nobody knows here whom it leaves out.
     let without: Vec<NodeId> = expected
         .into_iter()
-        .map(|Expected { node, .. }| node)
+        .map(|ExpectedNode { node, .. }| node)
         .filter(|node| !has_plan(node) && plan.nodes.get(node).is_none_or(|node| node.outcome != "not_selected"))
         .collect();
     if !without.is_empty() {

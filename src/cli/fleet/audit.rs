@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::fleet::Operator;
 use crate::fleet::audit::export::{self, Line};
-use crate::fleet::audit::table::{self, Row};
+use crate::fleet::audit::job_log::{self, JobLogRow};
 use crate::host::fs;
 use crate::model::HumanDuration;
 use crate::trust::{Pin, TrustedBundle, open_bundle};
@@ -73,7 +73,7 @@ async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, 
     // Whoever is seen for the first time is known from their states.
     session.states().await?;
     let since = back(session.now(), args.since);
-    let rows = table::rows(&session.bus, &session.subjects, &session.roster, trust.as_ref(), since);
+    let rows = job_log::rows(&session.bus, &session.subjects, &session.roster, trust.as_ref(), since);
     let rows = rows.await.map_err(|error| failure(&error))?;
     match session.output {
         OutputFormat::Json => ui.json(&rows),
@@ -83,7 +83,7 @@ async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-fn print(rows: &[Row], ui: &mut Ui) {
+fn print(rows: &[JobLogRow], ui: &mut Ui) {
     let title = text!("{:<20}  {:<36}  {:<16}  WHAT", "TIME", "ID", "SIGNED BY");
     ui.line(ui.paint(Tone::Dim, title));
     for row in rows {

@@ -4,15 +4,15 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::engine;
-use crate::fleet::Order;
+use crate::fleet::CommandDraft;
 use crate::wire::Action;
 use crate::wire::command::Ensure;
 
 use super::super::error::{Exit, Failure};
 use super::super::local;
-use super::super::properties::{Described, OnNodes};
+use super::super::properties::{OnNodes, ResourceArgs};
 use super::super::ui::Ui;
-use super::report::send;
+use super::render_job::send;
 use super::session::Context;
 use super::source::refused_here;
 use super::target::TargetArgs;
@@ -22,7 +22,7 @@ pub(super) struct EnsureArgs {
     #[command(flatten)]
     target: TargetArgs,
     #[command(subcommand)]
-    what: Described<OnNodes>,
+    what: ResourceArgs<OnNodes>,
 }
 
 pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -34,7 +34,7 @@ pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Res
 }
 
 /// The order for one resource.
-pub(super) fn order(what: Described<OnNodes>, target: &TargetArgs) -> Result<Order, Failure> {
+pub(super) fn order(what: ResourceArgs<OnNodes>, target: &TargetArgs) -> Result<CommandDraft, Failure> {
     if !target.no_check {
         validate(what.kind, &Value::Object(what.properties.clone()))?;
     }

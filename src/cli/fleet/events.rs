@@ -8,18 +8,18 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::diag::chain;
-use crate::fleet::roster::Doubt;
-use crate::fleet::{Roster, newcomers};
+use crate::fleet::node_identity::IdentityError;
+use crate::fleet::{NodeKeys, key_discovery};
 use crate::model::event::ChangeCause;
-use crate::model::{ApplyState, NodeId, Outcome, RunOutcome, HumanDuration, TransactionEvent};
-use crate::transport::{From, Message};
+use crate::model::{ApplyState, HumanDuration, NodeId, Outcome, RunOutcome, TransactionEvent};
+use crate::transport::{Message, StartAt};
 use crate::wire::report::{LifecycleEvent, RejectionEvent, StableRuns};
 use crate::wire::{Command, Envelope, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Text, Tone, Ui, text};
-use super::collect::stopped;
+use super::follow::stopped;
 use super::session::{Context, Session, failure};
 
 /// How long to wait for the next event that must be there.
@@ -47,7 +47,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
     let node = args.node.as_deref().map(str::parse::<NodeId>).transpose().map_err(|error| Failure::usage(error.to_string()))?;
     let session = context.open().await?;
     let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
-    let since = session.now().checked_sub(back).map_or(From::Beginning, From::Since);
+    let since = session.now().checked_sub(back).map_or(StartAt::Beginning, StartAt::Since);
     // Whoever is seen for the first time is known from their states.
     session.states().await?;
     let filter = session.subjects.events(node.as_ref());
@@ -108,14 +108,14 @@ impl Greeted {
     /// Looks up the node of a message when it is met for the first time: it joined after the states were read.
     async fn greet(&mut self, message: &Message, session: &Session) {
         let Some(node) = speaker(message) else { return };
-        let is_unknown = matches!(session.roster.believe(&node, message), Err(Doubt::Unknown));
+        let is_unknown = matches!(session.roster.verify(&node, message), Err(IdentityError::Unknown));
         // A crowd of invented nodes is not looked up: each would be waited for.
         if !is_unknown || self.0.len() >= MOST_GREETED || self.0.get(&node).is_some_and(|looked| looked.elapsed() < AGAIN) {
             return;
         }
         // What it says first may be there before its state.
         for _ in 0..LOOKS {
-            if newcomers::meet(&session.bus, &session.subjects, &session.roster, &node, session.now()).await {
+            if key_discovery::meet(&session.bus, &session.subjects, &session.roster, &node, session.now()).await {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
@@ -133,15 +133,15 @@ fn speaker(message: &Message) -> Option<NodeId> {
 }
 
 /// Why an event is not the word of the node in whose name it is.
-fn doubt(message: &Message, roster: &Roster) -> Option<String> {
+fn doubt(message: &Message, roster: &NodeKeys) -> Option<String> {
     let Some(node) = speaker(message) else {
         return Some("it is on no subject of a node".to_owned());
     };
-    roster.believe(&node, message).err().map(|doubt| doubt.to_string())
+    roster.verify(&node, message).err().map(|doubt| doubt.to_string())
 }
 
 /// The event, and whether it is the node's.
-fn document(message: &Message, roster: &Roster) -> Option<Value> {
+fn document(message: &Message, roster: &NodeKeys) -> Option<Value> {
     let mut event = strict::parse(&message.payload).ok()?;
     let fields = event.as_object_mut()?;
     if let Some(node) = speaker(message).filter(|_| !fields.contains_key("node")) {

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::fleet::answers::answers;
+use crate::fleet::response_groups::answers;
 use crate::fleet::{NodeResult, Outcome};
 use crate::model::HumanDuration;
 use crate::wire::Action;
@@ -12,10 +12,10 @@ use crate::wire::command::Facts;
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
-use super::collect;
-use super::report::{self, few, nodes};
+use super::follow;
+use super::render_job::{self, few, nodes};
 use super::session::Context;
-use super::which::{WhichArgs, question};
+use super::target_filter::{TargetFilterArgs, question};
 
 /// As many nodes without an answer are named.
 const SILENT: usize = 20;
@@ -25,7 +25,7 @@ pub(super) struct FactsArgs {
     /// Only what this GJSON path names, as `host.info.platformFamily`.
     query: Option<String>,
     #[command(flatten)]
-    which: WhichArgs,
+    which: TargetFilterArgs,
     /// A line a node, instead of a line a value.
     #[arg(long)]
     by_node: bool,
@@ -37,7 +37,7 @@ pub(super) struct FactsArgs {
 pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let order = question(Action::Facts(Facts { query: args.query.clone() }), args.which.audience()?);
     let session = context.open().await?;
-    let collected = collect::ask(order, args.timeout.get(), &session, ui).await?;
+    let collected = follow::ask(order, args.timeout.get(), &session, ui).await?;
     let (same, without) = answers(&collected.results);
     match session.output {
         OutputFormat::Json => {
@@ -64,7 +64,7 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
             print_without(&without, session.now(), ui);
         }
     }
-    ui.say(report::counted(&collected.results));
+    ui.say(render_job::counted(&collected.results));
     let nothing = same.iter().all(|same| same.value.is_null());
     if let Some(query) = args.query.as_deref().filter(|_| nothing && !same.is_empty()) {
         ui.say(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all there are", query));
@@ -72,7 +72,7 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
     if !collected.complete {
         return Ok(Exit::Incomplete);
     }
-    match report::exit(&collected.results) {
+    match render_job::exit(&collected.results) {
         Exit::Done if nothing => Ok(Exit::Failed),
         exit => Ok(exit),
     }
@@ -108,7 +108,7 @@ pub(super) fn print_without(without: &[&NodeResult], now: jiff::Timestamp, ui: &
     let unasked = |result: &&&NodeResult| result.outcome != Outcome::NotSelected;
     let asked: Vec<_> = without.iter().filter(unasked).collect();
     for result in asked.iter().take(SILENT) {
-        ui.line(report::node_line(result, now, ui));
+        ui.line(render_job::node_line(result, now, ui));
     }
     let more = asked.len().saturating_sub(SILENT);
     if more > 0 {

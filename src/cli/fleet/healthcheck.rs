@@ -14,13 +14,13 @@ use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
 use super::session::Context;
-use super::which::{WhichArgs, question};
-use super::{collect, report};
+use super::target_filter::{TargetFilterArgs, question};
+use super::{follow, render_job};
 
 #[derive(Debug, Args)]
 pub(super) struct HealthcheckArgs {
     #[command(flatten)]
-    which: WhichArgs,
+    which: TargetFilterArgs,
     /// Only the checks of this channel.
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
@@ -36,7 +36,7 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
     let mut order = question(Action::Healthcheck(Healthcheck { channel: args.channel }), args.which.audience()?);
     order.options.timeout = args.timeout;
     let session = context.open().await?;
-    let collected = collect::ask(order, args.timeout.get() + collect::MARGIN, &session, ui).await?;
+    let collected = follow::ask(order, args.timeout.get() + follow::MARGIN, &session, ui).await?;
     let results = &collected.results;
     match session.output {
         OutputFormat::Json => {
@@ -51,8 +51,8 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
             print_without(&without, session.now(), ui);
         }
     }
-    ui.say(report::counted(results));
-    Ok(if collected.complete { report::exit(results) } else { Exit::Incomplete })
+    ui.say(render_job::counted(results));
+    Ok(if collected.complete { render_job::exit(results) } else { Exit::Incomplete })
 }
 
 fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {

@@ -4,20 +4,20 @@ use clap::Args;
 use serde_json::json;
 
 use crate::config::parse_size;
-use crate::fleet::init::{Retention, Wanted, init};
+use crate::fleet::init::{Retention, RetentionRequest, init};
 use crate::fleet::permissions::{Role, User, authorization};
-use crate::model::{NodeId, HumanDuration};
+use crate::model::{HumanDuration, NodeId};
 use crate::transport::{Ensured, Room, TransportError};
 use crate::wire::Subjects;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
-use super::report::nodes;
+use super::render_job::nodes;
 use super::session::{Context, Session, failure};
 
 /// Less would not hold the results of one job on a few thousand nodes.
-const LEAST: u64 = 1 << 20;
+const MIN_STREAM_SIZE: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
@@ -57,7 +57,7 @@ pub(super) async fn run(args: InitArgs, context: &Context, ui: &mut Ui) -> Resul
         return print_permissions(&args, context, ui);
     }
     let session = context.open().await?;
-    let wanted = Wanted {
+    let wanted = RetentionRequest {
         replicas: args.replicas.map(usize::from),
         jobs: args.jobs.map(HumanDuration::get),
         events: args.events.map(HumanDuration::get),
@@ -155,8 +155,8 @@ fn bytes(count: u64) -> String {
 /// A size on the command line.
 fn size(text: &str) -> Result<u64, String> {
     match parse_size(text) {
-        Some(size) if size >= LEAST => Ok(size),
-        Some(_) => Err(format!("at least {} are needed", bytes(LEAST))),
+        Some(size) if size >= MIN_STREAM_SIZE => Ok(size),
+        Some(_) => Err(format!("at least {} are needed", bytes(MIN_STREAM_SIZE))),
         None => Err("a size is a number with KiB, MiB or GiB, as 256MiB".to_owned()),
     }
 }

@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::diag::clean::cell_of;
-use crate::fleet::dispatch::{self, Dispatched, Signed};
-use crate::fleet::jobs::{self, JobError, Record};
-use crate::fleet::{CheckedCommand, Checker, Gather, NodeResult, Outcome, cluster, plan, select};
-use crate::model::{NodeId, HumanDuration};
-use crate::transport::From;
+use crate::fleet::dispatch::{self, Dispatched, SealedCommand};
+use crate::fleet::jobs::{self, JobError, JobRecord};
+use crate::fleet::{CheckedCommand, Checker, JobTracker, NodeResult, Outcome, outcome_groups, plan, targeting};
+use crate::model::{HumanDuration, NodeId};
+use crate::transport::StartAt;
 use crate::wire::{Command, Envelope};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
-use super::ahead::{all_waves, go_on};
-use super::collect::{self, MARGIN};
+use super::follow::{self, MARGIN};
+use super::go_ahead::{all_waves, go_on};
 use super::plan::print_groups;
-use super::report::{self, Followed, ago, cluster_lines, follow, node_line, nodes};
+use super::render_job::{self, Followed, ago, cluster_lines, follow, node_line, nodes};
 use super::session::{Context, Session, failure, unchecked};
 
 /// The widest column of the list; what is wider moves the others of its line.
@@ -113,7 +113,7 @@ pub(super) fn missing(error: &JobError) -> Failure {
     }
 }
 
-async fn record(id: Uuid, session: &Session) -> Result<Record, Failure> {
+async fn record(id: Uuid, session: &Session) -> Result<JobRecord, Failure> {
     jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))
 }
 
@@ -131,9 +131,9 @@ pub(super) async fn recorded(id: Uuid, session: &Session) -> Result<(Command, En
 }
 
 /// What the server has of a command now.
-async fn results(record: &Record, session: &Session) -> Result<Vec<NodeResult>, Failure> {
+async fn results(record: &JobRecord, session: &Session) -> Result<Vec<NodeResult>, Failure> {
     let states = session.states().await?;
-    let expected = select::expected(&record.command.to, &states, session.server_now());
+    let expected = targeting::expected(&record.command.to, &states, session.server_now());
     jobs::results(&session.bus, &session.subjects, &session.roster, record, expected).await.map_err(|error| missing(&error))
 }
 
@@ -148,17 +148,17 @@ pub(super) async fn watch(
     let gather = awaited(command, digest, session).await?;
     let reports = session.subjects.job_reports(command.id);
     let stream = session.subjects.stream("JOBS");
-    let mut feed = session.bus.follow(&stream, reports.as_str(), From::Beginning).await.map_err(|error| failure(&error))?;
+    let mut feed = session.bus.follow(&stream, reports.as_str(), StartAt::Beginning).await.map_err(|error| failure(&error))?;
     let wait = timeout.map_or_else(|| remaining(command, session), HumanDuration::get);
     let followed = follow(gather, digest, &mut feed, None, Instant::now() + wait, session, ui);
     go_on(command, digest, session, followed).await
 }
 
 /// Everybody whom a command is for, before anything of them is read.
-pub(super) async fn awaited(command: &Command, digest: &str, session: &Session) -> Result<Gather, Failure> {
+pub(super) async fn awaited(command: &Command, digest: &str, session: &Session) -> Result<JobTracker, Failure> {
     let states = session.states().await?;
-    let expected = select::expected(&command.to, &states, session.server_now());
-    Ok(collect::gatherer(command, digest, expected, session))
+    let expected = targeting::expected(&command.to, &states, session.server_now());
+    Ok(follow::gatherer(command, digest, expected, session))
 }
 
 /// How long nodes may still work on it.
@@ -178,7 +178,7 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
     records.truncate(args.limit);
     let mut tallies =
         jobs::tally(&session.bus, &session.subjects, &session.roster, &records).await.map_err(|error| missing(&error))?;
-    let rows: Vec<(&Record, BTreeMap<&str, usize>)> =
+    let rows: Vec<(&JobRecord, BTreeMap<&str, usize>)> =
         records.iter().map(|record| (record, tallies.remove(&record.command.id).unwrap_or_default())).collect();
     match session.output {
         OutputFormat::Json => ui.json(&rows.iter().map(|(record, counts)| head(record, counts)).collect::<Vec<_>>()),
@@ -210,7 +210,7 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
 }
 
 /// What a line of the list says behind the age: action, results, for whom, what and why.
-fn columns(record: &Record, counts: &BTreeMap<&str, usize>) -> [String; 4] {
+fn columns(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> [String; 4] {
     let command = &record.command;
     let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
     let counts = if counts.is_empty() { "no answers".to_owned() } else { counts };
@@ -235,7 +235,7 @@ fn action(command: &Command) -> String {
 }
 
 /// A command without its properties, which may be secret.
-fn head(record: &Record, counts: &BTreeMap<&str, usize>) -> Value {
+fn head(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
     let command = &record.command;
     json!({
         "id": command.id,
@@ -273,7 +273,7 @@ async fn show(args: Show, session: &Session, ui: &mut Ui) -> Result<Exit, Failur
         OutputFormat::Json => {
             let mut document = head(&record, &counts(&results));
             if let Some(document) = document.as_object_mut() {
-                document.insert("clusters".to_owned(), json!(cluster::cluster(&results)));
+                document.insert("clusters".to_owned(), json!(outcome_groups::cluster(&results)));
                 document.insert("nodes".to_owned(), json!(results));
             }
             ui.json(&document);
@@ -281,10 +281,10 @@ async fn show(args: Show, session: &Session, ui: &mut Ui) -> Result<Exit, Failur
         OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
         OutputFormat::Text => print(&record, &results, args.node.is_some(), session, ui),
     }
-    Ok(report::exit(&results))
+    Ok(render_job::exit(&results))
 }
 
-fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Session, ui: &mut Ui) {
+fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &Session, ui: &mut Ui) {
     let command = &record.command;
     let now = session.now();
     ui.say(text!(
@@ -302,7 +302,7 @@ fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Sessi
         ui.say(text!("nodes take it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
     }
     if !in_full {
-        cluster::cluster(results).iter().for_each(|cluster| cluster_lines(cluster, ui));
+        outcome_groups::cluster(results).iter().for_each(|cluster| cluster_lines(cluster, ui));
     }
     for result in results.iter().filter(|_| in_full) {
         ui.line(node_line(result, now, ui));
@@ -321,7 +321,7 @@ fn print(record: &Record, results: &[NodeResult], in_full: bool, session: &Sessi
     if command.options.noop {
         print_groups(&plan::groups(results), ui);
     }
-    ui.say(report::counted(results));
+    ui.say(render_job::counted(results));
 }
 
 async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -342,21 +342,22 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     if missing.is_empty() {
         let all = if known.len() == 1 { "the only node has".to_owned() } else { format!("all {} have", nodes(known.len())) };
         ui.say(text!("{} answered: nothing is sent", all));
-        return Ok(report::exit(&known));
+        return Ok(render_job::exit(&known));
     }
     ui.say(text!("{} of {} have not answered", missing.len(), nodes(known.len())));
     let states = session.states().await?;
-    let mut expected = select::expected(&command.to, &states, session.server_now());
+    let mut expected = targeting::expected(&command.to, &states, session.server_now());
     expected.retain(|expected| missing.contains(&expected.node));
-    let signed = Signed { after: 0, command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };
+    let signed =
+        SealedCommand { after: 0, command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };
     let sent = dispatch::resend(&session.bus, &session.subjects, &signed, &missing).await.map_err(|error| failure(&error))?;
     let Dispatched { mut feed, mut inbox, asked } = sent;
-    let gather = collect::gatherer(command, &record.digest, expected, session);
+    let gather = follow::gatherer(command, &record.digest, expected, session);
     let wait = args.timeout.map_or_else(|| remaining(command, session), HumanDuration::get);
     let deadline = Instant::now() + wait;
     let followed = follow(gather, &record.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui).await?;
     let said: BTreeMap<NodeId, NodeResult> =
         known.into_iter().chain(followed.results).map(|result| (result.node.clone(), result)).collect();
     let all: Vec<NodeResult> = said.into_values().collect();
-    Ok(if followed.exit == Exit::Incomplete { followed.exit } else { report::exit(&all) })
+    Ok(if followed.exit == Exit::Incomplete { followed.exit } else { render_job::exit(&all) })
 }

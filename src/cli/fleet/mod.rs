@@ -1,29 +1,29 @@
 //! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `target.rs` and
 //! `which.rs` are the nodes, `source.rs` what is applied, `collect.rs` sends and collects, `report.rs` follows a command and prints what becomes of it.
 
-mod ahead;
 pub(super) mod apply;
 mod approve;
 pub(super) mod audit;
 mod channels;
-mod collect;
 mod ensure;
 mod events;
 mod facts;
+mod follow;
+mod go_ahead;
 mod healthcheck;
 mod init;
 mod job;
-mod known;
+mod node_keys;
 mod nodes;
 mod plan;
-pub(super) mod report;
+pub(super) mod render_job;
 mod rollout;
 pub(super) mod session;
 pub(super) mod source;
 pub(super) mod status;
 pub(super) mod target;
+mod target_filter;
 mod waves;
-mod which;
 mod why;
 
 use clap::{Args, Subcommand};

@@ -7,23 +7,23 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::fleet::cluster::resources;
-use crate::fleet::view::{self, NodeRow};
-use crate::fleet::{Outcome, States};
-use crate::model::{NodeId, HumanDuration};
+use crate::fleet::fleet_status::{self, NodeRow};
+use crate::fleet::outcome_groups::resources;
+use crate::fleet::{NodeStates, Outcome};
+use crate::model::{HumanDuration, NodeId};
 use crate::wire::command::NoParameters;
-use crate::wire::{Action, Target, NodeState, Selector, json as strict};
+use crate::wire::{Action, NodeState, Selector, Target, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
-use super::known::{self, NodeCommand};
-use super::report::{ago, few};
+use super::node_keys::{self, NodeCommand};
+use super::render_job::{ago, few};
 use super::session::{Context, Session};
 use super::status::print_rows;
-use super::which::{self, WhichArgs, question};
-use super::{collect, report};
+use super::target_filter::{self, TargetFilterArgs, question};
+use super::{follow, render_job};
 
 /// How long a node may take to say how it stands.
 const MOMENT: std::time::Duration = std::time::Duration::from_secs(3);
@@ -31,7 +31,7 @@ const MOMENT: std::time::Duration = std::time::Duration::from_secs(3);
 #[derive(Debug, Args)]
 pub(super) struct NodesArgs {
     #[command(flatten)]
-    which: WhichArgs,
+    which: TargetFilterArgs,
     /// With --where: how long to wait for the nodes.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     timeout: HumanDuration,
@@ -43,11 +43,11 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     session.expect(&to);
     let states = session.states().await?;
     let Some(expression) = &args.which.only_where else {
-        which::warn_unknown(&to, &states, ui);
-        print_rows(&view::rows(&chosen(&to, states), session.server_now()), &session, ui);
+        target_filter::warn_unknown(&to, &states, ui);
+        print_rows(&fleet_status::rows(&chosen(&to, states), session.server_now()), &session, ui);
         return Ok(Exit::Done);
     };
-    let selection = which::select(&to, expression, args.timeout.get(), &session, ui).await?;
+    let selection = target_filter::select(&to, expression, args.timeout.get(), &session, ui).await?;
     match session.output {
         OutputFormat::Json => ui.json(&selection),
         OutputFormat::Jsonl => {
@@ -57,7 +57,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
         }
         OutputFormat::Text => {
             let selected = only(states, |state| selection.selected.contains(&state.node));
-            print_rows(&view::rows(&selected, session.server_now()), &session, ui);
+            print_rows(&fleet_status::rows(&selected, session.server_now()), &session, ui);
             if !selection.not_selected.is_empty() {
                 ui.line(text!("not selected: {}", few(&selection.not_selected)));
             }
@@ -71,9 +71,9 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
         return Ok(Exit::Incomplete);
     }
     match silent {
-        true => Ok(report::exit(&selection.unknown)),
+        true => Ok(render_job::exit(&selection.unknown)),
         false if selection.selected.is_empty() => {
-            which::say_nobody(&Target { only_where: Some(expression.clone()), ..to }, &session, ui).await;
+            target_filter::say_nobody(&Target { only_where: Some(expression.clone()), ..to }, &session, ui).await;
             Ok(Exit::Incomplete)
         }
         false => Ok(Exit::Done),
@@ -81,7 +81,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
 }
 
 /// The states of the nodes that are meant.
-fn chosen(to: &Target, states: States) -> States {
+fn chosen(to: &Target, states: NodeStates) -> NodeStates {
     only(states, |state| match to.selector() {
         Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
         Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
@@ -89,12 +89,12 @@ fn chosen(to: &Target, states: States) -> States {
     })
 }
 
-fn only(states: States, meant: impl Fn(&NodeState) -> bool) -> States {
-    let States { mut believed, mut doubtful, strangers } = states;
+fn only(states: NodeStates, meant: impl Fn(&NodeState) -> bool) -> NodeStates {
+    let NodeStates { mut believed, mut doubtful, strangers } = states;
     believed.retain(|_, state| meant(state));
     // What nobody can read may be of any node.
     doubtful.retain(|doubtful| doubtful.state.as_ref().is_none_or(&meant));
-    States { believed, doubtful, strangers }
+    NodeStates { believed, doubtful, strangers }
 }
 
 #[derive(Debug, Args)]
@@ -108,7 +108,7 @@ pub(super) struct NodeArgs {
 
 pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let node = match (args.command, args.name) {
-        (Some(command), _) => return known::run(command, context, ui).await,
+        (Some(command), _) => return node_keys::run(command, context, ui).await,
         (None, Some(node)) => node,
         (None, None) => return Err(Failure::usage("which node is not said").hint("`ensign fleet nodes` lists them")),
     };
@@ -133,8 +133,8 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
         let diagnostic = Diagnostic::new(format!("what is said in the name of {node} is not its word: {why}"));
         return Err(Failure::new(Exit::Incomplete, diagnostic));
     };
-    let one = States { believed: BTreeMap::from([(node, state)]), ..States::default() };
-    let rows = view::rows(&one, session.server_now());
+    let one = NodeStates { believed: BTreeMap::from([(node, state)]), ..NodeStates::default() };
+    let rows = fleet_status::rows(&one, session.server_now());
     if let Some(row) = rows.first() {
         match session.output {
             OutputFormat::Text => print_node(row, is_live, session.now(), ui),
@@ -154,7 +154,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
 /// The state of a node from itself; or why there is none.
 async fn ask(node: &NodeId, session: &Session, ui: &mut Ui) -> Result<NodeState, String> {
     let order = question(Action::Status(NoParameters {}), Target::nodes(vec![node.clone()]));
-    let collected = collect::ask(order, MOMENT, session, ui).await.map_err(|failure| failure.why())?;
+    let collected = follow::ask(order, MOMENT, session, ui).await.map_err(|failure| failure.why())?;
     let result = collected.results.into_iter().next().ok_or("it was not asked")?;
     let answer = result.done.as_ref().and_then(|done| done.answer.as_ref()).filter(|_| result.outcome == Outcome::Stable);
     match answer.map(strict::from_value) {
@@ -220,7 +220,7 @@ fn assigned(assignment: &crate::wire::report::AssignmentStatus, now: Timestamp) 
         parts.push("not selected here".to_owned());
     }
     parts.push(if assignment.enforce { "enforced".to_owned() } else { "looked at only".to_owned() });
-    let outcome = assignment.outcome.map(view::outcome_word).unwrap_or("never");
+    let outcome = assignment.outcome.map(fleet_status::outcome_word).unwrap_or("never");
     parts.push(assignment.ran.map_or_else(|| "never ran".to_owned(), |ran| format!("{outcome} {} ago", ago(ran, now))));
     if assignment.stable_runs > 1 {
         parts.push(format!("{} stable runs in a row", assignment.stable_runs));

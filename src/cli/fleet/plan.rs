@@ -14,16 +14,16 @@ use crate::store::state_dir;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
-use super::super::properties::{Described, OnNodes};
+use super::super::properties::{OnNodes, ResourceArgs};
 use super::super::ui::{Tone, Ui, text};
 use super::apply::ApplyWhat;
 pub(super) use super::approve::approve;
-use super::collect::{self, Collected, MARGIN};
+use super::follow::{self, JobOutcome, MARGIN};
 use super::job::words;
-use super::report::{self, few, look, nodes};
+use super::render_job::{self, few, look, nodes};
 use super::session::{Context, Session, undelivered};
 use super::target::TargetArgs;
-use super::{ensure, which};
+use super::{ensure, target_filter};
 
 /// With more groups than this, the rest is in the file only.
 const GROUPS: usize = 20;
@@ -59,7 +59,7 @@ enum PlanWhat {
 #[derive(Debug, Args)]
 struct EnsureWhat {
     #[command(subcommand)]
-    what: Described<OnNodes>,
+    what: ResourceArgs<OnNodes>,
 }
 
 pub(super) async fn run(args: PlanArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -80,16 +80,16 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
         PlanWhat::Ensure(ensure) => (ensure::order(ensure.what, &target)?, context.open().await?),
     };
     if target.detach {
-        let signed = collect::sign(order, &session)?;
+        let signed = follow::sign(order, &session)?;
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, &session))?;
-        report::detached(&signed, &session, ui);
+        render_job::detached(&signed, &session, ui);
         return Ok(Exit::Done);
     }
     if session.output == OutputFormat::Text {
-        which::say_selected(&order.to, &session, ui).await?;
+        target_filter::say_selected(&order.to, &session, ui).await?;
     }
     ui.say(text!("planning {}for {}", words(&[order.action.name(), &jobs::what(&order.action)]), jobs::whom(&order.to)));
-    let collected = collect::ask(order, target.timeout().get() + MARGIN, &session, ui).await?;
+    let collected = follow::ask(order, target.timeout().get() + MARGIN, &session, ui).await?;
     let plan =
         Plan::of(&collected.signed.command, &collected.signed.digest, &collected.results).map_err(|error| wrong(&error))?;
     let file = save(&plan, out, ui)?;
@@ -98,7 +98,7 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
         ui.say(text!("stopped waiting; `ensign fleet job show {}` has what came later", plan.id));
         return Ok(Exit::Incomplete);
     }
-    Ok(report::exit(&collected.results))
+    Ok(render_job::exit(&collected.results))
 }
 
 pub(super) fn wrong(error: &PlanError) -> Failure {
@@ -109,7 +109,7 @@ pub(super) fn wrong(error: &PlanError) -> Failure {
     }
 }
 
-fn print(plan: &Plan, collected: &Collected, file: Option<&Path>, session: &Session, ui: &mut Ui) {
+fn print(plan: &Plan, collected: &JobOutcome, file: Option<&Path>, session: &Session, ui: &mut Ui) {
     match session.output {
         OutputFormat::Json => ui.json(&json!({
             "id": plan.id,

@@ -7,16 +7,16 @@ use uuid::Uuid;
 use crate::diag::chain;
 use crate::fleet::rollout::{self, RolloutView};
 use crate::fleet::{NodeResult, dispatch};
-use crate::model::{NodeId, HumanDuration};
+use crate::model::{HumanDuration, NodeId};
 use crate::wire::Command;
 use crate::wire::command::RolloutPlan;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
-use super::ahead::give;
+use super::go_ahead::give;
 use super::job::{awaited, checked, job_id, recorded, watch};
-use super::report::{ago, deliver, nodes as count};
+use super::render_job::{ago, deliver, nodes as count};
 use super::session::{Context, Session, borrowed, failure, signers};
 
 /// How many nodes that failed are named.
@@ -203,12 +203,12 @@ pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut 
         return Err(no_waves(id));
     }
     let signers = signers(&session.operator)?;
-    let at = rollout::next_word(&session.bus, &session.subjects, &checker, id, session.now()).await;
+    let at = rollout::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
     // A halt must go out also where there is no stream to keep it.
     let at = at.unwrap_or_else(|_| session.now());
-    let command = rollout::word(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
+    let command = rollout::override_draft(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
     let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let kept = rollout::keep_word(&session.bus, &session.subjects, id, &signed).await;
+    let kept = rollout::store_override(&session.bus, &session.subjects, id, &signed).await;
     let what = if halt { "halted" } else { "resumed" };
     match &kept {
         Ok(()) => ui.say(text!("{}: every node that has not begun finds it before its turn", what)),

@@ -8,13 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::diag::chain;
 use crate::fleet::checked::CheckError;
-use crate::fleet::operator::Given;
-use crate::fleet::roster::{self, RosterError};
-use crate::fleet::{Checker, DispatchError, Operator, Roster, States, select};
+use crate::fleet::node_identity::{self, NodeKeysError};
+use crate::fleet::operator_config::CliOverrides;
+use crate::fleet::{Checker, DispatchError, NodeKeys, NodeStates, Operator, targeting};
 use crate::host::Host;
 use crate::transport::Bus;
 use crate::trust::Signer;
-use crate::wire::{Target, Subjects, Selector};
+use crate::wire::{Selector, Subjects, Target};
 
 pub(in crate::cli) use super::super::connection::failure;
 use super::super::connection::{Connection, config_file};
@@ -55,7 +55,7 @@ impl Context {
     pub(in crate::cli) fn operator(&self) -> Result<Operator, Failure> {
         let text = self.connection.written()?;
         let written = text.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
-        let given = Given {
+        let given = CliOverrides {
             fleet: self.fleet.clone(),
             server: self.connection.nats.clone(),
             context: self.connection.context(written)?,
@@ -99,9 +99,9 @@ fn apart(ahead: SignedDuration) -> Option<String> {
 }
 
 /// The nodes whose keys the operator knows.
-fn roster(operator: &Operator) -> Result<Roster, Failure> {
-    let known = operator.known_nodes.as_deref().map(roster::read).transpose().map_err(|error| unreadable(&error))?;
-    Ok(Roster::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()))
+fn roster(operator: &Operator) -> Result<NodeKeys, Failure> {
+    let known = operator.known_nodes.as_deref().map(node_identity::read).transpose().map_err(|error| unreadable(&error))?;
+    Ok(NodeKeys::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()))
 }
 
 /// A command on record that does not count, with what to do about it.
@@ -134,7 +134,7 @@ pub(super) fn undelivered(error: &DispatchError, session: &Session) -> Failure {
     }
 }
 
-pub(super) fn unreadable(error: &RosterError) -> Failure {
+pub(super) fn unreadable(error: &NodeKeysError) -> Failure {
     Failure::from_error(Exit::Usage, error)
 }
 
@@ -148,7 +148,7 @@ pub(in crate::cli) struct Session {
     /// The subjects of the fleet.
     pub(in crate::cli) subjects: Subjects,
     /// Whose word is believed.
-    pub(in crate::cli) roster: Arc<Roster>,
+    pub(in crate::cli) roster: Arc<NodeKeys>,
     /// Clock and ids.
     pub(in crate::cli) host: Host,
     /// How far its clock is ahead of the server's.
@@ -218,8 +218,8 @@ impl Session {
     ///
     /// # Errors
     /// When they can't be read.
-    pub(in crate::cli) async fn states(&self) -> Result<States, Failure> {
-        select::states(&self.bus, &self.subjects, &self.roster, self.server_now()).await.map_err(|error| failure(&error))
+    pub(in crate::cli) async fn states(&self) -> Result<NodeStates, Failure> {
+        targeting::states(&self.bus, &self.subjects, &self.roster, self.server_now()).await.map_err(|error| failure(&error))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::wire::command::Apply;
 
 use super::super::error::{Exit, Failure};
 use super::super::local;
-use super::super::origin::{BUNDLE_MAX, FETCH, exit_of};
+use super::super::manifest_source::{BUNDLE_MAX, FETCH, exit_of};
 use super::super::ui::{Ui, text};
 use super::session::{Session, failure};
 

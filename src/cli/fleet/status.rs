@@ -4,16 +4,16 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::fleet::cause;
-use crate::fleet::view::{self, Attention, FleetView, NodeRow};
+use crate::fleet::error_normalizer;
+use crate::fleet::fleet_status::{self, Attention, FleetStatus, NodeRow};
 use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
-use super::report::{ago, few, nodes as count};
+use super::render_job::{ago, few, nodes as count};
 use super::session::{Context, Session};
-use super::which;
+use super::target_filter;
 
 pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     print_status(&context.open().await?, ui).await
@@ -22,8 +22,8 @@ pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failu
 pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     session.warn_of_clock(ui);
     let states = session.states().await?;
-    which::warn_strangers(&states, ui);
-    let view = view::fleet(&session.operator.fleet, &states, session.server_now());
+    target_filter::warn_strangers(&states, ui);
+    let view = fleet_status::fleet(&session.operator.fleet, &states, session.server_now());
     match session.output {
         OutputFormat::Json => ui.json(&view),
         OutputFormat::Jsonl => ui.jsonl(&view),
@@ -32,7 +32,7 @@ pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Resu
     Ok(Exit::Done)
 }
 
-fn print_view(view: &FleetView, ui: &mut Ui) {
+fn print_view(view: &FleetStatus, ui: &mut Ui) {
     ui.line(text!("{}  {}, {} alive", view.fleet, count(view.nodes), view.alive));
     ui.line(text!("last runs  {}", counts(&view.last_runs)));
     if view.drifted > 0 {
@@ -60,7 +60,7 @@ struct Alarm {
 fn alarms(attention: &[Attention]) -> Vec<Alarm> {
     let mut alarms: Vec<Alarm> = Vec::new();
     for Attention { node, what } in attention {
-        let cause = cause::general(what, node);
+        let cause = error_normalizer::general(what, node);
         match alarms.iter_mut().find(|alarm| alarm.cause == cause) {
             Some(alarm) => alarm.nodes.push(node.clone()),
             None => alarms.push(Alarm { cause, example: what.clone(), nodes: vec![node.clone()] }),
@@ -80,8 +80,8 @@ fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
 pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     session.warn_of_clock(ui);
     let states = session.states().await?;
-    which::warn_strangers(&states, ui);
-    print_rows(&view::rows(&states, session.server_now()), session, ui);
+    target_filter::warn_strangers(&states, ui);
+    print_rows(&fleet_status::rows(&states, session.server_now()), session, ui);
     Ok(Exit::Done)
 }
 

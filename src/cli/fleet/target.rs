@@ -2,14 +2,14 @@
 
 use clap::Args;
 
-use crate::fleet::Order;
-use crate::model::{NodeId, HumanDuration};
+use crate::fleet::CommandDraft;
+use crate::model::{HumanDuration, NodeId};
 use crate::wire::command::{Channel, MAX_LIFETIME, is_token};
-use crate::wire::{Action, Target, Options};
+use crate::wire::{Action, Options, Target};
 
 use super::super::error::Failure;
+use super::target_filter::check_where;
 use super::waves::WavesArgs;
-use super::which::check_where;
 
 /// Which nodes, and how.
 #[derive(Debug, Clone, Default, Args)]
@@ -97,15 +97,15 @@ impl TargetArgs {
     ///
     /// # Errors
     /// As [`TargetArgs::audience`].
-    pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<Order, Failure> {
+    pub(in crate::cli) fn order(&self, action: Action, channel: Option<Channel>) -> Result<CommandDraft, Failure> {
         // What is wrong with it is said before anything is asked of anybody; who is in which wave is known later.
         self.waves.plan()?;
         Ok(self.order_to(self.audience()?, action, channel))
     }
 
     /// The order for `action` to an audience that is known already.
-    pub(in crate::cli) fn order_to(&self, to: Target, action: Action, channel: Option<Channel>) -> Order {
-        Order {
+    pub(in crate::cli) fn order_to(&self, to: Target, action: Action, channel: Option<Channel>) -> CommandDraft {
+        CommandDraft {
             action,
             to,
             options: Options { noop: self.noop, timeout: self.timeout(), ..Options::default() },

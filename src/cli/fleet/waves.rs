@@ -2,14 +2,14 @@
 
 use clap::Args;
 
-use crate::fleet::rollout::{self, Count, InvalidPlan, Plan};
-use crate::fleet::select;
+use crate::fleet::rollout::{self, Count, InvalidPlan, RolloutRequest};
+use crate::fleet::targeting;
 use crate::model::HumanDuration;
 use crate::wire::Command;
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Ui, text};
-use super::report::nodes as count;
+use super::render_job::nodes as count;
 use super::session::Session;
 
 /// Between two waves, when it is not said.
@@ -46,7 +46,7 @@ impl WavesArgs {
     ///
     /// # Errors
     /// When it is none.
-    pub(in crate::cli) fn plan(&self) -> Result<Option<Plan>, Failure> {
+    pub(in crate::cli) fn plan(&self) -> Result<Option<RolloutRequest>, Failure> {
         let usage = |error: InvalidPlan| Failure::usage(error.to_string());
         let Some(counts) = &self.waves else {
             return match self {
@@ -57,7 +57,7 @@ impl WavesArgs {
         };
         let budget: Count = self.max_failed.as_deref().unwrap_or("0").parse().map_err(usage)?;
         let min_ok = self.min_ok.as_deref().map(str::parse::<Count>).transpose().map_err(usage)?;
-        let plan = Plan::new(counts, self.hold.unwrap_or(HOLD), budget, self.health_gate).map_err(usage)?;
+        let plan = RolloutRequest::new(counts, self.hold.unwrap_or(HOLD), budget, self.health_gate).map_err(usage)?;
         Ok(Some(plan.enough(min_ok).with_go(self.go)))
     }
 
@@ -73,7 +73,7 @@ impl WavesArgs {
     pub(in crate::cli) async fn put_into(&self, command: &mut Command, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
         let Some(plan) = self.plan()? else { return Ok(()) };
         let states = session.states().await?;
-        let expected = select::expected(&command.to, &states, session.server_now());
+        let expected = targeting::expected(&command.to, &states, session.server_now());
         let waves = plan.waves(command.id, &expected, |node| session.roster.key(node));
         let waves = waves.map_err(|error| {
             let hint = "`ensign fleet nodes` shows who is there; a first wave of more nodes has one that can";

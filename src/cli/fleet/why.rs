@@ -3,7 +3,7 @@
 use clap::Args;
 use uuid::Uuid;
 
-use crate::fleet::why::{Why, why};
+use crate::fleet::explain::{Why, why};
 use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};

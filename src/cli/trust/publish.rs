@@ -8,15 +8,15 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::fleet::trust::{Behind, ChainError, Obedience, chain, obedience, publish, published};
-use crate::model::{NodeId, HumanDuration};
-use crate::transport::{Feed, From, Message, TransportError};
+use crate::fleet::trust::{ChainError, OutdatedNode, TrustAdoption, chain, publish, published, trust_adoption};
+use crate::model::{HumanDuration, NodeId};
+use crate::transport::{Feed, Message, StartAt, TransportError};
 use crate::trust::{BundleError, TrustedBundle};
 use crate::wire::report::RejectionEvent;
 use crate::wire::{NodeState, json};
 
 use super::super::error::{Exit, Failure};
-use super::super::fleet::report::ago;
+use super::super::fleet::render_job::ago;
 use super::super::fleet::session::{Context, Session, failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
@@ -136,9 +136,9 @@ struct Heard {
 impl Heard {
     async fn open(session: &Session) -> Result<Self, TransportError> {
         let (bus, subjects) = (&session.bus, &session.subjects);
-        let refusals = bus.follow(&subjects.stream("EVENTS"), subjects.refusals().as_str(), From::New).await?;
+        let refusals = bus.follow(&subjects.stream("EVENTS"), subjects.refusals().as_str(), StartAt::New).await?;
         // Followed before those that are there are read: no state falls between the two.
-        let states = bus.follow(&subjects.stream("STATE"), subjects.states().as_str(), From::New).await?;
+        let states = bus.follow(&subjects.stream("STATE"), subjects.states().as_str(), StartAt::New).await?;
         let mut heard = Self { states, refusals, nodes: BTreeMap::new(), refused: BTreeMap::new() };
         for message in bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await? {
             heard.state(&message, session);
@@ -147,7 +147,12 @@ impl Heard {
     }
 
     /// Waits until all nodes that are there obey a bundle, or `patience` is over.
-    async fn wait(&mut self, bundle: &TrustedBundle, patience: Duration, session: &Session) -> Result<Obedience, TransportError> {
+    async fn wait(
+        &mut self,
+        bundle: &TrustedBundle,
+        patience: Duration,
+        session: &Session,
+    ) -> Result<TrustAdoption, TransportError> {
         let until = Instant::now() + patience;
         let mut look = tokio::time::interval(LOOK);
         loop {
@@ -183,14 +188,14 @@ impl Heard {
         }
     }
 
-    fn obedience(&self, bundle: &TrustedBundle, now: Timestamp) -> Obedience {
+    fn obedience(&self, bundle: &TrustedBundle, now: Timestamp) -> TrustAdoption {
         let of_this = self.refused.iter().filter(|(_, (digest, _))| digest == bundle.digest());
         let refusals = of_this.map(|(node, (_, why))| (node.clone(), why.clone())).collect();
-        obedience(bundle.version(), &self.nodes, &refusals, now)
+        trust_adoption(bundle.version(), &self.nodes, &refusals, now)
     }
 }
 
-fn say(found: &Obedience, session: &Session, ui: &mut Ui) -> Exit {
+fn say(found: &TrustAdoption, session: &Session, ui: &mut Ui) -> Exit {
     let exit = match found.behind.iter().find(|behind| behind.why.is_some()) {
         Some(_) => Exit::Refused,
         None if found.behind.is_empty() => Exit::Done,
@@ -205,7 +210,7 @@ fn say(found: &Obedience, session: &Session, ui: &mut Ui) -> Exit {
 }
 
 /// `9998 of 10000 nodes obey version 8; 2 are offline`, and who they are.
-pub(super) fn print(found: &Obedience, now: Timestamp, ui: &mut Ui) {
+pub(super) fn print(found: &TrustAdoption, now: Timestamp, ui: &mut Ui) {
     let mut parts = vec![format!("{} of {} nodes obey version {}", found.obeying, found.nodes, found.version)];
     for (count, what) in [(found.behind.len(), "are there and do not"), (found.offline.len(), "are offline")] {
         if count > 0 {
@@ -213,7 +218,7 @@ pub(super) fn print(found: &Obedience, now: Timestamp, ui: &mut Ui) {
         }
     }
     ui.line(parts.join("; "));
-    let named = |behind: &Behind, what: &str, ui: &mut Ui| {
+    let named = |behind: &OutdatedNode, what: &str, ui: &mut Ui| {
         let why = behind.why.as_deref().map_or_else(String::new, |why| format!("; {why}"));
         ui.line(text!("  {:<20} version {}, {}{}", behind.node.as_str(), behind.version, what, why));
     };

@@ -6,11 +6,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 use crate::diag::chain;
-use crate::fleet::trust::{Obedience, Published, obedience, published};
+use crate::fleet::trust::{Published, TrustAdoption, published, trust_adoption};
 use crate::trust::{TrustedBundle, TrustedKey};
 
 use super::super::error::{Exit, Failure};
-use super::super::fleet::report::ago;
+use super::super::fleet::render_job::ago;
 use super::super::fleet::session::{Context, failure};
 use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
@@ -37,7 +37,7 @@ struct View {
     /// The nodes of each version.
     versions: BTreeMap<u64, usize>,
     /// Who obeys what is published, or the latest that any node obeys.
-    nodes: Obedience,
+    nodes: TrustAdoption,
 }
 
 #[derive(Debug, Serialize)]
@@ -108,7 +108,7 @@ pub(super) async fn run(args: Status, ui: &mut Ui) -> Result<Exit, Failure> {
             why: chain(error),
         }),
         versions,
-        nodes: obedience(wanted, &states, &BTreeMap::new(), now),
+        nodes: trust_adoption(wanted, &states, &BTreeMap::new(), now),
     };
     match session.output {
         OutputFormat::Text => print(&view, ui),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::host::News;
+use crate::host::ProgressEvent;
 
 use super::{rewrite, text};
 
@@ -30,10 +30,10 @@ struct State {
 
 impl Watch {
     /// Takes note; what is shown goes before anything else is said.
-    pub(super) fn hear(&self, news: &News<'_>) {
+    pub(super) fn hear(&self, news: &ProgressEvent<'_>) {
         let mut state = held(&self.0);
         match news {
-            News::Begins { kind, name, others } => {
+            ProgressEvent::Begins { kind, name, others } => {
                 let others = if *others > 0 { format!(" and {others} more") } else { String::new() };
                 state.now = Some((format!("{kind}#{name}{others}"), Instant::now()));
                 if !state.ticking {
@@ -43,10 +43,10 @@ impl Watch {
                 }
                 return;
             }
-            News::Ends => state.now = None,
-            News::At(_) => state.other = true,
-            News::Over => state.other = false,
-            News::Said(_) => {}
+            ProgressEvent::Ends => state.now = None,
+            ProgressEvent::At(_) => state.other = true,
+            ProgressEvent::Over => state.other = false,
+            ProgressEvent::Said(_) => {}
         }
         if std::mem::take(&mut state.shown) {
             rewrite(None);

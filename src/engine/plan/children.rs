@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::precheck::examine;
-use super::relations::Known;
+use super::relations::KnownResource;
 use crate::diag::{Diagnostic, chain};
 use crate::engine::files::Files;
 use crate::engine::nested::MAX_DEPTH;
 use crate::host::{Host, fs};
 use crate::manifest::{MAX_MANIFEST, Source};
 use crate::model::effects::{EffectKind, PathScope};
-use crate::model::{ReadAccess, Effect, ResourceRef, UnrestrictedAccess};
+use crate::model::{Effect, ReadAccess, ResourceRef, UnrestrictedAccess};
 use crate::yaml::Document;
 
 /// What stands around a manifest, and what ran before it, as far as that is known.
 #[derive(Clone)]
-pub(super) struct Around {
+pub(super) struct PlanContext {
     host: Host,
     access: Arc<dyn ReadAccess>,
     /// There is no node: files outside of what is sent are those of another machine.
@@ -35,7 +35,7 @@ pub(super) struct Around {
     chain: Vec<(PathBuf, String)>,
 }
 
-impl Around {
+impl PlanContext {
     /// Nothing ran before.
     pub(super) fn nothing(host: &Host, access: &Arc<dyn ReadAccess>) -> Self {
         let access = Arc::clone(access);
@@ -97,7 +97,7 @@ impl Around {
     }
 
     /// Adds a resource to what ran before.
-    pub(super) fn add(&mut self, known: &Known<'_>) {
+    pub(super) fn add(&mut self, known: &KnownResource<'_>) {
         self.open |= known.name.is_none() || known.alias.is_none();
         let names = self.names.entry(known.kind.name().to_owned()).or_default();
         names.extend(known.names().map(str::to_owned));
@@ -146,10 +146,10 @@ fn key(source: &Source) -> (PathBuf, String) {
 
 /// Looks at the manifest that a resource applies, and at those within it; `list` has the resources beside it.
 pub(super) fn check(
-    known: &Known<'_>,
-    list: &[Known<'_>],
+    known: &KnownResource<'_>,
+    list: &[KnownResource<'_>],
     document: &Document,
-    around: &mut Around,
+    around: &mut PlanContext,
     wrong: &mut Vec<Diagnostic>,
 ) {
     let mut say = |message: String, hint: &str| wrong.push(known.diagnose(document, "name", &message, hint));
@@ -207,7 +207,7 @@ enum Found {
     Alone,
 }
 
-fn find(known: &Known<'_>, file: &str, list: &[Known<'_>], around: &Around) -> Found {
+fn find(known: &KnownResource<'_>, file: &str, list: &[KnownResource<'_>], around: &PlanContext) -> Found {
     if known.conditional {
         return Found::Unknown;
     }
@@ -221,14 +221,14 @@ fn find(known: &Known<'_>, file: &str, list: &[Known<'_>], around: &Around) -> F
     if elsewhere && !around.host.is_own(&fs::real(&path)) {
         return Found::Unknown;
     }
-    let runs = |other: &Known<'_>| other.effects().iter().any(|effect| matches!(effect, Effect::Run { dry: false, .. }));
+    let runs = |other: &KnownResource<'_>| other.effects().iter().any(|effect| matches!(effect, Effect::Run { dry: false, .. }));
     let needs_command =
         known.wanted.iter().any(|(_, reference)| list.iter().any(|other| other.is_named(reference) && runs(other)));
     if needs_command || around.may_be_made(&path) { Found::Unknown } else { Found::At(path) }
 }
 
 /// The file of the manifest, and if it may apply others.
-fn file_of(known: &Known<'_>) -> Option<(String, bool)> {
+fn file_of(known: &KnownResource<'_>) -> Option<(String, bool)> {
     match known.decoded {
         Some(decoded) => decoded.nested().map(|nested| (nested.file, nested.allow_apply)),
         // Other properties wait for a node, the name may not.

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::children::Around;
-use super::relations::{self, Known};
-use super::{Planned, as_written, holds_template, misshapen, plan_resource, refused, texts};
+use super::children::PlanContext;
+use super::relations::{self, KnownResource};
+use super::{PlannedResource, as_written, holds_template, misshapen, plan_resource, refused, texts};
 use crate::data::Rules;
 use crate::diag::Diagnostic;
-use crate::engine::Inputs;
-use crate::engine::provenance::Shaped;
+use crate::engine::RunInputs;
+use crate::engine::provenance::Provenance;
 use crate::host::Host;
 use crate::manifest::{self, Declaration, Resources, Source};
 use crate::resource::{self, Common, ResourceType};
@@ -26,14 +26,14 @@ use crate::yaml::Document;
 /// With everything that every node would refuse.
 pub fn precheck(source: &Source, host: &Host) -> Result<(), Vec<Diagnostic>> {
     let mut wrong = Vec::new();
-    let mut around = Around::away(host);
+    let mut around = PlanContext::away(host);
     around.enter(source);
     examine(source, &mut around, &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
 /// Looks at a manifest and what it applies; `wrong` gets what every node would refuse. True when it applies others.
-pub(super) fn examine(source: &Source, around: &mut Around, wrong: &mut Vec<Diagnostic>) -> bool {
+pub(super) fn examine(source: &Source, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) -> bool {
     let read = manifest::parse::parse(source);
     let read = read.and_then(|manifest| Rules::read(&manifest.document).map(|_| manifest).map_err(|error| vec![error]));
     match read {
@@ -60,7 +60,7 @@ pub fn precheck_one(kind: &str, properties: &Value, host: &Host) -> Result<(), V
     let mut document = Document::of(json!([{ kind: properties }]));
     let declarations = manifest::parse::declarations(&mut document, &[])?;
     let mut wrong = Vec::new();
-    all(declarations, false, &document, &mut Around::away(host).alone(), &mut wrong);
+    all(declarations, false, &document, &mut PlanContext::away(host).alone(), &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
@@ -68,10 +68,10 @@ fn all(
     declarations: Vec<Declaration>,
     numbered: bool,
     document: &Document,
-    around: &mut Around,
+    around: &mut PlanContext,
     wrong: &mut Vec<Diagnostic>,
 ) -> bool {
-    let scope = Inputs::new(|| json!({}), BTreeMap::new(), None).scope(json!({}), around.host());
+    let scope = RunInputs::new(|| json!({}), BTreeMap::new(), None).scope(json!({}), around.host());
     let (mut looked, mut broken) = (Vec::with_capacity(declarations.len()), false);
     for declaration in declarations {
         let number = declaration.number;
@@ -86,7 +86,7 @@ fn all(
             }
         }
     }
-    let known: Vec<Known<'_>> = looked.iter().map(Looked::known).collect();
+    let known: Vec<KnownResource<'_>> = looked.iter().map(Looked::known).collect();
     if !broken {
         relations::check(&known, document, around, wrong);
     }
@@ -96,16 +96,16 @@ fn all(
 /// A resource that was looked at.
 enum Looked {
     /// It is known as a whole.
-    Planned(Planned),
+    Planned(PlannedResource),
     /// Templates decide about the rest.
     Open { kind: &'static dyn ResourceType, properties: Map<String, Value>, declaration: Declaration },
 }
 
 impl Looked {
-    fn known(&self) -> Known<'_> {
+    fn known(&self) -> KnownResource<'_> {
         match self {
-            Self::Planned(planned) => Known::planned(planned),
-            Self::Open { kind, properties, declaration } => Known::open(*kind, properties, declaration),
+            Self::Planned(planned) => KnownResource::planned(planned),
+            Self::Open { kind, properties, declaration } => KnownResource::open(*kind, properties, declaration),
         }
     }
 }
@@ -114,7 +114,7 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope, wrong: &mut
     let kind = resource::find(&declaration.kind);
     let mut properties = declaration.clone().take_properties();
     let (Some(kind), true) = (kind, properties.iter().any(|(key, value)| is_open(kind, key, value))) else {
-        let planned: Planned = plan_resource(declaration, Shaped::default(), document, scope)?;
+        let planned: PlannedResource = plan_resource(declaration, Provenance::default(), document, scope)?;
         wrong.extend(texts::look(&planned, document, scope, None).wrong);
         return Ok(Looked::Planned(planned));
     };

@@ -5,19 +5,19 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::Planned;
-use super::children::Around;
+use super::PlannedResource;
+use super::children::PlanContext;
 use super::texts::sharpen;
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::engine::provenance::Shaped;
+use crate::engine::provenance::Provenance;
 use crate::manifest::Declaration;
 use crate::model::{Effects, ResourceRef};
-use crate::resource::{self, Decoded, ResourceType};
+use crate::resource::{self, ParsedResource, ResourceType};
 use crate::template::is_template;
 use crate::yaml::Document;
 
 /// A resource, as far as it is known before anything runs.
-pub(super) struct Known<'a> {
+pub(super) struct KnownResource<'a> {
     pub(super) kind: &'static dyn ResourceType,
     /// None where a template gives it.
     pub(super) name: Option<&'a str>,
@@ -29,14 +29,14 @@ pub(super) struct Known<'a> {
     pub(super) conditional: bool,
     pub(super) declaration: &'a Declaration,
     /// Its properties; none where templates are in the way.
-    pub(super) decoded: Option<&'a dyn Decoded>,
+    pub(super) decoded: Option<&'a dyn ParsedResource>,
     written: Option<&'a Map<String, Value>>,
-    shaped: Option<&'a Shaped>,
+    shaped: Option<&'a Provenance>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownResource<'a> {
     /// A resource that was planned.
-    pub(super) fn planned(planned: &'a Planned) -> Self {
+    pub(super) fn planned(planned: &'a PlannedResource) -> Self {
         let requires = planned.requires.iter().map(|reference| ("require", reference.clone()));
         let subscribes = planned.subscribes.iter().map(|reference| ("subscribe", reference.clone()));
         Self {
@@ -100,7 +100,7 @@ impl<'a> Known<'a> {
         let message = format!("invalid manifest resource {}: {message}", self.declaration.number);
         let diagnostic = self.declaration.diagnose(document, Some(property), message).hint(hint);
         match self.shaped {
-            Some(shaped) => shaped.conceal(diagnostic),
+            Some(shaped) => shaped.withhold(diagnostic),
             None => diagnostic,
         }
     }
@@ -120,15 +120,15 @@ impl<'a> Known<'a> {
 }
 
 /// The resources of a manifest by type and name.
-struct Index<'a> {
-    list: &'a [Known<'a>],
+struct ResourceIndex<'a> {
+    list: &'a [KnownResource<'a>],
     places: HashMap<&'static str, HashMap<&'a str, Vec<usize>>>,
     /// Types of which some names are not known.
     open: HashSet<&'static str>,
 }
 
-impl<'a> Index<'a> {
-    fn of(list: &'a [Known<'a>]) -> Self {
+impl<'a> ResourceIndex<'a> {
+    fn of(list: &'a [KnownResource<'a>]) -> Self {
         let mut index = Self { list, places: HashMap::new(), open: HashSet::new() };
         // Nobody asks where nothing is said of others.
         if list.iter().all(|known| known.wanted.is_empty()) {
@@ -170,7 +170,7 @@ impl<'a> Index<'a> {
 }
 
 /// What is wrong with the references of one resource; `before` is what ran before the manifest.
-fn references(at: usize, index: &Index<'_>, before: &Around, document: &Document, wrong: &mut Vec<Diagnostic>) {
+fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, document: &Document, wrong: &mut Vec<Diagnostic>) {
     let Some(known) = index.list.get(at) else { return };
     for (property, reference) in &known.wanted {
         let mut say = |why: String, hint: String| wrong.push(known.at_reference(document, property, reference, &why, hint));
@@ -194,7 +194,8 @@ fn references(at: usize, index: &Index<'_>, before: &Around, document: &Document
         if let Some(later) = places.first() {
             match index.chain(*later, at) {
                 Some(chain) => {
-                    let labels = std::iter::once(at).chain(chain).filter_map(|place| index.list.get(place)).map(Known::label);
+                    let labels =
+                        std::iter::once(at).chain(chain).filter_map(|place| index.list.get(place)).map(KnownResource::label);
                     let labels = labels.collect::<Vec<_>>().join(" → ");
                     say(format!("needs itself: {labels}"), "take one of them out".to_owned());
                 }
@@ -213,7 +214,7 @@ fn references(at: usize, index: &Index<'_>, before: &Around, document: &Document
             say(format!("names {reference}, and it is the only resource of this request"), hint);
             continue;
         }
-        let own = index.list.iter().filter(|other| other.kind.name() == reference.kind).flat_map(Known::names);
+        let own = index.list.iter().filter(|other| other.kind.name() == reference.kind).flat_map(KnownResource::names);
         let near = did_you_mean(&reference.name, own.chain(before.names(&reference.kind)));
         let hint = near.map_or_else(
             || "a reference is TYPE#NAME, with the name or the alias as it is written at the resource".to_owned(),
@@ -224,8 +225,8 @@ fn references(at: usize, index: &Index<'_>, before: &Around, document: &Document
 }
 
 /// Aliases that do not mean one resource.
-fn aliases(list: &[Known<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
-    let mut taken: HashMap<(&str, &str), &Known<'_>> = HashMap::new();
+fn aliases(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
+    let mut taken: HashMap<(&str, &str), &KnownResource<'_>> = HashMap::new();
     for known in list {
         let Some(alias) = known.alias.filter(|alias| !alias.is_empty()) else { continue };
         if let Some(other) = taken.insert((known.kind.name(), alias), known) {
@@ -246,8 +247,8 @@ fn aliases(list: &[Known<'_>], document: &Document, wrong: &mut Vec<Diagnostic>)
 }
 
 /// Resources that would undo each other in every run: one path, and two opinions about it.
-fn contradictions(list: &[Known<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
-    let mut taken: HashMap<&str, &Known<'_>> = HashMap::new();
+fn contradictions(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
+    let mut taken: HashMap<&str, &KnownResource<'_>> = HashMap::new();
     for known in list.iter().filter(|known| !known.conditional && !known.kind.claims().is_empty()) {
         let (Some(name), Some(decoded)) = (known.name, known.decoded) else { continue };
         let Some(earlier) = taken.insert(name, known) else { continue };
@@ -261,14 +262,19 @@ fn contradictions(list: &[Known<'_>], document: &Document, wrong: &mut Vec<Diagn
     }
 }
 
-fn place(known: &Known<'_>, document: &Document) -> String {
+fn place(known: &KnownResource<'_>, document: &Document) -> String {
     let place = known.declaration.diagnose(document, None, "").place;
     let number = known.declaration.number;
     place.map_or_else(|| format!("resource {number}"), |place| format!("in line {}", place.line))
 }
 
 /// The property that both have, and that is not the same.
-fn contradiction(known: &Known<'_>, decoded: &dyn Decoded, earlier: &Known<'_>, other: &dyn Decoded) -> Option<&'static str> {
+fn contradiction(
+    known: &KnownResource<'_>,
+    decoded: &dyn ParsedResource,
+    earlier: &KnownResource<'_>,
+    other: &dyn ParsedResource,
+) -> Option<&'static str> {
     if known.kind.name() != earlier.kind.name() {
         return (decoded.ensure() != "absent" || other.ensure() != "absent").then_some("ensure");
     }
@@ -294,10 +300,10 @@ fn is_late(value: &Value) -> bool {
 
 /// Finds what is wrong between resources of one manifest, and puts them, with the manifests that they apply, into what ran
 /// before the rest.
-pub(super) fn check(list: &[Known<'_>], document: &Document, around: &mut Around, wrong: &mut Vec<Diagnostic>) {
+pub(super) fn check(list: &[KnownResource<'_>], document: &Document, around: &mut PlanContext, wrong: &mut Vec<Diagnostic>) {
     aliases(list, document, wrong);
     contradictions(list, document, wrong);
-    let index = Index::of(list);
+    let index = ResourceIndex::of(list);
     let remembers = around.is_child() || list.iter().any(|known| known.kind.nests());
     for at in 0..list.len() {
         references(at, &index, around, document, wrong);

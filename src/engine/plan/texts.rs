@@ -10,11 +10,11 @@ use crate::resource::{Control, text};
 use crate::template::{self, Missing, Scope, TemplateError, outline};
 use crate::yaml::{Document, Step};
 
-use super::{Declaration, Planned};
+use super::{Declaration, PlannedResource};
 
 /// What is wrong with the late texts of a resource.
 #[derive(Default)]
-pub(super) struct Findings {
+pub(super) struct TemplateFindings {
     /// Nothing may run.
     pub(super) wrong: Vec<Diagnostic>,
     /// The resource fails when it is reached.
@@ -24,8 +24,8 @@ pub(super) struct Findings {
 }
 
 /// Looks at the late texts of a resource; `data` has the keys that they may ask for, where those are known.
-pub(super) fn look(planned: &Planned, document: &Document, scope: &Scope, data: Option<&Value>) -> Findings {
-    let mut texts = Texts { declaration: &planned.declaration, document, scope, data, found: Findings::default() };
+pub(super) fn look(planned: &PlannedResource, document: &Document, scope: &Scope, data: Option<&Value>) -> TemplateFindings {
+    let mut texts = Texts { declaration: &planned.declaration, document, scope, data, found: TemplateFindings::default() };
     let control = planned.common.control.as_ref();
     if let Some(control) = control {
         texts.conditions(control);
@@ -57,7 +57,7 @@ pub(super) fn look(planned: &Planned, document: &Document, scope: &Scope, data: 
 
 /// What is wrong with the conditions of a resource, as far as they can be read without data.
 pub(super) fn conditions(declaration: &Declaration, document: &Document, scope: &Scope, control: &Control) -> Vec<Diagnostic> {
-    let mut texts = Texts { declaration, document, scope, data: None, found: Findings::default() };
+    let mut texts = Texts { declaration, document, scope, data: None, found: TemplateFindings::default() };
     texts.conditions(control);
     texts.found.wrong
 }
@@ -83,7 +83,7 @@ struct Texts<'a> {
     document: &'a Document,
     scope: &'a Scope,
     data: Option<&'a Value>,
-    found: Findings,
+    found: TemplateFindings,
 }
 
 impl Texts<'_> {

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::{BusData, Inputs, Settings, plan_manifest, plan_one, run};
+use super::super::{BusData, RunInputs, Settings, plan_manifest, plan_one, run};
 use crate::host::Host;
 use crate::host::fake::{FakeRunner, host};
 use crate::manifest::Source;
 use crate::model::registration::RegistrationFilter;
-use crate::model::{ReadAccess, DiscoveryClient, BusValue, TemplateRead, Registration, TransactionEvent};
+use crate::model::{BusValue, DiscoveryClient, ReadAccess, Registration, TemplateRead, TransactionEvent};
 use crate::store::MemorySession;
 
 /// A server that says what it likes; the key "signed" is signed.
@@ -38,9 +38,9 @@ impl ReadAccess for Reads {
     }
 }
 
-fn inputs(reads: bool) -> Inputs {
+fn inputs(reads: bool) -> RunInputs {
     let environ = BTreeMap::from([("TOKEN".to_owned(), "geheim7".to_owned())]);
-    let mut inputs = Inputs::new(|| json!({"os": "linux"}), environ, None);
+    let mut inputs = RunInputs::new(|| json!({"os": "linux"}), environ, None);
     inputs.exchange = Some(Arc::new(Bus));
     inputs.access = Arc::new(Reads(reads));
     inputs.bus = BusData::Signed { unsigned: json!({"from": {"bus": "/tmp/evil"}}) };
@@ -64,7 +64,7 @@ fn dry() -> Settings {
 }
 
 /// All that a resource says on its way: why it can't be planned, or its event.
-fn said(kind: &str, properties: &Value, inputs: &Inputs, host: &Host) -> (String, bool) {
+fn said(kind: &str, properties: &Value, inputs: &RunInputs, host: &Host) -> (String, bool) {
     let plan = match plan_one(kind, properties, inputs, host) {
         Ok(plan) => plan,
         Err(errors) => return (errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), true),

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::transport::{Bus, Feed, From, TransportError};
+use crate::transport::{Bus, Feed, StartAt, TransportError};
 use crate::wire::Subjects;
 
-use super::record::{Extent, FORMAT, Opening, Record};
+use super::export_format::{ExportHeader, ExportRecord, FORMAT, StreamExtent};
 
 /// How long to wait for the next message that must be there.
 const STALLED: Duration = Duration::from_secs(10);
@@ -45,27 +45,27 @@ pub async fn export<E>(
         // What is replaced there by something later says nothing about how far back the rest goes.
         if name != "ROLLOUTS" {
             let (first, last, from) = bus.extent(&subjects.stream(name)).await?;
-            streams.insert(name.to_owned(), Extent { first, last, from });
+            streams.insert(name.to_owned(), StreamExtent { first, last, from });
         }
     }
-    let opening = Opening { protocol: FORMAT.to_owned(), fleet: fleet.to_owned(), at: now, since, streams };
+    let opening = ExportHeader { protocol: FORMAT.to_owned(), fleet: fleet.to_owned(), at: now, since, streams };
     if let Err(error) = take(Line::Opening(&opening)) {
         return Ok(Err(error));
     }
     let mut count = 0;
     for state in states {
         count += 1;
-        if let Err(error) = take(Line::Record(&Record::of("STATE", state))) {
+        if let Err(error) = take(Line::Record(&ExportRecord::of("STATE", state))) {
             return Ok(Err(error));
         }
     }
     for (name, filter) in sources(subjects) {
-        let from = since.map_or(From::Beginning, From::Since);
+        let from = since.map_or(StartAt::Beginning, StartAt::Since);
         let mut feed = bus.follow(&subjects.stream(name), &filter, from).await?;
         for _ in 0..feed.backlog() {
             let Some(message) = next(&mut feed).await? else { break };
             count += 1;
-            if let Err(error) = take(Line::Record(&Record::of(name, message))) {
+            if let Err(error) = take(Line::Record(&ExportRecord::of(name, message))) {
                 return Ok(Err(error));
             }
         }
@@ -77,9 +77,9 @@ pub async fn export<E>(
 #[derive(Debug)]
 pub enum Line<'a> {
     /// What is in it.
-    Opening(&'a Opening),
+    Opening(&'a ExportHeader),
     /// A message.
-    Record(&'a Record),
+    Record(&'a ExportRecord),
 }
 
 /// The next message of what is there already; none when it was removed meanwhile.

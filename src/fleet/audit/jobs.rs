@@ -8,22 +8,22 @@ use uuid::Uuid;
 use crate::model::NodeId;
 use crate::wire::{Command, CommandOutcome, Selector};
 
-use super::inspect::Given;
-use super::verify::{Finding, Kind};
+use super::message_check::RecordedCommand;
+use super::verify::{Finding, FindingKind};
 
 /// What the way there and back may take beside the work.
 const MARGIN: SignedDuration = SignedDuration::from_mins(5);
 
 /// Everything about one job.
 #[derive(Debug, Default)]
-pub(super) struct Job {
-    pub(super) given: Option<Given>,
-    pub(super) nodes: BTreeMap<NodeId, Answers>,
+pub(super) struct JobAudit {
+    pub(super) given: Option<RecordedCommand>,
+    pub(super) nodes: BTreeMap<NodeId, NodeAnswers>,
 }
 
 /// What one node said about it.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct NodeAnswers {
     /// The digest that its receipts name, of each.
     pub(super) digests: Vec<String>,
     pub(super) accepted: bool,
@@ -31,42 +31,46 @@ pub(super) struct Answers {
 }
 
 /// Checks every job; what is older than `horizon` may be missing, what is younger than the export may still come.
-pub(super) fn check(jobs: &BTreeMap<Uuid, Job>, horizon: Option<Timestamp>, exported: Timestamp) -> Vec<Finding> {
+pub(super) fn check(jobs: &BTreeMap<Uuid, JobAudit>, horizon: Option<Timestamp>, exported: Timestamp) -> Vec<Finding> {
     jobs.iter().flat_map(|(id, job)| check_job(*id, job, horizon, exported)).collect()
 }
 
-fn check_job(id: Uuid, job: &Job, horizon: Option<Timestamp>, exported: Timestamp) -> Vec<Finding> {
+fn check_job(id: Uuid, job: &JobAudit, horizon: Option<Timestamp>, exported: Timestamp) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut find =
         |kind, node: Option<&NodeId>, what: String| found.push(Finding { kind, node: node.cloned(), job: Some(id), what });
     let Some(given) = &job.given else {
         if !is_before(id, horizon) {
             for (node, _) in job.nodes.iter().filter(|(_, answers)| was_taken(answers)) {
-                find(Kind::NoCommand, Some(node), "it answers a command that is not on record".to_owned());
+                find(FindingKind::NoCommand, Some(node), "it answers a command that is not on record".to_owned());
             }
         }
         return found;
     };
     if given.signers.as_ref().is_some_and(Vec::is_empty) {
-        find(Kind::Unsigned, None, "the command is signed by no key of the trust bundle".to_owned());
+        find(FindingKind::Unsigned, None, "the command is signed by no key of the trust bundle".to_owned());
     }
     for (node, answers) in &job.nodes {
         if answers.digests.iter().any(|digest| *digest != given.digest) {
-            find(Kind::OtherCommand, Some(node), "it answers another command of this id than the one on record".to_owned());
+            find(
+                FindingKind::OtherCommand,
+                Some(node),
+                "it answers another command of this id than the one on record".to_owned(),
+            );
         }
         let mut ends = answers.outcomes.clone();
         ends.dedup();
         if ends.len() > 1 {
-            find(Kind::TwoEnds, Some(node), format!("it ended more than once: {ends:?}"));
+            find(FindingKind::TwoEnds, Some(node), format!("it ended more than once: {ends:?}"));
         }
         let over = is_over(&given.command, exported);
         if answers.accepted && answers.outcomes.is_empty() && over {
-            find(Kind::NoResult, Some(node), "it accepted the command, and how that ended is missing".to_owned());
+            find(FindingKind::NoResult, Some(node), "it accepted the command, and how that ended is missing".to_owned());
         }
     }
     if let Some(Selector::Nodes(nodes)) = given.command.to.selector().filter(|_| is_over(&given.command, exported)) {
         for node in nodes.iter().filter(|node| !job.nodes.contains_key(node)) {
-            find(Kind::NoAnswer, Some(node), "it never answered".to_owned());
+            find(FindingKind::NoAnswer, Some(node), "it never answered".to_owned());
         }
     }
     found
@@ -78,7 +82,7 @@ fn is_over(command: &Command, now: Timestamp) -> bool {
     end.is_ok_and(|end| end < now)
 }
 
-fn was_taken(answers: &Answers) -> bool {
+fn was_taken(answers: &NodeAnswers) -> bool {
     let not_taken = |outcome: &CommandOutcome| {
         matches!(outcome, CommandOutcome::Refused | CommandOutcome::Busy | CommandOutcome::Expired | CommandOutcome::NotSelected)
     };
@@ -101,22 +105,27 @@ mod tests {
     /// Made in November 2025.
     const ID: &str = "019aa0b1-2200-7c4d-8e5f-102030405060";
 
-    fn given(signers: Option<&[&str]>) -> Given {
+    fn given(signers: Option<&[&str]>) -> RecordedCommand {
         let command = json!({
             "id": ID, "fleet": "f", "to": {"nodes": ["web1"]}, "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
             "action": {"ensure": {"type": "file", "properties": {"name": "/a"}}},
         });
         let signers = signers.map(|signers| signers.iter().map(|signer| (*signer).to_owned()).collect());
-        Given { command: serde_json::from_value(command).unwrap(), digest: "d".into(), signers }
+        RecordedCommand { command: serde_json::from_value(command).unwrap(), digest: "d".into(), signers }
     }
 
-    fn answers(digest: &str, accepted: bool, outcomes: &[CommandOutcome]) -> Answers {
-        Answers { digests: vec![digest.to_owned()], accepted, outcomes: outcomes.to_vec() }
+    fn answers(digest: &str, accepted: bool, outcomes: &[CommandOutcome]) -> NodeAnswers {
+        NodeAnswers { digests: vec![digest.to_owned()], accepted, outcomes: outcomes.to_vec() }
     }
 
-    fn found(given: Option<Given>, answers: Option<Answers>, horizon: Option<&str>, exported: &str) -> Vec<Kind> {
+    fn found(
+        given: Option<RecordedCommand>,
+        answers: Option<NodeAnswers>,
+        horizon: Option<&str>,
+        exported: &str,
+    ) -> Vec<FindingKind> {
         let nodes = answers.into_iter().map(|answers| ("web1".parse().unwrap(), answers)).collect();
-        let jobs = BTreeMap::from([(ID.parse().unwrap(), Job { given, nodes })]);
+        let jobs = BTreeMap::from([(ID.parse().unwrap(), JobAudit { given, nodes })]);
         check(&jobs, horizon.map(|time| time.parse().unwrap()), exported.parse().unwrap())
             .iter()
             .map(|found| found.kind)
@@ -129,23 +138,26 @@ mod tests {
         let ok = || answers("d", true, &[CommandOutcome::Changed]);
         assert_eq!(found(Some(given(Some(&["ops"]))), Some(ok()), None, late), []);
         assert_eq!(found(Some(given(None)), Some(ok()), None, late), []);
-        assert_eq!(found(Some(given(Some(&[]))), Some(ok()), None, late), [Kind::Unsigned]);
-        assert_eq!(found(Some(given(None)), Some(answers("e", true, &[CommandOutcome::Changed])), None, late), [Kind::OtherCommand]);
+        assert_eq!(found(Some(given(Some(&[]))), Some(ok()), None, late), [FindingKind::Unsigned]);
+        assert_eq!(
+            found(Some(given(None)), Some(answers("e", true, &[CommandOutcome::Changed])), None, late),
+            [FindingKind::OtherCommand]
+        );
         let twice = answers("d", true, &[CommandOutcome::Changed, CommandOutcome::Failed]);
-        assert_eq!(found(Some(given(None)), Some(twice), None, late), [Kind::TwoEnds]);
+        assert_eq!(found(Some(given(None)), Some(twice), None, late), [FindingKind::TwoEnds]);
         // What may still come is not missing.
         assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, soon), []);
-        assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, late), [Kind::NoResult]);
+        assert_eq!(found(Some(given(None)), Some(answers("d", true, &[])), None, late), [FindingKind::NoResult]);
         assert_eq!(found(Some(given(None)), None, None, soon), []);
-        assert_eq!(found(Some(given(None)), None, None, late), [Kind::NoAnswer]);
+        assert_eq!(found(Some(given(None)), None, None, late), [FindingKind::NoAnswer]);
     }
 
     #[test]
     fn answers_without_a_command_are_found_unless_that_is_too_long_ago() {
         let late = "2026-11-20T12:00:00Z";
         let ran = || Some(answers("d", false, &[CommandOutcome::Changed]));
-        assert_eq!(found(None, ran(), None, late), [Kind::NoCommand]);
-        assert_eq!(found(None, ran(), Some("2000-01-01T00:00:00Z"), late), [Kind::NoCommand]);
+        assert_eq!(found(None, ran(), None, late), [FindingKind::NoCommand]);
+        assert_eq!(found(None, ran(), Some("2000-01-01T00:00:00Z"), late), [FindingKind::NoCommand]);
         assert_eq!(found(None, ran(), Some("2099-01-01T00:00:00Z"), late), []);
         assert_eq!(found(None, Some(answers("d", false, &[CommandOutcome::Refused])), None, late), [], "anybody can be refused");
     }

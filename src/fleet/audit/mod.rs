@@ -7,14 +7,14 @@
 //! What proves what: the signature of an operator that a command was given; the receipt of a node that it said
 //! something; the chain of its receipts that nothing it said in between is missing.
 
-mod chain;
+pub mod describe;
 pub mod export;
-mod inspect;
+pub mod export_format;
+mod hash_chain;
+pub mod job_log;
 mod jobs;
-pub mod record;
-pub mod table;
+mod message_check;
 pub mod verify;
-pub mod words;
 
-pub use record::{Opening, Record, RecordError};
-pub use verify::{Finding, Kind, Report, verify};
+pub use export_format::{ExportHeader, ExportRecord, RecordError};
+pub use verify::{AuditReport, Finding, FindingKind, verify};

@@ -9,11 +9,11 @@ use crate::model::NodeId;
 use crate::trust::TrustedBundle;
 use crate::wire::Subjects;
 
-use super::super::roster::{Roster, share_here};
-use super::chain::{Chain, Link};
-use super::inspect::{Given, Inspected, Inspector, Said, What};
-use super::jobs::{self, Answers, Job};
-use super::record::{Opening, Record, RecordError};
+use super::super::node_identity::{NodeKeys, share_here};
+use super::export_format::{ExportHeader, ExportRecord, RecordError};
+use super::hash_chain::{ChainLink, NodeChain};
+use super::jobs::{self, JobAudit, NodeAnswers};
+use super::message_check::{CheckedMessage, MessageChecker, NodeMessage, RecordedCommand, What};
 
 /// How many lines are checked together: bounds what is in memory.
 const TOGETHER: usize = 4096;
@@ -21,7 +21,7 @@ const TOGETHER: usize = 4096;
 /// The kinds of what can be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FindingKind {
     /// A message in the name of a node that is not its word.
     Forged,
     /// Messages of a chain are missing: withheld, or lost by the server.
@@ -56,7 +56,7 @@ pub enum Kind {
     NoAnswer,
 }
 
-impl Kind {
+impl FindingKind {
     /// Whether it is explained without anybody having done wrong.
     pub fn is_note(self) -> bool {
         matches!(self, Self::Dropped | Self::Lost | Self::Waiting | Self::NoAnswer)
@@ -89,7 +89,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// The node it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
@@ -102,7 +102,7 @@ pub struct Finding {
 
 /// What there is of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct OfNode {
+pub struct NodeMessages {
     /// Messages that it signed.
     pub verified: u64,
     /// Messages in its name that it did not.
@@ -116,7 +116,7 @@ pub struct OfNode {
 
 /// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct AuditReport {
     /// The fleet.
     pub fleet: String,
     /// Before this, messages may be missing for their age.
@@ -129,14 +129,14 @@ pub struct Report {
     /// Whether it was checked who signed the commands.
     pub commands_checked: bool,
     /// Of each node.
-    pub nodes: BTreeMap<NodeId, OfNode>,
+    pub nodes: BTreeMap<NodeId, NodeMessages>,
     /// What somebody must look at.
     pub findings: Vec<Finding>,
     /// What is explained.
     pub notes: Vec<Finding>,
 }
 
-impl Report {
+impl AuditReport {
     /// True when nobody has to look at anything.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
@@ -149,13 +149,13 @@ impl Report {
 /// When it is no export, or a line can't be read; `lines` may also end with an error of its own.
 pub fn verify<E: std::convert::From<RecordError>>(
     mut lines: impl Iterator<Item = Result<String, E>>,
-    roster: impl FnOnce(&str) -> Roster,
+    roster: impl FnOnce(&str) -> NodeKeys,
     trust: Option<&TrustedBundle>,
-) -> Result<Report, E> {
+) -> Result<AuditReport, E> {
     let first = lines.next().unwrap_or_else(|| Err(RecordError::Format.into()))?;
-    let opening = Opening::read(&first)?;
+    let opening = ExportHeader::read(&first)?;
     let roster = roster(&opening.fleet);
-    let inspector = Inspector { subjects: Subjects::new(&opening.fleet), roster: &roster, trust };
+    let inspector = MessageChecker { subjects: Subjects::new(&opening.fleet), roster: &roster, trust };
     let mut all = All::default();
     let mut number = 1;
     loop {
@@ -167,7 +167,8 @@ pub fn verify<E: std::convert::From<RecordError>>(
         if some.is_empty() {
             break;
         }
-        let inspected = share_here(&some, |(number, line)| Record::read(line, *number).map(|record| inspector.inspect(record)));
+        let inspected =
+            share_here(&some, |(number, line)| ExportRecord::read(line, *number).map(|record| inspector.inspect(record)));
         for one in inspected {
             all.take(one?);
         }
@@ -180,32 +181,32 @@ pub fn verify<E: std::convert::From<RecordError>>(
 struct All {
     messages: u64,
     commands: u64,
-    nodes: BTreeMap<NodeId, OfNode>,
-    chains: BTreeMap<NodeId, Chain>,
-    jobs: BTreeMap<Uuid, Job>,
+    nodes: BTreeMap<NodeId, NodeMessages>,
+    chains: BTreeMap<NodeId, NodeChain>,
+    jobs: BTreeMap<Uuid, JobAudit>,
     found: Vec<Finding>,
 }
 
 impl All {
-    fn take(&mut self, inspected: Inspected) {
+    fn take(&mut self, inspected: CheckedMessage) {
         self.messages += 1;
         let find = |kind, node, job, what| Finding { kind, node, job, what };
         match inspected {
-            Inspected::Command(given) => self.command(*given),
-            Inspected::Said(said) => self.said(*said),
-            Inspected::Doubtful { node, what } => {
+            CheckedMessage::Command(given) => self.command(*given),
+            CheckedMessage::Said(said) => self.said(*said),
+            CheckedMessage::Doubtful { node, what } => {
                 self.nodes.entry(node.clone()).or_default().unverified += 1;
-                self.found.push(find(Kind::Forged, Some(node), None, what));
+                self.found.push(find(FindingKind::Forged, Some(node), None, what));
             }
-            Inspected::NoCommand { id, why } => self.found.push(find(Kind::BadCommand, None, Some(id), why)),
-            Inspected::Stranger(subject) => {
-                self.found.push(find(Kind::Stranger, None, None, format!("a message on {subject}")));
+            CheckedMessage::NoCommand { id, why } => self.found.push(find(FindingKind::BadCommand, None, Some(id), why)),
+            CheckedMessage::Stranger(subject) => {
+                self.found.push(find(FindingKind::Stranger, None, None, format!("a message on {subject}")));
             }
         }
     }
 
     /// Takes a command, which is on record once for the fleet and once for each node that it was carried to.
-    fn command(&mut self, given: Given) {
+    fn command(&mut self, given: RecordedCommand) {
         let (id, job) = (given.command.id, self.jobs.entry(given.command.id).or_default());
         match &job.given {
             None => {
@@ -214,20 +215,20 @@ impl All {
             }
             Some(before) if before.digest != given.digest => {
                 let what = "another command with this id is on record too".to_owned();
-                self.found.push(Finding { kind: Kind::BadCommand, node: None, job: Some(id), what });
+                self.found.push(Finding { kind: FindingKind::BadCommand, node: None, job: Some(id), what });
             }
             Some(_) => {}
         }
     }
 
-    fn said(&mut self, said: Said) {
-        let Said { node, time, attested, what } = said;
+    fn said(&mut self, said: NodeMessage) {
+        let NodeMessage { node, time, attested, what } = said;
         self.nodes.entry(node.clone()).or_default().verified += 1;
         let chain = self.chains.entry(node.clone()).or_default();
         let statement = attested.statement;
         if let Some(seq) = statement.seq {
             let (boot, at) = (statement.boot, statement.at);
-            chain.links.push(Link { seq, prev: statement.prev, digest: attested.digest, boot, at, time });
+            chain.links.push(ChainLink { seq, prev: statement.prev, digest: attested.digest, boot, at, time });
         }
         match what {
             What::Ack { job, accepted } => self.answers(job, node, statement.command).accepted |= accepted,
@@ -239,16 +240,16 @@ impl All {
         }
     }
 
-    fn answers(&mut self, job: Uuid, node: NodeId, command: Option<String>) -> &mut Answers {
+    fn answers(&mut self, job: Uuid, node: NodeId, command: Option<String>) -> &mut NodeAnswers {
         let answers = self.jobs.entry(job).or_default().nodes.entry(node).or_default();
         answers.digests.extend(command);
         answers
     }
 
-    fn report(mut self, opening: Opening, commands_checked: bool, known: &[NodeId]) -> Report {
+    fn report(mut self, opening: ExportHeader, commands_checked: bool, known: &[NodeId]) -> AuditReport {
         let silent = known.iter().filter(|node| !self.nodes.contains_key(*node));
         self.found.extend(silent.map(|node| Finding {
-            kind: Kind::Absent,
+            kind: FindingKind::Absent,
             node: Some(node.clone()),
             job: None,
             what: "nothing of it is on record, not even its state, which has no age; `ensign fleet node forget` is for one that is gone"
@@ -264,7 +265,7 @@ impl All {
         }
         self.found.extend(jobs::check(&self.jobs, horizon, opening.at));
         let (notes, findings) = self.found.into_iter().partition(|found| found.kind.is_note());
-        Report {
+        AuditReport {
             fleet: opening.fleet,
             horizon,
             messages: self.messages,

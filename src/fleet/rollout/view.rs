@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::super::gather::{Grade, NodeResult, Outcome};
+use super::super::job_tracker::{Grade, NodeResult, Outcome};
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
 use crate::trust::proves_success;
@@ -32,7 +32,7 @@ pub struct RolloutView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub go: Option<u64>,
     /// What was said last by an operator.
-    pub word: Option<WordView>,
+    pub word: Option<OverrideView>,
     /// The waves, in their order.
     pub waves: Vec<WaveView>,
 }
@@ -62,7 +62,7 @@ pub struct WaveView {
 
 /// What an operator said: as it stands in the stream. The nodes verify it, who looks at it here does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct WordView {
+pub struct OverrideView {
     /// `halt` or `resume`.
     pub what: &'static str,
     /// When it was signed.
@@ -136,19 +136,19 @@ pub async fn gone(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, Tran
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn said(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<WordView>, TransportError> {
+pub async fn said(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<OverrideView>, TransportError> {
     let controls = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_control(job).as_str()).await?;
     Ok(controls.first().and_then(|message| word(&message.payload)))
 }
 
-fn word(envelope: &[u8]) -> Option<WordView> {
+fn word(envelope: &[u8]) -> Option<OverrideView> {
     let (command, by) = super::unverified(envelope)?;
     let what = match command.action {
         Action::Halt(_) => "halt",
         Action::Resume(_) => "resume",
         _ => return None,
     };
-    Some(WordView { what, at: command.issued, by, reason: command.reason })
+    Some(OverrideView { what, at: command.issued, by, reason: command.reason })
 }
 
 fn view(
@@ -157,7 +157,7 @@ fn view(
     results: &[NodeResult],
     failed: Vec<NodeId>,
     proved: &BTreeSet<NodeId>,
-    word: Option<WordView>,
+    word: Option<OverrideView>,
 ) -> RolloutView {
     let wave = |(number, step): (usize, &Wave)| {
         let (proved, witnesses) = (step.witnesses.iter().filter(|witness| proved.contains(&witness.node)), step.witnesses.len());
@@ -206,7 +206,8 @@ mod tests {
     fn every_node_stands_in_its_wave() {
         let id = Uuid::from_u128(1);
         let nodes: Vec<NodeId> = ["a", "b", "c", "d"].iter().map(|name| name.parse().unwrap()).collect();
-        let mut places: Vec<(RolloutPosition, NodeId)> = nodes.iter().map(|node| (RolloutPosition::of(id, node), node.clone())).collect();
+        let mut places: Vec<(RolloutPosition, NodeId)> =
+            nodes.iter().map(|node| (RolloutPosition::of(id, node), node.clone())).collect();
         places.sort();
         let command: Command = serde_json::from_value(json!({
             "id": id, "fleet": "f", "to": {"all": true},
@@ -235,7 +236,7 @@ mod tests {
         // It went well, and its health is critical since.
         let failed = vec![places[1].1.clone()];
         assert_eq!(shown(failed, None), ("over_budget", vec!["2 0 1 1 0 0".into(), "2 1 0 0 0 1".into()]));
-        let halt = WordView { what: "halt", at: due, by: vec!["ops".into()], reason: None };
+        let halt = OverrideView { what: "halt", at: due, by: vec!["ops".into()], reason: None };
         assert_eq!(shown(vec![], Some(halt)).0, "halted");
     }
 }

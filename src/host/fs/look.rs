@@ -14,7 +14,7 @@ use super::digest::hash_open;
 
 /// What kind of thing a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -25,9 +25,9 @@ pub enum Kind {
 
 /// What a path is, links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct FileInfo {
     /// The kind.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// The number of the owner.
     pub uid: u32,
     /// The number of the group.
@@ -42,14 +42,14 @@ pub struct Look {
     pub sha256: Option<String>,
 }
 
-impl Look {
+impl FileInfo {
     pub(in crate::host) fn of(meta: &fs::Metadata) -> Self {
         let kind = if meta.is_file() {
-            Kind::File
+            FileKind::File
         } else if meta.is_dir() {
-            Kind::Directory
+            FileKind::Directory
         } else {
-            Kind::Other
+            FileKind::Other
         };
         let nanos = i32::try_from(meta.mtime_nsec()).unwrap_or(0);
         Self {
@@ -70,9 +70,9 @@ impl Look {
 
     pub(in crate::host) fn of_stat(stat: &FileStat) -> Self {
         let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-            SFlag::S_IFREG => Kind::File,
-            SFlag::S_IFDIR => Kind::Directory,
-            _ => Kind::Other,
+            SFlag::S_IFREG => FileKind::File,
+            SFlag::S_IFDIR => FileKind::Directory,
+            _ => FileKind::Other,
         };
         let nanos = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
         Self {
@@ -108,10 +108,10 @@ pub fn is_reachable(path: &Path) -> bool {
 ///
 /// # Errors
 /// When the path can't be looked at, or the file can't be read.
-pub fn look(path: &Path, hash: bool) -> Result<Option<Look>, FsError> {
+pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
     if !hash {
         return match fs::metadata(path) {
-            Ok(meta) => Ok(Some(Look::of(&meta))),
+            Ok(meta) => Ok(Some(FileInfo::of(&meta))),
             Err(error) if is_nothing(&error) => Ok(None),
             Err(error) => Err(FsError::io("look at", path, error)),
         };
@@ -123,12 +123,15 @@ pub fn look(path: &Path, hash: bool) -> Result<Option<Look>, FsError> {
         Err(error) if is_nothing(&error) => return Ok(None),
         // A socket can't be opened, a file may be unreadable: what it is can still be said.
         Err(error) => {
-            return look(path, false)?.filter(|look| look.kind != Kind::File).map(Some).ok_or(FsError::io("read", path, error));
+            return stat(path, false)?
+                .filter(|look| look.kind != FileKind::File)
+                .map(Some)
+                .ok_or(FsError::io("read", path, error));
         }
     };
     let meta = file.metadata().map_err(|error| FsError::io("look at", path, error))?;
-    let mut look = Look::of(&meta);
-    if look.kind == Kind::File {
+    let mut look = FileInfo::of(&meta);
+    if look.kind == FileKind::File {
         look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", path, error))?);
     }
     Ok(Some(look))
@@ -152,7 +155,7 @@ impl Stamp {
 /// # Errors
 /// When it can't be looked at.
 pub fn stamp(path: &Path) -> Result<Stamp, FsError> {
-    Ok(Stamp(look(path, false)?.map(|look| (look.mtime, look.size))))
+    Ok(Stamp(stat(path, false)?.map(|look| (look.mtime, look.size))))
 }
 
 /// Where a path leads with every link on the way followed. What is not there stays as it is written.

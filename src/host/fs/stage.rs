@@ -20,7 +20,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat
 use super::{FsError, WriteSpec, hex, names_in, set_open};
 use crate::host::account::effective_uid;
 use crate::host::checkpoint::{Checkpoint, checkpoint};
-use crate::host::paths::Place;
+use crate::host::paths::DirEntryHandle;
 
 /// What the name of every temporary file ends with.
 const SUFFIX: &str = ".ensign-tmp";
@@ -37,7 +37,7 @@ const NAME: usize = 40;
 
 /// A temporary name in a directory that is held open, and the name that it is to have.
 #[derive(Debug)]
-struct Pending {
+struct PendingName {
     above: OwnedFd,
     temporary: OsString,
     name: OsString,
@@ -46,9 +46,9 @@ struct Pending {
     placed: bool,
 }
 
-impl Pending {
+impl PendingName {
     /// Takes a temporary name beside a place, on which `make` makes something.
-    fn new<T>(place: &Place, make: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>) -> Result<(Self, T), FsError> {
+    fn new<T>(place: &DirEntryHandle, make: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>) -> Result<(Self, T), FsError> {
         let failed = |error| FsError::io("create a temporary file beside", place.path(), error);
         sweep(place.above());
         let above = place.above().try_clone_to_owned().map_err(failed)?;
@@ -92,7 +92,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingName {
     fn drop(&mut self) {
         if !self.placed {
             // The error that led here matters more.
@@ -103,29 +103,29 @@ impl Drop for Pending {
 
 /// A file that is whole, with its owner and mode, but not in its place yet. Dropped, it is gone.
 #[derive(Debug)]
-pub struct Staged {
-    pending: Pending,
+pub struct TempFile {
+    pending: PendingName,
     /// Says to whoever sweeps that its maker lives. Open for reading only: a file that is open for writing can't be run.
     file: File,
     /// Whether others can change the directory.
     open_to_others: bool,
 }
 
-impl Staged {
+impl TempFile {
     /// Writes a file that is to become `path`, in the same directory, wherever links lead to it: for the program's own files.
     ///
     /// # Errors
     /// When a step fails; then nothing is left behind.
     pub fn new(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
-        Self::at(&Place::of(path)?, content, spec)
+        Self::at(&DirEntryHandle::of(path)?, content, spec)
     }
 
     /// Writes a file that is to be at a place.
-    pub(in crate::host) fn at(place: &Place, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
+    pub(in crate::host) fn at(place: &DirEntryHandle, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let make =
             |above: BorrowedFd<'_>, name: &OsStr| openat(above, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from);
-        let (pending, mut written) = Pending::new(place, make)?;
+        let (pending, mut written) = PendingName::new(place, make)?;
         let path = place.path();
         let file = held(&pending, &written)?;
         io::copy(content, &mut written).map_err(|error| FsError::io("write", path, error))?;
@@ -199,8 +199,13 @@ pub struct Link {
 }
 
 /// Puts a symbolic link in place in one step, with its owner. A file or link that is there is replaced.
-pub(in crate::host) fn write_link_at(place: &Place, target: &Path, uid: Option<u32>, gid: Option<u32>) -> Result<(), FsError> {
-    let (pending, ()) = Pending::new(place, |above, name| symlinkat(target, above, name))?;
+pub(in crate::host) fn write_link_at(
+    place: &DirEntryHandle,
+    target: &Path,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> Result<(), FsError> {
+    let (pending, ()) = PendingName::new(place, |above, name| symlinkat(target, above, name))?;
     checkpoint(Checkpoint::LinkMade);
     if uid.is_some() || gid.is_some() {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
@@ -211,7 +216,7 @@ pub(in crate::host) fn write_link_at(place: &Place, target: &Path, uid: Option<u
 }
 
 /// The same file, open for reading only, with a lock that goes away with its maker.
-fn held(pending: &Pending, written: &File) -> Result<File, FsError> {
+fn held(pending: &PendingName, written: &File) -> Result<File, FsError> {
     let failed = |error| FsError::io("look at", &pending.path, error);
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let opened = openat(&pending.above, pending.temporary.as_os_str(), flags, Mode::empty());
@@ -305,7 +310,7 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", at(".e.x3.ensign-tmp")).unwrap();
         std::fs::create_dir(at(".f.x4.ensign-tmp")).unwrap();
         let spec = WriteSpec { uid: None, gid: None, mode: 0o600 };
-        Staged::new(&at("new"), &mut "x".as_bytes(), spec).unwrap().put().unwrap();
+        TempFile::new(&at("new"), &mut "x".as_bytes(), spec).unwrap().put().unwrap();
         let mut names: Vec<_> =
             std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();

@@ -16,7 +16,7 @@ fn writes_replace_in_one_step_and_leave_nothing_behind() {
     let path = dir.path().join("a");
     write_atomic(&path, &mut "one".as_bytes(), spec(0o600)).unwrap();
     write_atomic(&path, &mut "two".as_bytes(), spec(0o644)).unwrap();
-    let seen = look(&path, true).unwrap().unwrap();
+    let seen = stat(&path, true).unwrap().unwrap();
     assert_eq!((seen.mode, seen.sha256.as_deref()), (0o644, Some(sha256(b"two").as_str())));
     assert_eq!(list(dir.path()).unwrap(), [path]);
 }
@@ -43,7 +43,7 @@ fn links_are_seen_through_and_replaced() {
     let (real, link) = (dir.path().join("real"), dir.path().join("link"));
     write_atomic(&real, &mut "x".as_bytes(), spec(0o644)).unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
-    assert_eq!(look(&link, true).unwrap().unwrap().kind, Kind::File);
+    assert_eq!(stat(&link, true).unwrap().unwrap().kind, FileKind::File);
     assert!(set_attributes(&link, spec(0o600)).is_err());
     write_atomic(&link, &mut "y".as_bytes(), spec(0o644)).unwrap();
     assert!(!is_symlink(&link));
@@ -55,12 +55,12 @@ fn odd_things_do_not_hold_a_look() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
-    assert_eq!(look(&pipe, true).unwrap().unwrap().kind, Kind::Other);
+    assert_eq!(stat(&pipe, true).unwrap().unwrap().kind, FileKind::Other);
     let socket = dir.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    assert_eq!(look(&socket, true).unwrap().unwrap().kind, Kind::Other);
-    assert_eq!(look(&dir.path().join("none"), true).unwrap(), None);
-    assert_eq!(look(&pipe.join("below"), true).unwrap(), None);
+    assert_eq!(stat(&socket, true).unwrap().unwrap().kind, FileKind::Other);
+    assert_eq!(stat(&dir.path().join("none"), true).unwrap(), None);
+    assert_eq!(stat(&pipe.join("below"), true).unwrap(), None);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 
 use super::look::is_nothing;
-use super::{FsError, Staged};
+use super::{FsError, TempFile};
 
 /// What a written file shall be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct WriteSpec {
 /// # Errors
 /// When a step fails; then nothing is left behind and the old file is untouched.
 pub fn write_atomic(path: &Path, content: &mut dyn Read, spec: WriteSpec) -> Result<(), FsError> {
-    Staged::new(path, content, spec)?.put()
+    TempFile::new(path, content, spec)?.put()
 }
 
 /// Sets owner, group and mode of an open file, which errors call `path`.

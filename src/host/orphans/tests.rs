@@ -23,8 +23,8 @@ const BASE: i32 = 1 << 28;
 
 #[test]
 fn only_what_the_command_left_is_found() {
-    let note = Note { pipes: vec![], since: 100, pid: Some(BASE), until: Some(101) };
-    let record = Record { realm: Realm::here().unwrap(), session: 5, commands: vec![note] };
+    let note = JournalEntry { pipes: vec![], since: 100, pid: Some(BASE), until: Some(101) };
+    let record = JournalFile { realm: BootNamespace::here().unwrap(), session: 5, commands: vec![note] };
     let find = |processes: &[Process]| -> Vec<i32> {
         let table = processes.iter().map(|process| (process.pid, process.clone())).collect();
         members(&record, &table, &BTreeMap::new()).iter().map(|process| process.pid - BASE).collect()

@@ -12,17 +12,17 @@ use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat};
 
-use super::super::fs::{FsError, Kind, Link, Look, Staged, WriteSpec, hash_open, names_in, set_open, write_link_at};
+use super::super::fs::{FileInfo, FileKind, FsError, Link, TempFile, WriteSpec, hash_open, names_in, set_open, write_link_at};
 use super::super::tree::{Tree, mounted, remove_below};
 use super::walk::kind;
-use super::{Seen, Trust};
+use super::{PathInfo, Trust};
 
 const READ: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
 /// A name in a directory that is held open.
 #[derive(Debug)]
-pub struct Place {
+pub struct DirEntryHandle {
     above: OwnedFd,
     name: OsString,
     /// The path as errors show it.
@@ -30,7 +30,7 @@ pub struct Place {
     trust: Trust,
 }
 
-impl Place {
+impl DirEntryHandle {
     pub(super) fn new(above: OwnedFd, name: OsString, path: PathBuf, trust: Trust) -> Self {
         Self { above, name, path, trust }
     }
@@ -131,45 +131,45 @@ impl Place {
     ///
     /// # Errors
     /// When it can't be looked at or read.
-    pub fn look(&self, hash: bool) -> Result<Seen, FsError> {
-        let Some(stat) = self.stat()? else { return Ok(Seen::Nothing) };
-        let mut look = Look::of_stat(&stat);
+    pub fn look(&self, hash: bool) -> Result<PathInfo, FsError> {
+        let Some(stat) = self.stat()? else { return Ok(PathInfo::Nothing) };
+        let mut look = FileInfo::of_stat(&stat);
         match kind(&stat) {
-            SFlag::S_IFLNK => return Ok(Seen::Link),
+            SFlag::S_IFLNK => return Ok(PathInfo::Link),
             SFlag::S_IFREG if hash || stat.st_nlink > 1 => {}
-            _ => return Ok(Seen::Something { look, link: false }),
+            _ => return Ok(PathInfo::Something { look, link: false }),
         }
         let mut file = match self.open("read", READ) {
             Ok(file) => file,
             // Somebody was quicker.
-            Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(Seen::Nothing),
+            Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(PathInfo::Nothing),
             Err(FsError::Io { source, .. }) if !hash && source.kind() == ErrorKind::PermissionDenied => {
                 return Ok(if self.is_shared(stat.st_uid, names_of(&stat))? {
-                    Seen::Shared
+                    PathInfo::Shared
                 } else {
-                    Seen::Something { look, link: false }
+                    PathInfo::Something { look, link: false }
                 });
             }
             Err(error) => return Err(error),
         };
         let meta = file.metadata().map_err(|error| FsError::io("look at", &self.path, error))?;
-        look = Look::of(&meta);
-        if look.kind == Kind::File {
+        look = FileInfo::of(&meta);
+        if look.kind == FileKind::File {
             if self.is_shared(meta.uid(), meta.nlink())? {
-                return Ok(Seen::Shared);
+                return Ok(PathInfo::Shared);
             }
             if hash {
                 look.sha256 = Some(hash_open(&mut file, meta.len()).map_err(|error| FsError::io("read", &self.path, error))?);
             }
         }
-        Ok(Seen::Something { look, link: false })
+        Ok(PathInfo::Something { look, link: false })
     }
 
     /// The regular file that is here, opened for reading, with what it is.
     ///
     /// # Errors
     /// When it is something else, may be a name for a file of somebody else, or can't be opened.
-    pub fn open_regular(&self) -> Result<(File, Look), FsError> {
+    pub fn open_regular(&self) -> Result<(File, FileInfo), FsError> {
         let file = match self.open("read", READ) {
             Err(FsError::Io { source, .. })
                 if [Errno::ELOOP, Errno::ENXIO].iter().any(|errno| source.raw_os_error() == Some(*errno as i32)) =>
@@ -183,7 +183,7 @@ impl Place {
             return Err(FsError::NotAFile(self.path.clone()));
         }
         self.check_own(meta.uid(), meta.nlink())?;
-        Ok((file, Look::of(&meta)))
+        Ok((file, FileInfo::of(&meta)))
     }
 
     /// The directory that is here, opened for reading.
@@ -302,8 +302,8 @@ impl Place {
     ///
     /// # Errors
     /// When a step fails; then nothing is left behind.
-    pub fn stage(&self, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<Staged, FsError> {
-        Staged::at(self, content, spec)
+    pub fn stage(&self, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, FsError> {
+        TempFile::at(self, content, spec)
     }
 
     /// Makes a directory here; one that is here stays as it is.

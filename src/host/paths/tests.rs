@@ -62,13 +62,13 @@ fn links_are_followed_only_where_root_made_them() {
     stage.link("theirs/sub/link", stage.at("secret"));
     stage.link("own/through", stage.at("theirs/dir/f"));
     let proc = Path::new("/proc/self/root").join(stage.at("secret").strip_prefix("/").unwrap());
-    let ends = |seen: Result<Seen, FsError>| match seen {
-        Ok(Seen::Nothing) => "nothing",
-        Ok(Seen::Dangling) => "dangling",
-        Ok(Seen::Link) => "link",
-        Ok(Seen::Shared) => "shared",
-        Ok(Seen::Something { link: true, .. }) => "followed",
-        Ok(Seen::Something { .. }) => "plain",
+    let ends = |seen: Result<PathInfo, FsError>| match seen {
+        Ok(PathInfo::Nothing) => "nothing",
+        Ok(PathInfo::Dangling) => "dangling",
+        Ok(PathInfo::Link) => "link",
+        Ok(PathInfo::Shared) => "shared",
+        Ok(PathInfo::Something { link: true, .. }) => "followed",
+        Ok(PathInfo::Something { .. }) => "plain",
         Err(FsError::ForeignLink { .. }) => "refused",
         Err(_) => "error",
     };
@@ -101,16 +101,16 @@ fn links_are_followed_only_where_root_made_them() {
     ] {
         let path = stage.at(path);
         for hash in [true, false] {
-            assert_eq!(ends(Resolver::new(false).look(&path, hash)), plain, "{}", path.display());
-            assert_eq!(ends(Resolver::new(true).look(&path, hash)), follow, "{} with follow", path.display());
+            assert_eq!(ends(PathResolver::new(false).look(&path, hash)), plain, "{}", path.display());
+            assert_eq!(ends(PathResolver::new(true).look(&path, hash)), follow, "{} with follow", path.display());
         }
     }
-    assert_eq!(ends(Resolver::new(true).look(&proc, true)), "refused", "a link of the kernel's");
-    let error = Resolver::new(false).place(&stage.at("theirs/dir/f")).unwrap_err().to_string();
+    assert_eq!(ends(PathResolver::new(true).look(&proc, true)), "refused", "a link of the kernel's");
+    let error = PathResolver::new(false).place(&stage.at("theirs/dir/f")).unwrap_err().to_string();
     for part in ["theirs/dir is a symbolic link", "owner 65534", "set follow: true"] {
         assert!(error.contains(part), "{error}");
     }
-    let error = Resolver::system().place(&stage.at("theirs/dir/f")).unwrap_err().to_string();
+    let error = PathResolver::system().place(&stage.at("theirs/dir/f")).unwrap_err().to_string();
     assert!(!error.contains("follow: true"), "{error}");
 }
 
@@ -120,12 +120,15 @@ fn a_directory_that_others_can_swap_is_not_trusted_again() {
     // Root's own, but reached through a sticky directory: an entry of root's stays there, one of others may be swapped.
     fs::create_dir(stage.at("shared/roots")).unwrap();
     stage.link("shared/roots/link", stage.at("secret"));
-    assert!(matches!(Resolver::new(false).look(&stage.at("shared/roots/link"), false), Ok(Seen::Something { link: true, .. })));
+    assert!(matches!(
+        PathResolver::new(false).look(&stage.at("shared/roots/link"), false),
+        Ok(PathInfo::Something { link: true, .. })
+    ));
     fs::set_permissions(stage.at("shared"), fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(Resolver::new(false).look(&stage.at("shared/roots/link"), false), Ok(Seen::Link)));
+    assert!(matches!(PathResolver::new(false).look(&stage.at("shared/roots/link"), false), Ok(PathInfo::Link)));
     // Who owns the directory of the manifest decides what the run does.
     stage.link("theirs/mine", stage.at("secret"));
-    let trusting = Resolver::new(false).trusting(Some(THEIRS));
+    let trusting = PathResolver::new(false).trusting(Some(THEIRS));
     assert_eq!(trusting.read_text(&stage.at("theirs/mine"), 100).unwrap(), "secret");
 }
 
@@ -145,9 +148,9 @@ fn other_names_of_files_are_left_alone_where_others_could_make_them() {
     ] {
         let path = stage.at(name);
         fs::hard_link(stage.at(other), &path).unwrap();
-        let rules = Resolver::new(true);
+        let rules = PathResolver::new(true);
         for hash in [true, false] {
-            assert_eq!(matches!(rules.look(&path, hash).unwrap(), Seen::Shared), is_shared, "{name}");
+            assert_eq!(matches!(rules.look(&path, hash).unwrap(), PathInfo::Shared), is_shared, "{name}");
         }
         let place = rules.place(&path).unwrap().unwrap();
         assert_eq!(matches!(place.open_regular(), Err(FsError::Shared { .. })), is_shared, "{name}");
@@ -173,7 +176,7 @@ fn a_run_that_is_bound_stays_within() {
     fs::create_dir(stage.at("own/made")).unwrap();
     for prefix in ["own", "alias"] {
         let prefix = stage.at(prefix);
-        let rules = Resolver::new(true).within(Some(vec![&prefix]));
+        let rules = PathResolver::new(true).within(Some(vec![&prefix]));
         for (path, is_allowed) in [
             ("own/f", true),
             ("alias/f", true),
@@ -191,13 +194,13 @@ fn a_run_that_is_bound_stays_within() {
             assert_eq!(!matches!(rules.place(&path), Err(FsError::NotWithin(_))), is_allowed, "{}", path.display());
             assert_eq!(!matches!(rules.place_made(&path, 0o755), Err(FsError::NotWithin(_))), is_allowed, "{}", path.display());
         }
-        assert!(matches!(rules.look(&stage.at("own/out-file"), true), Ok(Seen::Link)), "its target is outside");
+        assert!(matches!(rules.look(&stage.at("own/out-file"), true), Ok(PathInfo::Link)), "its target is outside");
         assert!(!stage.at("shared/new").exists(), "nothing is made outside");
         assert!(stage.at("own/new/deep").is_dir());
     }
     // A prefix that is not there yet.
     let prefix = stage.at("own/later");
-    let rules = Resolver::new(false).within(Some(vec![&prefix]));
+    let rules = PathResolver::new(false).within(Some(vec![&prefix]));
     assert!(rules.place_made(&stage.at("own/later/a/b"), 0o755).is_ok());
     assert!(rules.place(&stage.at("own/latest")).is_err());
 }
@@ -208,11 +211,11 @@ fn odd_things_neither_hold_nor_pass() {
     let at = |name: &str| dir.path().join(name);
     nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     let _listener = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-    let rules = Resolver::new(false);
+    let rules = PathResolver::new(false);
     for name in ["pipe", "socket"] {
         for hash in [true, false] {
             assert!(
-                matches!(rules.look(&at(name), hash), Ok(Seen::Something { look, .. }) if look.kind == Kind::Other),
+                matches!(rules.look(&at(name), hash), Ok(PathInfo::Something { look, .. }) if look.kind == FileKind::Other),
                 "{name}"
             );
         }
@@ -226,14 +229,14 @@ fn odd_things_neither_hold_nor_pass() {
     assert!(rules.place(Path::new("/")).unwrap().unwrap().look(false).is_ok());
     assert!(matches!(
         rules.look(Path::new("/proc/self/status"), true),
-        Ok(Seen::Link | Seen::Something { .. }) | Err(FsError::ForeignLink { .. })
+        Ok(PathInfo::Link | PathInfo::Something { .. }) | Err(FsError::ForeignLink { .. })
     ));
 }
 
 #[test]
 fn what_is_made_is_made_where_it_was_opened() {
     let Some(stage) = Stage::new() else { return };
-    let place = Resolver::new(false).known_place(&stage.at("theirs/f")).unwrap();
+    let place = PathResolver::new(false).known_place(&stage.at("theirs/f")).unwrap();
     fs::rename(stage.at("theirs"), stage.at("moved")).unwrap();
     stage.link("theirs", "own");
     place.stage(&mut "mine".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap().put().unwrap();
@@ -247,7 +250,7 @@ fn what_is_made_is_made_where_it_was_opened() {
 #[test]
 fn a_temporary_file_that_was_swapped_is_not_put_in_place() {
     let dir = tempfile::tempdir().unwrap();
-    let place = Resolver::new(false).known_place(&dir.path().join("f")).unwrap();
+    let place = PathResolver::new(false).known_place(&dir.path().join("f")).unwrap();
     let staged = place.stage(&mut "mine".as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 }).unwrap();
     fs::rename(staged.path(), dir.path().join("taken")).unwrap();
     fs::write(staged.path(), "theirs").unwrap();

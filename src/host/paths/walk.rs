@@ -10,7 +10,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::super::fs::FsError;
-use super::{Place, Trust};
+use super::{DirEntryHandle, Trust};
 
 /// How many links may follow each other, as in the kernel.
 const LINKS: usize = 40;
@@ -147,10 +147,10 @@ impl<'a> Walk<'a> {
     }
 
     /// The name at which the walk arrived, in its directory.
-    pub(super) fn into_place(mut self, shown: &Path) -> Result<Place, FsError> {
+    pub(super) fn into_place(mut self, shown: &Path) -> Result<DirEntryHandle, FsError> {
         let name = self.rest.pop().unwrap_or_else(|| OsString::from("."));
         let above = self.steps.pop().unwrap_or(self.root).fd;
-        Ok(Place::new(above, name, shown.to_owned(), self.trust))
+        Ok(DirEntryHandle::new(above, name, shown.to_owned(), self.trust))
     }
 
     fn top(&self) -> &Step {

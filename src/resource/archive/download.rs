@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::diag::chain;
 use crate::host::fs::{self, FsError};
-use crate::host::partial::Partial;
+use crate::host::resumable_file::Partial;
 use crate::host::{Host, Meter};
 use crate::http::{self, Answer, Ask, HttpError, Part, Policy, shown};
 

@@ -21,8 +21,8 @@ struct There(Option<(&'static str, u32)>, bool, bool);
 
 impl There {
     fn state(&self) -> ArchiveState {
-        let found = self.0.map(|(sha256, uid)| Look {
-            kind: fs::Kind::File,
+        let found = self.0.map(|(sha256, uid)| FileInfo {
+            kind: fs::FileKind::File,
             uid,
             gid: 0,
             mode: MODE,
@@ -154,7 +154,7 @@ fn secrets_are_not_shown() {
         "url": "http://joe:hunter2@h/a.tar.gz?token=hunter2", "username": "joe", "password": "hunter2",
         "headers": {"Authorization": "Bearer hunter2"},
     }));
-    let shown = Archive::shown(&p);
+    let shown = Archive::redacted(&p);
     assert_eq!((&shown["url"], &shown["headers"]), (&json!("http://h/a.tar.gz"), &json!({"Authorization": "***"})));
     assert!(!shown.to_string().contains("hunter2") && !format!("{:?} {:?}", p.password, p.headers).contains("hunter2"));
 }
@@ -280,7 +280,8 @@ fn what_is_not_had_leaves_what_was_there() {
     std::fs::write(desk.path("a.tar.gz"), "old").unwrap();
     let small = Host::system(None).within(ResourceLimits { archive_size: 15, ..ResourceLimits::default() });
     let inside = Host::system(None).within(ResourceLimits { internal: false, ..ResourceLimits::default() });
-    let elsewhere = Host::system(None).within(ResourceLimits { fetch_hosts: Some(vec!["h".into()]), ..ResourceLimits::default() });
+    let elsewhere =
+        Host::system(None).within(ResourceLimits { fetch_hosts: Some(vec!["h".into()]), ..ResourceLimits::default() });
     let at = |name: &str| json!({"url": desk.web.url(&format!("/{name}.tar.gz"))});
     let system = Host::system(None);
     for (host, extra, why) in [

@@ -117,7 +117,7 @@ fn lines_say_what_was_meant() {
 fn decisions() {
     let right = format!("{HEADER}0 3 * * * root /bin/job\n");
     let daily = json!({"minute": 0, "hour": 3});
-    let found = |text: &str, sound| CronState { file: Some(Snippet { text: text.to_owned(), sound }), ..CronState::default() };
+    let found = |text: &str, sound| CronState { file: Some(OwnedFile { text: text.to_owned(), sound }), ..CronState::default() };
     for (extra, state, wanted) in [
         (daily.clone(), CronState::default(), vec!["created the entry"]),
         (daily.clone(), found(&right, true), vec![]),
@@ -142,11 +142,11 @@ fn decisions() {
 #[test]
 fn values_of_variables_are_not_shown() {
     let p = properties(&json!({"minute": 0, "environment": ["TOKEN=hunter2"]}));
-    let file = Snippet { text: "TOKEN = hunter1\n0 * * * * root x\n".to_owned(), sound: true };
+    let file = OwnedFile { text: "TOKEN = hunter1\n0 * * * * root x\n".to_owned(), sound: true };
     let state = CronState { file: Some(file), ..CronState::default() };
     let preview = Cron::preview(&p, &state, &Host::system(None)).unwrap();
     let changes = Cron::diff(&p, &state).unwrap();
-    for shown in [Cron::shown(&p).to_string(), preview.before.clone(), preview.after, format!("{changes:?}")] {
+    for shown in [Cron::redacted(&p).to_string(), preview.before.clone(), preview.after, format!("{changes:?}")] {
         assert!(!shown.contains("hunter"), "{shown}");
     }
     assert_eq!(preview.before, "TOKEN=***\n0 * * * * root x\n");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::host::fs::{self, FsError, Look};
+use crate::host::fs::{self, FileInfo, FsError};
 
 use super::super::{Change, ResourceError};
 use super::properties::{Ensure, Mode, Properties};
@@ -98,7 +98,7 @@ fn steps(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceE
 fn removal(p: &Properties, found: &Found) -> Vec<FileChange> {
     match found {
         Found::Nothing => vec![],
-        Found::Something { look, link: false } if look.kind == fs::Kind::Directory => {
+        Found::Something { look, link: false } if look.kind == fs::FileKind::Directory => {
             vec![if p.force { FileChange::RemoveTree } else { FileChange::RemoveDirectory }]
         }
         Found::Something { .. } | Found::DanglingLink | Found::ForeignLink | Found::Shared => vec![FileChange::RemoveFile],
@@ -108,7 +108,7 @@ fn removal(p: &Properties, found: &Found) -> Vec<FileChange> {
 fn directory(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
     match &state.found {
         Found::Nothing => Ok(vec![FileChange::CreateDirectory { details: vec![] }]),
-        Found::Something { look, .. } if look.kind == fs::Kind::Directory => {
+        Found::Something { look, .. } if look.kind == fs::FileKind::Directory => {
             let details = attributes(p, state, look);
             Ok(if details.is_empty() { vec![] } else { vec![FileChange::CreateDirectory { details }] })
         }
@@ -141,11 +141,11 @@ fn present(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, Resourc
         Found::Something { look, link } => (look, *link),
     };
     match look.kind {
-        fs::Kind::File => {}
-        fs::Kind::Directory => {
+        fs::FileKind::File => {}
+        fs::FileKind::Directory => {
             return Err(ResourceError::State(format!("{} exists as a directory; cannot manage it as a file", p.name)));
         }
-        fs::Kind::Other => {
+        fs::FileKind::Other => {
             return Err(ResourceError::State(format!("{} is a device, socket or pipe; cannot manage it as a file", p.name)));
         }
     }
@@ -168,7 +168,7 @@ fn replaced(detail: &str) -> FileChange {
     FileChange::Store { empty: false, details: vec![detail.to_owned()] }
 }
 
-fn attributes(p: &Properties, state: &FileState, look: &Look) -> Vec<String> {
+fn attributes(p: &Properties, state: &FileState, look: &FileInfo) -> Vec<String> {
     let mut details = Vec::new();
     if state.wanted.uid != Some(look.uid) {
         details.push(format!("owner {} → {}", state.metadata.owner, p.owner));

@@ -11,7 +11,7 @@ use crate::host::{Host, WriteSpec};
 use crate::model::effects::PathScope;
 use crate::model::{Effect, Effects};
 
-use super::super::replace::{self, Care};
+use super::super::safe_replace::{self, ReplaceOptions};
 use super::super::{Invalid, ResourceError, text};
 use super::tree::{self, Task};
 
@@ -206,7 +206,7 @@ pub struct Properties {
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub backup: String,
     /// How many old files are kept; 10 when left out.
-    #[serde(default = "replace::keep", skip_serializing_if = "replace::is_keep")]
+    #[serde(default = "safe_replace::keep", skip_serializing_if = "safe_replace::is_keep")]
     #[schemars(range(min = 1))]
     pub backup_keep: u32,
 }
@@ -216,8 +216,8 @@ impl Properties {
         Path::new(&self.name)
     }
 
-    pub(super) fn care(&self) -> Care<'_> {
-        Care { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
+    pub(super) fn care(&self) -> ReplaceOptions<'_> {
+        ReplaceOptions { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
     pub(super) fn manages_content(&self) -> bool {
@@ -275,7 +275,7 @@ impl Properties {
             purge: false,
             follow: false,
             backup: String::new(),
-            backup_keep: replace::KEEP,
+            backup_keep: safe_replace::KEEP,
         }
     }
 

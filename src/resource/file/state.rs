@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::host::Host;
-use crate::host::fs::{self, Look};
+use crate::host::fs::{self, FileInfo};
 
 use super::super::State;
 use super::properties::{Mode, Properties};
@@ -23,7 +23,7 @@ pub(super) enum Found {
     Shared,
     /// What it is, links followed, and, where it is not as wanted, whether the path itself is one.
     Something {
-        look: Look,
+        look: FileInfo,
         link: bool,
     },
 }
@@ -40,7 +40,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn content_differs(&self, look: &Look) -> bool {
+    pub(super) fn content_differs(&self, look: &FileInfo) -> bool {
         self.sha256.is_some() && self.sha256 != look.sha256
     }
 }
@@ -83,14 +83,14 @@ impl State for FileState {
     fn ensure(&self) -> &str {
         match &self.found {
             Found::Nothing => "absent",
-            Found::Something { look, .. } if look.kind == fs::Kind::Directory => "directory",
+            Found::Something { look, .. } if look.kind == fs::FileKind::Directory => "directory",
             Found::Something { .. } | Found::DanglingLink | Found::ForeignLink | Found::Shared => "present",
         }
     }
 }
 
 /// The details of what was found, by name.
-pub(super) fn describe(p: &Properties, look: Option<&Look>, host: &Host) -> Metadata {
+pub(super) fn describe(p: &Properties, look: Option<&FileInfo>, host: &Host) -> Metadata {
     let mut metadata = Metadata { name: p.name.clone(), provider: "posix", ..Metadata::default() };
     if let Some(look) = look {
         metadata.checksum.clone_from(&look.sha256);
@@ -98,7 +98,7 @@ pub(super) fn describe(p: &Properties, look: Option<&Look>, host: &Host) -> Meta
         metadata.group = host.accounts().group_name(look.gid);
         metadata.mode = Mode(look.mode).to_string();
         metadata.mtime = Some(look.mtime);
-        metadata.size = (look.kind != fs::Kind::Other).then_some(look.size);
+        metadata.size = (look.kind != fs::FileKind::Other).then_some(look.size);
     }
     metadata
 }

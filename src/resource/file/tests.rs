@@ -1,6 +1,6 @@
 //! The decision table of `file`, and what it refuses.
 
-use crate::host::fs::Look;
+use crate::host::fs::FileInfo;
 
 use super::super::Change;
 use super::state::Metadata;
@@ -16,9 +16,9 @@ fn wanted(ensure: &str, content: Option<&str>) -> Properties {
     )
 }
 
-fn look(kind: fs::Kind, mode: u32, content: Option<&str>) -> Look {
+fn look(kind: fs::FileKind, mode: u32, content: Option<&str>) -> FileInfo {
     let sha256 = content.map(|content| fs::sha256(content.as_bytes()));
-    Look { kind, uid: 0, gid: 0, mode, size: 1, mtime: jiff::Timestamp::UNIX_EPOCH, sha256 }
+    FileInfo { kind, uid: 0, gid: 0, mode, size: 1, mtime: jiff::Timestamp::UNIX_EPOCH, sha256 }
 }
 
 fn state(p: &Properties, found: Found) -> FileState {
@@ -34,18 +34,18 @@ fn state(p: &Properties, found: Found) -> FileState {
     }
 }
 
-fn is(kind: fs::Kind, mode: u32, content: Option<&str>) -> Found {
+fn is(kind: fs::FileKind, mode: u32, content: Option<&str>) -> Found {
     Found::Something { look: look(kind, mode, content), link: false }
 }
 
-fn linked(kind: fs::Kind, mode: u32, content: Option<&str>) -> Found {
+fn linked(kind: fs::FileKind, mode: u32, content: Option<&str>) -> Found {
     Found::Something { look: look(kind, mode, content), link: true }
 }
 
 /// The decision table: what is wanted, what is there, what a dry run says.
 #[test]
 fn decisions() {
-    use fs::Kind::{Directory, File as Regular, Other};
+    use fs::FileKind::{Directory, File as Regular, Other};
     let some = Some("x");
     for (ensure, content, found, expected) in [
         ("absent", None, Found::Nothing, Ok("")),
@@ -87,7 +87,7 @@ fn decisions() {
 #[test]
 fn details_say_what_differs() {
     let p = wanted("present", Some("x"));
-    let mut state = state(&p, is(fs::Kind::File, 0o600, Some("y")));
+    let mut state = state(&p, is(fs::FileKind::File, 0o600, Some("y")));
     state.wanted.uid = Some(7);
     let changes = File::diff(&p, &state).unwrap();
     assert_eq!(changes[0].details(), ["content", "owner root → root", "mode 0600 → 0644"]);
@@ -97,8 +97,8 @@ fn details_say_what_differs() {
 fn a_managed_file_with_wrong_attributes_is_not_rewritten_but_a_link_is_replaced() {
     let p = wanted("present", Some("x"));
     let changes = |found| File::diff(&p, &state(&p, found)).unwrap();
-    assert!(matches!(changes(is(fs::Kind::File, 0o600, Some("x")))[0], FileChange::SetAttributes { managed: true, .. }));
-    assert!(matches!(changes(linked(fs::Kind::File, 0o600, Some("x")))[0], FileChange::Store { .. }));
+    assert!(matches!(changes(is(fs::FileKind::File, 0o600, Some("x")))[0], FileChange::SetAttributes { managed: true, .. }));
+    assert!(matches!(changes(linked(fs::FileKind::File, 0o600, Some("x")))[0], FileChange::Store { .. }));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn directories_can_be_entered_by_who_may_read_or_write() {
 
 #[test]
 fn content_is_shown_as_its_digest() {
-    let shown = File::shown(&wanted("present", Some("hunter2")));
+    let shown = File::redacted(&wanted("present", Some("hunter2")));
     assert!(!shown.to_string().contains("hunter2"));
     assert_eq!(shown["mode"], "0644");
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::fs::{self, FsError};
 use crate::host::tree::{Entry, Node, Tree};
-use crate::host::{Host, Place, WriteSpec};
+use crate::host::{DirEntryHandle, Host, WriteSpec};
 
 use super::super::ResourceError;
 use super::{Mode, Properties};
@@ -93,7 +93,7 @@ pub(super) fn summarise(tasks: &[Task]) -> String {
 /// What is to be done below the directory of these properties, which is there or not.
 pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) -> Result<Vec<Task>, ResourceError> {
     let place = host.managed(p.follow).place(p.path())?;
-    if exists && place.as_ref().map_or(Ok(false), Place::is_link)? {
+    if exists && place.as_ref().map_or(Ok(false), DirEntryHandle::is_link)? {
         let message = format!("{} is a symlink; refusing to manage what is below it through it: name what it leads to", p.name);
         return Err(ResourceError::State(message));
     }

@@ -14,8 +14,15 @@ fn properties(extra: &Value) -> Result<Properties, String> {
 }
 
 fn found(content: &str, link: bool) -> LineState {
-    let look =
-        Look { kind: fs::Kind::File, uid: 0, gid: 0, mode: 0o644, size: 0, mtime: jiff::Timestamp::UNIX_EPOCH, sha256: None };
+    let look = FileInfo {
+        kind: fs::FileKind::File,
+        uid: 0,
+        gid: 0,
+        mode: 0o644,
+        size: 0,
+        mtime: jiff::Timestamp::UNIX_EPOCH,
+        sha256: None,
+    };
     let found = Found::File { content: content.into(), look, link };
     LineState { found, there: false, path: "/t/x".into(), lines: 0, obstacle: None, foreseen: false }
 }
@@ -103,7 +110,7 @@ fn validation() {
 
 #[test]
 fn a_line_is_shown_as_its_digest() {
-    let shown = Line::shown(&properties(&json!({"line": "password=hunter2"})).unwrap());
+    let shown = Line::redacted(&properties(&json!({"line": "password=hunter2"})).unwrap());
     assert!(!shown.to_string().contains("hunter2"), "{shown}");
     assert!(shown["line"].as_str().unwrap().contains("(16 bytes)"));
 }

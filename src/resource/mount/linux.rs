@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::fs::{self, FsError};
-use crate::host::{Command, Host, Resolver, Seen, WriteSpec, systemd};
+use crate::host::{Command, Host, PathInfo, PathResolver, WriteSpec, systemd};
 use crate::model::MountRequest;
 
 use super::super::ResourceError;
@@ -31,7 +31,7 @@ pub(super) fn suits() -> bool {
 
 impl Mounts for Linux {
     fn table(&self) -> Result<Vec<u8>, ResourceError> {
-        match Resolver::system().read(Path::new(FSTAB), LIMIT) {
+        match PathResolver::system().read(Path::new(FSTAB), LIMIT) {
             Err(error) if error.is_not_found() => Ok(Vec::new()),
             read => Ok(read?),
         }
@@ -39,10 +39,10 @@ impl Mounts for Linux {
 
     fn write_table(&self, table: &[u8], host: &Host) -> Result<(), ResourceError> {
         let path = Path::new(FSTAB);
-        let place = Resolver::system().known_place(path)?;
+        let place = PathResolver::system().known_place(path)?;
         let spec = match place.look(false)? {
-            Seen::Link => return Err(ResourceError::State(format!("{FSTAB} is a symlink; refusing to replace it"))),
-            Seen::Something { look, .. } => WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode },
+            PathInfo::Link => return Err(ResourceError::State(format!("{FSTAB} is a symlink; refusing to replace it"))),
+            PathInfo::Something { look, .. } => WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode },
             _ => WriteSpec { uid: None, gid: None, mode: 0o644 },
         };
         place.stage(&mut &*table, spec)?.put()?;
@@ -78,7 +78,7 @@ impl Mounts for Linux {
     }
 
     fn obstacle(&self, p: &Properties, host: &Host) -> Option<String> {
-        let is_there = |path: &Path| fs::exists(path) || host.foresees_path(path);
+        let is_there = |path: &Path| fs::exists(path) || host.expects_path(path);
         let point = Path::new(&p.name);
         // As mount(8) says it, which makes it itself where it is told to.
         let makes = p.options.split(',').any(|option| option.starts_with("X-mount.mkdir") || option.starts_with("x-mount.mkdir"));
@@ -123,7 +123,7 @@ impl Held {
 
 /// The mount point, held open where others than root could swap it.
 fn held(point: &str) -> Result<Option<Held>, FsError> {
-    let (rules, path) = (Resolver::system(), Path::new(point));
+    let (rules, path) = (PathResolver::system(), Path::new(point));
     if rules.is_steady(path)? {
         return Ok(None);
     }

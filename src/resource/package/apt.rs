@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::diag::chain;
 use crate::host::command::is_executable;
-use crate::host::dpkg::{Database, Dpkg, Record, Stamp};
+use crate::host::dpkg::{Database, Dpkg, DpkgRecord, Stamp};
 use crate::host::{Command, DPKG_DIRECTORY, Host, Output, fs, lock};
 use crate::model::HumanDuration;
 use crate::resource::ResourceError;
@@ -38,7 +38,7 @@ const ASK_AT_ONCE: usize = 1000;
 /// True where apt is and dpkg has packages.
 pub(super) fn suits() -> bool {
     let has_packages =
-        || fs::look(&Path::new(DPKG_DIRECTORY).join("status"), false).is_ok_and(|look| look.is_some_and(|l| l.size > 0));
+        || fs::stat(&Path::new(DPKG_DIRECTORY).join("status"), false).is_ok_and(|look| look.is_some_and(|l| l.size > 0));
     [APT_GET, APT_CACHE, DPKG].iter().all(|program| is_executable(Path::new(program))) && has_packages()
 }
 
@@ -120,7 +120,7 @@ fn hopeless(message: String) -> Failure {
 
 /// Waits until nobody holds a lock, and says for whom.
 fn wait_for(path: &str, wait: HumanDuration, deadline: Instant, host: &Host) -> Result<(), Failure> {
-    lock::wait(Path::new(path), deadline, host, lock::holder, &|holder| {
+    lock::wait(Path::new(path), deadline, host, lock::lock_owner, &|holder| {
         host.tell(&format!("waiting up to {wait} for {holder}, which holds {path}"));
     })
     .map_err(|error| hopeless(chain(&error)))
@@ -135,7 +135,7 @@ fn split(name: &str) -> (&str, Option<&str>) {
 fn state(database: &Database, name: &str) -> Option<PackageState> {
     let (plain, architecture) = split(name);
     let native = database.native();
-    let fits = |record: &&Record| match architecture {
+    let fits = |record: &&DpkgRecord| match architecture {
         None => true,
         Some(wanted) => record.architecture == wanted || (record.architecture == "all" && wanted == native),
     };
@@ -259,9 +259,9 @@ impl Manager for Apt {
     }
 
     fn refresh(&self, p: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError> {
-        let read = match fs::look(Path::new(UPDATED), false)? {
+        let read = match fs::stat(Path::new(UPDATED), false)? {
             Some(look) => Some(look.mtime),
-            None => fs::look(Path::new(LISTS), false)?.map(|look| look.mtime),
+            None => fs::stat(Path::new(LISTS), false)?.map(|look| look.mtime),
         };
         let limit = jiff::SignedDuration::try_from(age.get()).unwrap_or(jiff::SignedDuration::MAX);
         if read.is_some_and(|read| host.now().duration_since(read).abs() <= limit) {

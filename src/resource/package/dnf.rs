@@ -174,7 +174,7 @@ impl Dnf {
             wait_for(Path::new(path), lock::named)?;
         }
         let directory = self.rpm.directory(host).map_err(|error| failed(chain(&error)))?;
-        wait_for(&directory.join(".rpm.lock"), lock::holder)?;
+        wait_for(&directory.join(".rpm.lock"), lock::lock_owner)?;
         let args = ["-y", verb].into_iter().chain(specs.iter().map(String::as_str));
         let output: Output = host.run(&command(DNF, args)).map_err(|error| failed(chain(&error)))?;
         if output.code == 0 { Ok(()) } else { Err(Failure { message: describe("dnf", &output), hopeless: false }) }

@@ -88,7 +88,7 @@ pub(super) fn run(posts: &Posts, path: &str, content: &Content, host: &Host) -> 
             return Err(state(format!("\"{line}\" ended with exit code {}: {tail:?}", output.code)));
         }
     }
-    let mode = fs::look(&copy, false)?.map_or(content.mode, |look| look.mode & 0o777);
+    let mode = fs::stat(&copy, false)?.map_or(content.mode, |look| look.mode & 0o777);
     let bytes = fs::read_regular(&copy, MAX_FILE).map_err(|error| state(crate::diag::chain(&error)))?;
     Ok(Content::of(bytes, mode))
 }

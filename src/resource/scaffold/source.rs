@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::host::tree::{Node, Tree};
-use crate::host::{Host, Seen, fs};
+use crate::host::{Host, PathInfo, fs};
 use crate::template::{self, Files, Options, render_tree};
 
 use super::{Content, Engine, Properties, Rendered, ResourceError};
@@ -40,12 +40,14 @@ pub(super) fn check_directory(p: &Properties, host: &Host) -> Result<(), Resourc
     let source = p.source(host);
     let shown = source.display();
     match host.sources(p.follow).look(&source, false)? {
-        Seen::Something { look, .. } if look.kind == fs::Kind::Directory => Ok(()),
-        Seen::Link => Err(state(format!(
+        PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => Ok(()),
+        PathInfo::Link => Err(state(format!(
             "cannot read source directory: {shown} is a symbolic link that others than root could have made; set follow: true to follow it"
         ))),
-        Seen::Something { .. } | Seen::Shared => Err(state(format!("cannot read source directory: {shown} is not a directory"))),
-        Seen::Nothing | Seen::Dangling => {
+        PathInfo::Something { .. } | PathInfo::Shared => {
+            Err(state(format!("cannot read source directory: {shown} is not a directory")))
+        }
+        PathInfo::Nothing | PathInfo::Dangling => {
             Err(state(format!("cannot read source directory: {shown}: no such directory; it must be on this host, not a URL")))
         }
     }

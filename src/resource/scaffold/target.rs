@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::host::tree::Node;
-use crate::host::{FsError, Host, Place, Seen, WriteSpec, fs};
+use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec, fs};
 
 use super::source::MAX_ENTRIES;
 use super::{Content, Differences, Preview, Properties, Rendered, ResourceError, post};
@@ -27,19 +27,21 @@ fn state(message: String) -> ResourceError {
 pub(super) fn exists(p: &Properties, host: &Host) -> Result<bool, ResourceError> {
     let target = p.target().display();
     match host.managed(p.follow).look(p.target(), false)? {
-        Seen::Something { look, .. } if look.kind == fs::Kind::Directory => Ok(true),
-        Seen::Something { .. } | Seen::Shared => Err(state(format!("{target} exists and is not a directory; remove it first"))),
-        Seen::Dangling => Err(state(format!("{target} is a symbolic link that leads nowhere; remove it first"))),
-        Seen::Link => Err(state(format!(
+        PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => Ok(true),
+        PathInfo::Something { .. } | PathInfo::Shared => {
+            Err(state(format!("{target} exists and is not a directory; remove it first")))
+        }
+        PathInfo::Dangling => Err(state(format!("{target} is a symbolic link that leads nowhere; remove it first"))),
+        PathInfo::Link => Err(state(format!(
             "{target} is a symbolic link that is not followed: others than root could have made it, or it leads out of what this node \
              allows; name what it leads to, or set follow: true"
         ))),
-        Seen::Nothing => Ok(false),
+        PathInfo::Nothing => Ok(false),
     }
 }
 
 /// Makes the target, with the directories above it.
-pub(super) fn create(p: &Properties, host: &Host) -> Result<Place, ResourceError> {
+pub(super) fn create(p: &Properties, host: &Host) -> Result<DirEntryHandle, ResourceError> {
     Ok(host.managed(p.follow).directory_made(p.target(), DIRECTORY)?)
 }
 
@@ -61,8 +63,8 @@ fn check_way(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Ho
             return Err(state(format!("{message}; put a directory there, or make the link the target")));
         }
         match place.look(false)? {
-            Seen::Something { look, .. } if look.kind == fs::Kind::Directory => {}
-            Seen::Nothing => return Ok(()),
+            PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => {}
+            PathInfo::Nothing => return Ok(()),
             _ => return Err(state(format!("{} exists and is not a directory; remove it first", here.display()))),
         }
         known.insert(directory.to_owned());
@@ -114,11 +116,11 @@ pub(super) fn compare(
 fn digest(p: &Properties, path: &str, host: &Host) -> Result<Option<Option<String>>, ResourceError> {
     let path = p.target().join(path);
     match host.managed(p.follow).look(&path, true)? {
-        Seen::Nothing | Seen::Dangling => Ok(None),
-        Seen::Link | Seen::Shared => Ok(Some(None)),
-        Seen::Something { look, .. } if look.kind == fs::Kind::File => Ok(Some(look.sha256)),
-        Seen::Something { look, .. } => {
-            let what = if look.kind == fs::Kind::Directory { "a directory" } else { "a device, socket or pipe" };
+        PathInfo::Nothing | PathInfo::Dangling => Ok(None),
+        PathInfo::Link | PathInfo::Shared => Ok(Some(None)),
+        PathInfo::Something { look, .. } if look.kind == fs::FileKind::File => Ok(Some(look.sha256)),
+        PathInfo::Something { look, .. } => {
+            let what = if look.kind == fs::FileKind::Directory { "a directory" } else { "a device, socket or pipe" };
             Err(state(format!("{} is {what}, where the templates make a file; remove it first", path.display())))
         }
     }
@@ -152,12 +154,12 @@ pub(super) fn remaining(p: &Properties, rendered: &Rendered, host: &Host) -> Res
         check_way(p, path, &mut known, host)?;
         let Some(place) = host.managed(p.follow).place(&p.target().join(path))? else { continue };
         match place.look(true)? {
-            Seen::Nothing => {}
-            Seen::Something { look, .. } if look.sha256.as_ref() == Some(&content.sha256) => {
+            PathInfo::Nothing => {}
+            PathInfo::Something { look, .. } if look.sha256.as_ref() == Some(&content.sha256) => {
                 differences.stable.push(path.clone());
             }
             // A directory is no file of the templates.
-            Seen::Something { look, .. } if look.kind == fs::Kind::Directory => {}
+            PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => {}
             _ => differences.updated.push(path.clone()),
         }
     }
@@ -227,7 +229,7 @@ pub(super) fn preview(p: &Properties, rendered: &Rendered, differences: &Differe
         if !differences.added.contains(path) {
             let before = host.managed(p.follow).read_text(&p.target().join(path), PREVIEW_LIMIT).ok()?;
             let seen = host.managed(p.follow).look(&p.target().join(path), false).ok()?;
-            preview.is_public &= matches!(seen, Seen::Something { look, .. } if look.is_public());
+            preview.is_public &= matches!(seen, PathInfo::Something { look, .. } if look.is_public());
             preview.before.extend([title.as_str(), &before]);
         }
         if let Some(content) = rendered.files.get(path) {

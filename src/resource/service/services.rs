@@ -9,8 +9,8 @@ use crate::host::{Host, Unit};
 use crate::model::HumanDuration;
 use crate::resource::ResourceError;
 
+use super::daemon_reload::needs_daemon_reload;
 use super::manager::{Manager, Verb};
-use super::outdated::is_outdated;
 use super::{Activity, journal};
 
 /// How often a unit that is on its way is looked at.
@@ -52,7 +52,7 @@ impl Services {
             let _first = self.unit_path.set(self.manager.unit_path(host)?);
         }
         let now = self.manager.unit(unit, host)?;
-        let outdated = is_outdated(&now, self.unit_path.get().map_or(&[], Vec::as_slice));
+        let outdated = needs_daemon_reload(&now, self.unit_path.get().map_or(&[], Vec::as_slice));
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((unit.to_owned(), now));
         Ok(outdated)
     }

@@ -124,7 +124,7 @@ impl Bench {
     fn converge(&self, wanted: &serde_json::Value, refresh: bool) -> Result<Vec<ServiceChange>, String> {
         let (p, services) = (properties(wanted), self.services.as_ref().unwrap());
         let text = |error: ResourceError| error.to_string();
-        Service::freshen(&p, services, &self.host).map_err(text)?;
+        Service::refresh_cache(&p, services, &self.host).map_err(text)?;
         let mut state = Service::observe(&p, services, &self.host).map_err(text)?;
         let mut changes = if refresh { Service::on_refresh(&p, &state) } else { Vec::new() };
         if changes.is_empty() {

@@ -187,7 +187,7 @@ fn the_hash_is_nowhere_to_be_seen() {
     let unread = serde_json::from_value::<Properties>(json!({"name": "a", "password_hash": ["saltsalt"]})).unwrap_err();
     for shown in [
         format!("{p:?} {error} {error:?} {:?} {state:?} {refused} {unread}", runner.ran()),
-        User::shown(&p).to_string(),
+        User::redacted(&p).to_string(),
         serde_json::to_string(&state).unwrap(),
     ] {
         assert!(!shown.contains("saltsalt") && !shown.contains("hunter2"), "{shown}");
@@ -231,7 +231,10 @@ fn what_can_not_be_meant_is_refused() {
 #[test]
 fn a_home_is_moved_only_within_the_bounds_of_the_run() {
     let p: Properties = serde_json::from_value(json!({"name": "root", "home": "/srv/elsewhere", "manage_home": true})).unwrap();
-    let paths = |path: &str| ResourceLimits { write_paths: Some(vec!["/srv".into(), "/etc".into(), path.into()]), ..ResourceLimits::default() };
+    let paths = |path: &str| ResourceLimits {
+        write_paths: Some(vec!["/srv".into(), "/etc".into(), path.into()]),
+        ..ResourceLimits::default()
+    };
     let seen = |path: &str| {
         let host = Host::system(None).within(paths(path));
         User::observe(&p, &(User::PROVIDERS[0].open)(&host), &host).map(|_| ()).map_err(|error| crate::diag::chain(&error))

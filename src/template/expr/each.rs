@@ -146,7 +146,11 @@ fn seek<'i>(items: impl Iterator<Item = (usize, &'i Item)>, test: Test<'_>) -> R
     Ok(None)
 }
 
-fn chosen(list: &[Item], budget: &EvaluationBudget, test: impl Fn(usize, &Item) -> Result<bool, String>) -> Result<Vec<Item>, String> {
+fn chosen(
+    list: &[Item],
+    budget: &EvaluationBudget,
+    test: impl Fn(usize, &Item) -> Result<bool, String>,
+) -> Result<Vec<Item>, String> {
     let mut chosen = Vec::new();
     for (index, item) in list.iter().enumerate() {
         if test(index, item)? {

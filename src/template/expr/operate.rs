@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::parse::Op;
 use super::weigh;
 use crate::model::budget::VALUE_WEIGHT;
-use crate::model::{EvaluationBudget, BudgetError};
+use crate::model::{BudgetError, EvaluationBudget};
 use crate::template::regexes::Pattern;
 use crate::template::remote::go_field;
 use ::expr::{Context, Value as Item};

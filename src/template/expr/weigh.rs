@@ -4,7 +4,7 @@ use ::expr::Value as Item;
 
 use super::operate;
 use crate::model::budget::VALUE_WEIGHT;
-use crate::model::{EvaluationBudget, BudgetError};
+use crate::model::{BudgetError, EvaluationBudget};
 
 /// The deepest nesting of lists and maps. Data and facts have less.
 pub(super) const MAX_DEPTH: usize = 160;

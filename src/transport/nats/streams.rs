@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::super::{Cause, Ensured, From, Message, StreamSpec, TransportError, is_at_least};
+use super::super::{Cause, Ensured, Message, StartAt, StreamSpec, TransportError, is_at_least};
 use super::{ANSWER, Bus, header_map, message, room};
 
 /// The most bytes of one reading of the latest messages: a hundred thousand states of nodes take half of it. Who may publish
@@ -215,21 +215,21 @@ impl Bus {
     ///
     /// # Errors
     /// When the stream is not there, or may not be read.
-    pub async fn follow(&self, stream: &str, filter: &str, from: From) -> Result<Feed, TransportError> {
+    pub async fn follow(&self, stream: &str, filter: &str, from: StartAt) -> Result<Feed, TransportError> {
         let (policy, first) = match from {
-            From::Beginning => (DeliverPolicy::All, 0),
-            From::Latest => (DeliverPolicy::LastPerSubject, 0),
-            From::New => {
+            StartAt::Beginning => (DeliverPolicy::All, 0),
+            StartAt::Latest => (DeliverPolicy::LastPerSubject, 0),
+            StartAt::New => {
                 let first = self.stream(stream).await?.cached_info().state.last_sequence + 1;
                 (DeliverPolicy::ByStartSequence { start_sequence: first }, first)
             }
-            From::Since(time) => {
+            StartAt::Since(time) => {
                 let start_time = async_nats::datetime::from_nanos(time.as_nanosecond())
                     .map_err(|error| TransportError::failed(format!("could not read the stream {stream} from {time}"), error))?;
                 (DeliverPolicy::ByStartTime { start_time }, 0)
             }
         };
-        let since = if let From::Since(time) = from { Some(time) } else { None };
+        let since = if let StartAt::Since(time) = from { Some(time) } else { None };
         let consumer = self.consumer(&self.stream(stream).await?, filter, policy).await?;
         let backlog = consumer.cached_info().num_pending;
         let messages = consumer

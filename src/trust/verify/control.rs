@@ -6,7 +6,10 @@
 
 use crate::wire::command::{Action, Command, GoAhead, JobRef};
 
-use super::{RejectionCode, SignatureBudget, Reason, Rejection, MAX_CLOCK_SKEW, SignedCommand, Verified, Verifier, command, enveloped, verified};
+use super::{
+    MAX_CLOCK_SKEW, Reason, Rejection, RejectionCode, SignatureBudget, SignedCommand, Verified, Verifier, command, enveloped,
+    verified,
+};
 
 impl Verifier<'_> {
     /// Opens the latest word on the job of the command `about`.

@@ -83,7 +83,13 @@ fn open_at(now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Res
     open_with(&trust(), now, seen, bytes, subject)
 }
 
-fn open_with(trust: &TrustedBundle, now: &str, seen: &Memory, bytes: &[u8], subject: Option<&str>) -> Result<OpenedMessage, Rejection> {
+fn open_with(
+    trust: &TrustedBundle,
+    now: &str,
+    seen: &Memory,
+    bytes: &[u8],
+    subject: Option<&str>,
+) -> Result<OpenedMessage, Rejection> {
     with_verifier(trust, &NodeLimits::default(), now, seen, |verifier| verifier.open(bytes, subject))
 }
 
@@ -157,7 +163,8 @@ fn the_key_id_is_only_a_hint() {
 fn under_pressure_a_message_that_names_no_key_waits() {
     let open = |id: &str, effort: &mut SignatureBudget| {
         let (trust, memory, bytes) = (trust(), Memory::default(), signed(&ensure(), &[(id, 2)]));
-        let opened = with_verifier(&trust, &NodeLimits::default(), NOW, &memory, |it| it.open_within(&bytes, Some(SUBJECT), effort));
+        let opened =
+            with_verifier(&trust, &NodeLimits::default(), NOW, &memory, |it| it.open_within(&bytes, Some(SUBJECT), effort));
         code(&opened)
     };
     let mut pressed = SignatureBudget::under_pressure();
@@ -258,7 +265,8 @@ fn a_node_whose_trust_was_lost_obeys_nobody_until_it_is_back() {
     {
         let memory = Memory { trust: Some(known), ..Memory::default() };
         assert_eq!(code(&open_at(NOW, &memory, &bytes, None)), wanted, "{known:?}");
-        let reopened = with_verifier(&trust(), &NodeLimits::default(), NOW, &memory, |verifier| verifier.reverify_queued(&bytes).is_ok());
+        let reopened =
+            with_verifier(&trust(), &NodeLimits::default(), NOW, &memory, |verifier| verifier.reverify_queued(&bytes).is_ok());
         assert_eq!(reopened, wanted == "new");
     }
 }
@@ -530,7 +538,8 @@ fn what_was_accepted_is_recalled_after_its_time() {
     let bytes = signed(&assign(json!({"all": true}), 6, 1), &[("alice", 2)]);
     let trust = trust();
     let recall = |bytes: &[u8], limits: &NodeLimits| {
-        let recalled = with_verifier(&trust, limits, "2030-01-01T00:00:00Z", &Memory::default(), |it| it.reverify_assignment(bytes));
+        let recalled =
+            with_verifier(&trust, limits, "2030-01-01T00:00:00Z", &Memory::default(), |it| it.reverify_assignment(bytes));
         recalled.map(|verified| verified.get().id.to_string()).map_err(|refusal| refusal.code.as_str())
     };
     assert!(recall(&bytes, &NodeLimits::default()).is_ok());
@@ -540,5 +549,7 @@ fn what_was_accepted_is_recalled_after_its_time() {
     // Nor is it less in force when its key is revoked.
     let revoked = changed_trust(&|bundle| bundle["revoked"] = json!(["alice"]));
     let now = "2030-01-01T00:00:00Z";
-    assert!(with_verifier(&revoked, &NodeLimits::default(), now, &Memory::default(), |it| it.reverify_assignment(&bytes)).is_ok());
+    assert!(
+        with_verifier(&revoked, &NodeLimits::default(), now, &Memory::default(), |it| it.reverify_assignment(&bytes)).is_ok()
+    );
 }

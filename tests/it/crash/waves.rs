@@ -11,7 +11,7 @@ use ensign::trust::SigningKey;
 use ensign::wire::command::{Action, Command, JobRef, RolloutPlan};
 use ensign::wire::report::RolloutResult;
 use ensign::wire::rollout_plan::{RolloutPosition as Turn, Wave, Witness};
-use ensign::wire::{CommandResult, CommandOutcome};
+use ensign::wire::{CommandOutcome, CommandResult};
 use futures_util::future::join_all;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
     if fails {
         let subject = fleet.subjects.rollout_failed(command.id, &place.node);
         let stream = fleet.subjects.stream("ROLLOUTS");
-        let mut feed = fleet.bus.follow(&stream, subject.as_str(), ensign::transport::From::Beginning).await.unwrap();
+        let mut feed = fleet.bus.follow(&stream, subject.as_str(), ensign::transport::StartAt::Beginning).await.unwrap();
         assert!(tokio::time::timeout(PATIENCE, feed.next()).await.is_ok(), "{}: no mark\n{}", at.name(), place.log());
     }
     place.until(&fleet.bus, "nothing waits", |state| state.outbox == 0 && state.running.is_none()).await;

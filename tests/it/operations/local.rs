@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use ensign::wire::command::Command;
-use ensign::wire::{AgentStatus, CommandResult, CommandOutcome};
+use ensign::wire::{AgentStatus, CommandOutcome, CommandResult};
 use serde_json::Value;
 
 use crate::support::fleet::{Ran, ensign};

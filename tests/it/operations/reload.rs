@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use ensign::wire::command::{Target, Command};
-use ensign::wire::{AckStatus, CommandResult, CommandOutcome};
+use ensign::wire::command::{Command, Target};
+use ensign::wire::{AckStatus, CommandOutcome, CommandResult};
 
 use crate::support::solo::{Fleet, PATIENCE, on_every_server};
 

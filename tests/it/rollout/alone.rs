@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use base64::Engine;
-use ensign::model::{NodeId, HumanDuration};
+use ensign::model::{HumanDuration, NodeId};
 use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::command::{Action, Command, GoAhead, JobRef, RolloutPlan};
 use ensign::wire::receipt::{HEADER, ReceiptBody};
 use ensign::wire::report::{ROLLOUT_SUCCESS, RolloutResult};
-use ensign::wire::subject::EventKind;
 use ensign::wire::rollout_plan::{RolloutPosition, Wave, Witness};
-use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandResult, CommandOutcome, RejectionEvent};
+use ensign::wire::subject::EventKind;
+use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandOutcome, CommandResult, RejectionEvent};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -247,7 +247,11 @@ fn a_wave_waits_for_its_go_ahead() {
             a_while().await;
             assert!(!fleet.path("ahead").exists());
         }
-        fleet.bus.publish_stored(fleet.subjects.rollout_go_ahead(command.id).as_str(), &[], go(command.id, 2, None)).await.unwrap();
+        fleet
+            .bus
+            .publish_stored(fleet.subjects.rollout_go_ahead(command.id).as_str(), &[], go(command.id, 2, None))
+            .await
+            .unwrap();
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
     });
 }
@@ -374,7 +378,7 @@ fn others_failures_and_the_end_of_its_time_end_it() {
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Interrupted);
         let stream = fleet.subjects.stream("ROLLOUTS");
         let failures = fleet.subjects.rollout_failures(command.id);
-        let mut marks = fleet.bus.follow(&stream, failures.as_str(), ensign::transport::From::Beginning).await.unwrap();
+        let mut marks = fleet.bus.follow(&stream, failures.as_str(), ensign::transport::StartAt::Beginning).await.unwrap();
         let mark = tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
         let mark: RolloutResult = serde_json::from_slice(&mark.payload).unwrap();
         assert_eq!((mark.node, mark.outcome), (node(), CommandOutcome::Interrupted));
@@ -419,11 +423,11 @@ fn health_that_turns_critical_counts_as_a_failure() {
         let stream = fleet.subjects.stream("ROLLOUTS");
         let well = run(false).await;
         let ok = fleet.subjects.rollout_successes(well.id);
-        let mut marks = fleet.bus.follow(&stream, ok.as_str(), ensign::transport::From::Beginning).await.unwrap();
+        let mut marks = fleet.bus.follow(&stream, ok.as_str(), ensign::transport::StartAt::Beginning).await.unwrap();
         tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
         let ill = run(true).await;
         let filter = format!("ensign.v1.test.rollout.{}.failed.web1", ill.id);
-        let mut marks = fleet.bus.follow(&stream, &filter, ensign::transport::From::Beginning).await.unwrap();
+        let mut marks = fleet.bus.follow(&stream, &filter, ensign::transport::StartAt::Beginning).await.unwrap();
         tokio::time::timeout(PATIENCE, marks.next()).await.expect("a mark").unwrap().unwrap();
         // Of the one that was well to the end of its hold, that is said; of the other one not.
         let said = async |filter: ensign::wire::subject::Subject| {

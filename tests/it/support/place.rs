@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use ensign::model::NodeId;
 use ensign::store::{ChainHead, Message as Waiting};
-use ensign::transport::{Bus, From, Inbox, Message};
+use ensign::transport::{Bus, Inbox, Message, StartAt};
 use ensign::trust::SigningKey;
-use ensign::wire::command::{Action, Target, Command};
+use ensign::wire::command::{Action, Command, Target};
 use ensign::wire::receipt::Receipt;
 use ensign::wire::subject::ReportStage;
 use ensign::wire::{CommandResult, NodeState, Subjects};
@@ -169,7 +169,7 @@ impl Place {
     /// Waits for the result of a command in the stream.
     pub async fn result(&self, bus: &Bus, id: Uuid) -> CommandResult {
         let subject = self.subjects.job(id, &self.node, ReportStage::Done).to_string();
-        let mut feed = bus.follow(&self.subjects.stream("JOBS"), &subject, From::Beginning).await.unwrap();
+        let mut feed = bus.follow(&self.subjects.stream("JOBS"), &subject, StartAt::Beginning).await.unwrap();
         match tokio::time::timeout(PATIENCE, feed.next()).await {
             Ok(message) => read(&message.unwrap().unwrap()).unwrap(),
             Err(_) => panic!("no result of {id} on {}:\n{}", self.node, self.log()),
@@ -256,7 +256,7 @@ pub fn unsigned(_: &Waiting, _: &ChainHead) -> Receipt {
 
 /// What a stream has on these subjects now.
 pub async fn stored(bus: &Bus, stream: &str, subject: &str) -> Vec<Message> {
-    let mut feed = bus.follow(stream, subject, From::Beginning).await.unwrap();
+    let mut feed = bus.follow(stream, subject, StartAt::Beginning).await.unwrap();
     let mut messages = Vec::new();
     for _ in 0..feed.backlog() {
         messages.push(tokio::time::timeout(PATIENCE, feed.next()).await.unwrap().unwrap().unwrap());

@@ -8,11 +8,11 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ensign::model::{NodeId, HumanDuration};
-use ensign::transport::{Bus, BusSettings, Feed, From, Message, StreamSpec};
+use ensign::model::{HumanDuration, NodeId};
+use ensign::transport::{Bus, BusSettings, Feed, Message, StartAt, StreamSpec};
 use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::bundle::{OperatorKey, Roots, Rule};
-use ensign::wire::command::{Action, Apply, Assign, Target, Channel, Command, Ensure, Options};
+use ensign::wire::command::{Action, Apply, Assign, Channel, Command, Ensure, Options, Target};
 use ensign::wire::{COMMAND_TYPE, CommandResult, NodeState, Subjects, TRUST_TYPE, TrustBundle};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -259,14 +259,14 @@ impl Fleet {
     }
 
     pub async fn events(&self) -> Feed {
-        self.bus.follow(&self.subjects.stream("EVENTS"), self.subjects.events(None).as_str(), From::Beginning).await.unwrap()
+        self.bus.follow(&self.subjects.stream("EVENTS"), self.subjects.events(None).as_str(), StartAt::Beginning).await.unwrap()
     }
 
     /// Waits for a result of a job; gives every one that the agent has said by then.
     pub async fn results(&self, id: Uuid) -> Vec<CommandResult> {
         let filter = format!("ensign.v1.{FLEET}.job.{id}.web1.done");
         let stream = self.subjects.stream("JOBS");
-        let mut feed = self.bus.follow(&stream, &filter, From::Beginning).await.unwrap();
+        let mut feed = self.bus.follow(&stream, &filter, StartAt::Beginning).await.unwrap();
         let first = tokio::time::timeout(PATIENCE, feed.next()).await;
         first.unwrap_or_else(|_| panic!("no result of {id}")).unwrap().unwrap();
         self.settled();

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::trust::{RejectionCode, KnownTrust, NodeLimits, OpenedMessage, Pin, PublicKey, ReplayStore, TrustedBundle, Verifier, open_bundle};
+use ensign::trust::{
+    KnownTrust, NodeLimits, OpenedMessage, Pin, PublicKey, RejectionCode, ReplayStore, TrustedBundle, Verifier, open_bundle,
+};
 use ensign::wire::report::ChannelPosition;
 use ensign::wire::{COMMAND_TYPE, MAX_ENVELOPE, Subjects, TRUST_TYPE, digest};
 use serde::{Deserialize, Serialize};
@@ -971,7 +973,14 @@ fn no_attack_gets_in_and_each_is_refused_with_its_own_code() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(paths.len(), count, "a file that nothing here makes");
     // The others are the agent's: they are about its state, not about the message.
-    let own = [RejectionCode::Busy, RejectionCode::ShuttingDown, RejectionCode::Storage, RejectionCode::BadArtifact, RejectionCode::PlanChanged, RejectionCode::Halted];
+    let own = [
+        RejectionCode::Busy,
+        RejectionCode::ShuttingDown,
+        RejectionCode::Storage,
+        RejectionCode::BadArtifact,
+        RejectionCode::PlanChanged,
+        RejectionCode::Halted,
+    ];
     for code in RejectionCode::ALL.iter().filter(|code| !own.contains(code)) {
         assert!(covered.contains(code.as_str()), "no attack is refused with {code}");
     }

@@ -1,7 +1,7 @@
 //! One file for each kind of message: read strictly, and nothing of it lost.
 
 use ensign::model::{ApplyState, TransactionEvent};
-use ensign::trust::{Pin, PublicKey, verify_receipt, issue_receipt, open_bundle};
+use ensign::trust::{Pin, PublicKey, issue_receipt, open_bundle, verify_receipt};
 use ensign::wire::digest;
 use ensign::wire::receipt::{Receipt, ReceiptBody};
 use ensign::wire::report::LifecycleEvent;

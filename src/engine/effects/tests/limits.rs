@@ -62,8 +62,11 @@ fn paths_are_compared_part_by_part() {
 
 #[test]
 fn what_types_write_by_themselves_is_limited() {
-    let limits =
-        |paths: &[&str]| NodeLimits { paths: Some(paths.iter().map(|&p| p.into()).collect()), exec: true, ..NodeLimits::default() };
+    let limits = |paths: &[&str]| NodeLimits {
+        paths: Some(paths.iter().map(|&p| p.into()).collect()),
+        exec: true,
+        ..NodeLimits::default()
+    };
     let etc = limits(&["/etc", "/proc/sys/net", "/home", "/var/mail"]);
     for (kind, properties, wanted) in [
         ("user", json!({"name": "a"}), true),
@@ -245,8 +248,12 @@ fn nothing_is_mounted_that_the_owner_did_not_list() {
 
 #[test]
 fn what_is_read_is_limited_as_what_is_written() {
-    let limits =
-        NodeLimits { paths: Some(vec!["/srv".into()]), read_paths: Some(vec!["/opt".into()]), exec: true, ..NodeLimits::default() };
+    let limits = NodeLimits {
+        paths: Some(vec!["/srv".into()]),
+        read_paths: Some(vec!["/opt".into()]),
+        exec: true,
+        ..NodeLimits::default()
+    };
     let source = |path: &str| json!({"name": "/srv/a", "ensure": "present", "source": path});
     for (path, wanted) in
         [("/srv/b", true), ("/opt/b", true), ("/etc/shadow", false), ("b", false), ("/opt/../etc/shadow", false)]

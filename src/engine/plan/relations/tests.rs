@@ -1,4 +1,4 @@
-use crate::engine::{Inputs, plan_manifest, plan_next, plan_one, precheck, precheck_one};
+use crate::engine::{RunInputs, plan_manifest, plan_next, plan_one, precheck, precheck_one};
 use crate::host::fake::{FakeRunner, host};
 use crate::host::{Host, fs};
 use crate::manifest::Source;
@@ -17,8 +17,8 @@ fn said_in(directory: &std::path::Path, resources: &str) -> (String, String) {
     (planned.err().unwrap_or_default(), precheck(&source, &host).map_err(text).err().unwrap_or_default())
 }
 
-fn inputs() -> Inputs {
-    Inputs::new(|| serde_json::json!({"site": "x"}), std::collections::BTreeMap::new(), None)
+fn inputs() -> RunInputs {
+    RunInputs::new(|| serde_json::json!({"site": "x"}), std::collections::BTreeMap::new(), None)
 }
 
 fn exec(name: &str, more: &str) -> String {

@@ -1,0 +1,287 @@
+//! What the demonstration needs: keys, a server, three agents, all in one directory, all ended with it.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+use uuid::Uuid;
+
+use crate::cli::error::{Exit, Failure};
+use crate::cli::fleet::session::{Session, failure};
+use crate::cli::key::NamedKey;
+use crate::cli::local::OutputFormat;
+use crate::cli::trust::{first_bundle, seal_bundle};
+use crate::diag::Diagnostic;
+use crate::fleet::permissions::{Role, User, authorization};
+use crate::fleet::pinned_keys::KnownNodes;
+use crate::fleet::{Liveness, NodeKeys, Operator, init, targeting};
+use crate::host::child::Child;
+use crate::host::fs::{self, WriteSpec};
+use crate::host::{Cancel, Command, Host, Runner, SystemRunner, account};
+use crate::model::NodeId;
+use crate::transport::nkey::UserKey;
+use crate::transport::{Bus, BusSettings, Credentials, OLDEST_SERVER};
+use crate::trust::{PublicKey, SigningKey};
+use crate::wire::{NodeState, Subjects};
+
+/// The fleet.
+pub(super) const FLEET: &str = "demo";
+/// Its nodes, each with its group.
+pub(super) const NODES: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
+/// What the operator's key is called.
+pub(super) const OPERATOR: &str = "ops-alice";
+/// How long the server and the agents may take to get ready.
+const READY: Duration = Duration::from_secs(10);
+/// How long each may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything that runs. Dropping it ends everything.
+pub(super) struct DemoFleet {
+    /// Where everything lies.
+    pub(super) dir: PathBuf,
+    /// The operator, connected.
+    pub(super) session: Session,
+    /// The operator's key.
+    pub(super) operator: NamedKey,
+    // Ended in this order.
+    agents: Vec<Child>,
+    server: Child,
+}
+
+impl DemoFleet {
+    /// Starts the server, makes the streams, starts the agents, waits until all of them have said that they are there.
+    pub(super) async fn open(dir: &Path, binary: &Path, host: &Host) -> Result<Self, Failure> {
+        let subjects = Subjects::new(FLEET);
+        let operator_nkey = nkey()?;
+        let mut users = vec![User { role: Role::Operator, nkey: operator_nkey.public.clone() }];
+        let mut nodes = Vec::new();
+        for (name, group) in NODES {
+            let node: NodeId = name.parse().map_err(|error| failed(&error))?;
+            let key = nkey()?;
+            users.push(User { role: Role::Node(node.clone(), vec![group.to_owned()]), nkey: key.public.clone() });
+            nodes.push((node, group, key));
+        }
+        let url = format!("nats://127.0.0.1:{}", free_port()?);
+        let server = start_server(dir, binary, &url, &authorization(&users, &subjects))?;
+        let bus = connect(&url, &operator_nkey).await?;
+        init::init(&bus, &subjects, init::Retention::default(), &mut |_, _| ()).await.map_err(|error| failure(&error))?;
+
+        let (root, operator) = (signer("root")?, signer(OPERATOR)?);
+        let trust = trust_files(dir, &root, &operator, host)?;
+        let mut agents = Vec::new();
+        for (node, group, key) in &nodes {
+            agents.push(start_agent(dir, node, group, key, &url, &trust)?);
+        }
+        let settings = BusSettings { servers: vec![url], ..BusSettings::default() };
+        let session = Session {
+            operator: Operator { fleet: FLEET.to_owned(), keys: vec![], known_nodes: None, trust: None, bus: settings },
+            roster: Arc::new(NodeKeys::new(FLEET, KnownNodes::default(), None)),
+            bus,
+            subjects,
+            host: host.clone(),
+            ahead: jiff::SignedDuration::ZERO,
+            output: OutputFormat::Text,
+        };
+        let mut stage = Self { dir: dir.to_owned(), session, operator, agents, server };
+        stage.ready().await?;
+        Ok(stage)
+    }
+
+    /// Where the site of a node is, which the manifest describes.
+    pub(super) fn site(&self, node: &str) -> PathBuf {
+        self.dir.join(node).join("site")
+    }
+
+    /// Waits until every node is there.
+    async fn ready(&mut self) -> Result<(), Failure> {
+        let now = self.session.now();
+        self.until("get ready", |state| targeting::presence(state, now) == Liveness::Alive).await
+    }
+
+    /// Waits until the state of every node has this run as its last.
+    pub(super) async fn settled(&mut self, run: Uuid) -> Result<(), Failure> {
+        self.until("say how they stand", |state| state.last_run.as_ref().is_some_and(|last| last.run_id == run)).await
+    }
+
+    async fn until(&mut self, what: &str, holds: impl Fn(&NodeState) -> bool) -> Result<(), Failure> {
+        let until = Instant::now() + READY;
+        loop {
+            let states = self.session.states().await?;
+            if states.values().filter(|state| holds(state)).count() == NODES.len() {
+                return Ok(());
+            }
+            let ended = self.agents.iter_mut().any(|agent| !agent.is_running());
+            if ended || Instant::now() > until {
+                return Err(broken(&format!("the agents did not {what}: their logs are in {}", self.dir.display())));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends everything, in order. False when something had to be killed.
+    pub(super) async fn close(self) -> bool {
+        let Self { session, agents, server, .. } = self;
+        agents.iter().for_each(Child::terminate);
+        let agents = agents.into_iter().map(|agent| agent.stop(PATIENCE)).filter(|ended| *ended).count();
+        session.bus.drain(Instant::now() + PATIENCE).await;
+        // The server's exit code after a signal depends on its version: that it ended is enough.
+        let _ended = server.stop(PATIENCE);
+        agents == NODES.len()
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> Failure {
+    Failure::from_error(Exit::Failed, error)
+}
+
+fn broken(message: &str) -> Failure {
+    Failure::new(Exit::Failed, Diagnostic::new(message))
+}
+
+fn nkey() -> Result<UserKey, Failure> {
+    UserKey::generate().map_err(|error| failed(&error))
+}
+
+fn signer(id: &str) -> Result<NamedKey, Failure> {
+    Ok(NamedKey { id: id.to_owned(), key: Box::new(SigningKey::generate().map_err(|error| failed(&error))?) })
+}
+
+fn free_port() -> Result<u16, Failure> {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    port.map(|address| address.port()).map_err(|error| failed(&error))
+}
+
+/// Writes a file that only we can read.
+pub(super) fn write(path: &Path, content: &str) -> Result<(), Failure> {
+    let spec = WriteSpec { uid: None, gid: None, mode: 0o600 };
+    if let Some(parent) = path.parent() {
+        fs::create_directory(parent, 0o700).map_err(|error| failed(&error))?;
+    }
+    fs::write_atomic(path, &mut content.as_bytes(), spec).map_err(|error| failed(&error))
+}
+
+fn start_server(dir: &Path, binary: &Path, url: &str, authorization: &str) -> Result<Child, Failure> {
+    let config = dir.join("nats.conf");
+    let address = url.trim_start_matches("nats://");
+    let store = dir.join("nats");
+    let text =
+        format!("server_name: demo\nlisten: \"{address}\"\njetstream {{ store_dir: \"{}\" }}\n{authorization}", store.display());
+    write(&config, &text)?;
+    let args = ["-c", &config.display().to_string()];
+    Child::start(binary, &args, &[], &dir.join("nats.log"))
+        .map_err(|error| broken(&format!("could not start {}: {error}", binary.display())))
+}
+
+async fn connect(url: &str, key: &UserKey) -> Result<Bus, Failure> {
+    let settings = BusSettings {
+        servers: vec![url.to_owned()],
+        name: "ensign demo".to_owned(),
+        credentials: Some(Credentials::NkeySeed(key.seed.clone())),
+        backlog: BusSettings::GATHER_BACKLOG,
+        ..BusSettings::default()
+    };
+    let until = Instant::now() + READY;
+    loop {
+        match Bus::connect(&settings).await {
+            Ok(bus) => return Ok(bus),
+            Err(error) if Instant::now() > until => return Err(failure(&error)),
+            // It is starting.
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// What an agent is told of trust: the root key, and where the first bundle is.
+struct TrustFiles {
+    root: PublicKey,
+    bundle: PathBuf,
+}
+
+fn trust_files(dir: &Path, root: &NamedKey, operator: &NamedKey, host: &Host) -> Result<TrustFiles, Failure> {
+    let expires = host.now().saturating_add(SignedDuration::from_hours(24 * 365)).map_err(|error| failed(&error))?;
+    let public = root.key.public();
+    let operators = [(operator.id.clone(), operator.key.public())];
+    let bundle = first_bundle(FLEET, &[public], 1, &operators, expires);
+    let signed = seal_bundle(&bundle, std::slice::from_ref(root))?;
+    let path = dir.join("trust.dsse.json");
+    write(&path, &String::from_utf8_lossy(&signed))?;
+    Ok(TrustFiles { root: public, bundle: path })
+}
+
+fn start_agent(dir: &Path, node: &NodeId, group: &str, key: &UserKey, url: &str, trust: &TrustFiles) -> Result<Child, Failure> {
+    let home = dir.join(node.as_str());
+    write(&home.join("node.nk"), key.seed.reveal())?;
+    let facts = serde_json::json!({
+        "site": home.join("site"),
+        "uid": account::effective_uid().to_string(),
+        "gid": account::effective_gid().to_string(),
+    });
+    write(&home.join("facts/facts.json"), &facts.to_string())?;
+    let quoted = |path: &Path| serde_json::Value::from(path.display().to_string()).to_string();
+    let config = format!(
+        "fleet = \"{FLEET}\"\nnode = \"{node}\"\ngroups = [\"{group}\"]\nstate_dir = \"state\"\nfacts_dirs = [\"facts\"]\n\
+         heartbeat = \"1s\"\n\n[http]\nlisten = \"off\"\n\n[nats]\nservers = [\"{url}\"]\nnkey = \"node.nk\"\n\n\
+         [trust]\nroot = [\"{}\"]\nbundle = {}\n\n[limits]\ntypes = [\"file\"]\npaths = [{}]\n",
+        trust.root,
+        quoted(&trust.bundle),
+        quoted(&home),
+    );
+    let path = home.join("agent.toml");
+    write(&path, &config)?;
+    let program = std::env::current_exe().map_err(|error| failed(&error))?;
+    let args = ["agent", "run", "--config", &path.display().to_string()];
+    Child::start(&program, &args, &[("PATH", "/usr/bin:/bin")], &home.join("agent.log")).map_err(|error| failed(&error))
+}
+
+/// The server to start: the one that is named, else the first on `PATH`; new enough either way.
+pub(super) fn find_server(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let (major, minor) = OLDEST_SERVER;
+    let missing = |message: String| {
+        Failure::usage(message).hint(format!(
+            "install nats-server {major}.{minor} or later, or name one: --nats-server FILE or NATS_SERVER=FILE; deploy/demo.sh gets one"
+        ))
+    };
+    let on_path = || {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file())
+    };
+    let binary = named.map(Path::to_owned).or_else(on_path).ok_or_else(|| missing("there is no nats-server".to_owned()))?;
+    let version = version(&binary).ok_or_else(|| missing(format!("{} does not say its version", binary.display())))?;
+    if version < OLDEST_SERVER {
+        return Err(missing(format!("{} is version {}.{}: too old", binary.display(), version.0, version.1)));
+    }
+    Ok(binary)
+}
+
+/// `nats-server: v2.10.27`
+fn version(binary: &Path) -> Option<(u64, u64)> {
+    let command = Command { timeout: Some(READY), ..Command::new(binary.display().to_string(), ["--version"]) };
+    let output = SystemRunner::new(None).run(&command, &Cancel::default(), None).ok()?;
+    parse_version(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn parse_version(text: &str) -> Option<(u64, u64)> {
+    let mut numbers = text.trim().rsplit(['v', ' ']).next()?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_servers_are_read() {
+        for (text, wanted) in [
+            ("nats-server: v2.10.27\n", Some((2, 10))),
+            ("nats-server: v2.9.10", Some((2, 9))),
+            ("nats-server: v2.15.1-beta.1", Some((2, 15))),
+            ("something else", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_version(text), wanted, "{text}");
+        }
+        assert!(find_server(Some(Path::new("/no/such/server"))).is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! `ensign fleet node trust|forget|keys`: the keys by which the words of nodes are known.
+
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::fleet::node_identity;
+use crate::fleet::pinned_keys::PinnedKey;
+use crate::host::Host;
+use crate::model::NodeId;
+use crate::trust::PublicKey;
+
+use super::super::error::{Exit, Failure};
+use super::super::key;
+use super::super::local::OutputFormat;
+use super::super::ui::{Ui, text};
+use super::session::{Context, unreadable};
+use super::target_filter;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NodeCommand {
+    /// Holds a node to this key: what `ensign agent key` prints there. Or takes all nodes whose states are signed.
+    Trust(Trust),
+    /// Forgets the key of a node, as of a host that was rebuilt: the next key that its state shows is taken.
+    Forget(Forget),
+    /// Lists the keys that are known.
+    Keys,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Trust {
+    /// The node.
+    #[arg(required_unless_present = "all_new", requires = "public")]
+    node: Option<NodeId>,
+    /// Its public key, as "ssh-ed25519 AAAA..." or "ed25519:...", or a file with it.
+    #[arg(value_name = "KEY")]
+    public: Option<String>,
+    /// Takes the key of every node that is not known yet from its state: when a large fleet is met for the first time, and
+    /// nobody else may publish there.
+    #[arg(long, conflicts_with = "node")]
+    all_new: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Forget {
+    /// The node.
+    node: NodeId,
+}
+
+pub(super) async fn run(command: NodeCommand, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    if let NodeCommand::Trust(Trust { all_new: true, .. }) = &command {
+        return trust_all(context, ui).await;
+    }
+    let operator = context.operator()?;
+    let path = operator.known_nodes.ok_or_else(|| {
+        Failure::usage("it is not said where the keys of nodes are kept").hint("use --known-nodes FILE, or set HOME")
+    })?;
+    match command {
+        NodeCommand::Trust(trust) => self::trust(&trust, &operator.fleet, &path, ui),
+        NodeCommand::Forget(forget) => self::forget(&forget.node, &operator.fleet, &path, ui),
+        NodeCommand::Keys => keys(&operator.fleet, &path, context.output, ui),
+    }
+}
+
+/// Learns every node that is new.
+async fn trust_all(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
+    let session = context.open().await?;
+    let before = session.roster.count();
+    session.roster.expect_all();
+    let states = session.states().await?;
+    ui.say(text!("{} new nodes are known now, {} in all", session.roster.count() - before, session.roster.count()));
+    target_filter::warn_strangers(&states, ui);
+    Ok(if states.strangers > 0 { Exit::Incomplete } else { Exit::Done })
+}
+
+fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
+    let (Some(node), Some(public)) = (&args.node, &args.public) else {
+        return Err(Failure::usage("which node is not said").hint("ensign fleet node trust NODE KEY"));
+    };
+    let (public, _): (PublicKey, String) = key::public_key(public)?;
+    let mut known = node_identity::read(path).map_err(|error| unreadable(&error))?;
+    let before = known.trust(fleet, node, PinnedKey { key: public, since: Host::system(None).now() });
+    node_identity::write(path, &known).map_err(|error| unreadable(&error))?;
+    match before {
+        Some(before) if before.key != public => {
+            ui.say(text!("{}: {} from here on, {} before", node, public.fingerprint(), before.key.fingerprint()));
+        }
+        _ => ui.say(text!("{}: {}", node, public.fingerprint())),
+    }
+    Ok(Exit::Done)
+}
+
+fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut known = node_identity::read(path).map_err(|error| unreadable(&error))?;
+    let Some(before) = known.forget(fleet, node) else {
+        return Err(Failure::usage(format!("{} knows no key of {node} in the fleet {fleet}", path.display())));
+    };
+    node_identity::write(path, &known).map_err(|error| unreadable(&error))?;
+    ui.say(text!("{}: {} is forgotten", node, before.key.fingerprint()));
+    Ok(Exit::Done)
+}
+
+fn keys(fleet: &str, path: &Path, output: OutputFormat, ui: &mut Ui) -> Result<Exit, Failure> {
+    let known = node_identity::read(path).map_err(|error| unreadable(&error))?;
+    let document = |node: &NodeId, known: &PinnedKey| json!({"node": node, "key": known.key.to_short(), "fingerprint": known.key.fingerprint(), "since": known.since});
+    match output {
+        OutputFormat::Text => {
+            for (node, known) in known.of(fleet) {
+                ui.line(text!("{:<20} {} since {:.0}", node.as_str(), known.key.fingerprint(), known.since));
+            }
+        }
+        OutputFormat::Json => ui.json(&known.of(fleet).map(|(node, known)| document(node, known)).collect::<Vec<_>>()),
+        OutputFormat::Jsonl => known.of(fleet).for_each(|(node, known)| ui.jsonl(&document(node, known))),
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,228 @@
+//! Bringing a resource to its state: observe, act, look again. It borrows nothing of the run, so that a thread outside of the
+//! confinement can do it as well.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::diag::chain;
+use crate::host::Host;
+use crate::host::confine::Worker;
+use crate::model::Secrets;
+use crate::resource::{BindError, BoundResource, ChangeStep, ObservedResource, ParsedResource, Preview, Providers, ResourceType};
+
+use super::redact;
+use super::run::Diff;
+use super::text_diff::unified_diff;
+
+/// The thread outside of the confinement of a run, and who needs it.
+pub trait UnconfinedThread: Send + Sync {
+    /// True for a resource that can't be managed under the confinement.
+    fn is_needed(&self, decoded: &dyn ParsedResource) -> bool;
+
+    /// Refuses a resource that may not be managed outside.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String>;
+
+    /// The way to that thread.
+    fn worker(&self) -> &Worker;
+}
+
+/// The thread that a resource is managed on.
+#[derive(Clone, Copy)]
+pub(super) enum RunThread<'a> {
+    /// The thread of the run.
+    Here,
+    /// The one outside of its confinement.
+    Outside(&'a Worker),
+}
+
+/// The text of a panic, as events have it.
+pub(super) const PANICKED: &str = "the resource type panicked; this is a bug in Ensign";
+
+impl RunThread<'_> {
+    /// Does work there, and waits for it.
+    ///
+    /// # Errors
+    /// When it panicked outside. Who works here catches that around everything.
+    pub(super) fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        match self {
+            Self::Here => Ok(work()),
+            Self::Outside(worker) => worker.run(work).map_err(|_| PANICKED.to_owned()),
+        }
+    }
+}
+
+/// The part of the settings of a run that acting needs.
+#[derive(Clone)]
+pub(super) struct ApplySettings {
+    pub(super) noop: bool,
+    pub(super) bare: bool,
+    pub(super) diff: Diff,
+    pub(super) secrets: Arc<Secrets>,
+}
+
+/// What an action led to.
+pub(super) struct Applied {
+    pub(super) ensure: String,
+    pub(super) status: Option<Map<String, Value>>,
+    pub(super) steps: Vec<ChangeStep>,
+    pub(super) refreshed: bool,
+    pub(super) stable: bool,
+    pub(super) diff: Option<String>,
+}
+
+impl Applied {
+    /// What a manifest within a manifest came to.
+    pub(super) fn counted(steps: Vec<ChangeStep>, status: Map<String, Value>) -> Self {
+        Self { ensure: "present".to_owned(), status: Some(status), steps, refreshed: false, stable: true, diff: None }
+    }
+}
+
+/// What is to be done to a resource.
+pub(super) struct PendingChanges {
+    pub(super) steps: Vec<ChangeStep>,
+    refreshed: bool,
+    diff: Option<String>,
+}
+
+/// What a look at a resource came to.
+pub(super) enum Observation {
+    /// It is as wanted.
+    Well(Applied),
+    /// It needs these steps.
+    Needs(PendingChanges),
+}
+
+/// Chooses the provider of a resource, there.
+pub(super) fn bind(
+    place: RunThread<'_>,
+    decoded: &Arc<dyn ParsedResource>,
+    wanted: &str,
+    providers: &Arc<Providers>,
+    host: &Host,
+) -> Result<Result<Box<dyn BoundResource>, BindError>, String> {
+    let decoded = Arc::clone(decoded);
+    match place {
+        RunThread::Here => Ok(decoded.bind(wanted, providers, host)),
+        RunThread::Outside(_) => {
+            let (wanted, providers, host) = (wanted.to_owned(), Arc::clone(providers), host.clone());
+            place.run(move || decoded.bind(&wanted, &providers, &host))
+        }
+    }
+}
+
+/// Takes the steps that resources of one type need, together, there.
+pub(super) fn apply_all(
+    place: RunThread<'_>,
+    kind: &'static dyn ResourceType,
+    batch: Vec<Arc<dyn ParsedResource>>,
+    wanted: &str,
+    providers: &Arc<Providers>,
+    host: &Host,
+) -> Result<Vec<crate::resource::Done>, String> {
+    let (wanted, providers, host) = (wanted.to_owned(), Arc::clone(providers), host.clone());
+    place.run(move || kind.apply_all(&batch, &wanted, &providers, &host))
+}
+
+impl ApplySettings {
+    /// Observes, acts (or says what it would do) and looks again, there.
+    pub(super) fn act(
+        &self,
+        place: RunThread<'_>,
+        bound: Box<dyn BoundResource>,
+        host: &Host,
+        refresh: bool,
+    ) -> Result<Applied, String> {
+        match place {
+            RunThread::Here => self.act_here(bound.as_ref(), host, refresh),
+            RunThread::Outside(_) => {
+                let (how, host) = (self.clone(), host.clone());
+                place.run(move || how.act_here(bound.as_ref(), &host, refresh))?
+            }
+        }
+    }
+
+    fn act_here(&self, bound: &dyn BoundResource, host: &Host, refresh: bool) -> Result<Applied, String> {
+        let text = |error: crate::resource::ResourceError| chain(&error);
+        if !self.noop {
+            bound.freshen(host).map_err(text)?;
+        }
+        let mut checked = bound.check(host, refresh).map_err(text)?;
+        let due = self.due(checked.as_ref(), host);
+        if self.noop || due.steps.is_empty() {
+            return Ok(self.left_alone(checked.as_ref(), due));
+        }
+        checked.apply(host).map_err(text)?;
+        if !bound.converges() {
+            return Ok(Applied { stable: false, ..self.reached(checked.as_ref(), due) });
+        }
+        drop(checked);
+        self.verify_here(bound, host, due)
+    }
+
+    /// Looks at a resource, there, and says what it needs; for those that are changed with others.
+    pub(super) fn look(
+        &self,
+        place: RunThread<'_>,
+        bound: Box<dyn BoundResource>,
+        host: &Host,
+    ) -> Result<(Box<dyn BoundResource>, Observation), String> {
+        let (how, host) = (self.clone(), host.clone());
+        place.run(move || {
+            let looked = how.look_here(bound.as_ref(), &host)?;
+            Ok((bound, looked))
+        })?
+    }
+
+    fn look_here(&self, bound: &dyn BoundResource, host: &Host) -> Result<Observation, String> {
+        let text = |error: crate::resource::ResourceError| chain(&error);
+        bound.freshen(host).map_err(text)?;
+        let checked = bound.check(host, false).map_err(text)?;
+        let due = self.due(checked.as_ref(), host);
+        Ok(if due.steps.is_empty() { Observation::Well(self.left_alone(checked.as_ref(), due)) } else { Observation::Needs(due) })
+    }
+
+    fn due(&self, checked: &dyn ObservedResource, host: &Host) -> PendingChanges {
+        let (steps, refreshed) = (checked.steps(), checked.is_refresh());
+        let preview = (self.diff != Diff::None && !steps.is_empty()).then(|| checked.preview(host)).flatten();
+        let preview = preview.filter(|preview| self.diff == Diff::All || preview.is_public);
+        let diff = preview
+            .map(|Preview { before, after, .. }| redact::diff(&self.secrets, &before, &after, || unified_diff(&before, &after)));
+        PendingChanges { steps, refreshed, diff }
+    }
+
+    /// Nothing was done, because nothing needed to be or because the run is a dry one.
+    fn left_alone(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
+        Applied { stable: due.steps.is_empty(), ..self.reached(checked, due) }
+    }
+
+    /// Looks again after the steps were taken, there: nothing may be left to do.
+    pub(super) fn verify(
+        &self,
+        place: RunThread<'_>,
+        bound: Box<dyn BoundResource>,
+        host: &Host,
+        due: PendingChanges,
+    ) -> Result<Applied, String> {
+        let (how, host) = (self.clone(), host.clone());
+        place.run(move || how.verify_here(bound.as_ref(), &host, due))?
+    }
+
+    fn verify_here(&self, bound: &dyn BoundResource, host: &Host, due: PendingChanges) -> Result<Applied, String> {
+        let after = bound.check(host, false).map_err(|error| chain(&error))?;
+        let left: Vec<String> = after.steps().into_iter().flat_map(|step| step.details).collect();
+        if !left.is_empty() {
+            return Err(format!("failed to reach desired state: {}", left.join(", ")));
+        }
+        Ok(self.reached(after.as_ref(), due))
+    }
+
+    fn reached(&self, checked: &dyn ObservedResource, due: PendingChanges) -> Applied {
+        let status = (!self.bare || checked.speaks()).then(|| checked.status());
+        let PendingChanges { steps, refreshed, diff } = due;
+        Applied { ensure: checked.ensure(), status, steps, refreshed, stable: true, diff }
+    }
+}

@@ -1,0 +1,350 @@
+//! The treatment of one resource, the same for every type:
+//! control, require, deferred templates, permit, provider, observe, diff, act, verify, health, event.
+//!
+//! Whatever goes wrong, a panic included, becomes a failed event; nothing here ends a run.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::diag::chain;
+use crate::host::Host;
+use crate::model::event::{TRANSACTION, state_protocol};
+use crate::model::{Effects, HealthStatus, ResourceRef, TransactionEvent};
+use crate::resource::{BoundResource, ChangeStep, Common, ParsedResource, Providers};
+use crate::store::Session;
+use crate::template::is_template;
+
+use super::apply_changes::{self, Applied, ApplySettings, PANICKED, RunThread, UnconfinedThread};
+use super::plan::{Plan, PlannedResource, resolve};
+use super::provenance::{Provenance, ProvenanceError};
+use super::run::{Diff, Settings};
+use super::{effects, health, redact};
+
+pub(super) struct ResourceRun<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) planned: &'a PlannedResource,
+    pub(super) settings: &'a Settings,
+    pub(super) host: &'a Host,
+    pub(super) providers: &'a Arc<Providers>,
+    pub(super) session: &'a dyn Session,
+    /// What the templates were made of that were resolved when its turn came.
+    pub(super) late: RefCell<Provenance>,
+}
+
+/// Why a resource was not brought to its state.
+pub(super) enum Abort {
+    /// Its control said no.
+    Skipped,
+    /// These requirements failed.
+    Unmet(Vec<ResourceRef>),
+    /// Something went wrong.
+    Failed(String),
+}
+
+impl ResourceRun<'_> {
+    pub(super) fn event(&self) -> TransactionEvent {
+        let started = Instant::now();
+        let mut event = self.blank();
+        let mut decoded = Arc::clone(&self.planned.decoded);
+        let ended = guarded(|| self.converge(&mut event, &mut decoded));
+        self.end(event, decoded.as_ref(), ended, started)
+    }
+
+    /// What became of a resource, and its health checks, as an event.
+    pub(super) fn end(
+        &self,
+        mut event: TransactionEvent,
+        decoded: &dyn ParsedResource,
+        ended: Result<(), Abort>,
+        started: Instant,
+    ) -> TransactionEvent {
+        match ended {
+            Ok(()) => {}
+            Err(Abort::Skipped) => event.skipped = true,
+            Err(Abort::Unmet(failed)) => {
+                event.skipped = true;
+                event.unmet_requirements = failed.iter().map(ToString::to_string).collect();
+            }
+            Err(Abort::Failed(why)) => self.fail(&mut event, why),
+        }
+        if !self.settings.bare {
+            event.properties = decoded.shown();
+        }
+        if !event.skipped {
+            self.check_health(&mut event);
+            self.register(&mut event);
+        }
+        let secrets = self.plan.secrets();
+        let holds = !secrets.is_empty() && decoded.is(&|properties| secrets.value_contains_secret(properties));
+        let mut shaped = self.planned.shaped.clone();
+        shaped.extend(self.late.take());
+        shaped.redact_event(&mut event, decoded);
+        redact::event(secrets, &mut event);
+        redact::digests(holds, self.settings.conceal.as_deref(), &mut event);
+        event.duration = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        event
+    }
+
+    fn converge(&self, event: &mut TransactionEvent, decoded: &mut Arc<dyn ParsedResource>) -> Result<(), Abort> {
+        let bound = self.prepare(event, decoded)?;
+        if self.settings.health_check_only {
+            return Ok(());
+        }
+        let refresh = self.refresh_due()?;
+        let mut reached = self.how().act(self.place(decoded.as_ref()), bound, self.host, refresh).map_err(Abort::Failed)?;
+        reached.diff = reached.diff.take().filter(|_| self.may_show(decoded.as_ref()));
+        self.fill_event(event, reached);
+        Ok(())
+    }
+
+    /// Everything before the host is looked at: control, requirements, late templates, permit, provider.
+    pub(super) fn prepare(
+        &self,
+        event: &mut TransactionEvent,
+        decoded: &mut Arc<dyn ParsedResource>,
+    ) -> Result<Box<dyn BoundResource>, Abort> {
+        let planned = self.planned;
+        let bind = |decoded: &Arc<dyn ParsedResource>| {
+            if let Some(outside) = &self.settings.outside {
+                outside.permit(planned.kind.name(), decoded.as_ref()).map_err(Abort::Failed)?;
+            }
+            let place = self.place(decoded.as_ref());
+            apply_changes::bind(place, decoded, &planned.common.provider, self.providers, self.host).map_err(Abort::Failed)
+        };
+        let bound = bind(decoded)?;
+        if let Ok(bound) = &bound {
+            event.provider = bound.provider().to_owned();
+        }
+        self.control()?;
+        self.require()?;
+        let bound = bound.map_err(|error| Abort::Failed(chain(&error)))?;
+        if self.settings.health_check_only {
+            self.permit(&self.known_effects(decoded.nested().is_some().then_some(decoded.as_ref())))?;
+            return Ok(bound);
+        }
+        let Some(properties) = self.resolve_deferred()? else {
+            self.permit(&self.known_effects(Some(decoded.as_ref())))?;
+            return Ok(bound);
+        };
+        let late = self.plan.decode_late(planned, &properties, &self.late.borrow());
+        *decoded = late.map_err(|error| Abort::Failed(error.to_string()))?;
+        self.permit(&self.known_effects(Some(decoded.as_ref())))?;
+        bind(decoded)?.map_err(|error| Abort::Failed(chain(&error)))
+    }
+
+    /// Where the resource is managed, as its name is now.
+    pub(super) fn place(&self, decoded: &dyn ParsedResource) -> RunThread<'_> {
+        match &self.settings.outside {
+            Some(outside) if outside.is_needed(decoded) => RunThread::Outside(outside.worker()),
+            _ => RunThread::Here,
+        }
+    }
+
+    pub(super) fn how(&self) -> ApplySettings {
+        let Settings { noop, bare, diff, .. } = *self.settings;
+        ApplySettings { noop, bare, diff, secrets: self.plan.shared_secrets() }
+    }
+
+    /// The effects that are known before the host is looked at. Rules of health checks may still hold templates; they are
+    /// asked about again when they are resolved.
+    fn known_effects(&self, decoded: Option<&dyn ParsedResource>) -> Effects {
+        let common = effects::of_common(&self.planned.common).resolved(is_template);
+        decoded.map(ParsedResource::effects).unwrap_or_default().into_iter().chain(common).collect()
+    }
+
+    fn may_show(&self, decoded: &dyn ParsedResource) -> bool {
+        let permit = self.settings.permit.as_ref().filter(|_| self.settings.diff == Diff::Public);
+        permit.is_none_or(|permit| permit.may_show(&decoded.effects(), self.host))
+    }
+
+    fn permit(&self, effects: &Effects) -> Result<(), Abort> {
+        let Some(permit) = &self.settings.permit else { return Ok(()) };
+        permit.permit(self.planned.kind.name(), effects, self.host).map_err(Abort::Failed)
+    }
+
+    fn control(&self) -> Result<(), Abort> {
+        let Some(control) = &self.planned.common.control else { return Ok(()) };
+        let holds = |name: &str, expression: &Option<String>, default: bool| {
+            let Some(expression) = expression else { return Ok(default) };
+            let before = self.plan.scope.mark();
+            let holds = self.plan.scope.condition(expression).map_err(|error| {
+                let diagnostic = self.plan.template_error(self.planned, "control", &error);
+                Abort::Failed(format!("control {name}: {diagnostic}"))
+            });
+            if self.plan.scope.since(before).bus {
+                return Err(Abort::Failed(ProvenanceError::Bus(format!("control {name}")).said()));
+            }
+            holds
+        };
+        if holds("if", &control.only_if, true)? && !holds("unless", &control.unless, false)? {
+            Ok(())
+        } else {
+            Err(Abort::Skipped)
+        }
+    }
+
+    fn require(&self) -> Result<(), Abort> {
+        let mut failed = Vec::new();
+        for reference in &self.planned.requires {
+            let last = self.session.last(reference).ok_or_else(|| unknown("require", reference))?;
+            if last.failed || last.unmet {
+                failed.push(reference.clone());
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(Abort::Unmet(failed)) }
+    }
+
+    /// True when a resource that this one subscribes to has changed; the first one decides.
+    fn refresh_due(&self) -> Result<bool, Abort> {
+        for reference in &self.planned.subscribes {
+            if self.session.last(reference).ok_or_else(|| unknown("subscribe", reference))?.changed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn resolve_deferred(&self) -> Result<Option<Map<String, Value>>, Abort> {
+        let Some(properties) = &self.planned.deferred else { return Ok(None) };
+        let (scope, kind) = (&self.plan.scope, self.planned.kind);
+        let mut resolved = properties.clone();
+        for (key, value) in &mut resolved {
+            if kind.deferred().contains(&key.as_str()) && !Common::LITERAL.contains(&key.as_str()) {
+                let before = scope.mark();
+                *value = resolve(scope, kind, key, value)
+                    .map_err(|error| Abort::Failed(self.plan.template_error(self.planned, key, &error).to_string()))?;
+                let noted = self.late.borrow_mut().note(kind, key, value, scope.since(before), scope);
+                noted.map_err(|unfit| Abort::Failed(unfit.said()))?;
+            }
+        }
+        Ok(Some(resolved))
+    }
+
+    pub(super) fn fill_event(&self, event: &mut TransactionEvent, reached: Applied) {
+        event.changed = !reached.steps.is_empty();
+        event.refreshed = reached.refreshed;
+        event.noop = self.settings.noop;
+        if event.noop {
+            event.noop_message = would_have(&reached.steps, self.planned.kind.sentences());
+        }
+        event.changes = reached.steps.into_iter().flat_map(|step| step.details).collect();
+        event.diff = reached.diff;
+        event.status = reached.status.map(|own| self.status(event, &reached.ensure, reached.stable, own));
+        event.final_ensure = reached.ensure;
+    }
+
+    /// What every type says of its state, and what this one adds.
+    fn status(&self, event: &TransactionEvent, ensure: &str, stable: bool, own: Map<String, Value>) -> Value {
+        let mut status = Map::with_capacity(10 + own.len());
+        status.insert("timestamp".to_owned(), Value::String(self.host.now().to_string()));
+        status.insert("protocol".to_owned(), Value::String(state_protocol(&event.kind)));
+        status.insert("type".to_owned(), Value::String(event.kind.clone()));
+        status.insert("name".to_owned(), Value::String(event.name.clone()));
+        status.insert("ensure".to_owned(), Value::String(ensure.to_owned()));
+        status.insert("changed".to_owned(), Value::Bool(event.changed));
+        status.insert("refreshed".to_owned(), Value::Bool(event.refreshed));
+        status.insert("stable".to_owned(), Value::Bool(stable));
+        status.insert("noop".to_owned(), Value::Bool(event.noop));
+        if !event.noop_message.is_empty() {
+            status.insert("noop_message".to_owned(), Value::String(event.noop_message.clone()));
+        }
+        status.extend(own);
+        Value::Object(status)
+    }
+
+    /// All checks run, whatever the earlier ones said; one that is not OK fails the resource.
+    fn check_health(&self, event: &mut TransactionEvent) {
+        let around = health::CheckContext {
+            scope: &self.plan.scope,
+            kind: self.planned.kind.name(),
+            permit: self.settings.permit.as_deref(),
+            host: self.host,
+            outside: self.settings.outside.as_deref().map(UnconfinedThread::worker),
+        };
+        for wanted in &self.planned.common.health_checks {
+            let result = health::check(wanted, &around);
+            if result.status != HealthStatus::Ok {
+                event.failed = true;
+                let said = if result.output.is_empty() { String::new() } else { format!(": {}", result.output) };
+                event.errors.push(format!("health check {} status \"{}\"{said}", result.name, result.status.as_str()));
+            }
+            event.health_check.push(result);
+        }
+        event.health_check_only = self.settings.health_check_only;
+    }
+
+    /// Tells others where the service is, once it is as wanted and well; also in runs of checks only, to keep it alive.
+    fn register(&self, event: &mut TransactionEvent) {
+        let Some(registrar) = self.settings.registrar.as_deref().filter(|_| !event.failed && !self.settings.noop) else { return };
+        for entry in &self.planned.common.register_when_stable {
+            let hides = serde_json::to_value(entry).is_ok_and(|entry| self.plan.secrets().value_contains_secret(&entry));
+            if hides {
+                self.fail(event, format!("the registration of {} holds a secret, and is not published", entry.service));
+                continue;
+            }
+            if let Err(why) = registrar.register(entry) {
+                self.fail(event, format!("could not register {} of {}: {why}", entry.service, entry.cluster));
+            }
+        }
+    }
+
+    fn fail(&self, event: &mut TransactionEvent, why: String) {
+        event.failed = true;
+        event.errors.push(why);
+    }
+
+    pub(super) fn blank(&self) -> TransactionEvent {
+        let timestamp: Timestamp = self.host.now();
+        TransactionEvent {
+            protocol: TRANSACTION.to_owned(),
+            event_id: self.host.new_id(),
+            timestamp,
+            kind: self.planned.kind.name().to_owned(),
+            provider: String::new(),
+            name: self.planned.decoded.name().to_owned(),
+            alias: self.planned.common.alias.clone(),
+            requested_ensure: self.planned.decoded.ensure().to_owned(),
+            final_ensure: String::new(),
+            duration: 0,
+            properties: Value::Null,
+            status: None,
+            noop_message: String::new(),
+            health_check: Vec::new(),
+            health_check_only: self.settings.health_check_only,
+            errors: Vec::new(),
+            changed: false,
+            refreshed: false,
+            failed: false,
+            skipped: false,
+            noop: false,
+            unmet_requirements: Vec::new(),
+            node: self.settings.node.as_ref().map(ToString::to_string),
+            run_id: Some(self.settings.run_id),
+            seq: 0,
+            manifest: self.plan.manifest.clone(),
+            changes: Vec::new(),
+            diff: None,
+            change_cause: None,
+        }
+    }
+}
+
+/// A panic in a resource type is the failure of that resource, not the end of the run.
+pub(super) fn guarded<T>(treat: impl FnOnce() -> Result<T, Abort>) -> Result<T, Abort> {
+    catch_unwind(AssertUnwindSafe(treat)).unwrap_or_else(|_| Err(Abort::Failed(PANICKED.to_owned())))
+}
+
+fn unknown(property: &str, reference: &ResourceRef) -> Abort {
+    Abort::Failed(format!("{property}: no events found for {reference}: no resource of that name ran before this one"))
+}
+
+fn would_have(steps: &[ChangeStep], sentences: bool) -> String {
+    let done: Vec<&str> = steps.iter().map(|step| step.done.as_str()).collect();
+    let between = if sentences { ". Would have " } else { ", would have " };
+    if done.is_empty() { String::new() } else { format!("Would have {}", done.join(between)) }
+}

@@ -1,0 +1,32 @@
+//! Commands in a few words, for tables.
+
+use crate::wire::{Action, Selector, Target};
+
+/// `ensure file#/etc/motd`, `apply obj://...`
+pub fn action(action: &Action) -> String {
+    match action {
+        Action::Ensure(ensure) => {
+            let name = ensure.properties.get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
+            format!("ensure {}#{name}", ensure.kind)
+        }
+        Action::Apply(apply) => format!("apply {}", apply.url),
+        Action::Assign(assign) => format!("assign {}", assign.manifest.url),
+        Action::Halt(of) | Action::Resume(of) => format!("{} {}", action.name(), of.job),
+        Action::Go(ahead) => format!("go {} wave {}", ahead.job, ahead.wave),
+        Action::Withdraw(_) | Action::Healthcheck(_) | Action::Facts(_) | Action::Status(_) => action.name().to_owned(),
+    }
+}
+
+/// `web1, web2`, `group web`, `all`, with the condition.
+pub fn audience(audience: &Target) -> String {
+    let to = match audience.selector() {
+        Some(Selector::Nodes(nodes)) => nodes.iter().map(crate::model::NodeId::as_str).collect::<Vec<_>>().join(", "),
+        Some(Selector::Groups(groups)) => format!("group {}", groups.join(", ")),
+        Some(Selector::All) => "all".to_owned(),
+        None => "nobody".to_owned(),
+    };
+    match &audience.only_where {
+        Some(condition) => format!("{to} where {condition}"),
+        None => to,
+    }
+}

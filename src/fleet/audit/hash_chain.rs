@@ -1,0 +1,376 @@
+//! The chain of one node: links, gaps, forks. Pure over statements whose signatures were checked.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::wire::report::{DroppedMessages, OpenLinks};
+
+use super::verify::FindingKind;
+
+/// A node sends so many at once into each stream: near the edge of what a stream has kept, the order is not that of the
+/// chain. Nor is it between streams, of which one may take nothing for days while the others go on.
+const TOGETHER: u64 = 16;
+/// The most gaps that are listed by themselves.
+const LISTED: usize = 8;
+
+/// A statement in the chain.
+#[derive(Debug, Clone)]
+pub(super) struct ChainLink {
+    pub(super) seq: u64,
+    pub(super) prev: Option<String>,
+    pub(super) digest: String,
+    pub(super) boot: Uuid,
+    /// When the node signed it.
+    pub(super) at: Timestamp,
+    /// When the server stored it.
+    pub(super) time: Timestamp,
+}
+
+/// What a node's latest state says of its chain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StateClaim {
+    /// How many links it has.
+    pub(super) chain: u64,
+    /// How many messages wait on the node.
+    pub(super) waiting: u64,
+    /// The start of the agent that says so.
+    pub(super) started: Timestamp,
+    /// Which of its links the streams can't have yet, where it says so.
+    pub(super) open: Option<OpenLinks>,
+}
+
+/// Something that was found, in words.
+pub(super) type Found = (FindingKind, String);
+
+/// All that is known of the chain of a node.
+#[derive(Debug, Default)]
+pub(super) struct NodeChain {
+    pub(super) links: Vec<ChainLink>,
+    pub(super) dropped: Vec<DroppedMessages>,
+    pub(super) claim: Option<StateClaim>,
+    pub(super) duplicates: u64,
+}
+
+impl NodeChain {
+    /// Checks it. `horizon` is the time before which messages may be missing for their age.
+    pub(super) fn check(&mut self, horizon: Option<Timestamp>) -> Vec<Found> {
+        self.without_duplicates();
+        let mut found = self.forks();
+        found.extend(self.links());
+        found.extend(self.gaps(horizon));
+        found
+    }
+
+    /// A message that was stored twice is the same message.
+    fn without_duplicates(&mut self) {
+        let mut seen = BTreeSet::new();
+        let before = self.links.len();
+        self.links.retain(|link| seen.insert(link.digest.clone()));
+        self.duplicates += (before - self.links.len()) as u64;
+        self.links.sort_by(|one, other| (one.seq, one.at, &one.digest).cmp(&(other.seq, other.at, &other.digest)));
+    }
+
+    /// Two different statements in one place.
+    fn forks(&self) -> Vec<Found> {
+        let mut pairs: BTreeMap<(Uuid, Uuid), (u64, u64)> = BTreeMap::new();
+        let mut found = Vec::new();
+        for both in self.links.windows(2) {
+            let [one, other] = both else { continue };
+            if one.seq != other.seq {
+                continue;
+            }
+            if one.boot == other.boot {
+                let what =
+                    format!("two different messages are #{} of one start of the agent: forged with the key of the node", one.seq);
+                found.push((FindingKind::Fork, what));
+                continue;
+            }
+            // In the order in which they were signed.
+            let pair = pairs.entry((one.boot, other.boot)).or_insert((one.seq, one.seq));
+            pair.1 = one.seq;
+        }
+        for ((old, new), (first, last)) in pairs {
+            let last_of_old = self.of(old).map(|link| link.at).max();
+            let first_of_new = self.of(new).map(|link| link.at).min();
+            let what = range(first, last);
+            if last_of_old <= first_of_new {
+                let what = format!("the node forgot {what} in a power cut; the server has them, and what it said in their place");
+                found.push((FindingKind::Lost, what));
+            } else {
+                let what = format!("two agents spoke with one key at the same time ({what}): the state directory was copied");
+                found.push((FindingKind::Fork, what));
+            }
+        }
+        found
+    }
+
+    fn of(&self, boot: Uuid) -> impl Iterator<Item = &ChainLink> {
+        self.links.iter().filter(move |link| link.boot == boot)
+    }
+
+    /// Each statement names the one before it.
+    fn links(&self) -> Vec<Found> {
+        let by_digest: HashMap<&str, &ChainLink> = self.links.iter().map(|link| (link.digest.as_str(), link)).collect();
+        let by_seq: BTreeSet<(u64, Uuid)> = self.links.iter().map(|link| (link.seq, link.boot)).collect();
+        let mut found = Vec::new();
+        for link in &self.links {
+            let Some(prev) = &link.prev else { continue };
+            let wrong = match by_digest.get(prev.as_str()) {
+                Some(before) => before.seq + 1 != link.seq,
+                // It follows something that is not here, though what it must follow is.
+                None => by_seq.contains(&(link.seq - 1, link.boot)),
+            };
+            if wrong {
+                found.push((FindingKind::Link, format!("#{} does not follow what is before it", link.seq)));
+            }
+        }
+        found
+    }
+
+    /// Places that nothing is in.
+    fn gaps(&self, horizon: Option<Timestamp>) -> Vec<Found> {
+        let said = self.claim.map_or(0, |claim| match claim.open {
+            Some(_) => claim.chain,
+            None => claim.chain.saturating_sub(claim.waiting),
+        });
+        let Some(low) = self.low(horizon) else { return self.all_dropped(said, horizon).into_iter().collect() };
+        let high = self.links.last().map_or(0, |link| link.seq).max(said);
+        let there: BTreeSet<u64> = self.links.iter().map(|link| link.seq).collect();
+        let mut missing: BTreeSet<u64> = (low..=high).filter(|seq| !there.contains(seq)).collect();
+        let mut found = Vec::new();
+        for dropped in &self.dropped {
+            let inside: Vec<u64> = missing.range(dropped.first..=dropped.last).copied().collect();
+            let count = usize::try_from(dropped.events + dropped.results).unwrap_or(usize::MAX);
+            if inside.is_empty() {
+                continue;
+            }
+            let told: Vec<u64> = inside.into_iter().take(count).collect();
+            let what =
+                format!("the node itself says that it dropped {} messages: {}", dropped.events + dropped.results, listed(&told));
+            found.push((FindingKind::Dropped, what));
+            missing.retain(|seq| !told.contains(seq));
+        }
+        if let Some(claim) = self.claim {
+            found.extend(on_the_way(&claim, &mut missing));
+        }
+        if !missing.is_empty() {
+            let count = missing.len();
+            let messages = if count == 1 { "message is" } else { "messages are" };
+            let missing: Vec<u64> = missing.into_iter().collect();
+            found.push((FindingKind::Gap, format!("{count} {messages} missing: {}", listed(&missing))));
+        }
+        found
+    }
+
+    /// An agent says something when it starts: without a message since then all of them were dropped.
+    fn all_dropped(&self, said: u64, horizon: Option<Timestamp>) -> Option<Found> {
+        let claim = self.claim.filter(|claim| said > 0 && horizon.is_none_or(|horizon| claim.started >= horizon))?;
+        let waits = claim.open.is_some_and(|open| open.first == 1);
+        let what =
+            format!("all of its messages since its start at {:.0} are missing: it says that it sent {said}", claim.started);
+        (!waits).then_some((FindingKind::Gap, what))
+    }
+
+    /// The first place that is asked for; none when there is nothing to ask about. The chain of a node begins with 1; what
+    /// was said before the horizon may have been stored before it.
+    fn low(&self, horizon: Option<Timestamp>) -> Option<u64> {
+        let Some(horizon) = horizon else { return self.links.first().map(|_| 1) };
+        let is_after = |link: &&ChainLink| link.time >= horizon && link.at >= horizon;
+        let after = self.links.iter().filter(is_after).map(|link| link.seq).min()?;
+        let before = self.links.iter().filter(|link| !is_after(link)).map(|link| link.seq + 1).max();
+        Some(before.map_or(after, |before| before.max(after)) + TOGETHER)
+    }
+}
+
+/// Takes out what may be missing because the node had not sent it when it spoke last, and says so: what it counts as open,
+/// not more than it counts, and what came after it.
+fn on_the_way(claim: &StateClaim, missing: &mut BTreeSet<u64>) -> Vec<Found> {
+    let later = missing.split_off(&(claim.chain + 1));
+    let first = match claim.open {
+        Some(open) => open.first,
+        None if claim.waiting > 0 => claim.chain.saturating_sub(claim.waiting).saturating_sub(TOGETHER),
+        None => claim.chain + 1,
+    };
+    let open = missing.split_off(&first);
+    let most = claim.open.map_or(u64::MAX, |open| open.count);
+    let mut found = Vec::new();
+    if open.len() as u64 > most {
+        let among = listed(&open.iter().copied().collect::<Vec<_>>());
+        let what = format!("of {among}, which the streams do not have, the node says that {most} wait: more are missing");
+        found.push((FindingKind::Gap, what));
+    }
+    let waiting: Vec<u64> = open.into_iter().chain(later).collect();
+    if !waiting.is_empty() {
+        found.push((FindingKind::Waiting, format!("{} may still be on their way", listed(&waiting))));
+    }
+    found
+}
+
+/// `#3`, `#3 to #7`
+fn range(first: u64, last: u64) -> String {
+    if first == last { format!("#{first}") } else { format!("#{first} to #{last}") }
+}
+
+/// `#3, #5 to #9`
+fn listed(places: &[u64]) -> String {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for place in places {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *place => *last = *place,
+            _ => ranges.push((*place, *place)),
+        }
+    }
+    let more = ranges.len().saturating_sub(LISTED);
+    let mut listed: Vec<String> = ranges.into_iter().take(LISTED).map(|(first, last)| range(first, last)).collect();
+    listed.extend((more > 0).then(|| format!("and {more} more gaps")));
+    listed.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    /// Link `seq` after `prev`, of a start of the agent, signed and stored at a second.
+    fn link(seq: u64, name: &str, prev: Option<&str>, boot: u128, at: i64) -> ChainLink {
+        let prev = prev.map(str::to_owned);
+        ChainLink { seq, prev, digest: name.to_owned(), boot: Uuid::from_u128(boot), at: time(at), time: time(at) }
+    }
+
+    /// `a1 <- a2 <- ...`, of the first start.
+    fn straight(count: u64) -> Vec<ChainLink> {
+        let name = |seq: u64| format!("a{seq}");
+        (1..=count)
+            .map(|seq| link(seq, &name(seq), (seq > 1).then(|| name(seq - 1)).as_deref(), 1, i64::try_from(seq).unwrap()))
+            .collect()
+    }
+
+    fn check(links: Vec<ChainLink>, change: impl FnOnce(&mut NodeChain), horizon: Option<i64>) -> Vec<String> {
+        let mut chain = NodeChain { links, ..NodeChain::default() };
+        change(&mut chain);
+        chain.check(horizon.map(time)).into_iter().map(|(kind, what)| format!("{kind:?}: {what}")).collect()
+    }
+
+    fn without(mut links: Vec<ChainLink>, gone: &[u64]) -> Vec<ChainLink> {
+        links.retain(|link| !gone.contains(&link.seq));
+        links
+    }
+
+    #[test]
+    fn a_whole_chain_is_clean() {
+        assert!(check(straight(9), |_| {}, None).is_empty());
+        let mut shuffled = straight(9);
+        shuffled.reverse();
+        shuffled.push(shuffled[3].clone());
+        assert!(check(shuffled, |_| {}, None).is_empty(), "order and repetition are the server's business");
+        assert!(check(vec![], |_| {}, None).is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_is_a_gap_unless_the_node_says_why() {
+        let gap = "Gap: 3 messages are missing: #1, #4 to #5";
+        assert_eq!(check(without(straight(9), &[1, 4, 5]), |_| {}, None), [gap]);
+        let told = DroppedMessages { events: 2, results: 0, first: 3, last: 6 };
+        let found = check(without(straight(9), &[1, 4, 5]), |chain| chain.dropped = vec![told.clone()], None);
+        assert_eq!(
+            found,
+            ["Dropped: the node itself says that it dropped 2 messages: #4 to #5", "Gap: 1 message is missing: #1"]
+        );
+        // Not more than it says.
+        let found = check(without(straight(9), &[3, 4, 5, 6]), |chain| chain.dropped = vec![told], None);
+        assert_eq!(found[1], "Gap: 2 messages are missing: #5 to #6");
+    }
+
+    #[test]
+    fn the_end_can_be_missing_too() {
+        let claim = |chain: u64, waiting: u64| {
+            move |all: &mut NodeChain| all.claim = Some(StateClaim { chain, waiting, open: None, started: time(5) })
+        };
+        assert_eq!(check(straight(30), claim(32, 0), None), ["Gap: 2 messages are missing: #31 to #32"]);
+        assert!(check(straight(30), claim(32, 2), None).is_empty());
+        assert_eq!(check(without(straight(30), &[25]), claim(32, 2), None), ["Waiting: #25 may still be on their way"]);
+        assert_eq!(check(without(straight(30), &[3]), claim(32, 2), None), ["Gap: 1 message is missing: #3"]);
+        // Everything: the start of the agent would be there.
+        let all = "Gap: all of its messages since its start at 2027-01-15T08:00:05Z are missing: it says that it sent 9";
+        assert_eq!(check(vec![], claim(9, 0), None), [all]);
+        assert_eq!(check(vec![], claim(9, 0), Some(4)), [all]);
+        assert!(check(vec![], claim(9, 0), Some(6)).is_empty(), "it may have gone for its age");
+        assert!(check(vec![], claim(9, 9), None).is_empty(), "nothing was sent yet");
+    }
+
+    /// The stream of events takes nothing since #3, that of results goes on.
+    #[test]
+    fn what_waits_for_its_stream_is_no_gap() {
+        let claim = |chain: u64, open: Option<(u64, u64)>| {
+            let open = open.map(|(first, count)| OpenLinks { first, count });
+            move |all: &mut NodeChain| {
+                all.claim = Some(StateClaim { chain, waiting: open.map_or(0, |open| open.count), open, started: time(5) });
+            }
+        };
+        let stuck = || without(straight(40), &[3, 4, 6, 38]);
+        assert_eq!(check(stuck(), claim(40, Some((3, 4))), None), ["Waiting: #3 to #4, #6, #38 may still be on their way"]);
+        // What was stored and not yet heard of by the node is no less.
+        assert_eq!(check(stuck(), claim(40, Some((3, 5))), None), ["Waiting: #3 to #4, #6, #38 may still be on their way"]);
+        let more = check(stuck(), claim(40, Some((3, 3))), None);
+        assert_eq!(
+            more[0],
+            "Gap: of #3 to #4, #6, #38, which the streams do not have, the node says that 3 wait: more are missing"
+        );
+        assert_eq!(check(stuck(), claim(40, Some((4, 3))), None)[1], "Gap: 1 message is missing: #3");
+        // All that the node speaks of was sent: what came later may not have been.
+        assert_eq!(
+            check(stuck(), claim(37, None), None),
+            ["Waiting: #38 may still be on their way", "Gap: 3 messages are missing: #3 to #4, #6"]
+        );
+        assert_eq!(check(straight(30), claim(32, Some((31, 1))), None)[0].split(':').next(), Some("Gap"));
+    }
+
+    #[test]
+    fn what_comes_late_after_what_has_gone_is_no_gap() {
+        // #1 to #9 came when #10 to #30, which have another stream, had gone for their age already.
+        let mut links = without(straight(60), &(10..=30).collect::<Vec<_>>());
+        links.iter_mut().filter(|link| link.seq < 10).for_each(|link| link.time = time(50));
+        assert!(check(links, |_| {}, Some(31)).is_empty());
+    }
+
+    #[test]
+    fn before_the_horizon_nothing_is_missing() {
+        assert!(check(without(straight(60), &[1, 5, 12]), |_| {}, Some(10)).is_empty());
+        assert_eq!(check(without(straight(60), &[1, 40]), |_| {}, Some(10)), ["Gap: 1 message is missing: #40"]);
+    }
+
+    #[test]
+    fn forks_are_told_apart() {
+        let after = |at: i64| {
+            let mut links = straight(5);
+            links.extend([
+                link(4, "b4", Some("a3"), 2, at),
+                link(5, "b5", Some("b4"), 2, at + 1),
+                link(6, "b6", Some("b5"), 2, at + 2),
+            ]);
+            links
+        };
+        let cut = "Lost: the node forgot #4 to #5 in a power cut; the server has them, and what it said in their place";
+        assert_eq!(check(after(9), |_| {}, None), [cut]);
+        let cloned = check(after(4), |_| {}, None);
+        assert!(cloned.len() == 1 && cloned[0].contains("the state directory was copied"), "{cloned:?}");
+        let mut forged = straight(5);
+        forged.push(link(4, "x4", Some("a3"), 1, 4));
+        assert!(check(forged, |_| {}, None)[0].starts_with("Fork: two different messages are #4 of one start"));
+    }
+
+    #[test]
+    fn a_link_to_something_else_is_found() {
+        let mut links = straight(5);
+        links[3].prev = Some("elsewhere".into());
+        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow what is before it"]);
+        let mut links = straight(5);
+        links[3].prev = Some("a2".into());
+        assert_eq!(check(links, |_| {}, None), ["Link: #4 does not follow what is before it"]);
+    }
+}

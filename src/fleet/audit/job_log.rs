@@ -1,0 +1,146 @@
+//! Who asked for what, when and why, and what became of it: the jobs of a fleet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::transport::{Bus, Message, StartAt, TransportError};
+use crate::trust::TrustedBundle;
+use crate::wire::subject::ReportStage;
+use crate::wire::{Command, CommandResult, Envelope, Subjects, json};
+
+use super::super::node_identity::{NodeKeys, share};
+use super::describe;
+use super::export::next;
+
+/// How many messages are checked together.
+const TOGETHER: usize = 4096;
+
+/// A command, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobLogRow {
+    /// When it was signed.
+    pub time: Timestamp,
+    /// Its id.
+    pub id: Uuid,
+    /// SHA-256 of its signed bytes.
+    pub digest: String,
+    /// Who signed it: with a trust bundle the keys that verify, else what the envelope says.
+    pub signers: Vec<String>,
+    /// True when the signers were checked.
+    pub signers_verified: bool,
+    /// What is to be done.
+    pub action: String,
+    /// Where.
+    pub audience: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// True for a dry run.
+    pub noop: bool,
+    /// How many nodes came to which end, as far as they signed it.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// How many results came that no node signed.
+    pub unverified: u64,
+}
+
+/// A report on a job, looked at.
+enum Report {
+    Ended(Uuid, String, &'static str),
+    Unverified(Uuid),
+}
+
+/// The jobs since a time, the oldest first.
+///
+/// # Errors
+/// When the stream of jobs can't be read.
+pub async fn rows(
+    bus: &Bus,
+    subjects: &Subjects,
+    roster: &Arc<NodeKeys>,
+    trust: Option<&TrustedBundle>,
+    since: Timestamp,
+) -> Result<Vec<JobLogRow>, TransportError> {
+    let mut feed = bus.follow(&subjects.stream("JOBS"), subjects.all_jobs().as_str(), StartAt::Since(since)).await?;
+    let mut left = feed.backlog();
+    let mut table: BTreeMap<Uuid, JobLogRow> = BTreeMap::new();
+    while left > 0 {
+        let mut reports = Vec::new();
+        while left > 0 && reports.len() < TOGETHER {
+            left -= 1;
+            let Some(message) = next(&mut feed).await? else {
+                left = 0;
+                break;
+            };
+            match row(&message, trust) {
+                Some(row) if subjects.job_command(row.id).as_str() == message.subject => {
+                    table.entry(row.id).or_insert(row);
+                }
+                _ => reports.push(message),
+            }
+        }
+        let (shared, known) = (Arc::clone(roster), subjects.clone());
+        let looked = share(reports, move |message| report(&known, &shared, message)).await;
+        for report in looked.into_iter().flatten() {
+            match report {
+                Report::Ended(id, digest, outcome) => {
+                    if let Some(row) = table.get_mut(&id).filter(|row| row.digest == digest) {
+                        *row.outcomes.entry(outcome).or_default() += 1;
+                    }
+                }
+                Report::Unverified(id) => {
+                    if let Some(row) = table.get_mut(&id) {
+                        row.unverified += 1;
+                    }
+                }
+            }
+        }
+    }
+    let mut rows: Vec<JobLogRow> = table.into_values().collect();
+    rows.sort_by_key(|row| (row.time, row.id));
+    Ok(rows)
+}
+
+/// The row of a command; none for another message.
+fn row(message: &Message, trust: Option<&TrustedBundle>) -> Option<JobLogRow> {
+    let envelope = Envelope::parse(&message.payload).ok()?;
+    let command: Command = json::read(&envelope.payload).ok()?;
+    Some(describe(&command, &envelope, trust))
+}
+
+/// What a command says, without what became of it.
+pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBundle>) -> JobLogRow {
+    let signers = match trust {
+        Some(trust) => trust.signers(envelope).iter().map(|key| key.id.clone()).collect(),
+        None => envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect(),
+    };
+    JobLogRow {
+        time: command.issued,
+        id: command.id,
+        digest: envelope.digest(),
+        signers,
+        signers_verified: trust.is_some(),
+        action: describe::action(&command.action),
+        audience: describe::audience(&command.to),
+        reason: command.reason.clone(),
+        noop: command.options.noop,
+        outcomes: BTreeMap::new(),
+        unverified: 0,
+    }
+}
+
+fn report(subjects: &Subjects, roster: &NodeKeys, message: &Message) -> Option<Report> {
+    let (id, node, stage) = subjects.report(&message.subject)?;
+    if stage != ReportStage::Done {
+        return None;
+    }
+    let Ok(attested) = roster.verify(&node, message) else { return Some(Report::Unverified(id)) };
+    let done: CommandResult = json::read(&message.payload).ok()?;
+    if done.node != node || attested.check_answers(&done.digest).is_err() {
+        return Some(Report::Unverified(id));
+    }
+    Some(Report::Ended(id, done.digest, done.outcome.as_str()))
+}

@@ -1,0 +1,165 @@
+//! One message of an export: whose word it is, and what it says.
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::diag::chain;
+use crate::model::NodeId;
+use crate::transport::Message;
+use crate::trust::{TrustedBundle, VerifiedReceipt};
+use crate::wire::report::{DroppedMessages, LifecycleEvent};
+use crate::wire::subject::{EventKind, ReportStage};
+use crate::wire::{Ack, AckStatus, Command, CommandOutcome, CommandResult, Envelope, NodeState, Subjects, json};
+
+use super::super::node_identity::NodeKeys;
+use super::export_format::ExportRecord;
+use super::hash_chain::StateClaim;
+
+/// What to check messages with.
+#[derive(Debug)]
+pub(super) struct MessageChecker<'a> {
+    pub(super) subjects: Subjects,
+    pub(super) roster: &'a NodeKeys,
+    pub(super) trust: Option<&'a TrustedBundle>,
+}
+
+/// What a message turned out to be.
+#[derive(Debug)]
+pub(super) enum CheckedMessage {
+    /// The record of a command.
+    Command(Box<RecordedCommand>),
+    /// The word of a node.
+    Said(Box<NodeMessage>),
+    /// In the name of a node, and not its word.
+    Doubtful { node: NodeId, what: String },
+    /// The record of a command that is none.
+    NoCommand { id: Uuid, why: String },
+    /// On no subject that means anything.
+    Stranger(String),
+}
+
+/// A command as it was recorded.
+#[derive(Debug)]
+pub(super) struct RecordedCommand {
+    pub(super) command: Command,
+    pub(super) digest: String,
+    /// Who signed it, when there is a bundle to tell; the keys that verify.
+    pub(super) signers: Option<Vec<String>>,
+}
+
+/// Something that a node said.
+#[derive(Debug)]
+pub(super) struct NodeMessage {
+    pub(super) node: NodeId,
+    pub(super) time: Timestamp,
+    pub(super) attested: VerifiedReceipt,
+    pub(super) what: What,
+}
+
+/// What it said.
+#[derive(Debug)]
+pub(super) enum What {
+    Ack {
+        job: Uuid,
+        accepted: bool,
+    },
+    Done {
+        job: Uuid,
+        outcome: CommandOutcome,
+    },
+    Dropped(DroppedMessages),
+    State(StateClaim),
+    /// A command that somebody carried to the node.
+    Carried(Box<RecordedCommand>),
+    Other,
+}
+
+impl MessageChecker<'_> {
+    pub(super) fn inspect(&self, record: ExportRecord) -> CheckedMessage {
+        let (time, message) = (record.time, record.into_message());
+        if let Some(id) = self.command_id(&message.subject) {
+            return match self.command(&message) {
+                Ok(given) if given.command.id == id => CheckedMessage::Command(Box::new(given)),
+                Ok(given) => CheckedMessage::NoCommand { id, why: format!("it is the command {}", given.command.id) },
+                Err(why) => CheckedMessage::NoCommand { id, why },
+            };
+        }
+        let Some(node) = self.node(&message.subject) else { return CheckedMessage::Stranger(message.subject) };
+        let said = self.roster.verify(&node, &message).map_err(|doubt| doubt.to_string());
+        let said = said.and_then(|attested| Ok((self.what(&node, &message, &attested)?, attested)));
+        match said {
+            Ok((what, attested)) => CheckedMessage::Said(Box::new(NodeMessage { node, time, attested, what })),
+            Err(why) => CheckedMessage::Doubtful { node, what: format!("{}: {why}", message.subject) },
+        }
+    }
+
+    fn command_id(&self, subject: &str) -> Option<Uuid> {
+        let id = subject.rsplit('.').nth(1)?.parse().ok()?;
+        (self.subjects.job_command(id).as_str() == subject).then_some(id)
+    }
+
+    fn command(&self, message: &Message) -> Result<RecordedCommand, String> {
+        let envelope = Envelope::parse(&message.payload).map_err(|error| chain(&error))?;
+        let command: Command = json::read(&envelope.payload).map_err(|error| chain(&error))?;
+        command.check().map_err(|error| error.to_string())?;
+        let signers = self.trust.map(|trust| trust.signers(&envelope).iter().map(|key| key.id.clone()).collect());
+        Ok(RecordedCommand { command, digest: envelope.digest(), signers })
+    }
+
+    /// The node whose subject it is.
+    fn node(&self, subject: &str) -> Option<NodeId> {
+        if let Some((_, node, _)) = self.subjects.report(subject) {
+            return Some(node);
+        }
+        let mut tokens = subject.rsplit('.');
+        let (last, before) = (tokens.next()?, tokens.next()?);
+        let state: Option<NodeId> = last.parse().ok().filter(|node| self.subjects.state(node).as_str() == subject);
+        let event = || {
+            before
+                .parse()
+                .ok()
+                .filter(|node| subject.starts_with(self.subjects.events(Some(node)).as_str().trim_end_matches('>')))
+        };
+        let failed = || {
+            let (node, job) = (last.parse().ok()?, tokens.next()?.parse().ok()?);
+            let marks = [self.subjects.rollout_failed(job, &node), self.subjects.rollout_ok(job, &node)];
+            marks.iter().any(|mark| mark.as_str() == subject).then_some(node)
+        };
+        state.or_else(event).or_else(failed)
+    }
+
+    fn what(&self, node: &NodeId, message: &Message, attested: &VerifiedReceipt) -> Result<What, String> {
+        let unreadable = |error| chain(&error);
+        let answers = |digest: &str| {
+            let fits = attested.statement.command.as_deref() == Some(digest);
+            if fits { Ok(()) } else { Err("its receipt answers another command".to_owned()) }
+        };
+        if let Some((job, _, stage)) = self.subjects.report(&message.subject) {
+            return match stage {
+                ReportStage::Ack => {
+                    let ack: Ack = json::read(&message.payload).map_err(unreadable)?;
+                    answers(&ack.digest)?;
+                    Ok(What::Ack { job, accepted: ack.status == AckStatus::Accepted })
+                }
+                ReportStage::Done => {
+                    let done: CommandResult = json::read(&message.payload).map_err(unreadable)?;
+                    answers(&done.digest)?;
+                    Ok(What::Done { job, outcome: done.outcome })
+                }
+            };
+        }
+        if self.subjects.state(node).as_str() == message.subject {
+            let state: NodeState = json::read(&message.payload).map_err(unreadable)?;
+            let NodeState { chain, outbox: waiting, open, started, .. } = state;
+            return Ok(What::State(StateClaim { chain, waiting, open, started }));
+        }
+        if message.subject.ends_with(".life") {
+            let life: LifecycleEvent = json::read(&message.payload).map_err(unreadable)?;
+            return Ok(life.dropped.map_or(What::Other, What::Dropped));
+        }
+        if self.subjects.event(node, EventKind::Command).as_str() == message.subject {
+            return self.command(message).map(|given| What::Carried(Box::new(given)));
+        }
+        Ok(What::Other)
+    }
+}

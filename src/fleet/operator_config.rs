@@ -1,0 +1,243 @@
+//! Who asks, of which fleet, over which server: `operator.toml` and what the command line says beside it.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::document::Document;
+use crate::config::{Nats, file};
+use crate::diag::{Diagnostic, chain};
+use crate::host::fs;
+use crate::model::{NodeId, Secret};
+use crate::transport::{BusSettings, Credentials, Tls};
+
+/// The longest file that holds one secret.
+const SECRET_MAX: u64 = 64 * 1024;
+
+/// `operator.toml` as it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OperatorFile {
+    /// The fleet.
+    pub fleet: Option<String>,
+    /// Files of private keys to sign with, beside this file when not absolute; or `ssh-agent:` and the comment, the
+    /// fingerprint or the public key file of a key that the ssh-agent holds.
+    #[serde(default)]
+    pub keys: Vec<PathBuf>,
+    /// The file with the public keys of nodes, beside this file when not absolute; `known_nodes` when left out.
+    pub known_nodes: Option<PathBuf>,
+    /// The signed trust bundle of the fleet, for who looks into what was signed by whom; beside this file when not
+    /// absolute.
+    pub trust: Option<PathBuf>,
+    /// The connection, as in `agent.toml`.
+    pub nats: Option<file::Nats>,
+}
+
+/// What the command line and the environment say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CliOverrides {
+    /// The fleet.
+    pub fleet: Option<String>,
+    /// The URL of a server.
+    pub server: Option<String>,
+    /// The connection that a context of the NATS CLI says.
+    pub context: Option<Nats>,
+    /// Files of private keys.
+    pub keys: Vec<PathBuf>,
+    /// The file with the public keys of nodes.
+    pub known_nodes: Option<PathBuf>,
+}
+
+/// An operator, ready to ask.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// The fleet.
+    pub fleet: String,
+    /// Private keys to sign with: files, or `ssh-agent:NAME`. For those who only look there may be none.
+    pub keys: Vec<PathBuf>,
+    /// The file with the public keys of nodes, when it is said where; it need not be there.
+    pub known_nodes: Option<PathBuf>,
+    /// The signed trust bundle of the fleet, when it is said where.
+    pub trust: Option<PathBuf>,
+    /// How to reach the bus.
+    pub bus: BusSettings,
+}
+
+impl Operator {
+    /// What is given wins over what `written` says: the text of `operator.toml` and where it is, when there is one.
+    ///
+    /// # Errors
+    /// Everything that is wrong or missing.
+    pub fn new(given: CliOverrides, written: Option<(&str, &Path)>) -> Result<Self, Vec<Diagnostic>> {
+        let (file, directory) = read(written)?;
+        let one = |diagnostic| vec![diagnostic];
+        let fleet = given.fleet.or(file.fleet).ok_or_else(|| {
+            one(Diagnostic::new("which fleet is not said").hint("use --fleet NAME, or set `fleet` in operator.toml"))
+        })?;
+        // A fleet has the form of a node id: both are one token of a subject.
+        if fleet.parse::<NodeId>().is_err() {
+            return Err(one(Diagnostic::new(format!("\"{fleet}\" is not the name of a fleet: 1 to 63 of a-z, 0-9, _ and -"))));
+        }
+        let keys = if given.keys.is_empty() { file.keys.iter().map(|key| beside(&directory, key)).collect() } else { given.keys };
+        let bus = bus(given.server.as_deref(), given.context.as_ref(), file.nats, &directory).map_err(one)?;
+        let known_nodes = match given.known_nodes {
+            Some(path) => Some(path),
+            None => known_nodes(written)?,
+        };
+        Ok(Self { fleet, keys, known_nodes, trust: file.trust.map(|path| directory.join(path)), bus })
+    }
+}
+
+/// What the name of a key that an SSH agent holds begins with.
+pub const SSH_AGENT: &str = "ssh-agent:";
+
+/// A key of `operator.toml`: a file beside it, or one of an SSH agent, whose public half may be such a file.
+fn beside(directory: &Path, key: &Path) -> PathBuf {
+    match key.to_str().and_then(|key| key.strip_prefix(SSH_AGENT)) {
+        None => directory.join(key),
+        Some(name) if !name.is_empty() && directory.join(name).is_file() => {
+            let mut named = std::ffi::OsString::from(SSH_AGENT);
+            named.push(directory.join(name));
+            PathBuf::from(named)
+        }
+        Some(_) => key.to_owned(),
+    }
+}
+
+/// How to reach the bus, for who asks no fleet. What is given wins over what `written` says, as for [`Operator::new`].
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn connection(
+    server: Option<&str>,
+    context: Option<&Nats>,
+    written: Option<(&str, &Path)>,
+) -> Result<BusSettings, Vec<Diagnostic>> {
+    let (file, directory) = read(written)?;
+    bus(server, context, file.nats, &directory).map_err(|wrong| vec![wrong])
+}
+
+/// The context of the NATS CLI that `written` names.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Diagnostic>> {
+    let Some(nats) = read(written)?.0.nats else { return Ok(None) };
+    if nats.context.is_some() && (file::Nats { context: None, ..nats.clone() }) != file::Nats::default() {
+        let hint = "keep one of the two";
+        return Err(vec![Diagnostic::new("`context` in [nats] excludes everything else there").hint(hint)]);
+    }
+    Ok(nats.context)
+}
+
+/// The file with the public keys of nodes, as `written` says it, for who asks no fleet.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn known_nodes(written: Option<(&str, &Path)>) -> Result<Option<PathBuf>, Vec<Diagnostic>> {
+    let (file, directory) = read(written)?;
+    let beside = || written.is_some().then(|| directory.join("known_nodes"));
+    Ok(file.known_nodes.map(|path| directory.join(path)).or_else(beside))
+}
+
+fn read(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), Vec<Diagnostic>> {
+    let Some((text, path)) = written else { return Ok((OperatorFile::default(), PathBuf::new())) };
+    let name = path.display().to_string();
+    Ok((Document::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned()))
+}
+
+fn bus(
+    server: Option<&str>,
+    context: Option<&Nats>,
+    nats: Option<file::Nats>,
+    directory: &Path,
+) -> Result<BusSettings, Diagnostic> {
+    let mut bus =
+        BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
+    if let Some(context) = context {
+        let settings = BusSettings::of(context, bus.name).map_err(|error| Diagnostic::new(chain(&error)))?;
+        bus = BusSettings { backlog: bus.backlog, ..settings };
+    } else if let Some(nats) = nats {
+        bus.servers.clone_from(&nats.servers);
+        bus.credentials = credentials(&nats, directory)?;
+        let at = |path: Option<PathBuf>| path.map(|path| directory.join(path));
+        let tls = nats.tls.map(|tls| Tls { ca: at(tls.ca), cert: at(tls.cert), key: at(tls.key), required: tls.required });
+        bus.tls = tls.map(Tls::checked).transpose().map_err(|error| Diagnostic::new(chain(&error)))?;
+    }
+    if let Some(server) = server {
+        bus.servers = server.split(',').map(|url| url.trim().to_owned()).collect();
+    }
+    Ok(bus)
+}
+
+fn credentials(nats: &file::Nats, directory: &Path) -> Result<Option<Credentials>, Diagnostic> {
+    let secret = |path: &PathBuf| -> Result<Secret, Diagnostic> {
+        let text = fs::read_private_text(&directory.join(path), SECRET_MAX).map_err(|error| Diagnostic::new(chain(&error)))?;
+        Ok(Secret::new(text.trim()))
+    };
+    let here_or_file = |here: &Option<Secret>, file: &Option<PathBuf>| match (here, file) {
+        (Some(here), _) => Ok(Some(here.clone())),
+        (None, Some(file)) => secret(file).map(Some),
+        (None, None) => Ok(None),
+    };
+    if let Some(creds) = &nats.creds {
+        let path = directory.join(creds);
+        // The library reads it.
+        fs::check_private(&path).map_err(|error| Diagnostic::new(chain(&error)))?;
+        return Ok(Some(Credentials::CredsFile(path)));
+    }
+    if let Some(nkey) = &nats.nkey {
+        return Ok(Some(Credentials::NkeySeed(secret(nkey)?)));
+    }
+    if let Some(user) = &nats.user {
+        let password = here_or_file(&nats.password, &nats.password_file)?
+            .ok_or_else(|| Diagnostic::new("`user` needs `password` or `password_file`"))?;
+        return Ok(Some(Credentials::UserPassword { user: user.clone(), password }));
+    }
+    Ok(here_or_file(&nats.token, &nats.token_file)?.map(Credentials::Token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_wins_over_what_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("seed"), "SUSEED\n").unwrap();
+        std::fs::set_permissions(dir.path().join("seed"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let path = dir.path().join("operator.toml");
+        let text = "fleet = \"prod\"\nkeys = [\"a.key\", \"/b.key\"]\n[nats]\nservers = [\"tls://n:4222\"]\nnkey = \"seed\"\n";
+        let operator = Operator::new(CliOverrides::default(), Some((text, &path))).unwrap();
+        assert_eq!((operator.fleet.as_str(), operator.bus.servers), ("prod", vec!["tls://n:4222".to_owned()]));
+        assert_eq!(operator.keys, [dir.path().join("a.key"), PathBuf::from("/b.key")]);
+        assert!(matches!(operator.bus.credentials, Some(Credentials::NkeySeed(seed)) if seed.reveal() == "SUSEED"));
+        assert_eq!(operator.known_nodes, Some(dir.path().join("known_nodes")));
+        let agent = "fleet = \"f\"\nkeys = [\"ssh-agent:seed\", \"ssh-agent:alice@host\", \"ssh-agent:\"]\n";
+        let operator = Operator::new(CliOverrides::default(), Some((agent, &path))).unwrap();
+        let wanted =
+            [format!("ssh-agent:{}", dir.path().join("seed").display()), "ssh-agent:alice@host".into(), "ssh-agent:".into()];
+        assert_eq!(operator.keys, wanted.map(PathBuf::from));
+        let given = CliOverrides {
+            fleet: Some("test".into()),
+            server: Some("nats://a, nats://b".into()),
+            keys: vec!["c".into()],
+            known_nodes: Some("k".into()),
+            context: None,
+        };
+        let operator = Operator::new(given, Some((text, &path))).unwrap();
+        assert_eq!((operator.fleet.as_str(), operator.bus.servers.len()), ("test", 2));
+        assert_eq!((operator.keys, operator.known_nodes), (vec![PathBuf::from("c")], Some(PathBuf::from("k"))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let path = Path::new("operator.toml");
+        let fleet = |text: &str| Operator::new(CliOverrides::default(), Some((text, path))).unwrap_err()[0].to_string();
+        assert!(fleet("flet = \"x\"\n").contains("operator.toml:1:1"), "{}", fleet("flet = \"x\"\n"));
+        assert!(fleet("").contains("--fleet"));
+        assert!(fleet("fleet = \"a.b\"").contains("not the name of a fleet"));
+        assert!(fleet("fleet = \"a\"\n[nats]\nservers = []\nuser = \"u\"\n").contains("needs `password`"));
+    }
+}

@@ -1,0 +1,144 @@
+//! What a dry run has said so far that it would do. Nothing of it is there, and what comes later may need it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::model::effects::AccountKind;
+use crate::model::{Effect, Effects};
+
+use super::Host;
+
+/// The effects of resources that would have changed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DryRunEffects {
+    done: Arc<Mutex<Vec<Effect>>>,
+    undone: Arc<Mutex<Vec<Effect>>>,
+}
+
+impl Host {
+    /// The same machine, for a dry run.
+    #[must_use]
+    pub fn for_dry_run(mut self) -> Self {
+        self.foreseen = Some(DryRunEffects::default());
+        self
+    }
+
+    /// Takes note of what a resource would have done; or undone, where it would be `absent`. Outside of dry runs it was done.
+    pub fn note_effects(&self, effects: Effects, absent: bool) {
+        if let Some(DryRunEffects { done, undone }) = &self.foreseen {
+            let known = if absent { undone } else { done };
+            known.lock().unwrap_or_else(PoisonError::into_inner).extend(effects);
+        }
+    }
+
+    /// True where something below a directory may be gone once the run is no dry one.
+    pub fn expects_removal(&self, directory: &Path) -> bool {
+        let Some(DryRunEffects { undone, .. }) = &self.foreseen else { return false };
+        let undone = undone.lock().unwrap_or_else(PoisonError::into_inner);
+        undone.iter().any(|effect| matches!(effect, Effect::Write { place, .. } if Path::new(&place.path).starts_with(directory)))
+            || self.foresees(|effect| matches!(effect, Effect::Run { command, dry: false } if names(command, directory)))
+    }
+
+    /// True where something may be at a path once the run is no dry one.
+    pub fn expects_path(&self, path: &Path) -> bool {
+        self.foresees(|effect| match effect {
+            Effect::Write { place, .. } => {
+                let written = Path::new(&place.path);
+                // Directories are made with those above them.
+                written.starts_with(path) || (place.below && path.starts_with(written))
+            }
+            Effect::Mount(mounting) => path.starts_with(&mounting.point),
+            other => brings(other, path.file_name().and_then(|name| name.to_str()).unwrap_or_default()),
+        })
+    }
+
+    /// The same for a user or group.
+    pub fn expects_account(&self, kind: AccountKind, account: &str) -> bool {
+        self.foresees(|effect| match effect {
+            // A user comes with a group of the same name.
+            Effect::Account { kind: made, name } => name == account && (*made == kind || *made == AccountKind::User),
+            other => brings(other, account),
+        })
+    }
+
+    /// The same for a unit of systemd, which can come from any of these files.
+    pub fn expects_unit(&self, files: &[String]) -> bool {
+        self.foresees(|effect| match effect {
+            Effect::Write { place, .. } => {
+                let path = Path::new(&place.path);
+                place.below || path.file_name().is_some_and(|name| files.iter().any(|file| name == file.as_str()))
+            }
+            other => files.iter().any(|file| brings(other, file.split(['@', '.']).next().unwrap_or_default())),
+        })
+    }
+
+    /// True in a dry run.
+    pub fn is_dry(&self) -> bool {
+        self.foreseen.is_some()
+    }
+
+    fn foresees(&self, is: impl Fn(&Effect) -> bool) -> bool {
+        let Some(DryRunEffects { done, .. }) = &self.foreseen else { return false };
+        done.lock().unwrap_or_else(PoisonError::into_inner).iter().any(is)
+    }
+}
+
+/// True when a command names a path, by its last part.
+fn names(command: &str, path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| command.contains(name))
+}
+
+/// What brings many things: a package any, a command those that it names.
+fn brings(effect: &Effect, name: &str) -> bool {
+    match effect {
+        Effect::Package(_) => true,
+        Effect::Run { command, dry: false } => !name.is_empty() && command.contains(name),
+        Effect::Unknown { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_dry_runs_foresee() {
+        let (real, dry) = (Host::system(None), Host::system(None).for_dry_run());
+        for host in [&real, &dry] {
+            host.note_effects([Effect::write("/n/a/b")].into_iter().collect(), false);
+            host.note_effects([Effect::write("/d/x")].into_iter().collect(), true);
+        }
+        assert!(!real.expects_path(Path::new("/n/a")));
+        assert!(dry.expects_path(Path::new("/n/a")) && dry.expects_path(Path::new("/n/a/b")));
+        assert!(dry.expects_removal(Path::new("/d")) && !real.expects_removal(Path::new("/d")));
+        assert!(!dry.expects_path(Path::new("/d/x")) && !dry.expects_removal(Path::new("/n")));
+        assert!(!dry.expects_path(Path::new("/n/a/b/c")) && !dry.expects_path(Path::new("/n/b")));
+    }
+
+    #[test]
+    fn what_may_come_depends_on_what_is_done() {
+        let account = |kind, name: &str| Effect::Account { kind, name: name.to_owned() };
+        let files = ["web@1.service".to_owned(), "web@.service".to_owned()];
+        for (effect, path, unit, user, group) in [
+            (Effect::write("/etc/systemd/system/web@.service"), false, true, false, false),
+            (Effect::write_below("/srv"), true, true, false, false),
+            (Effect::Package("web".into()), true, true, true, true),
+            (Effect::run("make -C /srv/x web app"), true, true, true, true),
+            (Effect::run("true"), false, false, false, false),
+            (account(AccountKind::User, "app"), false, false, true, true),
+            (account(AccountKind::Group, "app"), false, false, false, true),
+            (Effect::Unit("web@1".into()), false, false, false, false),
+        ] {
+            let host = Host::system(None).for_dry_run();
+            host.note_effects([effect.clone()].into_iter().collect(), false);
+            let found = (
+                host.expects_path(Path::new("/srv/x")),
+                host.expects_unit(&files),
+                host.expects_account(AccountKind::User, "app"),
+                host.expects_account(AccountKind::Group, "app"),
+            );
+            assert_eq!(found, (path, unit, user, group), "{effect}");
+        }
+    }
+}

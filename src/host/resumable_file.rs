@@ -1,0 +1,242 @@
+//! A file in the making that survives its maker: bytes beside the place where they shall be, with a note of what they
+//! are a part of. Whoever makes the same file later goes on where the first one ended.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use sha2::{Digest, Sha256};
+
+use super::super::fs::{FsError, WriteSpec, read_open, set_open};
+use super::account::effective_uid;
+use super::checkpoint::{Checkpoint, checkpoint};
+use super::paths::DirEntryHandle;
+
+/// The longest note, in bytes.
+const NOTE: u64 = 4096;
+/// How often the file may be swapped under our hands.
+const TRIES: usize = 10;
+
+/// The name of a hidden file that belongs to a file of this name and lies beside it.
+pub fn beside(name: &OsStr, what: &str) -> OsString {
+    format!(".{}.ensign-{what}", name.to_string_lossy()).into()
+}
+
+/// The bytes that there are so far. Nobody else writes while this value lives.
+#[derive(Debug)]
+pub struct Partial {
+    file: File,
+    part: DirEntryHandle,
+    note: DirEntryHandle,
+    target: DirEntryHandle,
+}
+
+impl Partial {
+    /// What there is of `target` so far: nothing, where nobody has begun.
+    ///
+    /// # Errors
+    /// When somebody else is making it, or the system refuses.
+    pub fn open(target: DirEntryHandle) -> Result<Self, FsError> {
+        let part = target.sibling(beside(target.name(), "part"))?;
+        for _ in 0..TRIES {
+            let Some(file) = open_own(&part)? else { continue };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(FsError::Busy(target.path().to_owned())),
+                Err(TryLockError::Error(error)) => return Err(FsError::io("lock", part.path(), error)),
+            }
+            // Until it was locked, another maker may have put it in place: then this is no part any more.
+            if is_named(&part, &file)? {
+                let note = target.sibling(beside(target.name(), "from"))?;
+                return Ok(Self { file, part, note, target });
+            }
+        }
+        Err(FsError::Busy(target.path().to_owned()))
+    }
+
+    /// True when there is a part of `target`, or a note of one.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn is_there(target: &DirEntryHandle) -> Result<bool, FsError> {
+        for what in ["part", "from"] {
+            if !target.sibling(beside(target.name(), what))?.is_free()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes what there is of `target`.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn remove(target: &DirEntryHandle) -> Result<(), FsError> {
+        ["part", "from"].iter().try_for_each(|what| target.sibling(beside(target.name(), what))?.remove())
+    }
+
+    /// How many bytes there are.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn length(&self) -> Result<u64, FsError> {
+        self.file.metadata().map(|meta| meta.len()).map_err(|error| FsError::io("look at", self.part.path(), error))
+    }
+
+    /// The note of what the bytes are a part of.
+    pub fn note(&self) -> Option<String> {
+        let (file, _) = self.note.open_regular().ok()?;
+        String::from_utf8(read_open(file, self.note.path(), NOTE).ok()?).ok()
+    }
+
+    /// Begins anew, with a note; without one, nobody will go on where this ends.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn begin(&mut self, note: Option<&str>) -> Result<(), FsError> {
+        // In this order: bytes never lie beside the note of others.
+        self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(|error| FsError::io("write", self.part.path(), error))?;
+        match note {
+            Some(note) => self.note.stage(&mut note.as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o600 })?.put(),
+            None => self.note.remove(),
+        }
+    }
+
+    /// The digest of the bytes so far, to go on with; what is written next comes after them.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn digest(&mut self) -> Result<Sha256, FsError> {
+        let failed = |error| FsError::io("read", self.part.path(), error);
+        self.file.rewind().map_err(failed)?;
+        let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
+        loop {
+            match self.file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => hasher.update(buffer.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        self.file.seek(SeekFrom::End(0)).map_err(failed)?;
+        Ok(hasher)
+    }
+
+    /// More bytes.
+    ///
+    /// # Errors
+    /// When they can't be written.
+    pub fn add(&mut self, bytes: &[u8]) -> Result<(), FsError> {
+        self.file.write_all(bytes).map_err(|error| FsError::io("write", self.part.path(), error))?;
+        checkpoint(Checkpoint::PartWritten);
+        Ok(())
+    }
+
+    /// Puts the bytes in their place in one step, with owner and mode.
+    ///
+    /// # Errors
+    /// When the system refuses; what was in the place is untouched.
+    pub fn put_in_place(self, spec: WriteSpec) -> Result<(), FsError> {
+        set_open(&self.file, self.target.path(), spec)?;
+        // The note first: after a crash in between, nobody would come to remove it.
+        self.note.remove()?;
+        if !is_named(&self.part, &self.file)? {
+            return Err(FsError::Changed(self.part.path().to_owned()));
+        }
+        self.part.rename_to(&self.target)?;
+        checkpoint(Checkpoint::PartPlaced);
+        Ok(())
+    }
+
+    /// Throws the bytes away.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn discard(self) -> Result<(), FsError> {
+        self.part.remove().and_then(|()| self.note.remove())
+    }
+}
+
+/// True while a place is that of an open file.
+fn is_named(place: &DirEntryHandle, file: &File) -> Result<bool, FsError> {
+    let opened = file.metadata().map_err(|error| FsError::io("look at", place.path(), error))?;
+    Ok(place.stat()?.is_some_and(|named| (named.st_dev, named.st_ino) == (opened.dev(), opened.ino())))
+}
+
+/// Opens a part that nobody but this user could have written; anything else in its place is removed, for another try.
+fn open_own(place: &DirEntryHandle) -> Result<Option<File>, FsError> {
+    let file = match place.open_or_create(0o600) {
+        Ok(file) => file,
+        // A link, a directory, a socket.
+        Err(_) if !place.is_free()? => return place.remove().map(|()| None),
+        Err(error) => return Err(error),
+    };
+    let meta = file.metadata().map_err(|error| FsError::io("look at", place.path(), error))?;
+    let own = meta.is_file() && meta.uid() == effective_uid() && meta.nlink() == 1 && meta.permissions().mode() & 0o077 == 0;
+    if own { Ok(Some(file)) } else { place.remove().map(|()| None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn at(path: &Path) -> DirEntryHandle {
+        DirEntryHandle::of(path).unwrap()
+    }
+
+    const PLAIN: WriteSpec = WriteSpec { uid: None, gid: None, mode: 0o640 };
+
+    #[test]
+    fn a_part_survives_and_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("a.tar");
+        let mut first = Partial::open(at(&target)).unwrap();
+        first.begin(Some("origin")).unwrap();
+        first.add(b"hello ").unwrap();
+        assert!(matches!(Partial::open(at(&target)), Err(FsError::Busy(_))), "two makers at once");
+        drop(first);
+        assert!(Partial::is_there(&at(&target)).unwrap() && !target.exists());
+        let mut second = Partial::open(at(&target)).unwrap();
+        assert_eq!((second.note().as_deref(), second.length().unwrap()), (Some("origin"), 6));
+        let mut hasher = second.digest().unwrap();
+        second.add(b"world").unwrap();
+        hasher.update(b"world");
+        assert_eq!(super::super::fs::hex(&hasher.finalize()), super::super::fs::sha256(b"hello world"));
+        second.put_in_place(PLAIN).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"hello world");
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o7777, 0o640);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_others_put_in_its_place_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("a.tar");
+        let (part, victim) = (dir.path().join(beside(OsStr::new("a.tar"), "part")), dir.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        let makers: [&dyn Fn(); 4] = [
+            &|| std::os::unix::fs::symlink(&victim, &part).unwrap(),
+            &|| fs::hard_link(&victim, &part).unwrap(),
+            &|| fs::create_dir(&part).unwrap(),
+            &|| {
+                fs::write(&part, "writable by all")
+                    .and_then(|()| fs::set_permissions(&part, fs::Permissions::from_mode(0o666)))
+                    .unwrap();
+            },
+        ];
+        for make in makers {
+            make();
+            let mut partial = Partial::open(at(&target)).unwrap();
+            assert_eq!(partial.length().unwrap(), 0);
+            partial.begin(None).unwrap();
+            partial.add(b"x").unwrap();
+            partial.discard().unwrap();
+            assert_eq!(fs::read(&victim).unwrap(), b"precious");
+            assert!(!Partial::is_there(&at(&target)).unwrap());
+        }
+    }
+}

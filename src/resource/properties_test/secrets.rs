@@ -1,0 +1,96 @@
+//! What is a secret, or content, is in nothing that a resource shows of itself.
+
+use serde_json::{Value, json};
+
+use crate::model::Secrets;
+use crate::model::secret::REDACTED;
+
+use crate::resource::common::TemplateScope;
+use crate::resource::{TYPES, find};
+
+const CANARY: &str = "CANARY";
+/// Names of properties that hold what is not to be shown, whatever the type.
+const TELLING: &[&str] = &["content", "line", "password", "secret", "token", "environment", "headers", "hash", "credential"];
+
+/// Every property that is not shown, with a value that has the canary in it.
+fn hidden() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "file",
+            json!({"name": "/x", "ensure": "present", "owner": "root", "group": "root", "mode": "0600", "content": "CANARY"}),
+        ),
+        ("line", json!({"name": "/x", "line": "password=CANARY"})),
+        ("exec", json!({"name": "true", "environment": ["TOKEN=CANARY", "OTHER=a=CANARY"]})),
+        ("cron", json!({"name": "x", "command": "true", "schedule": "@daily", "environment": ["TOKEN=CANARY"]})),
+        ("user", json!({"name": "x", "password_hash": format!("$6$CANARY${}", "x".repeat(86))})),
+        (
+            "archive",
+            json!({
+                "name": "/x.tar.gz", "ensure": "present", "url": "https://CANARYuser:CANARY@example.com/x.tar.gz", "owner": "root",
+                "group": "root", "headers": {"X-Token": "CANARY"}, "username": "u", "password": "CANARY",
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn no_type_shows_its_secrets() {
+    for (kind, properties) in hidden() {
+        let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &TemplateScope::default().scope());
+        let decoded = decoded.map_err(|error| format!("{kind}: {error:?}")).unwrap();
+        let shown = decoded.shown().to_string();
+        assert!(!shown.contains(CANARY), "{kind}: {shown}");
+        assert!(shown.contains("name"), "{kind}: {shown}");
+    }
+}
+
+#[test]
+fn every_secret_that_a_program_could_print_is_named() {
+    for (kind, properties) in hidden() {
+        let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &TemplateScope::default().scope()).unwrap();
+        let secrets = Secrets::default();
+        decoded.hidden(&mut |hidden| secrets.add_hidden(hidden));
+        // Content has a digest in its place. It is what the node is to have, and no credential.
+        let stars = decoded.shown().to_string().matches(REDACTED).count();
+        assert_eq!(secrets.redacts_nothing(), stars == 0, "{kind}");
+        let given = properties.to_string();
+        let printed = secrets.redact_output(&given);
+        assert_eq!(printed.matches(CANARY).count(), usize::from(["file", "line"].contains(&kind)), "{kind}: {printed}");
+    }
+}
+
+#[test]
+fn what_is_no_secret_by_its_kind_is_shown_as_it_is() {
+    for (kind, key, properties) in [
+        ("exec", "command", json!({"name": "x", "command": "echo CANARY"})),
+        (
+            "mount",
+            "options",
+            json!({"name": "/x", "ensure": "present", "device": "d", "fstype": "nfs", "options": "ro,x=CANARY"}),
+        ),
+        ("scaffold", "data", json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "CANARY"}})),
+        ("apply", "data", json!({"name": "m.yaml", "data": {"a": "CANARY"}})),
+    ] {
+        let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &TemplateScope::default().scope());
+        let shown = decoded.map_err(|error| format!("{kind}: {error:?}")).unwrap().shown().to_string();
+        assert!(shown.contains(CANARY), "{kind}.{key}: {shown}");
+    }
+}
+
+#[test]
+fn no_property_that_holds_a_secret_is_forgotten() {
+    let hidden = hidden();
+    for kind in TYPES {
+        let schema = kind.schema(&mut schemars::SchemaGenerator::default()).to_value();
+        let Some(properties) = schema["properties"].as_object() else { continue };
+        for (name, property) in properties {
+            let marked = property["writeOnly"] == true || property.to_string().contains("/Secret\"");
+            if !marked && !TELLING.iter().any(|word| name.contains(word)) {
+                continue;
+            }
+            let tested =
+                hidden.iter().any(|(of, properties)| *of == kind.name() && properties[name].to_string().contains(CANARY));
+            assert!(tested, "{}: {name} is not shown anywhere, or its name misleads", kind.name());
+        }
+    }
+}
