@@ -11,11 +11,11 @@ use uuid::Uuid;
 use crate::transport::Message;
 use crate::wire::{Action, Command, Envelope, Subjects, Target, json};
 
-use super::standing::Statement;
+use super::desired_state::Assignment;
 
 /// A command of a channel, as far as it decides what is kept to.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Side {
+pub(super) struct ChannelHead {
     at: (u64, u64),
     id: Uuid,
     digest: String,
@@ -24,7 +24,7 @@ pub(super) struct Side {
     to: Target,
 }
 
-impl Side {
+impl ChannelHead {
     fn of(command: &Command, digest: &str, keyids: Vec<String>) -> Option<Self> {
         let place = command.channel.as_ref()?;
         Some(Self {
@@ -38,7 +38,7 @@ impl Side {
     }
 
     /// What this node keeps to.
-    pub(super) fn held(statement: &Statement) -> Option<Self> {
+    pub(super) fn held(statement: &Assignment) -> Option<Self> {
         Self::of(&statement.command, statement.command.digest(), statement.command.signers().to_vec())
     }
 
@@ -58,18 +58,18 @@ impl Side {
 }
 
 /// What a look at the stream found: of each channel its last message.
-pub(super) type Found = BTreeMap<String, Option<Side>>;
+pub(super) type Found = BTreeMap<String, Option<ChannelHead>>;
 
 /// Notes a message of the stream.
 pub(super) fn note(found: &mut Found, message: &Message, subjects: &Subjects) {
     if let Some(name) = message.subject.strip_prefix(subjects.desired("").as_str()) {
-        found.insert(name.to_owned(), Side::stored(message, name));
+        found.insert(name.to_owned(), ChannelHead::stored(message, name));
     }
 }
 
 /// Every difference in words; none when there is none.
 /// `is_meant` says of an audience that this node is in it.
-pub(super) fn alarm(held: &BTreeMap<String, Side>, found: &Found, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
+pub(super) fn alarm(held: &BTreeMap<String, ChannelHead>, found: &Found, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
     let differences = held.iter().filter_map(|(name, held)| {
         let why = difference(held, found.get(name), &is_meant)?;
         Some(format!("channel {name}: {why}"))
@@ -78,7 +78,7 @@ pub(super) fn alarm(held: &BTreeMap<String, Side>, found: &Found, is_meant: impl
 }
 
 /// How what is held differs from what the stream has, if it does.
-fn difference(held: &Side, stored: Option<&Option<Side>>, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
+fn difference(held: &ChannelHead, stored: Option<&Option<ChannelHead>>, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
     let keeps = format!("this node keeps to {}", held.shown());
     let stored = match stored {
         // A channel that has ended is the same as none.
@@ -104,8 +104,8 @@ fn difference(held: &Side, stored: Option<&Option<Side>>, is_meant: impl Fn(&Tar
 mod tests {
     use super::*;
 
-    fn side(serial: u64, digest: &str) -> Side {
-        Side {
+    fn side(serial: u64, digest: &str) -> ChannelHead {
+        ChannelHead {
             at: (1, serial),
             id: Uuid::nil(),
             digest: digest.repeat(32),
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn only_other_content_is_a_difference() {
-        let ended = Side { withdraws: true, ..side(5, "aa") };
-        let for_others = Side { to: Target::groups(vec!["other".into()]), ..side(6, "bb") };
-        let gone: Option<&Option<Side>> = None;
+        let ended = ChannelHead { withdraws: true, ..side(5, "aa") };
+        let for_others = ChannelHead { to: Target::groups(vec!["other".into()]), ..side(6, "bb") };
+        let gone: Option<&Option<ChannelHead>> = None;
         for (held, stored, wanted) in [
             (side(5, "aa"), Some(&Some(side(5, "aa"))), None),
             (side(5, "aa"), Some(&Some(side(5, "bb"))), Some("the stream has serial 5")),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Anything from nothing up to `most`.
-pub(super) fn up_to(most: Duration) -> Duration {
+pub(super) fn random_delay(most: Duration) -> Duration {
     // Without randomness the middle is as good as anything.
     let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
     most.mul_f64(f64::from(bits) / (f64::from(u32::MAX) + 1.0))
@@ -13,7 +13,7 @@ pub(super) fn up_to(most: Duration) -> Duration {
 pub(super) fn backoff(attempt: u32) -> Duration {
     let bound = 1_u64 << attempt.saturating_sub(1).min(5);
     // Never nothing: whoever asks has just failed.
-    Duration::from_millis(50) + up_to(Duration::from_secs(bound.min(30)))
+    Duration::from_millis(50) + random_delay(Duration::from_secs(bound.min(30)))
 }
 
 #[cfg(test)]

@@ -30,54 +30,54 @@
 //! One thread for all of that, a second one while something runs. Who may ask is decided in `trust`,
 //! what the messages look like in `wire`, what a run does in `engine`.
 
-pub mod anchor;
-mod approve;
-mod ask;
-mod beat;
-mod board;
-mod catch_up;
-mod clock;
+mod bus_values;
+mod clock_skew;
+mod command_intake;
 pub mod confinement;
-pub mod connect;
-mod count;
-mod discover;
-mod disk;
+pub mod connection;
+mod counters;
+mod desired_state;
+mod desired_state_sync;
+mod disk_space;
 mod divergence;
-mod enforcer;
-mod fair;
-mod forged;
-mod health;
-mod intake;
+mod durable_state;
+mod executor;
+mod facts_cache;
+mod fair_queue;
+mod fetch;
+mod filter_evaluation;
+mod forgery_guard;
+mod health_gate;
+mod healthcheck;
+mod heartbeat;
+mod host_data;
 mod jitter;
-mod known;
-mod leftovers;
 mod limits;
-mod live;
-pub mod local;
-mod looks;
-mod lost;
-mod notary;
-mod notify;
-mod obtain;
-mod outside;
+mod messages;
+mod micro_service;
+mod node_key;
+mod orphaned_runs;
+mod outbox_sender;
+mod plan_approval;
 mod publish;
-mod recover;
+mod queries;
+mod reconciler;
+mod recovery;
 pub mod reload;
-mod reporter;
 mod rollout;
-mod room;
-mod say;
+mod rollout_queue;
+mod run_command;
+mod settings_handle;
 mod socket;
-mod stable;
-mod standing;
-mod steady;
-mod succession;
-mod supervisor;
-mod values;
-pub mod view;
-mod waiting;
-mod wheres;
-mod work;
+pub mod socket_client;
+mod stable_runs;
+mod state_loss;
+mod status;
+pub mod status_view;
+mod steady_clock;
+mod systemd_notify;
+pub mod trust_anchor;
+mod trust_updates;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -103,18 +103,18 @@ use crate::trust::{NodeLimits, TrustedBundle, Verifier};
 use crate::wire::command::Command;
 use crate::wire::{ConfinementState, Subjects};
 
-pub use notary::{NotaryError, public_key};
+pub use node_key::{NodeKeyError, public_key};
 
-use board::{Board, Standing};
-use count::Count;
-use disk::Disk;
-use known::Known;
-use leftovers::Leftovers;
-use live::Live;
+use counters::Counters;
+use durable_state::DurableState;
+use facts_cache::FactsCache;
+use orphaned_runs::OrphanedRuns;
 use reload::Reload;
-use view::{Beside, View};
+use settings_handle::SettingsHandle;
+use status::{AgentSnapshot, StatusBoard};
+use status_view::{SidecarTask, StatusView};
 
-pub use work::{Played, Rehearse, Work};
+pub use run_command::{Played, Rehearse, Work};
 
 /// What the verifier is told about a `where` that was not evaluated yet.
 const NOT_EVALUATED: &str = "it was not evaluated yet";
@@ -132,7 +132,7 @@ pub type Gather = Arc<dyn Fn(&[PathBuf]) -> Value + Send + Sync>;
 
 /// What an agent is made of, beside its settings: what only the edge of the program knows.
 #[derive(Clone)]
-pub struct Parts {
+pub struct AgentOptions {
     /// The settings.
     pub settings: Settings,
     /// Gathers the facts of the host.
@@ -152,7 +152,7 @@ pub struct Parts {
 pub enum AgentError {
     /// No trust bundle.
     #[error("the agent has nobody to obey")]
-    Anchor(#[from] anchor::AnchorError),
+    Anchor(#[from] trust_anchor::TrustAnchorError),
     /// A file it needs.
     #[error("the agent can't use its files")]
     File(#[from] FsError),
@@ -167,7 +167,7 @@ pub enum AgentError {
     },
     /// Its key.
     #[error("the agent can't sign what it says")]
-    Notary(#[from] NotaryError),
+    Notary(#[from] NodeKeyError),
     /// The connection can't even be tried.
     #[error("the agent can't use its connection")]
     Bus(#[from] TransportError),
@@ -181,7 +181,7 @@ pub enum AgentError {
 
 /// What every part of the agent shares.
 struct Node {
-    settings: Live,
+    settings: SettingsHandle,
     subjects: Subjects,
     /// For the clock and ids. Runs have a machine of their own.
     host: Host,
@@ -191,21 +191,21 @@ struct Node {
     work: Work,
     /// What the kernel can hold runs to; not asked where none runs.
     kernel: Option<Kernel>,
-    known: Known,
+    known: FactsCache,
     /// Behind [`Node::trust`], as it may be replaced at any time.
     trust: RwLock<Arc<TrustedBundle>>,
-    disk: Disk,
-    leftovers: Leftovers,
-    standing: standing::Standing,
-    board: Board,
-    count: Count,
+    disk: DurableState,
+    leftovers: OrphanedRuns,
+    standing: desired_state::DesiredState,
+    board: StatusBoard,
+    count: Counters,
     /// What the operators said of jobs in waves.
-    words: rollout::Words,
+    words: rollout::Overrides,
     /// The looks at the health that are to be taken before the next wave.
-    looks: looks::Looks,
-    room: waiting::Room,
-    values: values::Values,
-    stable: Mutex<stable::StableRuns>,
+    looks: health_gate::HealthGates,
+    room: rollout_queue::RolloutQueue,
+    values: bus_values::Values,
+    stable: Mutex<stable_runs::StableRuns>,
     platform: Option<String>,
     boot: Uuid,
     started: Timestamp,
@@ -215,7 +215,7 @@ struct Node {
 ///
 /// # Errors
 /// When it can't start. Once it runs, troubles are logged and shown in its state.
-pub fn run(parts: Parts, reload: Reload, beside: Beside) -> Result<(), AgentError> {
+pub fn run(parts: AgentOptions, reload: Reload, beside: SidecarTask) -> Result<(), AgentError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // One for a run, one for looking up names, one to spare.
@@ -230,17 +230,17 @@ pub fn run(parts: Parts, reload: Reload, beside: Beside) -> Result<(), AgentErro
 }
 
 /// An agent in the service manager's hands: told when it is ready, stopped by a signal.
-async fn serve(parts: Parts, reload: Reload, beside: Beside) -> Result<(), AgentError> {
+async fn serve(parts: AgentOptions, reload: Reload, beside: SidecarTask) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::System)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(AgentError::System)?;
     let agent = Agent::start(parts).await?;
-    let watchdog = tokio::spawn(notify::watchdog());
-    let ready = tokio::spawn(notify::ready(Arc::clone(&agent.node), agent.bus.clone()));
+    let watchdog = tokio::spawn(systemd_notify::watchdog());
+    let ready = tokio::spawn(systemd_notify::ready(Arc::clone(&agent.node), agent.bus.clone()));
     let socket = tokio::spawn(socket::serve(Arc::clone(&agent.node), agent.bus.clone(), agent.intake.carried.clone()));
-    let clock = tokio::spawn(clock::run(Arc::clone(&agent.node), agent.bus.clone()));
-    let discover = tokio::spawn(discover::run(Arc::clone(&agent.node), agent.bus.clone()));
-    let beside = tokio::spawn(beside(View::new(Arc::clone(&agent.node), agent.bus.clone())));
+    let clock = tokio::spawn(clock_skew::run(Arc::clone(&agent.node), agent.bus.clone()));
+    let discover = tokio::spawn(micro_service::run(Arc::clone(&agent.node), agent.bus.clone()));
+    let beside = tokio::spawn(beside(StatusView::new(Arc::clone(&agent.node), agent.bus.clone())));
 
     loop {
         // Cancel-safe: a signal that came is remembered by its stream.
@@ -254,7 +254,7 @@ async fn serve(parts: Parts, reload: Reload, beside: Beside) -> Result<(), Agent
     ready.abort();
     discover.abort();
     clock.abort();
-    notify::stopping();
+    systemd_notify::stopping();
     agent.stop().await;
     watchdog.abort();
     socket.abort();
@@ -265,7 +265,7 @@ async fn serve(parts: Parts, reload: Reload, beside: Beside) -> Result<(), Agent
 
 /// What an agent has on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct QueueStats {
     /// Commands that were accepted, as far as they are remembered.
     pub accepted: usize,
     /// Those of them that have ended.
@@ -281,10 +281,10 @@ pub struct Agent {
     node: Arc<Node>,
     bus: Bus,
     stopper: watch::Sender<bool>,
-    reporter: reporter::Handle,
-    supervisor: supervisor::Handle,
-    questions: ask::Handle,
-    intake: intake::Handle,
+    reporter: outbox_sender::Handle,
+    supervisor: executor::Handle,
+    questions: queries::Handle,
+    intake: command_intake::Handle,
     enforcer: JoinHandle<()>,
     catch_up: JoinHandle<()>,
     succession: JoinHandle<()>,
@@ -296,26 +296,26 @@ impl Agent {
     ///
     /// # Errors
     /// When it can't start. A server that is not there is no error: the agent waits for it.
-    pub async fn start(parts: Parts) -> Result<Self, AgentError> {
-        let settings = connect::bus_settings(&parts.settings)?;
+    pub async fn start(parts: AgentOptions) -> Result<Self, AgentError> {
+        let settings = connection::bus_settings(&parts.settings)?;
         let node = Arc::new(Node::open(parts)?);
-        let left = recover::recover(&node);
-        let looks = looks::left(&node, &left);
+        let left = recovery::recover(&node);
+        let looks = health_gate::restore(&node, &left);
         let bus = Bus::connect(&settings).await?;
         let (stopper, stop) = watch::channel(false);
 
-        let reporter = reporter::Handle::spawn(&node, &bus);
-        let supervisor = supervisor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
+        let reporter = outbox_sender::Handle::spawn(&node, &bus);
+        let supervisor = executor::Handle::spawn(Arc::clone(&node), bus.clone(), left, stop.clone());
         for (job, done) in &looks {
-            waiting::look(&node, &supervisor.queue, job, done);
+            rollout_queue::look(&node, &supervisor.queue, job, done);
         }
-        let questions = ask::Handle::spawn(Arc::clone(&node), bus.clone(), stop.clone());
-        let queues = intake::Queues { work: supervisor.queue.clone(), questions: questions.queue.clone() };
-        let intake = intake::Handle::spawn(Arc::clone(&node), bus.clone(), queues, stop.clone()).await?;
-        let enforcer = enforcer::spawn(Arc::clone(&node), bus.clone(), supervisor.runs.clone(), stop.clone());
-        let catch_up = tokio::spawn(catch_up::run(Arc::clone(&node), bus.clone(), intake.hall.clone(), stop.clone()));
-        let succession = tokio::spawn(succession::run(Arc::clone(&node), bus.clone()));
-        let beat = tokio::spawn(beat::run(Arc::clone(&node), bus.clone(), stop));
+        let questions = queries::Handle::spawn(Arc::clone(&node), bus.clone(), stop.clone());
+        let queues = command_intake::Queues { work: supervisor.queue.clone(), questions: questions.queue.clone() };
+        let intake = command_intake::Handle::spawn(Arc::clone(&node), bus.clone(), queues, stop.clone()).await?;
+        let enforcer = reconciler::spawn(Arc::clone(&node), bus.clone(), supervisor.runs.clone(), stop.clone());
+        let catch_up = tokio::spawn(desired_state_sync::run(Arc::clone(&node), bus.clone(), intake.hall.clone(), stop.clone()));
+        let succession = tokio::spawn(trust_updates::run(Arc::clone(&node), bus.clone()));
+        let beat = tokio::spawn(heartbeat::run(Arc::clone(&node), bus.clone(), stop));
         node.post_started();
         let settings = node.settings();
         tracing::info!(node = %settings.node, fleet = settings.fleet, trust = node.trust().version(), "started");
@@ -328,10 +328,10 @@ impl Agent {
     }
 
     /// What its ledger and outbox hold.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> QueueStats {
         let (accepted, ended) = self.node.disk.counts();
-        let waiting = self.node.disk.waiting();
-        Figures { accepted, ended, waiting: waiting.outbox, dropped: waiting.dropped }
+        let waiting = self.node.disk.outbox_state();
+        QueueStats { accepted, ended, waiting: waiting.outbox, dropped: waiting.dropped }
     }
 
     /// Cuts the connection for good: for simulators, whose nodes fall silent without dying.
@@ -353,17 +353,17 @@ impl Agent {
             tracing::error!(%error, "the enforcer broke");
         }
         self.node.post_stable_runs();
-        self.node.post_life("stopped");
+        self.node.post_lifecycle("stopped");
         self.reporter.ended(FAREWELL).await;
         self.beat.abort();
-        self.node.say_farewell(&self.bus).await;
+        self.node.publish_final_state(&self.bus).await;
         self.bus.drain(Instant::now() + FAREWELL).await;
     }
 }
 
 impl Node {
-    fn open(parts: Parts) -> Result<Self, AgentError> {
-        let Parts { settings, facts, environ, search_path, platform, work } = parts;
+    fn open(parts: AgentOptions) -> Result<Self, AgentError> {
+        let AgentOptions { settings, facts, environ, search_path, platform, work } = parts;
         let host = Host::system(search_path.as_deref());
         let kernel = matches!(work, Work::Engine).then(confinement::kernel);
         kernel.map_or(Ok(()), |kernel| confinement::begin(&settings, kernel)).map_err(AgentError::Confinement)?;
@@ -371,14 +371,14 @@ impl Node {
         fs::check_trusted(&settings.state_dir)?;
         let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
         // The ledger first, and the key of the node last: whoever finds the one without the other knows that it was lost.
-        let ledger = lost::open_ledger(&settings, host.now()).map_err(store)?;
-        let trust = anchor::find(&settings)?;
-        anchor::keep(&settings, &trust).map_err(store)?;
+        let ledger = state_loss::open_ledger(&settings, host.now()).map_err(store)?;
+        let trust = trust_anchor::load(&settings)?;
+        trust_anchor::persist(&settings, &trust).map_err(store)?;
         let boot = host.new_id();
-        let disk = Disk::open(&settings, ledger, boot, host.now())?;
+        let disk = DurableState::open(&settings, ledger, boot, host.now())?;
         disk.start_trust(trust.version()).map_err(store)?;
         // Before anything else is done to the host, and before a command is told to have been interrupted.
-        let leftovers = Leftovers::end(&settings)?;
+        let leftovers = OrphanedRuns::end(&settings)?;
         // Only what a command that died left behind: the directory is this agent's alone now.
         fs::remove_all(&settings.state_dir.join("work"))?;
         let subjects = Subjects::new(settings.fleet.clone());
@@ -388,18 +388,20 @@ impl Node {
             groups: &settings.groups,
             limits: &limits::of(&settings),
             subjects: &subjects,
-            now: disk.not_before(host.now()),
+            now: disk.monotonic_now(host.now()),
             seen: &disk,
             condition: &|_| Err("facts are asked when it runs".to_owned()),
             effects: &of_signed,
         };
-        let standing =
-            standing::Standing::open(&settings, &disk, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
-        let (words, looks) = (rollout::Words::open(&settings).map_err(store)?, looks::Looks::open(&settings).map_err(store)?);
-        let values = values::Values::open(&settings).map_err(store)?;
+        let standing = desired_state::DesiredState::open(&settings, &disk, |envelope| verifier.reverify_assignment(envelope))
+            .map_err(store)?;
+        let (words, looks) =
+            (rollout::Overrides::open(&settings).map_err(store)?, health_gate::HealthGates::open(&settings).map_err(store)?);
+        let values = bus_values::Values::open(&settings).map_err(store)?;
         // After what stands was opened, which may have told the ledger something.
-        let board = Board::new(Standing { trust: trust.version(), channels: disk.channels(), ..Standing::default() });
-        let settings = Live::new(settings);
+        let board =
+            StatusBoard::new(AgentSnapshot { trust: trust.version(), channels: disk.channels(), ..AgentSnapshot::default() });
+        let settings = SettingsHandle::new(settings);
         let facts: Facts = {
             let settings = settings.clone();
             Arc::new(move || facts(&settings.facts_dirs()))
@@ -412,7 +414,7 @@ impl Node {
             host,
             search_path,
             environ,
-            known: Known::new(Arc::clone(&facts)),
+            known: FactsCache::new(Arc::clone(&facts)),
             facts,
             work,
             kernel,
@@ -421,10 +423,10 @@ impl Node {
             leftovers,
             standing,
             board,
-            count: Count::default(),
+            count: Counters::default(),
             words,
             looks,
-            room: waiting::Room::default(),
+            room: rollout_queue::RolloutQueue::default(),
             values,
             stable: Mutex::default(),
             platform,
@@ -486,7 +488,7 @@ impl Node {
             groups: &settings.groups,
             limits: &limits,
             subjects: &self.subjects,
-            now: self.disk.not_before(self.now()),
+            now: self.disk.monotonic_now(self.now()),
             seen: &self.disk,
             condition,
             effects: &of_signed,

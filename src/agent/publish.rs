@@ -15,19 +15,19 @@ use crate::wire::report::LifecycleEvent;
 use crate::wire::subject::{EventKind, ReportStage};
 use crate::wire::{CommandOutcome, CommandResult};
 
-use super::board::Topic;
-use super::{FAREWELL, Node, SOON, jitter, say};
+use super::status::AlarmKind;
+use super::{FAREWELL, Node, SOON, jitter, messages};
 
 impl Node {
     /// Puts a message into the outbox.
     pub(super) fn post(&self, message: &Message) {
-        self.noted(self.disk.post(message, self.now()));
+        self.report_storage_error(self.disk.post(message, self.now()));
     }
 
     /// Shows on the board that the disk does not take what must survive. That it does again is the heartbeat's
     /// to find out: a small record may still fit where the next one does not.
-    pub(super) fn noted<T>(&self, written: Result<T, StoreError>) -> Option<T> {
-        written.inspect_err(|error| self.board.trouble(Topic::Disk, crate::diag::chain(error))).ok()
+    pub(super) fn report_storage_error<T>(&self, written: Result<T, StoreError>) -> Option<T> {
+        written.inspect_err(|error| self.board.raise(AlarmKind::Disk, crate::diag::chain(error))).ok()
     }
 
     pub(super) fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Priority) -> Message {
@@ -40,13 +40,13 @@ impl Node {
         let Some(id) = done.id else { return true };
         let finished = self.disk.finish(id, done, &self.result(id, done, self.result_id(id)), posted);
         let again = matches!(finished, Err(StoreError::Fs(_)));
-        self.noted(finished);
+        self.report_storage_error(finished);
         !again
     }
 
     /// Returns when the end of a command is written down (true), or the agent stops. While the disk takes no result nothing
     /// else is run either: its result would fare no better.
-    pub(super) async fn write_down(&self, done: &CommandResult, mut posted: bool, stop: &mut watch::Receiver<bool>) -> bool {
+    pub(super) async fn persist_result(&self, done: &CommandResult, mut posted: bool, stop: &mut watch::Receiver<bool>) -> bool {
         let mut attempt = 0;
         while !self.finish(done, &mut posted) {
             attempt += 1;
@@ -61,8 +61,8 @@ impl Node {
     }
 
     /// The end of a command that nobody asked this node about: in the ledger, so that it is known when it comes again.
-    pub(super) fn close(&self, command: &Command, digest: &str) -> Result<(), StoreError> {
-        self.disk.close(command.id, &say::done(self, Some(command.id), digest, CommandOutcome::NotSelected))
+    pub(super) fn close_unselected(&self, command: &Command, digest: &str) -> Result<(), StoreError> {
+        self.disk.close(command.id, &messages::done(self, Some(command.id), digest, CommandOutcome::NotSelected))
     }
 
     /// What the server knows the result of a command by: the same, however often it is sent.
@@ -72,12 +72,12 @@ impl Node {
 
     pub(super) fn result(&self, id: Uuid, done: &CommandResult, msg_id: String) -> Message {
         let subject = self.subjects.job(id, &self.settings().node, ReportStage::Done).as_str().to_owned();
-        Message { subject, msg_id, payload: say::json(done), class: Priority::Result, command: Some(done.digest.clone()) }
+        Message { subject, msg_id, payload: messages::json(done), class: Priority::Result, command: Some(done.digest.clone()) }
     }
 
     /// Publishes the result of a command that was not taken, unless it has or will have another one:
     /// what is sent a second time must not change how the first time ended.
-    pub(super) fn post_not_taken(&self, done: &CommandResult) {
+    pub(super) fn post_result_of_rejected(&self, done: &CommandResult) {
         let Some(id) = done.id.filter(|id| self.disk.accepted_digest(*id).is_none()) else { return };
         // The ledger forgets an hour after a command's time; what is older may have run long ago.
         let made = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok()).unwrap_or_default();
@@ -86,14 +86,14 @@ impl Node {
         }
     }
 
-    pub(super) fn post_refusal(&self, done: &CommandResult, subject: &str, keyids: Vec<String>) {
-        let refused = say::refused(self, done, subject, keyids);
-        let event = self.event(EventKind::Refused, refused.event_id, say::json(&refused), Priority::Event);
+    pub(super) fn post_rejection(&self, done: &CommandResult, subject: &str, keyids: Vec<String>) {
+        let refused = messages::refused(self, done, subject, keyids);
+        let event = self.event(EventKind::Refused, refused.event_id, messages::json(&refused), Priority::Event);
         self.post(&Message { command: Some(done.digest.clone()), ..event });
     }
 
-    pub(super) fn post_life(&self, what: &str) {
-        self.post_life_of(&say::life(self, what));
+    pub(super) fn post_lifecycle(&self, what: &str) {
+        self.post_lifecycle_event(&messages::life(self, what));
     }
 
     /// Says also whom it obeys: a succession of which nobody could be told any more is in it.
@@ -104,11 +104,11 @@ impl Node {
         } else {
             format!("obeys version {} of the trust bundle", trust.version())
         };
-        self.post_life_of(&LifecycleEvent { message: Some(obeys), ..say::life(self, "started") });
+        self.post_lifecycle_event(&LifecycleEvent { message: Some(obeys), ..messages::life(self, "started") });
     }
 
-    pub(super) fn post_life_of(&self, life: &LifecycleEvent) {
-        self.post(&self.event(EventKind::Life, life.event_id, say::json(life), Priority::Result));
+    pub(super) fn post_lifecycle_event(&self, life: &LifecycleEvent) {
+        self.post(&self.event(EventKind::Life, life.event_id, messages::json(life), Priority::Result));
     }
 
     /// Publishes how many runs were only counted so far.
@@ -120,8 +120,8 @@ impl Node {
     }
 
     pub(super) fn post_stable(&self, runs: BTreeMap<String, u64>) {
-        let stable = say::stable(self, runs);
-        let event = self.event(EventKind::Stable, Uuid::nil(), say::json(&stable), Priority::Result);
+        let stable = messages::stable(self, runs);
+        let event = self.event(EventKind::Stable, Uuid::nil(), messages::json(&stable), Priority::Result);
         // Short, and never the same: it is said at most once a second.
         let msg_id = format!("{}.{:x}", self.settings().node, stable.timestamp.as_second());
         self.post(&Message { msg_id, ..event });
@@ -129,17 +129,17 @@ impl Node {
 
     /// Says what had to be dropped, once there is room for it.
     pub(super) fn post_dropped(&self) {
-        let told = self.disk.tell_dropped(self.now(), |dropped| {
+        let told = self.disk.report_dropped(self.now(), |dropped| {
             tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
-            let life = LifecycleEvent { dropped: Some(dropped.clone()), ..say::life(self, "dropped") };
-            self.event(EventKind::Life, life.event_id, say::json(&life), Priority::Result)
+            let life = LifecycleEvent { dropped: Some(dropped.clone()), ..messages::life(self, "dropped") };
+            self.event(EventKind::Life, life.event_id, messages::json(&life), Priority::Result)
         });
-        self.noted(told);
+        self.report_storage_error(told);
     }
 
     /// Sends the last state of this agent, and waits for the server to have it: whoever looks next sees that it stopped.
-    pub(super) async fn say_farewell(&self, bus: &Bus) {
-        let (subject, payload) = (self.subjects.state(&self.settings().node), say::json(&say::state(self, false)));
+    pub(super) async fn publish_final_state(&self, bus: &Bus) {
+        let (subject, payload) = (self.subjects.state(&self.settings().node), messages::json(&messages::state(self, false)));
         let receipt = self.disk.notary().receipt(subject.as_str(), &payload, None, self.now(), None).encode();
         let headers = [(receipt::HEADER, receipt.as_str())];
         match tokio::time::timeout(FAREWELL, bus.publish_stored(subject.as_str(), &headers, payload)).await {
@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// Sends something that may get lost; `command` is the digest of the command that it answers.
-    pub(super) async fn courtesy(&self, bus: &Bus, subject: &str, payload: Vec<u8>, command: Option<&str>) {
+    pub(super) async fn publish_best_effort(&self, bus: &Bus, subject: &str, payload: Vec<u8>, command: Option<&str>) {
         // Without a connection the client would keep it, and send it to nobody much later.
         if !bus.is_connected() {
             return;
@@ -163,7 +163,7 @@ impl Node {
 
     /// Writes down that a command is accepted. One that was carried here is published before: an audit needs what was signed,
     /// and no stream of the fleet has it.
-    pub(super) fn record(&self, verified: &Verified<Command>, subject: Option<&str>) -> Result<(), StoreError> {
+    pub(super) fn record_accepted(&self, verified: &Verified<Command>, subject: Option<&str>) -> Result<(), StoreError> {
         if subject.is_none() {
             let id = verified.get().id;
             let event = self.event(EventKind::Command, id, verified.envelope().to_vec(), Priority::Result);

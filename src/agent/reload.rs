@@ -6,8 +6,8 @@ use crate::config::Settings;
 use crate::config::log::Log;
 use crate::diag::Diagnostic;
 
-use super::board::Topic;
-use super::{Node, notify};
+use super::status::AlarmKind;
+use super::{Node, systemd_notify};
 
 /// Reads the configuration again, from where it was read first.
 pub type Reread = Arc<dyn Fn() -> Result<Settings, Vec<Diagnostic>> + Send + Sync>;
@@ -25,7 +25,7 @@ pub struct Reload {
 
 /// Reads the configuration again. A wrong one changes nothing and is a trouble until a good one comes.
 pub(super) async fn reload(node: &Node, reload: &Reload) {
-    notify::reloading();
+    systemd_notify::reloading();
     node.count.reloaded();
     let reread = Arc::clone(&reload.reread);
     // It reads files: on a thread where a slow disk keeps nobody waiting.
@@ -36,11 +36,11 @@ pub(super) async fn reload(node: &Node, reload: &Reload) {
             for diagnostic in &wrong {
                 tracing::error!("the configuration is wrong, and nothing is changed: {diagnostic}");
             }
-            node.board.trouble(Topic::Config, in_short(&wrong));
+            node.board.raise(AlarmKind::Config, in_short(&wrong));
         }
-        Err(_) => node.board.trouble(Topic::Config, "the configuration could not be read: the program has an error"),
+        Err(_) => node.board.raise(AlarmKind::Config, "the configuration could not be read: the program has an error"),
     }
-    notify::reloaded();
+    systemd_notify::reloaded();
 }
 
 fn take(node: &Node, settings: Settings, reload: &Reload) {
@@ -52,10 +52,10 @@ fn take(node: &Node, settings: Settings, reload: &Reload) {
         node.known.forget();
     }
     if before.outbox_max != after.outbox_max {
-        node.noted(node.disk.resize_outbox(after.outbox_max));
+        node.report_storage_error(node.disk.resize_outbox(after.outbox_max));
     }
     node.board.change(|standing| standing.pending = pending.iter().map(|key| (*key).to_owned()).collect());
-    node.board.fine(Topic::Config);
+    node.board.clear(AlarmKind::Config);
     match pending.as_slice() {
         [] => tracing::info!("the configuration was read again"),
         keys => tracing::warn!("the configuration was read again; what changed in {} needs a restart", keys.join(", ")),

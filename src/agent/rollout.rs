@@ -31,7 +31,7 @@ use crate::wire::rollout_plan::{RolloutPosition, Wave};
 use crate::wire::subject::Subject;
 use crate::wire::{CommandOutcome, CommandResult, Envelope, Selector, json};
 
-use super::{Node, say};
+use super::{Node, messages};
 
 /// How many jobs are remembered of which something was said. What is forgotten is asked of the stream again.
 const JOBS: usize = 256;
@@ -64,7 +64,7 @@ impl Override {
 
 /// What the operators said of jobs, as far as this node heard it, also before it was started. An older word never undoes
 /// a newer one.
-pub(super) struct Words {
+pub(super) struct Overrides {
     store: OverrideStore,
     latest: Mutex<BTreeMap<Uuid, Override>>,
     /// The last one that did not count, so that it is said only once.
@@ -79,7 +79,7 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Words {
+impl Overrides {
     /// Opens what is on disk.
     pub(super) fn open(settings: &Settings) -> Result<Self, StoreError> {
         let (store, latest) = OverrideStore::open(&settings.state_dir)?;
@@ -104,7 +104,7 @@ impl Words {
         tracing::info!(%job, "{}", word.sentence());
         latest.insert(job, word);
         if latest.len() > JOBS
-            && let Some(oldest) = dispensable(&latest)
+            && let Some(oldest) = override_to_forget(&latest)
         {
             latest.remove(&oldest);
         }
@@ -131,7 +131,7 @@ impl Words {
     }
 
     /// Lets those who wait look again: something else has changed that their turn depends on.
-    pub(super) fn stir(&self) {
+    pub(super) fn wake(&self) {
         self.news.send_replace(());
     }
 
@@ -142,7 +142,7 @@ impl Words {
 }
 
 /// The job whose word is forgotten first: the oldest of the key that said most. One key can't make the others' forgotten.
-fn dispensable(latest: &BTreeMap<Uuid, Override>) -> Option<Uuid> {
+fn override_to_forget(latest: &BTreeMap<Uuid, Override>) -> Option<Uuid> {
     let mut said: BTreeMap<&[String], usize> = BTreeMap::new();
     for word in latest.values() {
         *said.entry(&word.by).or_default() += 1;
@@ -157,17 +157,17 @@ fn dispensable(latest: &BTreeMap<Uuid, Override>) -> Option<Uuid> {
 fn note(node: &Node, verified: &Verified<Command>) -> bool {
     let newer = node.words.hear(verified);
     if newer {
-        node.noted(node.words.keep());
+        node.report_storage_error(node.words.keep());
     }
     newer
 }
 
 /// What a live `halt` or `resume` means on this node, which has noted it.
-pub(super) fn hear(node: &Node, verified: &Verified<Command>) -> CommandResult {
+pub(super) fn record_override(node: &Node, verified: &Verified<Command>) -> CommandResult {
     let command = verified.get();
     let newer = note(node, verified);
     let (Action::Halt(wanted) | Action::Resume(wanted)) = &command.action else {
-        return say::done(node, Some(command.id), verified.digest(), CommandOutcome::Failed);
+        return messages::done(node, Some(command.id), verified.digest(), CommandOutcome::Failed);
     };
     let halts = matches!(command.action, Action::Halt(_));
     let (outcome, message) = match (newer, node.room.holds(wanted.job)) {
@@ -179,12 +179,12 @@ pub(super) fn hear(node: &Node, verified: &Verified<Command>) -> CommandResult {
         }
         (true, false) => (CommandOutcome::Stable, "it does not wait here"),
     };
-    CommandResult { message: Some(message.to_owned()), ..say::done(node, Some(command.id), verified.digest(), outcome) }
+    CommandResult { message: Some(message.to_owned()), ..messages::done(node, Some(command.id), verified.digest(), outcome) }
 }
 
 /// The answer to whether a node may begin with a command in waves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum RolloutTurn {
     /// Now.
     Begin,
     /// Not yet, for this reason. To be asked again after [`pause`].
@@ -198,7 +198,7 @@ pub(super) enum Turn {
 }
 
 /// The time between two looks of a node that waits, before jitter: a part of the hold, which passes between two waves.
-pub(super) fn pause(waves: &RolloutPlan) -> Duration {
+pub(super) fn poll_interval(waves: &RolloutPlan) -> Duration {
     (waves.hold.get() / 4).clamp(Duration::from_millis(500), Duration::from_secs(15))
 }
 
@@ -207,7 +207,7 @@ const GAP: Duration = Duration::from_secs(60);
 
 /// The progress of one command in waves, as far as this node has read it.
 #[derive(Debug, Default)]
-pub(super) struct Rollout {
+pub(super) struct RolloutProgress {
     /// Who failed, in the order in which the server heard it, as far as the stream was read.
     failed: Vec<NodeId>,
     /// Up to where it was read.
@@ -222,19 +222,19 @@ pub(super) struct Rollout {
     looked: Option<Instant>,
 }
 
-impl Rollout {
+impl RolloutProgress {
     /// Decides whether this node may begin now.
-    pub(super) async fn may_begin(&mut self, command: &Verified<Command>, node: &Node, bus: &Bus) -> Turn {
-        let Some(waves) = &command.options.waves else { return Turn::Begin };
+    pub(super) async fn may_begin(&mut self, command: &Verified<Command>, node: &Node, bus: &Bus) -> RolloutTurn {
+        let Some(waves) = &command.options.waves else { return RolloutTurn::Begin };
         match self.look(command, waves, node, bus).await {
             Err(error) => {
                 self.looked = None;
-                Turn::Unknown(chain(&error))
+                RolloutTurn::Unknown(chain(&error))
             }
-            Ok(Some(why)) => Turn::Over(why),
+            Ok(Some(why)) => RolloutTurn::Over(why),
             Ok(None) => self.after(command, waves, node, bus).await.unwrap_or_else(|error| {
                 self.looked = None;
-                Turn::Unknown(chain(&error))
+                RolloutTurn::Unknown(chain(&error))
             }),
         }
     }
@@ -251,19 +251,19 @@ impl Rollout {
         waves: &RolloutPlan,
         node: &Node,
         bus: &Bus,
-    ) -> Result<Turn, TransportError> {
+    ) -> Result<RolloutTurn, TransportError> {
         if let Some(word) = node.words.halted(command.id) {
             self.looked = None;
-            return Ok(Turn::Halted(word));
+            return Ok(RolloutTurn::Halted(word));
         }
         let wave = waves.wave_number(RolloutPosition::of(command.id, &node.settings().node));
-        let Some(before) = waves.previous_wave(wave) else { return Ok(Turn::Begin) };
+        let Some(before) = waves.previous_wave(wave) else { return Ok(RolloutTurn::Begin) };
         self.watched += self.looked.replace(Instant::now()).map_or(Duration::ZERO, |last| last.elapsed().min(GAP));
         let late = self.watched >= waves.max_wait(wave, command.options.timeout);
         self.read_successes(command, before, late, node, bus).await?;
         let turn = self.judge(waves, wave, before, late);
-        if turn == Turn::Begin && waves.go && !self.is_ahead(command, wave, node, bus).await? {
-            return Ok(Turn::Wait(format!("wave {wave} waits for the go-ahead of an operator")));
+        if turn == RolloutTurn::Begin && waves.go && !self.is_ahead(command, wave, node, bus).await? {
+            return Ok(RolloutTurn::Wait(format!("wave {wave} waits for the go-ahead of an operator")));
         }
         Ok(turn)
     }
@@ -298,7 +298,7 @@ impl Rollout {
     }
 
     /// Judges the wave before: over as soon as it can't succeed any more, ended when every witness has, or is late.
-    fn judge(&self, waves: &RolloutPlan, wave: usize, before: &Wave, late: bool) -> Turn {
+    fn judge(&self, waves: &RolloutPlan, wave: usize, before: &Wave, late: bool) -> RolloutTurn {
         let names = || before.witnesses.iter().map(|witness| &witness.node);
         let silent: Vec<&str> =
             names().filter(|name| !self.ok.contains(*name) && !self.failed.contains(name)).map(NodeId::as_str).collect();
@@ -307,16 +307,23 @@ impl Rollout {
         let (ok, number) = (names().filter(is_ok).count() as u64, wave.saturating_sub(1));
         if !late && !silent.is_empty() {
             let wanted = before.witnesses.len();
-            return Turn::Wait(format!("wave {wave} waits for wave {number}: {ok} of {wanted} succeeded"));
+            return RolloutTurn::Wait(format!("wave {wave} waits for wave {number}: {ok} of {wanted} succeeded"));
         }
         if ok < before.min_ok {
             let said = if silent.is_empty() { String::new() } else { format!(", and {} stayed silent", few(&silent)) };
-            return Turn::Over(format!("{ok} of the {} nodes of wave {number} that must succeed did{said}", before.min_ok));
+            return RolloutTurn::Over(format!(
+                "{ok} of the {} nodes of wave {number} that must succeed did{said}",
+                before.min_ok
+            ));
         }
         if (self.failed.len() + silent.len()) as u64 > waves.max_failed.max(before.witnesses.len() as u64 - before.min_ok) {
-            return Turn::Over(format!("the error budget of {} is spent: {} stayed silent", waves.max_failed, few(&silent)));
+            return RolloutTurn::Over(format!(
+                "the error budget of {} is spent: {} stayed silent",
+                waves.max_failed,
+                few(&silent)
+            ));
         }
-        Turn::Begin
+        RolloutTurn::Begin
     }
 
     /// Whether an operator signed a go-ahead for this wave.
@@ -361,7 +368,7 @@ impl Rollout {
             let name = message.subject.rsplit('.').next().and_then(|name| name.parse().ok());
             self.failed.extend(name.filter(|name| self.counts(command, name)));
         }
-        Ok(self.spent(waves))
+        Ok(self.budget_exhausted(waves))
     }
 
     /// A node that the command does not name has no say in how it goes. Who is in a group only the nodes themselves know.
@@ -373,7 +380,7 @@ impl Rollout {
         meant && !self.failed.contains(name)
     }
 
-    fn spent(&self, waves: &RolloutPlan) -> Option<String> {
+    fn budget_exhausted(&self, waves: &RolloutPlan) -> Option<String> {
         let most = waves.max_failed;
         let names: Vec<&str> = self.failed.iter().map(NodeId::as_str).collect();
         (self.failed.len() as u64 > most).then(|| format!("the error budget of {most} is spent: {} failed first", few(&names)))
@@ -395,9 +402,9 @@ fn opened(node: &Node, about: &Command, subject: &str, bytes: &[u8]) -> Option<V
     if *last != refusal.digest {
         last.clone_from(&refusal.digest);
         let why = (refusal.code, refusal.message);
-        let done = say::not_done(node, refusal.id, &refusal.digest, CommandOutcome::Refused, why);
+        let done = messages::not_done(node, refusal.id, &refusal.digest, CommandOutcome::Refused, why);
         tracing::warn!(subject, code = done.code.as_deref(), why = done.message.as_deref(), "refused");
-        node.post_refusal(&done, subject, refusal.keyids);
+        node.post_rejection(&done, subject, refusal.keyids);
     }
     None
 }
@@ -414,16 +421,16 @@ pub(super) fn is_witness(node: &Node, command: &Command) -> bool {
 }
 
 /// Says that a command in waves went well here, if the next wave waits for that.
-pub(super) fn mark_ok(node: &Node, command: &Verified<Command>, outcome: CommandOutcome) {
+pub(super) fn publish_success(node: &Node, command: &Verified<Command>, outcome: CommandOutcome) {
     if !is_witness(node, command) {
         return;
     }
     let subject = node.subjects.rollout_ok(command.id, &node.settings().node);
-    post_mark(node, command.id, command.digest(), ROLLOUT_SUCCESS, &subject, (node.now(), outcome));
+    post_rollout_result(node, command.id, command.digest(), ROLLOUT_SUCCESS, &subject, (node.now(), outcome));
 }
 
 /// Posts a mark, once: a command that is not selected is in no ledger, and a server may repeat it any number of times.
-fn post_mark(
+fn post_rollout_result(
     node: &Node,
     id: Uuid,
     digest: &str,
@@ -435,14 +442,14 @@ fn post_mark(
         return;
     }
     let mark = RolloutResult { protocol: protocol.to_owned(), id, node: node.settings().node.clone(), at, outcome };
-    let (payload, msg_id) = (say::json(&mark), format!("{id}.{}.{protocol}", mark.node));
+    let (payload, msg_id) = (messages::json(&mark), format!("{id}.{}.{protocol}", mark.node));
     let (subject, command) = (subject.as_str().to_owned(), Some(digest.to_owned()));
     node.post(&Message { subject, msg_id, payload, class: Priority::Result, command });
 }
 
 /// Says that this node failed a command in waves, unless the command has none or its end does not count as a failure.
 /// Before the result: after a crash in between, the mark is there or the result is not yet.
-pub(super) fn mark(node: &Node, command: &Command, done: &CommandResult) {
+pub(super) fn publish_failure(node: &Node, command: &Command, done: &CommandResult) {
     let refused = |code: RejectionCode| done.code.as_deref() == Some(code.as_str());
     let counts = match done.outcome {
         CommandOutcome::Failed | CommandOutcome::Interrupted => true,
@@ -454,15 +461,15 @@ pub(super) fn mark(node: &Node, command: &Command, done: &CommandResult) {
     };
     if counts && command.options.waves.is_some() {
         let subject = node.subjects.rollout_failed(command.id, &node.settings().node);
-        post_mark(node, command.id, &done.digest, ROLLOUT_FAILURE, &subject, (done.at, done.outcome));
+        post_rollout_result(node, command.id, &done.digest, ROLLOUT_FAILURE, &subject, (done.at, done.outcome));
     }
 }
 
 /// The same for a command that is only known by the envelope in this node's own ledger.
-pub(super) fn mark_envelope(node: &Node, envelope: &[u8], done: &CommandResult) {
+pub(super) fn publish_failure_of_envelope(node: &Node, envelope: &[u8], done: &CommandResult) {
     let payload = Envelope::parse(envelope).map(|envelope| envelope.payload);
     if let Some(command) = payload.ok().and_then(|payload| json::read::<Command>(&payload).ok()) {
-        mark(node, &command, done);
+        publish_failure(node, &command, done);
     }
 }
 
@@ -491,8 +498,8 @@ mod tests {
         let mut words: BTreeMap<Uuid, Override> = (10..20).map(|n| (Uuid::from_u128(n), word(100, n, true))).collect();
         let other = Override { by: vec!["other".into()], ..word(1, 1, true) };
         words.insert(Uuid::from_u128(1), other);
-        assert_eq!(dispensable(&words), Some(Uuid::from_u128(10)));
-        assert_eq!(dispensable(&BTreeMap::new()), None);
+        assert_eq!(override_to_forget(&words), Some(Uuid::from_u128(10)));
+        assert_eq!(override_to_forget(&BTreeMap::new()), None);
     }
 
     fn name(text: &str) -> NodeId {
@@ -507,13 +514,13 @@ mod tests {
         }))
         .unwrap();
         let waves = waves(&[], 0, 1);
-        let mut rollout = Rollout { failed: vec![name("a")], ..Rollout::default() };
-        assert_eq!(rollout.spent(&waves), None);
+        let mut rollout = RolloutProgress { failed: vec![name("a")], ..RolloutProgress::default() };
+        assert_eq!(rollout.budget_exhausted(&waves), None);
         assert!(!rollout.counts(&command, &name("a")) && rollout.counts(&command, &name("b")), "each node counts once");
         rollout.failed.push(name("b"));
-        assert_eq!(rollout.spent(&waves).unwrap(), "the error budget of 1 is spent: a, b failed first");
+        assert_eq!(rollout.budget_exhausted(&waves).unwrap(), "the error budget of 1 is spent: a, b failed first");
         command.to = Target::nodes(vec![name("a")]);
-        assert!(!Rollout::default().counts(&command, &name("b")), "it was not asked");
+        assert!(!RolloutProgress::default().counts(&command, &name("b")), "it was not asked");
     }
 
     fn waves(witnesses: &[&str], min_ok: u64, max_failed: u64) -> RolloutPlan {
@@ -547,11 +554,11 @@ mod tests {
         ] {
             let names = |list: &[&str]| list.iter().map(|node| name(node)).collect::<Vec<_>>();
             let ok = names(ok).into_iter().collect();
-            let rollout = Rollout { ok, failed: names(failed), ..Rollout::default() };
+            let rollout = RolloutProgress { ok, failed: names(failed), ..RolloutProgress::default() };
             let waves = waves(&["a", "b"], min_ok, max_failed);
             let said = match rollout.judge(&waves, 2, waves.previous_wave(2).unwrap(), late) {
-                Turn::Begin => String::new(),
-                Turn::Wait(why) | Turn::Over(why) => why,
+                RolloutTurn::Begin => String::new(),
+                RolloutTurn::Wait(why) | RolloutTurn::Over(why) => why,
                 other => panic!("{other:?}"),
             };
             assert!(if wanted.is_empty() { said.is_empty() } else { said.starts_with(wanted) }, "{said}, wanted {wanted}");
@@ -560,7 +567,7 @@ mod tests {
 
     #[test]
     fn looks_are_as_far_apart_as_the_hold_is_long() {
-        let with = |hold| pause(&RolloutPlan { hold: HumanDuration::seconds(hold), ..waves(&["a"], 1, 0) }).as_millis();
+        let with = |hold| poll_interval(&RolloutPlan { hold: HumanDuration::seconds(hold), ..waves(&["a"], 1, 0) }).as_millis();
         assert_eq!((with(1), with(8), with(3600)), (500, 2000, 15_000));
     }
 }

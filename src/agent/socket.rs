@@ -21,8 +21,8 @@ use crate::host::fs::{self, WriteSpec};
 use crate::transport::Bus;
 use crate::wire::{AckStatus, CommandResult, MAX_ENVELOPE};
 
-use super::intake::{Answer, Carried};
-use super::{Node, say, view};
+use super::command_intake::{Answer, LocalCommand};
+use super::{Node, messages, status_view};
 
 /// The longest question: an envelope that is larger than allowed (which shall be answered, not cut off), in base64.
 const LONGEST: u64 = 2 * MAX_ENVELOPE as u64;
@@ -52,7 +52,7 @@ pub(super) fn path(state_dir: &Path) -> PathBuf {
 }
 
 /// Answers for ever. The state directory must be this process's alone: what is left of another socket is removed.
-pub(super) async fn serve(node: Arc<Node>, bus: Bus, carried: mpsc::Sender<Carried>) {
+pub(super) async fn serve(node: Arc<Node>, bus: Bus, carried: mpsc::Sender<LocalCommand>) {
     let path = path(&node.settings().state_dir);
     let listener = match listen(&path) {
         Ok(listener) => listener,
@@ -87,7 +87,7 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-async fn attend(node: &Node, bus: &Bus, carried: &mpsc::Sender<Carried>, mut stream: UnixStream) -> std::io::Result<()> {
+async fn attend(node: &Node, bus: &Bus, carried: &mpsc::Sender<LocalCommand>, mut stream: UnixStream) -> std::io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != account::effective_uid() {
         tracing::warn!(uid = peer, "another user asked on the socket of the agent");
@@ -102,7 +102,7 @@ async fn attend(node: &Node, bus: &Bus, carried: &mpsc::Sender<Carried>, mut str
         Err(error) => return say_line(&mut writing, &serde_json::json!({"error": format!("not a question: {error}")})).await,
     };
     match ask {
-        Ask::Status => say_line(&mut writing, &view::status(node, bus)).await,
+        Ask::Status => say_line(&mut writing, &status_view::status(node, bus)).await,
         Ask::Accept { envelope } => {
             let Ok(envelope) = STANDARD.decode(envelope) else {
                 return say_line(&mut writing, &serde_json::json!({"error": "the envelope is not base64"})).await;
@@ -114,12 +114,12 @@ async fn attend(node: &Node, bus: &Bus, carried: &mpsc::Sender<Carried>, mut str
 
 async fn accept(
     node: &Node,
-    carried: &mpsc::Sender<Carried>,
+    carried: &mpsc::Sender<LocalCommand>,
     envelope: Vec<u8>,
     writing: &mut (impl AsyncWriteExt + Unpin),
 ) -> std::io::Result<()> {
     let (answer, answered) = oneshot::channel();
-    let sent = carried.send(Carried { envelope, answer }).await.is_ok();
+    let sent = carried.send(LocalCommand { envelope, answer }).await.is_ok();
     let Some(answer) = (if sent { answered.await.ok() } else { None }) else {
         return say_line(writing, &serde_json::json!({"error": "the agent is stopping"})).await;
     };
@@ -150,7 +150,7 @@ async fn ended(node: &Node, id: Uuid) -> CommandResult {
 }
 
 async fn say_line(writing: &mut (impl AsyncWriteExt + Unpin), message: &impl Serialize) -> std::io::Result<()> {
-    let mut line = say::json(message);
+    let mut line = messages::json(message);
     line.push(b'\n');
     writing.write_all(&line).await?;
     writing.flush().await

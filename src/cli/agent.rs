@@ -12,10 +12,10 @@ use std::sync::Arc;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use crate::agent::local::AskError;
 use crate::agent::reload::{Reload, Reread};
-use crate::agent::view::View;
-use crate::agent::{self, AgentError, NotaryError, Parts, Work, anchor, confinement, connect};
+use crate::agent::socket_client::SocketError;
+use crate::agent::status_view::StatusView;
+use crate::agent::{self, AgentError, AgentOptions, NodeKeyError, Work, confinement, connection, trust_anchor};
 use crate::config::{self, Nats, Settings, Surroundings};
 use crate::diag::Diagnostic;
 use crate::facts;
@@ -86,14 +86,14 @@ impl Where {
 }
 
 /// No answer from the agent of this host, with what to do about it.
-fn unreached(error: &AskError) -> Failure {
-    let failure = Failure::from_error(Exit::Incomplete, error);
+fn unreached(error: &SocketError) -> Failure {
+    let failure = Failure::from_error(Exit::Partial, error);
     match error {
-        AskError::NotRunning(..) => failure.hint(
+        SocketError::NotRunning(..) => failure.hint(
             "start it with `systemctl start ensign-agent`; if it runs with other files, name them with --config or --state-dir",
         ),
-        AskError::Denied(..) => failure.hint("ask as root, or as the user that the agent runs as"),
-        AskError::Silent(_) | AskError::Said(_) => failure,
+        SocketError::Denied(..) => failure.hint("ask as root, or as the user that the agent runs as"),
+        SocketError::Silent(_) | SocketError::Said(_) => failure,
     }
 }
 
@@ -129,7 +129,7 @@ pub fn agent(command: &Agent, ui: &mut Ui) -> Result<Exit, Failure> {
         Agent::Check(check) => self::check(check, ui),
         Agent::Harden(config) => {
             harden::drop_in(&settings(&config.config)?).trim_end().lines().for_each(|line| ui.line(line));
-            Ok(Exit::Done)
+            Ok(Exit::Success)
         }
         Agent::Key(args) => key(args, ui),
         Agent::Status(args) => status::run(args, ui),
@@ -152,10 +152,16 @@ fn run(args: &Config, ui: &mut Ui) -> Result<Exit, Failure> {
     };
     let environ = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let environ = environ.collect();
-    let parts =
-        Parts { settings, facts: Arc::new(gather), environ, search_path, platform: facts::platform_name(), work: Work::Engine };
+    let parts = AgentOptions {
+        settings,
+        facts: Arc::new(gather),
+        environ,
+        search_path,
+        platform: facts::platform_name(),
+        work: Work::Engine,
+    };
     agent::run(parts, reload, page).map_err(|error| failure(&error))?;
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn key(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -174,23 +180,23 @@ fn key(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
         Output::Json => ui.json(&document),
         Output::Jsonl => ui.jsonl(&document),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
-fn no_key(error: &NotaryError) -> Failure {
+fn no_key(error: &NodeKeyError) -> Failure {
     let failure = Failure::from_error(Exit::Failed, error);
     match error {
-        NotaryError::None(_) => failure.hint("the agent makes it at its first start"),
-        NotaryError::Key { .. } => failure.hint(
+        NodeKeyError::None(_) => failure.hint("the agent makes it at its first start"),
+        NodeKeyError::Key { .. } => failure.hint(
             "without it the node can't sign what it says: bring the file back, or remove it and run \
              `ensign fleet node forget NODE` wherever the node is known",
         ),
-        NotaryError::File(_) | NotaryError::Write(_) => failure,
+        NodeKeyError::File(_) | NodeKeyError::Write(_) => failure,
     }
 }
 
 /// The page for monitoring, which runs beside the agent.
-fn page(view: View) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+fn page(view: StatusView) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let (settings, shown) = (view.settings(), view.clone());
     let source = Source { status: Arc::new(move || shown.status()), trouble: Arc::new(move |what| view.page_trouble(what)) };
     Box::pin(web::serve(settings, source))
@@ -214,10 +220,12 @@ fn failure(error: &AgentError) -> Failure {
     }
 }
 
-fn untrusted(error: &anchor::AnchorError) -> Failure {
+fn untrusted(error: &trust_anchor::TrustAnchorError) -> Failure {
     let failure = Failure::from_error(Exit::Usage, error);
     match error {
-        anchor::AnchorError::Key { .. } => failure.hint("write the line that `ensign key show` prints for the root key"),
+        trust_anchor::TrustAnchorError::Key { .. } => {
+            failure.hint("write the line that `ensign key show` prints for the root key")
+        }
         _ => failure,
     }
 }
@@ -259,8 +267,8 @@ fn state_dir() -> PathBuf {
 
 fn check(check: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
     let settings = settings(&check.config.config)?;
-    connect::bus_settings(&settings).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let trust = anchor::find(&settings).map_err(|error| untrusted(&error))?;
+    connection::bus_settings(&settings).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let trust = trust_anchor::load(&settings).map_err(|error| untrusted(&error))?;
     let now = Host::system(None).now();
     if trust.is_expired(now) {
         let message = format!("the trust bundle expired at {}: the node accepts nothing new", trust.expires());
@@ -272,7 +280,7 @@ fn check(check: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
         Output::Json => ui.json(&summary(&settings, &trust, &kernel)),
         Output::Jsonl => ui.jsonl(&summary(&settings, &trust, &kernel)),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn summary(settings: &Settings, trust: &TrustedBundle, kernel: &confinement::Report) -> serde_json::Value {

@@ -142,10 +142,10 @@ pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
         return Err(Failure { exit: Exit::Usage, diagnostics: plan.failing });
     }
     if args.effects && args.output != OutputFormat::Text {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     ui.line(text!("{}: {}, no errors", name, diag::count(plan.resources.len() as u64, "resource")));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// `ensign apply`.
@@ -214,7 +214,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         let mut rendered = plan.rendered();
         plan.secrets().redact_value(&mut rendered);
         ui.data(crate::yaml::to_string(&rendered).as_bytes());
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     if !args.noop {
         local::end_orphans(ui);
@@ -280,7 +280,7 @@ fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
         format!("{} {} not reached", diag::count(skipped as u64, "resource"), if skipped == 1 { "was" } else { "were" });
     if let Some(error) = &report.error {
         ui.error(Diagnostic::new(format!("the run stopped because its session could not be written: {error}")));
-    } else if local::exit(&report, false) == Exit::Incomplete {
+    } else if local::exit(&report, false) == Exit::Partial {
         ui.error(Diagnostic::new(format!("the run was cancelled; {unreached}")));
     } else if skipped > 0 {
         ui.say(text!("stopped at the first failure (fail_on_error); {}", unreached));
@@ -297,8 +297,8 @@ fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
     if let Some(diff) = &event.diff {
         for line in diff.lines() {
             let tone = match line.as_bytes().first() {
-                Some(b'+') => Tone::Good,
-                Some(b'-') => Tone::Bad,
+                Some(b'+') => Tone::Success,
+                Some(b'-') => Tone::Error,
                 _ => Tone::Dim,
             };
             ui.line(text!("      {}", ui.paint(tone, Whole(line))));

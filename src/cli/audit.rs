@@ -77,7 +77,7 @@ pub fn run(args: AuditArgs, ui: &mut Ui) -> Result<Exit, Failure> {
         OutputFormat::Jsonl => ui.jsonl(&report),
         OutputFormat::Text => print(&report, ui),
     }
-    Ok(if report.is_clean() { Exit::Done } else { Exit::Failed })
+    Ok(if report.is_clean() { Exit::Success } else { Exit::Failed })
 }
 
 fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
@@ -103,7 +103,7 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = Result<String, LineError>>,
 }
 
 fn print(report: &AuditReport, ui: &mut Ui) {
-    for (findings, mark, tone) in [(&report.findings, "✗", Tone::Bad), (&report.notes, "-", Tone::Dim)] {
+    for (findings, mark, tone) in [(&report.findings, "✗", Tone::Error), (&report.notes, "-", Tone::Dim)] {
         for finding in findings {
             ui.line(text!("{} {:<14} {}", ui.paint(tone, mark), finding.kind.word(), subject(finding)));
         }
@@ -118,9 +118,9 @@ fn print(report: &AuditReport, ui: &mut Ui) {
     }
     let signed = if report.commands_checked { "" } else { " (who signed them was not checked: --trust FILE)" };
     let verdict = match report.findings.len() {
-        0 => ui.paint(Tone::Good, "clean"),
-        1 => ui.paint(Tone::Bad, "1 finding"),
-        count => ui.paint(Tone::Bad, text!("{} findings", count)),
+        0 => ui.paint(Tone::Success, "clean"),
+        1 => ui.paint(Tone::Error, "1 finding"),
+        count => ui.paint(Tone::Error, text!("{} findings", count)),
     };
     ui.line(text!("{}: {} messages, {} commands{}: {}", report.fleet, report.messages, report.commands, signed, verdict));
 }

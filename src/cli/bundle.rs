@@ -128,7 +128,7 @@ fn create(args: &Create, ui: &mut Ui) -> Result<Exit, Failure> {
     fs::write_atomic(&place, &mut content.as_slice(), spec).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let pinned = Pinned { source: file.display().to_string(), sha256: fs::sha256(&content), size: content.len() as u64 };
     print(&pinned, args.output, ui);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -152,7 +152,7 @@ fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
         OutputFormat::Json => ui.json(&shown),
         OutputFormat::Jsonl => ui.jsonl(&shown),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// `type#name`; the name as it stands there, as a template of it is not rendered.
@@ -194,7 +194,7 @@ async fn push(args: &Push, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = args.context.open().await?;
     let apply = source.pin(&session, ui).await?;
     print(&Pinned { source: apply.url, sha256: apply.sha256, size: apply.size }, args.context.output, ui);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn print(pinned: &Pinned, output: OutputFormat, ui: &mut Ui) {

@@ -91,9 +91,9 @@ pub fn failure(error: &TransportError) -> Failure {
         }
         TransportError::NoJetStream => "the server needs `jetstream {}` in its configuration",
         TransportError::Url(..) => "write nats://host:4222 or tls://host:4222",
-        _ => return Failure::new(Exit::Incomplete, diagnostic),
+        _ => return Failure::new(Exit::Partial, diagnostic),
     };
     let exit =
-        if matches!(error, TransportError::Url(..) | TransportError::Credentials(..)) { Exit::Usage } else { Exit::Incomplete };
+        if matches!(error, TransportError::Url(..) | TransportError::Credentials(..)) { Exit::Usage } else { Exit::Partial };
     Failure::new(exit, diagnostic.hint(hint))
 }

@@ -108,7 +108,7 @@ fn parse(args: &Parse, ui: &mut Ui) -> Result<Exit, Failure> {
         (_, OutputFormat::Jsonl) => ui.jsonl(&shown),
         (_, OutputFormat::Text | OutputFormat::Json) => ui.json(&shown),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 impl Parse {

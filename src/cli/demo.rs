@@ -77,7 +77,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
         // Dropping the story, finished or not, ends everything that it started.
         tokio::select! {
             told = tell(&dir, &binary, &host, ui) => told,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Incomplete, Diagnostic::new("interrupted"))),
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Partial, Diagnostic::new("interrupted"))),
         }
     });
     if args.keep || (told.is_err() && dir.exists()) {
@@ -88,7 +88,7 @@ pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     told?;
     by_hand(ui);
     ui.say(text!("\neverything was as it should be, in {}", super::render::duration(began.elapsed())));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// The whole story.
@@ -128,7 +128,7 @@ async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: 
 }
 
 fn title(ui: &mut Ui, text: &str) {
-    let painted = ui.paint(Tone::Good, text);
+    let painted = ui.paint(Tone::Success, text);
     ui.line(text!("\n{}", painted));
     ui.flush();
 }

@@ -32,14 +32,14 @@ pub fn doc(args: &Doc, ui: &mut Ui) -> Result<Exit, Failure> {
         None => resource::TYPES.iter().for_each(|kind| ui.line(text!("{:<10} {}", kind.name(), kind.about()))),
         Some(name) => ui.data(page(status::find(name)?).as_bytes()),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// `ensign schema`.
 pub fn schema(args: &Schema, ui: &mut Ui) -> Result<Exit, Failure> {
     let Some(name) = &args.name else {
         schemas::ALL.iter().for_each(|schema| ui.line(schema.name));
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     };
     let found = schemas::ALL.iter().find(|schema| schema.name == name.as_str());
     let Some(schema) = found else {
@@ -48,7 +48,7 @@ pub fn schema(args: &Schema, ui: &mut Ui) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, Diagnostic::new(format!("no schema is called \"{name}\"")).hint(hint)));
     };
     ui.json(&(schema.make)());
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// The page of a type, in Markdown, all of it from its definition.

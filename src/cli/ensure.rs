@@ -93,7 +93,7 @@ pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
             } else {
                 ui.json(&response);
             }
-            Ok(Exit::Done)
+            Ok(Exit::Success)
         }
     }
 }

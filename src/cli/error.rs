@@ -10,7 +10,7 @@ use super::ui::Ui;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Done, and nothing failed.
-    Done,
+    Success,
     /// One or more resources (or nodes) failed.
     Failed,
     /// The usage, manifest, configuration or request is wrong: nothing was run.
@@ -18,7 +18,7 @@ pub enum Exit {
     /// Refused: a signature, a policy.
     Refused,
     /// Incomplete: no answer, a timeout, cancelled.
-    Incomplete,
+    Partial,
     /// With `--detailed-exitcodes`: something changed, nothing failed.
     Changed,
 }
@@ -27,11 +27,11 @@ impl Exit {
     /// The number.
     pub fn code(self) -> u8 {
         match self {
-            Self::Done => 0,
+            Self::Success => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Refused => 3,
-            Self::Incomplete => 4,
+            Self::Partial => 4,
             Self::Changed => 10,
         }
     }

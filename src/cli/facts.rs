@@ -45,5 +45,5 @@ pub fn facts(args: &Facts, ui: &mut Ui) -> Result<Exit, Failure> {
         (_, false, OutputFormat::Jsonl) => ui.jsonl(&shown),
         (_, false, OutputFormat::Text | OutputFormat::Json) => ui.json(&shown),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

@@ -106,7 +106,7 @@ fn write_key(key: &SigningKey, new: Written, ui: &mut Ui) -> Result<Exit, Failur
     write_new(&public_file(&new.file), format!("{public}\n").as_bytes(), 0o644)?;
     ui.say(text!("wrote {} and {}", new.file.display(), public_file(&new.file).display()));
     print_public(&key.public(), &comment, ui);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn new_nats(file: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -114,7 +114,7 @@ fn new_nats(file: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
     write_new(file, format!("{}\n", key.seed.reveal()).as_bytes(), 0o600)?;
     ui.say(text!("wrote {}; the public nkey for the server's configuration is", file.display()));
     ui.line(&key.public);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn show(show: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -124,7 +124,7 @@ fn show(show: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
     } else {
         print_public(&key, &comment, ui);
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn print_public(key: &PublicKey, comment: &str, ui: &mut Ui) {

@@ -127,7 +127,7 @@ async fn store(session: &Session, put: &Put, ui: &mut Ui) -> Result<Exit, Failur
     session.bus.put_value(&put.bucket, &put.name, signed).await.map_err(|error| failure(&error))?;
     let by = keys.iter().map(|key| key.id.as_str()).collect::<Vec<_>>().join(", ");
     ui.say(text!("stored kv://{}/{}, signed by {}", put.bucket, put.name, by));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// When the value that is there was signed. Nodes do not go back to an earlier time.
@@ -166,7 +166,7 @@ async fn get(session: &Session, bucket: &str, key: &str, ui: &mut Ui) -> Result<
             }
         }
     }
-    Ok(if good { Exit::Done } else { Exit::Failed })
+    Ok(if good { Exit::Success } else { Exit::Failed })
 }
 
 async fn list(session: &Session, bucket: &str, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -179,7 +179,7 @@ async fn list(session: &Session, bucket: &str, ui: &mut Ui) -> Result<Exit, Fail
         OutputFormat::Jsonl => shown.iter().for_each(|value| ui.jsonl(value)),
         OutputFormat::Text => shown.iter().for_each(|value| ui.line(text!("{}  {}", value.key, value.sentence()))),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn bundle(session: &Session) -> Result<Option<TrustedBundle>, Failure> {

@@ -99,10 +99,10 @@ pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result
             Ok(None)
         }
         Err(error @ TurnError::Busy(_)) => {
-            let failure = Failure::new(Exit::Incomplete, Diagnostic::new(format!("{error}; nothing was run")));
+            let failure = Failure::new(Exit::Partial, Diagnostic::new(format!("{error}; nothing was run")));
             Err(failure.hint(format!("--wait gives it longer than {wait}")))
         }
-        Err(error @ TurnError::Over(_)) => Err(Failure::from_error(Exit::Incomplete, &error)),
+        Err(error @ TurnError::Over(_)) => Err(Failure::from_error(Exit::Partial, &error)),
     }
 }
 
@@ -292,9 +292,9 @@ pub fn cancel_on_signals() -> Cancel {
 pub fn exit(report: &Report, detailed: bool) -> Exit {
     match report.outcome {
         _ if report.error.is_some() => Exit::Failed,
-        RunOutcome::Interrupted => Exit::Incomplete,
+        RunOutcome::Interrupted => Exit::Partial,
         RunOutcome::Failed => Exit::Failed,
         RunOutcome::Changed if detailed => Exit::Changed,
-        RunOutcome::Changed | RunOutcome::Stable => Exit::Done,
+        RunOutcome::Changed | RunOutcome::Stable => Exit::Success,
     }
 }

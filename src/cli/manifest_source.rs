@@ -265,7 +265,7 @@ impl From<TransportError> for FetchFailure {
 
 /// The command was ended before there was a manifest.
 pub fn cancelled() -> Failure {
-    Failure::new(Exit::Incomplete, Diagnostic::new("the command was cancelled; nothing was run"))
+    Failure::new(Exit::Partial, Diagnostic::new("the command was cancelled; nothing was run"))
 }
 
 /// What the object store says, where that is why something was not fetched.
@@ -279,11 +279,11 @@ fn objects_say(error: &FetchError) -> Option<&TransportError> {
 /// How a command ends that could not fetch: what may be there in a moment is incomplete, what is wrong is a wrong request.
 pub fn exit_of(error: &FetchError) -> Exit {
     match error {
-        FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. } => Exit::Incomplete,
-        FetchError::Http(HttpError::Status { status, .. }) if status.starts_with('5') => Exit::Incomplete,
+        FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. } => Exit::Partial,
+        FetchError::Http(HttpError::Status { status, .. }) if status.starts_with('5') => Exit::Partial,
         FetchError::Transport { .. } => match objects_say(error) {
             Some(TransportError::NotFound(_) | TransportError::NoStream(_) | TransportError::TooLarge { .. }) => Exit::Usage,
-            _ => Exit::Incomplete,
+            _ => Exit::Partial,
         },
         _ => Exit::Usage,
     }

@@ -136,7 +136,7 @@ fn dispatch(command: Command, ui: &mut Ui) -> Result<Exit, Failure> {
         Command::Man(args) => shell::man(&args, Cli::command(), ui),
         Command::Version => {
             ui.line(text!("ensign {}", env!("CARGO_PKG_VERSION")));
-            Ok(Exit::Done)
+            Ok(Exit::Success)
         }
         Command::Agent(command) => agent::agent(&command, ui),
         Command::Bundle(command) => bundle::run(command, ui),

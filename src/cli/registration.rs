@@ -150,7 +150,7 @@ pub fn run(args: RegistrationArgs, ui: &mut Ui) -> Result<Exit, Failure> {
             Wanted::Create(entry) => registry::publish(&bus, stream, &entry, &registry::Unverified).await,
             Wanted::Remove(entry) => remove(&bus, stream, &entry, ui).await,
         };
-        done.map(|()| Exit::Done).map_err(|error| failure(&error, stream))
+        done.map(|()| Exit::Success).map_err(|error| failure(&error, stream))
     })
 }
 
@@ -202,7 +202,7 @@ fn confirmed(entry: &Registration) -> Result<bool, Failure> {
 fn failure(error: &RegistryError, stream: &str) -> Failure {
     match error {
         RegistryError::Bus(TransportError::NoStream(_)) => {
-            Failure::from_error(Exit::Incomplete, error).hint(format!("`ensign registration init` makes the stream {stream}"))
+            Failure::from_error(Exit::Partial, error).hint(format!("`ensign registration init` makes the stream {stream}"))
         }
         RegistryError::Bus(error) => connection::failure(error),
         RegistryError::Entry { .. } => Failure::from_error(Exit::Failed, error),
@@ -283,11 +283,11 @@ async fn watch(
         let Some(happened) = next else { return Ok(()) };
         match (happened?, output) {
             (Happened::Registered(entry), OutputFormat::Text) => {
-                let sign = ui.paint(Tone::Good, "+");
+                let sign = ui.paint(Tone::Success, "+");
                 ui.line(text!("{} {}", sign, shown(&entry)));
             }
             (Happened::Removed([cluster, protocol, service, address]), OutputFormat::Text) => {
-                let sign = ui.paint(Tone::Bad, "-");
+                let sign = ui.paint(Tone::Error, "-");
                 ui.line(text!("{} {:<12} {:<8} {:<16} {}", sign, cluster, protocol, service, address));
             }
             (Happened::Registered(entry), _) => ui.jsonl(&json!({"action": "register", "entry": entry})),

@@ -38,12 +38,12 @@ pub fn label_width(labels: impl Iterator<Item = usize>) -> usize {
 /// The line of an event: mark, outcome, resource, what happened, how long it took.
 pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     let (mark, word, tone) = match event.outcome() {
-        Outcome::Stable => ("✓", "stable", Tone::Good),
-        Outcome::Changed => ("~", if event.noop { "would" } else { "changed" }, Tone::Notable),
-        Outcome::Refreshed => ("↻", if event.noop { "would" } else { "refresh" }, Tone::Notable),
-        Outcome::Failed => ("✗", "failed", Tone::Bad),
+        Outcome::Stable => ("✓", "stable", Tone::Success),
+        Outcome::Changed => ("~", if event.noop { "would" } else { "changed" }, Tone::Changed),
+        Outcome::Refreshed => ("↻", if event.noop { "would" } else { "refresh" }, Tone::Changed),
+        Outcome::Failed => ("✗", "failed", Tone::Error),
         Outcome::Skipped => ("-", "skipped", Tone::Dim),
-        Outcome::Unmet => ("-", "unmet", Tone::Bad),
+        Outcome::Unmet => ("-", "unmet", Tone::Error),
     };
     let mut head = Text::default();
     head.push(mark);
@@ -128,12 +128,12 @@ pub fn duration(duration: Duration) -> String {
 pub fn summary_line(ui: &Ui, summary: &Summary, noop: bool) -> Text {
     let changed = if noop { "would change" } else { "changed" };
     let parts = [
-        (summary.stable_resources, "stable", Tone::Good),
-        (summary.changed_resources, changed, Tone::Notable),
-        (summary.refreshed_count, "of them refreshed", Tone::Notable),
-        (summary.failed_resources, "failed", Tone::Bad),
+        (summary.stable_resources, "stable", Tone::Success),
+        (summary.changed_resources, changed, Tone::Changed),
+        (summary.refreshed_count, "of them refreshed", Tone::Changed),
+        (summary.failed_resources, "failed", Tone::Error),
         (summary.skipped_resources, "skipped", Tone::Dim),
-        (summary.requirements_unmet_count, "requirements unmet", Tone::Bad),
+        (summary.requirements_unmet_count, "requirements unmet", Tone::Error),
     ];
     let shown = parts
         .iter()

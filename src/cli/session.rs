@@ -87,7 +87,7 @@ fn new(directory: Option<PathBuf>, ui: &mut Ui) -> Result<Exit, Failure> {
     session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let quoted = directory.display().to_string();
     ui.line(text!("export CCM_SESSION_STORE={}", crate::resource::text::quote(&quoted)));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn report(args: &Report, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -115,7 +115,7 @@ fn report(args: &Report, ui: &mut Ui) -> Result<Exit, Failure> {
         }
         crate::host::fs::remove_all(directory).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn history() -> Result<History, Failure> {
@@ -136,7 +136,7 @@ fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
             ui.line(line);
         }),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// `01a1…  2026-11-21T15:20:00Z  changed      3 resources, 1 changed     site.yaml`
@@ -156,12 +156,12 @@ fn run_line(run: &RecordedRun, ui: &Ui) -> Text {
 
 fn outcome(run: &RecordedRun) -> (&'static str, Tone) {
     match run.end.as_ref().map(|end| end.outcome) {
-        Some(RunOutcome::Stable) => ("stable", Tone::Good),
-        Some(RunOutcome::Changed) => ("changed", Tone::Notable),
-        Some(RunOutcome::Failed) => ("failed", Tone::Bad),
-        Some(RunOutcome::Interrupted) => ("interrupted", Tone::Bad),
-        None if run.running => ("running", Tone::Notable),
-        None => ("killed", Tone::Bad),
+        Some(RunOutcome::Stable) => ("stable", Tone::Success),
+        Some(RunOutcome::Changed) => ("changed", Tone::Changed),
+        Some(RunOutcome::Failed) => ("failed", Tone::Error),
+        Some(RunOutcome::Interrupted) => ("interrupted", Tone::Error),
+        None if run.running => ("running", Tone::Changed),
+        None => ("killed", Tone::Error),
     }
 }
 
@@ -192,5 +192,5 @@ fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
             }
         }
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

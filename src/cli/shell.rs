@@ -35,7 +35,7 @@ pub fn completions(args: &Completions, mut command: Command, ui: &mut Ui) -> Exi
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "ensign", &mut script);
     ui.data(&script);
-    Exit::Done
+    Exit::Success
 }
 
 /// `ensign man`.
@@ -45,7 +45,7 @@ pub fn man(args: &Man, mut command: Command, ui: &mut Ui) -> Result<Exit, Failur
     if let Some(directory) = &args.directory {
         let pages = write(&command, "ensign", directory)?;
         ui.line(text!("wrote {} pages to {}", pages, directory.display()));
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     let mut wanted = &command;
     let mut name = "ensign".to_owned();
@@ -56,7 +56,7 @@ pub fn man(args: &Man, mut command: Command, ui: &mut Ui) -> Result<Exit, Failur
         name = format!("{name} {}", wanted.get_name());
     }
     ui.data(&page(wanted, &name.replace(' ', "-"))?);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn write(command: &Command, name: &str, directory: &Path) -> Result<usize, Failure> {

@@ -81,7 +81,7 @@ pub fn run(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     }
     let (what, whom) = (verify::asked(&command), verify::whose(&command));
     ui.say(text!("signed {}: {}, of {}, until {}", command.id, what, whom, command.expires));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn path_in_directory(path: &std::path::Path) -> PathBuf {

@@ -47,7 +47,7 @@ pub fn status(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
         (_, OutputFormat::Jsonl) => ui.jsonl(&shown),
         (_, OutputFormat::Text) => ui.data(crate::yaml::to_string(&Value::Object(shown)).as_bytes()),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// The type of this name, or an error that suggests one.

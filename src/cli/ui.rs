@@ -34,11 +34,11 @@ const MOST_LINES: usize = 5000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// As it should be.
-    Good,
+    Success,
     /// Changed, or worth a look.
-    Notable,
+    Changed,
     /// Wrong.
-    Bad,
+    Error,
     /// Of little interest.
     Dim,
 }
@@ -163,13 +163,13 @@ impl Ui {
 
     /// An error.
     pub fn error(&mut self, error: impl Into<Text>) {
-        let label = Painted::new(self.color_err.then_some(Tone::Bad), "error:".into());
+        let label = Painted::new(self.color_err.then_some(Tone::Error), "error:".into());
         self.say(text!("{} {}", label, error.into()));
     }
 
     /// A warning.
     pub fn warn(&mut self, warning: impl Into<Text>) {
-        let label = Painted::new(self.color_err.then_some(Tone::Notable), "warning:".into());
+        let label = Painted::new(self.color_err.then_some(Tone::Changed), "warning:".into());
         self.say(text!("{} {}", label, warning.into()));
     }
 
@@ -181,7 +181,7 @@ impl Ui {
         }
         // All of it is ours. A closed pipe is no news.
         let _printed = error.print();
-        Exit::Done
+        Exit::Success
     }
 
     /// A value in the colour of its tone, for standard output.

@@ -124,7 +124,7 @@ pub fn run(args: &Verify, ui: &mut Ui) -> Result<Exit, Failure> {
         OutputFormat::Jsonl => ui.jsonl(&found),
     }
     let refused = found.nodes.values().any(|verdict| matches!(verdict, Verdict::Refused { .. }));
-    Ok(if refused { Exit::Refused } else { Exit::Done })
+    Ok(if refused { Exit::Refused } else { Exit::Success })
 }
 
 fn bundle(args: &Verify) -> Result<TrustedBundle, Failure> {
@@ -199,11 +199,11 @@ fn say(found: &Found, trust: &TrustedBundle, ui: &mut Ui) {
         let text = match verdict {
             Verdict::Taken { signers, rule } => {
                 let limits = ui.paint(Tone::Dim, "; its own limits, and what it has seen, are its to check");
-                let taken = ui.paint(Tone::Good, "would take it");
+                let taken = ui.paint(Tone::Success, "would take it");
                 text!("{}: signed by {}, allowed by rule {}{}", taken, signers.join(", "), rule, limits)
             }
             Verdict::Refused { code, message } => {
-                text!("{} {}: {}", ui.paint(Tone::Bad, "would refuse it:"), code, message)
+                text!("{} {}: {}", ui.paint(Tone::Error, "would refuse it:"), code, message)
             }
         };
         ui.line(text!("{:<9} {}", node, text));

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::model::{HumanDuration, NodeId};
-use crate::transport::{Bus, Feed, Inbox, StartAt, TransportError};
+use crate::transport::{Bus, Inbox, StartAt, StreamReader, TransportError};
 use crate::trust::{SignError, Signer, sign_envelope_with};
 use crate::wire::command::{Channel, MAX_ASSIGNMENT_LIFETIME, MAX_LIFETIME};
 use crate::wire::report;
@@ -119,7 +119,7 @@ pub fn sign(command: Command, keys: &[(&str, &dyn Signer)]) -> Result<SealedComm
 #[derive(Debug)]
 pub struct Dispatched {
     /// Its reports.
-    pub feed: Feed,
+    pub feed: StreamReader,
     /// Answers to its reply subject.
     pub inbox: Inbox,
     /// For each number of a reply subject: the one node that was asked there.

@@ -19,7 +19,7 @@ use super::targeting::{Liveness, NodeStates, presence};
 
 /// Everything that is known of one command on one node.
 #[derive(Debug, Serialize)]
-pub struct Why {
+pub struct Explanation {
     /// The node.
     pub node: NodeId,
     /// The command, as it was recorded.
@@ -87,7 +87,7 @@ pub async fn why(
     trust: Option<&TrustedBundle>,
     (command, envelope): (&Command, &Envelope),
     (node, now): (&NodeId, Timestamp),
-) -> Result<Why, TransportError> {
+) -> Result<Explanation, TransportError> {
     let row = job_log::describe(command, envelope, trust);
     let standing = standing(states, node, command, now);
     let meant = meant(command, &standing, node);
@@ -95,7 +95,8 @@ pub async fn why(
     let in_waves = command.options.waves.is_some();
     let word = if in_waves { rollout::said(bus, subjects, command.id).await? } else { None };
     let (refusals, doubts) = (vec![], vec![]);
-    let mut why = Why { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, standing };
+    let mut why =
+        Explanation { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, standing };
     for stage in [ReportStage::Ack, ReportStage::Done] {
         let subject = subjects.job(command.id, node, stage);
         for message in bus.last_per_subject(&subjects.stream("JOBS"), subject.as_str()).await? {
@@ -111,7 +112,7 @@ pub async fn why(
     Ok(why)
 }
 
-impl Why {
+impl Explanation {
     fn take(&mut self, roster: &NodeKeys, digest: &str, stage: ReportStage, message: &Message) {
         let signed = roster.verify(&self.node, message).and_then(|attested| Ok(attested.check_answers(digest)?));
         if let Err(doubt) = signed {
@@ -285,11 +286,11 @@ mod tests {
         .unwrap()
     }
 
-    fn why(states: &NodeStates, to: &serde_json::Value) -> Why {
+    fn why(states: &NodeStates, to: &serde_json::Value) -> Explanation {
         let (command, node) = (command(to), "web1".parse::<NodeId>().unwrap());
         let envelope = Envelope { payload_type: "t".into(), payload: b"p".to_vec(), signatures: vec![] };
         let standing = standing(states, &node, &command, NOW);
-        Why {
+        Explanation {
             meant: meant(&command, &standing, &node),
             command: job_log::describe(&command, &envelope, None),
             node,
@@ -308,7 +309,7 @@ mod tests {
         NodeStates { believed: BTreeMap::from([(one.node.clone(), one)]), ..NodeStates::default() }
     }
 
-    fn said(why: &Why) -> String {
+    fn said(why: &Explanation) -> String {
         let (verdict, because) = why.verdict();
         format!("{verdict}: {because}")
     }

@@ -33,12 +33,12 @@ pub struct FleetStatus {
     /// The nodes of each program version.
     pub versions: BTreeMap<String, usize>,
     /// Everything that needs a look, node by node.
-    pub attention: Vec<Attention>,
+    pub attention: Vec<Alert>,
 }
 
 /// Something about a node that needs a look.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Attention {
+pub struct Alert {
     /// The node.
     pub node: NodeId,
     /// What, in words.
@@ -127,7 +127,7 @@ pub fn fleet(fleet: &str, states: &NodeStates, now: Timestamp) -> FleetStatus {
         view.drifted += usize::from(state.last_run.as_ref().is_some_and(|run| run.corrective > 0));
         *view.trust.entry(state.trust).or_default() += 1;
         *view.versions.entry(state.version.clone()).or_default() += 1;
-        let mut attend = |what: String| view.attention.push(Attention { node: state.node.clone(), what });
+        let mut attend = |what: String| view.attention.push(Alert { node: state.node.clone(), what });
         match presence(state, now) {
             Liveness::Offline(since) if state.alive => attend(format!("silent since {since:.0}")),
             Liveness::Offline(since) => attend(format!("stopped at {since:.0}")),
@@ -159,7 +159,7 @@ pub fn fleet(fleet: &str, states: &NodeStates, now: Timestamp) -> FleetStatus {
         }
     }
     for doubtful in &states.doubtful {
-        view.attention.push(Attention { node: doubtful.node.clone(), what: format!("its state: {}", doubtful.doubt) });
+        view.attention.push(Alert { node: doubtful.node.clone(), what: format!("its state: {}", doubtful.doubt) });
     }
     view
 }

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::transport::{Feed, Inbox, Message, TransportError};
+use crate::transport::{Inbox, Message, StreamReader, TransportError};
 use crate::wire::{Ack, AckStatus, CommandResult, Subjects};
 
 use super::key_discovery::{HeldMessage, KeyDiscovery};
@@ -26,7 +26,7 @@ use super::targeting::{ExpectedNode, Liveness};
 use report_verifier::Verdict;
 
 pub use outcome::{Grade, NodeResult, Outcome};
-pub use report_verifier::{Judge, Judged};
+pub use report_verifier::{ReportVerifier, VerifiedReport};
 
 /// How many reports that are there already are checked together: enough for every processor, few enough that somebody
 /// who watches sees them come.
@@ -65,7 +65,7 @@ impl NodeProgress {
 /// Follows one command until every node has come to its end.
 #[derive(Debug)]
 pub struct JobTracker {
-    judge: Judge,
+    judge: ReportVerifier,
     began: Instant,
     nodes: BTreeMap<NodeId, NodeProgress>,
     /// Kept with every change: with ten thousand nodes, counting at each of their messages takes longer than the work.
@@ -111,7 +111,7 @@ impl JobTracker {
         digest: impl Into<String>,
         expected: Vec<ExpectedNode>,
     ) -> Self {
-        let judge = Judge { roster, subjects, id, digest: digest.into() };
+        let judge = ReportVerifier { roster, subjects, id, digest: digest.into() };
         let seen = |ExpectedNode { node, presence, doubt }| (node, NodeProgress::new(presence, doubt));
         let nodes: BTreeMap<_, _> = expected.into_iter().map(seen).collect();
         let mut counts = Counts::default();
@@ -131,7 +131,7 @@ impl JobTracker {
     }
 
     /// Who tells what its messages are worth.
-    pub fn judge(&self) -> &Judge {
+    pub fn judge(&self) -> &ReportVerifier {
         &self.judge
     }
 
@@ -168,7 +168,7 @@ impl JobTracker {
     }
 
     /// Takes a message that was judged.
-    pub fn take(&mut self, judged: Judged) -> Option<Update> {
+    pub fn take(&mut self, judged: VerifiedReport) -> Option<Update> {
         match judged.0 {
             Verdict::Ack(ack) => self.acked(&ack),
             Verdict::Done(done) => self.ended(done.node.clone(), *done, false),
@@ -181,13 +181,13 @@ impl JobTracker {
     }
 
     /// The same, but what a stranger says waits until it is known who that is.
-    fn take_or_hold(&mut self, judged: Judged) -> Option<Update> {
+    fn take_or_hold(&mut self, judged: VerifiedReport) -> Option<Update> {
         match (judged.0, &mut self.newcomers) {
             (Verdict::Stranger { node, what, said }, Some(newcomers)) => {
                 let said = newcomers.hold(node.clone(), said).err()?;
-                self.take(Judged(Verdict::Stranger { node, what, said }))
+                self.take(VerifiedReport(Verdict::Stranger { node, what, said }))
             }
-            (verdict, _) => self.take(Judged(verdict)),
+            (verdict, _) => self.take(VerifiedReport(verdict)),
         }
     }
 
@@ -348,7 +348,7 @@ impl NodeProgress {
 /// When the stream of reports can't be read any more.
 pub async fn gather(
     gather: &mut JobTracker,
-    feed: &mut Feed,
+    feed: &mut StreamReader,
     mut answers: Option<(&mut Inbox, &[Option<NodeId>])>,
     deadline: Instant,
     on_update: &mut dyn FnMut(&JobTracker, Update),
@@ -392,7 +392,7 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// A report, and those that are there already.
-fn with_those_behind(first: Message, feed: &mut Feed) -> Result<Vec<Message>, TransportError> {
+fn with_those_behind(first: Message, feed: &mut StreamReader) -> Result<Vec<Message>, TransportError> {
     let mut reports = vec![first];
     while reports.len() < TOGETHER {
         // Safe to cancel: a feed loses no message.

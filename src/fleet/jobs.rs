@@ -12,7 +12,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::model::NodeId;
-use crate::transport::{Bus, Feed, Message, StartAt, TransportError};
+use crate::transport::{Bus, Message, StartAt, StreamReader, TransportError};
 use crate::wire::subject::ReportStage;
 use crate::wire::{AckStatus, Action, Command, CommandOutcome, Envelope, EnvelopeError, Selector, Subjects, Target, json};
 
@@ -128,7 +128,7 @@ pub async fn results(
 }
 
 /// Everything that is in a stream already, many at a time.
-async fn read_through(mut feed: Feed, mut take: impl AsyncFnMut(Vec<Message>)) -> Result<(), TransportError> {
+async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Message>)) -> Result<(), TransportError> {
     let mut left = feed.backlog();
     let mut together = Vec::new();
     while left > 0 {

@@ -19,7 +19,7 @@ use crate::trust::{PublicKey, ReceiptError, VerifiedReceipt, verify_receipt};
 use crate::wire::receipt::HEADER;
 use crate::wire::{NodeState, Subjects, json};
 
-use super::pinned_keys::{self, KnownNodes, PinnedKey, PinnedKeysError};
+use super::pinned_keys::{self, PinnedKey, PinnedKeys, PinnedKeysError};
 
 /// More than any list of nodes.
 const MAX_FILE: u64 = 64 << 20;
@@ -96,7 +96,7 @@ pub struct UnverifiedState {
 pub struct NodeKeys {
     subjects: Subjects,
     fleet: String,
-    known: Mutex<KnownNodes>,
+    known: Mutex<PinnedKeys>,
     /// What was learned and is not in the file.
     learned: Mutex<Vec<(NodeId, PinnedKey)>>,
     file: Option<PathBuf>,
@@ -117,10 +117,10 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// When it can't be read.
-pub fn read(path: &Path) -> Result<KnownNodes, NodeKeysError> {
+pub fn read(path: &Path) -> Result<PinnedKeys, NodeKeysError> {
     match fs::read_trusted_text(path, MAX_FILE) {
-        Ok(text) => KnownNodes::parse(&text).map_err(|source| NodeKeysError::Line { path: path.to_owned(), source }),
-        Err(error) if error.is_not_found() => Ok(KnownNodes::default()),
+        Ok(text) => PinnedKeys::parse(&text).map_err(|source| NodeKeysError::Line { path: path.to_owned(), source }),
+        Err(error) if error.is_not_found() => Ok(PinnedKeys::default()),
         Err(error) => Err(error.into()),
     }
 }
@@ -129,7 +129,7 @@ pub fn read(path: &Path) -> Result<KnownNodes, NodeKeysError> {
 ///
 /// # Errors
 /// When it can't be written.
-pub fn write(path: &Path, known: &KnownNodes) -> Result<(), NodeKeysError> {
+pub fn write(path: &Path, known: &PinnedKeys) -> Result<(), NodeKeysError> {
     make_parent(path)?;
     Ok(fs::write_atomic(path, &mut known.text().as_bytes(), WriteSpec { uid: None, gid: None, mode: 0o644 })?)
 }
@@ -143,7 +143,7 @@ fn make_parent(path: &Path) -> Result<(), FsError> {
 
 impl NodeKeys {
     /// The nodes of a fleet that are known, and the file that learns what is new; without one nothing outlives this.
-    pub fn new(fleet: impl Into<String>, known: KnownNodes, file: Option<PathBuf>) -> Self {
+    pub fn new(fleet: impl Into<String>, known: PinnedKeys, file: Option<PathBuf>) -> Self {
         let fleet = fleet.into();
         let subjects = Subjects::new(&fleet);
         Self {
@@ -380,7 +380,7 @@ mod tests {
     fn a_key_is_learned_once_and_held_to() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config/known_nodes");
-        let roster = NodeKeys::new("f", KnownNodes::default(), Some(path.clone()));
+        let roster = NodeKeys::new("f", PinnedKeys::default(), Some(path.clone()));
         assert_eq!(verdict(&roster, &state("web1", 1, Some(1))), "web1 speaks");
         assert!(verdict(&roster, &state("web1", 2, Some(2))).starts_with("web1: its key has changed: SHA256:"));
         assert_eq!(
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_crowd_of_new_nodes_is_not_learned() {
-        let roster = NodeKeys::new("f", KnownNodes::default(), None);
+        let roster = NodeKeys::new("f", PinnedKeys::default(), None);
         assert_eq!(verdict(&roster, &state("db1", 1, Some(1))), "db1 speaks");
         let crowd: Vec<Message> = (0..=NEW_AT_ONCE).map(|n| state(&format!("x{n}"), 2, Some(2))).collect();
         roster.survey(&crowd);
@@ -421,7 +421,7 @@ mod tests {
         roster.expect(&["x7".parse().unwrap()]);
         assert_eq!(verdict(&roster, &crowd[7]), "x7 speaks");
         // One by one there is no way around it either.
-        let roster = NodeKeys::new("f", KnownNodes::default(), None);
+        let roster = NodeKeys::new("f", PinnedKeys::default(), None);
         crowd.iter().for_each(|message| drop(verdict(&roster, message)));
         assert_eq!(roster.count(), NEW_AT_ONCE);
         roster.expect_all();
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn only_who_is_known_is_believed() {
         let node: NodeId = "web1".parse().unwrap();
-        let mut known = KnownNodes::default();
+        let mut known = PinnedKeys::default();
         known.trust("f", &node, PinnedKey { key: key(1).public(), since: NOW });
         let roster = NodeKeys::new("f", known, None);
         let message = Message { subject: "s".into(), payload: json!({}).to_string().into_bytes(), ..Message::default() };

@@ -38,13 +38,13 @@ pub struct PinnedKey {
 
 /// The keys of the nodes of several fleets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KnownNodes {
+pub struct PinnedKeys {
     /// By fleet and node.
     nodes: BTreeMap<String, BTreeMap<NodeId, PinnedKey>>,
     comments: String,
 }
 
-impl KnownNodes {
+impl PinnedKeys {
     /// Reads the text of a file.
     ///
     /// # Errors
@@ -133,16 +133,16 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let (web1, db1): (NodeId, NodeId) = ("web1".parse().unwrap(), "db1".parse().unwrap());
-        let mut all = KnownNodes::parse("# mine\n\n").unwrap();
+        let mut all = PinnedKeys::parse("# mine\n\n").unwrap();
         assert_eq!(all.trust("prod", &web1, known(1)), None);
         all.trust("prod", &db1, known(2));
         all.trust("test", &web1, known(3));
         assert!(all.text().starts_with("# mine\nprod db1 ed25519:"), "{}", all.text());
-        let mut again = KnownNodes::parse(&all.text()).unwrap();
+        let mut again = PinnedKeys::parse(&all.text()).unwrap();
         assert_eq!(again, all);
         // What was learned later does not count.
         let later = format!("{}{}", all.text(), line("prod", &web1, &known(9)));
-        assert_eq!(KnownNodes::parse(&later).unwrap().get("prod", &web1), Some(&known(1)));
+        assert_eq!(PinnedKeys::parse(&later).unwrap().get("prod", &web1), Some(&known(1)));
         assert_eq!(again.trust("prod", &web1, known(4)), Some(known(1)));
         assert_eq!(again.forget("prod", &db1), Some(known(2)));
         assert_eq!(again.of("prod").map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["web1"]);
@@ -152,7 +152,7 @@ mod tests {
     fn a_line_that_is_none_is_named() {
         let good = line("prod", &"web1".parse().unwrap(), &known(1));
         for bad in ["x", "prod web1 ed25519:AAAA 2026-01-01T00:00:00Z", "prod a.b k t", &good.replace("Z\n", "\n")] {
-            assert_eq!(KnownNodes::parse(&format!("{good}{bad}\n")).unwrap_err().line, 2, "{bad}");
+            assert_eq!(PinnedKeys::parse(&format!("{good}{bad}\n")).unwrap_err().line, 2, "{bad}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::job_tracker::{NodeResult, Outcome};
 
 /// Nodes that answered the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Same {
+pub struct ResponseGroup {
     /// The answer; null where a node has nothing at that place.
     pub value: Value,
     /// The nodes, by name.
@@ -19,8 +19,8 @@ pub struct Same {
 }
 
 /// What was answered, by value, the most frequent first; and who did not answer.
-pub fn answers(results: &[NodeResult]) -> (Vec<Same>, Vec<&NodeResult>) {
-    let mut same: BTreeMap<String, Same> = BTreeMap::new();
+pub fn answers(results: &[NodeResult]) -> (Vec<ResponseGroup>, Vec<&NodeResult>) {
+    let mut same: BTreeMap<String, ResponseGroup> = BTreeMap::new();
     let mut without = Vec::new();
     for result in results {
         let Some(done) = result.done.as_ref().filter(|_| result.outcome == Outcome::Stable) else {
@@ -28,10 +28,10 @@ pub fn answers(results: &[NodeResult]) -> (Vec<Same>, Vec<&NodeResult>) {
             continue;
         };
         let value = done.answer.clone().unwrap_or_default();
-        let known = same.entry(value.to_string()).or_insert_with(|| Same { value, nodes: Vec::new() });
+        let known = same.entry(value.to_string()).or_insert_with(|| ResponseGroup { value, nodes: Vec::new() });
         known.nodes.push(result.node.clone());
     }
-    let mut same: Vec<Same> = same.into_values().collect();
+    let mut same: Vec<ResponseGroup> = same.into_values().collect();
     same.iter_mut().for_each(|same| same.nodes.sort());
     // What is not there last, however many have not got it.
     same.sort_by_key(|same| (same.value.is_null(), std::cmp::Reverse(same.nodes.len())));

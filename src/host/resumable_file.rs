@@ -8,9 +8,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use sha2::{Digest, Sha256};
 
-use super::super::fs::{FsError, WriteSpec, read_open, set_open};
 use super::account::effective_uid;
 use super::checkpoint::{Checkpoint, checkpoint};
+use super::fs::{FsError, WriteSpec, read_open, set_open};
 use super::paths::DirEntryHandle;
 
 /// The longest note, in bytes.
@@ -25,14 +25,14 @@ pub fn beside(name: &OsStr, what: &str) -> OsString {
 
 /// The bytes that there are so far. Nobody else writes while this value lives.
 #[derive(Debug)]
-pub struct Partial {
+pub struct ResumableFile {
     file: File,
     part: DirEntryHandle,
     note: DirEntryHandle,
     target: DirEntryHandle,
 }
 
-impl Partial {
+impl ResumableFile {
     /// What there is of `target` so far: nothing, where nobody has begun.
     ///
     /// # Errors
@@ -194,13 +194,13 @@ mod tests {
     fn a_part_survives_and_is_gone_on_with() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("a.tar");
-        let mut first = Partial::open(at(&target)).unwrap();
+        let mut first = ResumableFile::open(at(&target)).unwrap();
         first.begin(Some("origin")).unwrap();
         first.add(b"hello ").unwrap();
-        assert!(matches!(Partial::open(at(&target)), Err(FsError::Busy(_))), "two makers at once");
+        assert!(matches!(ResumableFile::open(at(&target)), Err(FsError::Busy(_))), "two makers at once");
         drop(first);
-        assert!(Partial::is_there(&at(&target)).unwrap() && !target.exists());
-        let mut second = Partial::open(at(&target)).unwrap();
+        assert!(ResumableFile::is_there(&at(&target)).unwrap() && !target.exists());
+        let mut second = ResumableFile::open(at(&target)).unwrap();
         assert_eq!((second.note().as_deref(), second.length().unwrap()), (Some("origin"), 6));
         let mut hasher = second.digest().unwrap();
         second.add(b"world").unwrap();
@@ -230,13 +230,13 @@ mod tests {
         ];
         for make in makers {
             make();
-            let mut partial = Partial::open(at(&target)).unwrap();
+            let mut partial = ResumableFile::open(at(&target)).unwrap();
             assert_eq!(partial.length().unwrap(), 0);
             partial.begin(None).unwrap();
             partial.add(b"x").unwrap();
             partial.discard().unwrap();
             assert_eq!(fs::read(&victim).unwrap(), b"precious");
-            assert!(!Partial::is_there(&at(&target)).unwrap());
+            assert!(!ResumableFile::is_there(&at(&target)).unwrap());
         }
     }
 }

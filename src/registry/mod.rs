@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::model::Registration;
 use crate::model::registration::RegistrationFilter;
-use crate::transport::{Bus, Ensured, Feed, MESSAGE_TTL, Message, StartAt, StreamSpec, TransportError};
+use crate::transport::{Bus, Ensured, MESSAGE_TTL, Message, StartAt, StreamReader, StreamSpec, TransportError};
 use crate::wire::{receipt, registration};
 
 pub use door::{Door, Unverified};
@@ -134,7 +134,7 @@ pub async fn remove(bus: &Bus, stream: &str, entry: &Registration) -> Result<boo
 /// Registrations as they come and go.
 #[derive(Debug)]
 pub struct Watch {
-    feed: Feed,
+    feed: StreamReader,
 }
 
 /// What became of a registration.

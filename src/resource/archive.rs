@@ -16,7 +16,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::host::fs::{self, FileInfo};
-use crate::host::resumable_file::{Partial, beside};
+use crate::host::resumable_file::{ResumableFile, beside};
 use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec};
 use crate::http::shown;
 use crate::model::{Effect, Effects, Hidden, Secret, effects};
@@ -361,7 +361,7 @@ impl Resource for Archive {
             metadata.mtime = Some(look.mtime);
             metadata.size = look.size;
         }
-        let remains = marked || foreign || place.as_ref().map_or(Ok(false), Partial::is_there)?;
+        let remains = marked || foreign || place.as_ref().map_or(Ok(false), ResumableFile::is_there)?;
         Ok(ArchiveState { found, interrupted: marked && p.extracts(), remains, downloaded: None, wanted, metadata })
     }
 
@@ -401,7 +401,7 @@ impl Resource for Archive {
             ArchiveChange::Remove => {
                 let place = place()?;
                 place.remove()?;
-                Partial::remove(&place)?;
+                ResumableFile::remove(&place)?;
                 p.mark(&place)?.remove()?;
             }
         }

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use crate::model::Secret;
 
-pub use nats::{Bus, Feed, Inbox, Kept, Room};
+pub use nats::{Bus, Inbox, Kept, Room, StreamReader};
 
 /// The oldest server that is supported. Older ones answer JetStream requests in another form.
 pub const OLDEST_SERVER: (u64, u64) = (2, 10);

@@ -26,7 +26,7 @@ use link::{Watcher, patience};
 use reason::reason;
 
 pub use room::{Kept, Room};
-pub use streams::Feed;
+pub use streams::StreamReader;
 
 /// How long the server may take to answer one request.
 const ANSWER: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ensign::fleet::init::{Retention, init};
 use ensign::store::{Acceptance, Ledger, LedgerOrigin, LostState};
-use ensign::transport::{Bus, BusSettings, Feed, StartAt};
+use ensign::transport::{Bus, BusSettings, StartAt, StreamReader};
 use ensign::wire::report::{ChannelPosition, RejectionEvent};
 use ensign::wire::{CommandResult, NodeState, Subjects};
 use jiff::{SignedDuration, Timestamp};
@@ -190,7 +190,7 @@ impl Victim {
     }
 }
 
-async fn refusal(events: &mut Feed) -> RejectionEvent {
+async fn refusal(events: &mut StreamReader) -> RejectionEvent {
     loop {
         let message = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
         if message.subject.ends_with(".refused") {

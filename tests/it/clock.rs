@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ensign::fleet::fleet_status;
 use ensign::fleet::node_identity::NodeKeys;
-use ensign::fleet::pinned_keys::KnownNodes;
+use ensign::fleet::pinned_keys::PinnedKeys;
 use ensign::fleet::targeting::{self, NodeStates};
 use ensign::wire::command::Command;
 use ensign::wire::{CommandOutcome, CommandResult, NodeState};
@@ -22,7 +22,7 @@ fn is_right(state: &NodeState) -> bool {
 
 /// The states as an operator reads them who never saw a node before.
 async fn states(fleet: &Fleet) -> NodeStates {
-    let roster = Arc::new(NodeKeys::new(FLEET, KnownNodes::default(), None));
+    let roster = Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None));
     targeting::states(&fleet.bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensign::fleet::dispatch::{self, CommandDraft};
-use ensign::fleet::pinned_keys::KnownNodes;
+use ensign::fleet::pinned_keys::PinnedKeys;
 use ensign::fleet::{JobTracker, NodeKeys, job_tracker, targeting};
 use ensign::model::HumanDuration;
 use ensign::transport::{Bus, StartAt};
@@ -116,7 +116,7 @@ fn the_same_command_again_is_answered_and_not_run_again() {
         let sim = fleet.start(NODES, &["--fail-rate", "10%", "--work", "1ms..20ms"]);
         runtime().block_on(async {
             let bus = fleet.connect().await;
-            let roster = Arc::new(NodeKeys::new(FLEET, KnownNodes::default(), None));
+            let roster = Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None));
             let states = targeting::states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
             let command = order().command(FLEET, Uuid::now_v7(), Timestamp::now());
             let expected = targeting::expected(&command.to, &states, Timestamp::now());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ensign::agent::{Agent, Parts, Work};
+use ensign::agent::{Agent, AgentOptions, Work};
 use ensign::config::{Settings, Surroundings};
 use ensign::model::NodeId;
 use ensign::transport::Link;
@@ -151,7 +151,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn parts(&self, node: &Node) -> Result<Parts, String> {
+    fn parts(&self, node: &Node) -> Result<AgentOptions, String> {
         let name = id(node.number);
         let mut settings = self.settings.clone();
         settings.node = name.parse().map_err(|_| format!("{name} is no node id"))?;
@@ -161,7 +161,7 @@ impl Fleet {
         let facts = facts(self.seed, node.number);
         let platform = facts.pointer("/host/info/platformFamily").and_then(Value::as_str).map(str::to_owned);
         let work = Work::Rehearsal(Arc::clone(&self.play) as Arc<_>);
-        Ok(Parts {
+        Ok(AgentOptions {
             settings,
             facts: Arc::new(move |_| facts.clone()),
             environ: BTreeMap::new(),

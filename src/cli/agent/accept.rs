@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::agent::local::{self, Taken};
+use crate::agent::socket_client::{self, LocalAnswer};
 use crate::host::fs;
 use crate::wire::{AckStatus, CommandOutcome, CommandResult, MAX_ENVELOPE};
 
@@ -38,10 +38,10 @@ pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
     let envelope =
         fs::read_named(&args.file, MAX_ENVELOPE as u64 + 1024).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let state_dir = args.place.state_dir(ui)?;
-    let (taken, mut answers) = local::accept(&state_dir, &envelope).map_err(|error| unreached(&error))?;
+    let (taken, mut answers) = socket_client::accept(&state_dir, &envelope).map_err(|error| unreached(&error))?;
     let ack = match taken {
-        Taken::Ended(done) => return Ok(ended(&done, args.output, ui)),
-        Taken::Acknowledged(ack) => ack,
+        LocalAnswer::Ended(done) => return Ok(ended(&done, args.output, ui)),
+        LocalAnswer::Acknowledged(ack) => ack,
     };
     match args.output {
         Output::Text if ack.status == AckStatus::NotSelected => {
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Accept, ui: &mut Ui) -> Result<Exit, Failure> {
         Output::Jsonl => ui.jsonl(&ack),
     }
     if args.no_wait || ack.status == AckStatus::NotSelected {
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     ui.flush();
     let done = answers.end().map_err(|error| {
@@ -81,10 +81,10 @@ fn ended(done: &CommandResult, output: Output, ui: &mut Ui) -> Exit {
     }
     match done.outcome {
         CommandOutcome::Stable | CommandOutcome::Changed | CommandOutcome::WouldChange | CommandOutcome::NotSelected => {
-            Exit::Done
+            Exit::Success
         }
         CommandOutcome::Failed => Exit::Failed,
         CommandOutcome::Refused => Exit::Refused,
-        CommandOutcome::Busy | CommandOutcome::Expired | CommandOutcome::Interrupted | CommandOutcome::Halted => Exit::Incomplete,
+        CommandOutcome::Busy | CommandOutcome::Expired | CommandOutcome::Interrupted | CommandOutcome::Halted => Exit::Partial,
     }
 }

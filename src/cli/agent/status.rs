@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::agent::local;
+use crate::agent::socket_client;
 use crate::wire::AgentStatus;
 
 use super::super::error::{Exit, Failure};
@@ -25,13 +25,13 @@ pub struct Status {
 /// # Errors
 /// When no agent answers.
 pub(super) fn run(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
-    let status = local::status(&args.place.state_dir(ui)?).map_err(|error| unreached(&error))?;
+    let status = socket_client::status(&args.place.state_dir(ui)?).map_err(|error| unreached(&error))?;
     match args.output {
         Output::Text => say(&status, ui),
         Output::Json => ui.json(&status),
         Output::Jsonl => ui.jsonl(&status),
     }
-    Ok(if status.active_alarms().is_empty() { Exit::Done } else { Exit::Failed })
+    Ok(if status.active_alarms().is_empty() { Exit::Success } else { Exit::Failed })
 }
 
 fn say(status: &AgentStatus, ui: &mut Ui) {
@@ -54,10 +54,10 @@ fn say(status: &AgentStatus, ui: &mut Ui) {
     row(ui, "outbox", format_args!("{} wait, {} dropped", status.outbox, status.dropped));
     if !status.pending.is_empty() {
         let what = format!("needed: {} changed in the configuration", status.pending.join(", "));
-        row(ui, "restart", ui.paint(Tone::Notable, what));
+        row(ui, "restart", ui.paint(Tone::Changed, what));
     }
     for trouble in status.troubles.values() {
-        row(ui, "trouble", ui.paint(Tone::Bad, trouble));
+        row(ui, "trouble", ui.paint(Tone::Error, trouble));
     }
 }
 

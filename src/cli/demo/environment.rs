@@ -15,7 +15,7 @@ use crate::cli::local::OutputFormat;
 use crate::cli::trust::{first_bundle, seal_bundle};
 use crate::diag::Diagnostic;
 use crate::fleet::permissions::{Role, User, authorization};
-use crate::fleet::pinned_keys::KnownNodes;
+use crate::fleet::pinned_keys::PinnedKeys;
 use crate::fleet::{Liveness, NodeKeys, Operator, init, targeting};
 use crate::host::child::Child;
 use crate::host::fs::{self, WriteSpec};
@@ -77,7 +77,7 @@ impl DemoFleet {
         let settings = BusSettings { servers: vec![url], ..BusSettings::default() };
         let session = Session {
             operator: Operator { fleet: FLEET.to_owned(), keys: vec![], known_nodes: None, trust: None, bus: settings },
-            roster: Arc::new(NodeKeys::new(FLEET, KnownNodes::default(), None)),
+            roster: Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None)),
             bus,
             subjects,
             host: host.clone(),

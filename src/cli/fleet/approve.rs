@@ -52,7 +52,7 @@ pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context:
     if !yes && session.output == OutputFormat::Text && std::io::stdin().is_terminal() && ui.is_watched() {
         let agreed = ui.confirm("sign and send it? [y/N]").map_err(|error| Failure::from_error(Exit::Failed, &error))?;
         if !agreed {
-            return Err(Failure::new(Exit::Incomplete, Diagnostic::new("not approved: nothing was signed or sent")));
+            return Err(Failure::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
         }
     }
     let target = TargetArgs { timeout: Some(order.options.timeout), ..target.clone() };

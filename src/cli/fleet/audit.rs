@@ -80,7 +80,7 @@ async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, 
         OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
         OutputFormat::Text => print(&rows, ui),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn print(rows: &[JobLogRow], ui: &mut Ui) {
@@ -95,7 +95,7 @@ fn print(rows: &[JobLogRow], ui: &mut Ui) {
         ui.line(text!("{:<20}  {}  {:<16}  {}{} → {}", time, row.id, signers, row.action, noop, row.audience));
         let reason = row.reason.as_ref().map(|reason| text!("\"{}\"", reason));
         let counts = row.outcomes.iter().map(|(outcome, count)| text!("{} {}", count, outcome));
-        let unverified = (row.unverified > 0).then(|| ui.paint(Tone::Bad, text!("{} unverified", row.unverified)).into());
+        let unverified = (row.unverified > 0).then(|| ui.paint(Tone::Error, text!("{} unverified", row.unverified)).into());
         let rest: Vec<Text> = reason.into_iter().chain(counts).chain(unverified).collect();
         if !rest.is_empty() {
             ui.line(text!("{:<20}  {}", "", Text::join(rest, ", ")));
@@ -121,7 +121,7 @@ async fn write_export(args: &Export, context: &Context, ui: &mut Ui) -> Result<E
     let keys =
         session.operator.known_nodes.as_ref().map_or_else(String::new, |path| format!(" --known-nodes {}", path.display()));
     ui.say(text!("{} messages; `ensign audit verify {}{}` checks them", count, args.file.display(), keys));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 async fn to_file(path: &Path, session: &Session, since: Option<Timestamp>) -> Result<u64, Failure> {

@@ -119,7 +119,7 @@ pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure
         OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
         OutputFormat::Text => print(&rows, &session, ui),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn print(rows: &[desired_state_view::ChannelRow], session: &Session, ui: &mut Ui) {
@@ -138,7 +138,7 @@ fn print(rows: &[desired_state_view::ChannelRow], session: &Session, ui: &mut Ui
             let serials = if row.id.is_some() { String::new() } else { format!("  (serials {})", serials(row)) };
             let keep = if row.differing == 1 { "keeps" } else { "keep" };
             let what = format!("{} {keep} to something that is not in the stream", count(row.differing));
-            ui.line(text!("  differing   {}: {}{}", ui.paint(Tone::Bad, what), names, serials));
+            ui.line(text!("  differing   {}: {}{}", ui.paint(Tone::Error, what), names, serials));
             ui.line(text!("              assign the channel again: all nodes then take that"));
         }
     }
@@ -155,7 +155,7 @@ fn print_row(row: &desired_state_view::ChannelRow, now: Timestamp, ui: &mut Ui) 
         (Some(manifest), false) => format!("{manifest} (monitored)"),
     };
     ui.line(text!("{}@{}  {}", row.channel, row.serial, what));
-    let tone = if row.in_force == row.nodes { Tone::Good } else { Tone::Notable };
+    let tone = if row.in_force == row.nodes { Tone::Success } else { Tone::Changed };
     let reached = format!("{} of {}", row.in_force, count(row.nodes));
     let ended = row.manifest.is_none();
     let heading = if ended { "ended on" } else { "in force on" };
@@ -169,7 +169,7 @@ fn print_row(row: &desired_state_view::ChannelRow, now: Timestamp, ui: &mut Ui) 
         None => {}
         Some(expires) if expires < now => {
             let late = format!("was to be signed again {} ago", ago(expires, now));
-            ui.line(text!("  {}", ui.paint(Tone::Bad, late)));
+            ui.line(text!("  {}", ui.paint(Tone::Error, late)));
         }
         Some(expires) => ui.line(text!("  sign again  by {:.0}", expires)),
     }

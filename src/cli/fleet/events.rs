@@ -76,7 +76,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
             OutputFormat::Text => {
                 let mut line = line(&message, ui);
                 if let Some(why) = doubt(&message, &session.roster) {
-                    line = text!("{}  {}", line, ui.paint(Tone::Bad, text!("! {}", why)));
+                    line = text!("{}  {}", line, ui.paint(Tone::Error, text!("! {}", why)));
                 }
                 ui.line(line);
                 ui.flush();
@@ -94,7 +94,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
     if session.output == OutputFormat::Json && !args.follow {
         ui.json(&Value::Array(all));
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// The most nodes that are looked up while events are read.
@@ -161,12 +161,12 @@ fn line(message: &Message, ui: &Ui) -> Text {
 }
 
 fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
-    let unreadable = || (Tone::Bad, "unreadable", kind.to_owned());
+    let unreadable = || (Tone::Error, "unreadable", kind.to_owned());
     match kind {
         "transaction" => strict::read::<TransactionEvent>(payload).map_or_else(|_| unreadable(), |event| transaction(&event)),
         "run" | "health" => strict::read::<ApplyState>(payload).map_or_else(|_| unreadable(), |state| run_words(&state)),
         "stable" => {
-            strict::read::<StableRuns>(payload).map_or_else(|_| unreadable(), |stable| (Tone::Good, "stable", runs(&stable)))
+            strict::read::<StableRuns>(payload).map_or_else(|_| unreadable(), |stable| (Tone::Success, "stable", runs(&stable)))
         }
         "life" => strict::read::<LifecycleEvent>(payload).map_or_else(
             |_| unreadable(),
@@ -182,21 +182,21 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
                 (Tone::Dim, word, what)
             },
         ),
-        "command" => (Tone::Notable, "command", carried(payload)),
+        "command" => (Tone::Changed, "command", carried(payload)),
         "refused" => strict::read::<RejectionEvent>(payload)
-            .map_or_else(|_| unreadable(), |refused| (Tone::Bad, "refused", format!("{}: {}", refused.code, refused.message))),
+            .map_or_else(|_| unreadable(), |refused| (Tone::Error, "refused", format!("{}: {}", refused.code, refused.message))),
         _ => unreadable(),
     }
 }
 
 fn transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
     let (tone, word) = match event.outcome() {
-        Outcome::Stable => (Tone::Good, "stable"),
-        Outcome::Changed => (Tone::Notable, "changed"),
-        Outcome::Refreshed => (Tone::Notable, "refreshed"),
-        Outcome::Failed => (Tone::Bad, "failed"),
+        Outcome::Stable => (Tone::Success, "stable"),
+        Outcome::Changed => (Tone::Changed, "changed"),
+        Outcome::Refreshed => (Tone::Changed, "refreshed"),
+        Outcome::Failed => (Tone::Error, "failed"),
         Outcome::Skipped => (Tone::Dim, "skipped"),
-        Outcome::Unmet => (Tone::Bad, "unmet"),
+        Outcome::Unmet => (Tone::Error, "unmet"),
     };
     let steps = if event.failed { event.errors.join("; ") } else { event.changes.join(", ") };
     let noop = if event.noop { " (noop)" } else { "" };
@@ -219,9 +219,9 @@ fn runs(stable: &StableRuns) -> String {
 
 fn run_words(state: &ApplyState) -> (Tone, &'static str, String) {
     let tone = match state.outcome {
-        RunOutcome::Stable => Tone::Good,
-        RunOutcome::Changed => Tone::Notable,
-        RunOutcome::Failed | RunOutcome::Interrupted => Tone::Bad,
+        RunOutcome::Stable => Tone::Success,
+        RunOutcome::Changed => Tone::Changed,
+        RunOutcome::Failed | RunOutcome::Interrupted => Tone::Error,
     };
     let summary = &state.summary;
     let drift = if state.corrective > 0 { format!(" ({} drift)", state.corrective) } else { String::new() };

@@ -70,10 +70,10 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
         ui.say(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all there are", query));
     }
     if !collected.complete {
-        return Ok(Exit::Incomplete);
+        return Ok(Exit::Partial);
     }
     match render_job::exit(&collected.results) {
-        Exit::Done if nothing => Ok(Exit::Failed),
+        Exit::Success if nothing => Ok(Exit::Failed),
         exit => Ok(exit),
     }
 }

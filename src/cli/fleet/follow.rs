@@ -13,7 +13,7 @@ use crate::fleet::key_discovery::KeyDiscovery;
 use crate::fleet::liveness_monitor::{LivenessMonitor, Missing};
 use crate::fleet::{CommandDraft, ExpectedNode, JobTracker, NodeResult, targeting};
 use crate::model::NodeId;
-use crate::transport::{Feed, Inbox};
+use crate::transport::{Inbox, StreamReader};
 use crate::wire::{Action, Command};
 
 use super::super::error::{Exit, Failure};
@@ -124,7 +124,7 @@ const NAMED: usize = 3;
 /// When the connection is lost.
 pub(super) async fn collect(
     all: &mut JobTracker,
-    feed: &mut Feed,
+    feed: &mut StreamReader,
     mut answers: Option<(&mut Inbox, &[Option<NodeId>])>,
     deadline: Instant,
     session: &Session,

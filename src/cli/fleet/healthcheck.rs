@@ -52,7 +52,7 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
         }
     }
     ui.say(render_job::counted(results));
-    Ok(if collected.complete { render_job::exit(results) } else { Exit::Incomplete })
+    Ok(if collected.complete { render_job::exit(results) } else { Exit::Partial })
 }
 
 fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
@@ -65,9 +65,9 @@ fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
     ui.line(text!("{:<width$}  {}", result.node.as_str(), said));
     for check in checks {
         let tone = match check.result.status {
-            HealthStatus::Ok => Tone::Good,
-            HealthStatus::Warning => Tone::Notable,
-            HealthStatus::Critical | HealthStatus::Unknown => Tone::Bad,
+            HealthStatus::Ok => Tone::Success,
+            HealthStatus::Warning => Tone::Changed,
+            HealthStatus::Critical | HealthStatus::Unknown => Tone::Error,
         };
         let word = ui.paint(tone, check.result.status.as_str());
         ui.line(text!("  {:<8} {} {} {}  {}", word, check.channel, check.resource, check.result.name, check.result.output));

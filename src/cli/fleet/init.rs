@@ -102,7 +102,7 @@ pub(super) async fn run(args: InitArgs, context: &Context, ui: &mut Ui) -> Resul
         Err(error) => return Err(failure(&error)),
     }
     ui.say("what each role may do on the server: ensign fleet init --print-permissions");
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// What was asked, what there is, and how to ask for less.
@@ -131,7 +131,7 @@ async fn no_room(error: &TransportError, retention: Retention, session: &Session
     };
     let sizes = bytes(smaller(retention, room)).replace(' ', "");
     let remedy = format!("ask for less, as with --jobs-size {sizes} --events-size {sizes}, or give the server more");
-    Failure::from_error(Exit::Incomplete, error).hint(format!("{asked}; {has}; {remedy}"))
+    Failure::from_error(Exit::Partial, error).hint(format!("{asked}; {has}; {remedy}"))
 }
 
 /// A size of results and of events that may fit: of what is left, or else a part of what was asked.
@@ -176,7 +176,7 @@ fn print_permissions(args: &InitArgs, context: &Context, ui: &mut Ui) -> Result<
         .collect();
     ui.data(authorization(&users, &Subjects::new(operator.fleet)).as_bytes());
     ui.say("`ensign key new --nats FILE` makes an nkey: the file is for the node, the line it prints for the server");
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 #[cfg(test)]

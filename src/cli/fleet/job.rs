@@ -206,7 +206,7 @@ async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failu
             }
         }
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// What a line of the list says behind the age: action, results, for whom, what and why.
@@ -359,5 +359,5 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     let said: BTreeMap<NodeId, NodeResult> =
         known.into_iter().chain(followed.results).map(|result| (result.node.clone(), result)).collect();
     let all: Vec<NodeResult> = said.into_values().collect();
-    Ok(if followed.exit == Exit::Incomplete { followed.exit } else { render_job::exit(&all) })
+    Ok(if followed.exit == Exit::Partial { followed.exit } else { render_job::exit(&all) })
 }

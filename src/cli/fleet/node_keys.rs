@@ -71,7 +71,7 @@ async fn trust_all(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let states = session.states().await?;
     ui.say(text!("{} new nodes are known now, {} in all", session.roster.count() - before, session.roster.count()));
     target_filter::warn_strangers(&states, ui);
-    Ok(if states.strangers > 0 { Exit::Incomplete } else { Exit::Done })
+    Ok(if states.strangers > 0 { Exit::Partial } else { Exit::Success })
 }
 
 fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -88,7 +88,7 @@ fn trust(args: &Trust, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Fa
         }
         _ => ui.say(text!("{}: {}", node, public.fingerprint())),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -98,7 +98,7 @@ fn forget(node: &NodeId, fleet: &str, path: &Path, ui: &mut Ui) -> Result<Exit, 
     };
     node_identity::write(path, &known).map_err(|error| unreadable(&error))?;
     ui.say(text!("{}: {} is forgotten", node, before.key.fingerprint()));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn keys(fleet: &str, path: &Path, output: OutputFormat, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -113,5 +113,5 @@ fn keys(fleet: &str, path: &Path, output: OutputFormat, ui: &mut Ui) -> Result<E
         OutputFormat::Json => ui.json(&known.of(fleet).map(|(node, known)| document(node, known)).collect::<Vec<_>>()),
         OutputFormat::Jsonl => known.of(fleet).for_each(|(node, known)| ui.jsonl(&document(node, known))),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

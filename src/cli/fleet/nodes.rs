@@ -45,7 +45,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     let Some(expression) = &args.which.only_where else {
         target_filter::warn_unknown(&to, &states, ui);
         print_rows(&fleet_status::rows(&chosen(&to, states), session.server_now()), &session, ui);
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     };
     let selection = target_filter::select(&to, expression, args.timeout.get(), &session, ui).await?;
     match session.output {
@@ -68,15 +68,15 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     // Who is away is named, and does not make a list of nodes a failure; who would not say does.
     let silent = selection.unknown.iter().any(|result| !matches!(result.outcome, Outcome::Offline(_)));
     if !selection.complete {
-        return Ok(Exit::Incomplete);
+        return Ok(Exit::Partial);
     }
     match silent {
         true => Ok(render_job::exit(&selection.unknown)),
         false if selection.selected.is_empty() => {
             target_filter::say_nobody(&Target { only_where: Some(expression.clone()), ..to }, &session, ui).await;
-            Ok(Exit::Incomplete)
+            Ok(Exit::Partial)
         }
-        false => Ok(Exit::Done),
+        false => Ok(Exit::Success),
     }
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     let Some(state) = live.or_else(|| states.get(&node).cloned()) else {
         let why = doubtful.map(|doubtful| doubtful.doubt.to_string()).unwrap_or_default();
         let diagnostic = Diagnostic::new(format!("what is said in the name of {node} is not its word: {why}"));
-        return Err(Failure::new(Exit::Incomplete, diagnostic));
+        return Err(Failure::new(Exit::Partial, diagnostic));
     };
     let one = NodeStates { believed: BTreeMap::from([(node, state)]), ..NodeStates::default() };
     let rows = fleet_status::rows(&one, session.server_now());
@@ -146,9 +146,9 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     }
     if let Some(why) = why {
         ui.warn(text!("this is the last state it published: {}", why));
-        return Ok(Exit::Incomplete);
+        return Ok(Exit::Partial);
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// The state of a node from itself; or why there is none.
@@ -169,7 +169,7 @@ async fn ask(node: &NodeId, session: &Session, ui: &mut Ui) -> Result<NodeState,
 
 fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
     let state = &row.state;
-    let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
+    let tone = if row.presence == "alive" { Tone::Success } else { Tone::Error };
     let heard = if live { "asked now".to_owned() } else { format!("heard {} ago", ago(state.at, now)) };
     ui.line(text!("{}  {}  {}", state.node, ui.paint(tone, row.presence), heard));
     let mut line = |name: &str, what: String| ui.line(text!("{:<12} {}", name, what));

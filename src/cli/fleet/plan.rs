@@ -83,7 +83,7 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
         let signed = follow::sign(order, &session)?;
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, &session))?;
         render_job::detached(&signed, &session, ui);
-        return Ok(Exit::Done);
+        return Ok(Exit::Success);
     }
     if session.output == OutputFormat::Text {
         target_filter::say_selected(&order.to, &session, ui).await?;
@@ -96,7 +96,7 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
     print(&plan, &collected, file.as_deref(), &session, ui);
     if !collected.complete {
         ui.say(text!("stopped waiting; `ensign fleet job show {}` has what came later", plan.id));
-        return Ok(Exit::Incomplete);
+        return Ok(Exit::Partial);
     }
     Ok(render_job::exit(&collected.results))
 }
@@ -158,8 +158,8 @@ pub(super) fn print_groups(groups: &[Group], ui: &mut Ui) {
             ui.line(text!("      + {:<width$}  {}", change.resource, change.what));
             for line in change.diff.iter().flat_map(|diff| diff.lines()) {
                 let tone = match line.chars().next() {
-                    Some('+') => Tone::Good,
-                    Some('-') => Tone::Bad,
+                    Some('+') => Tone::Success,
+                    Some('-') => Tone::Error,
                     _ => Tone::Dim,
                 };
                 ui.line(text!("          {}", ui.paint(tone, line)));
@@ -197,7 +197,7 @@ pub(super) fn file_of(id: Uuid) -> Option<PathBuf> {
 /// the server know it too.
 fn save(plan: &Plan, out: Option<&Path>, ui: &mut Ui) -> Result<Option<PathBuf>, Failure> {
     if let Some(out) = out {
-        plan.write(out).map_err(|error| Failure::from_error(Exit::Incomplete, &error))?;
+        plan.write(out).map_err(|error| Failure::from_error(Exit::Partial, &error))?;
         return Ok(Some(out.to_owned()));
     }
     let Some(path) = file_of(plan.id) else { return Ok(None) };

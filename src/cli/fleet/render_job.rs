@@ -12,7 +12,7 @@ use crate::fleet::job_tracker::Grade;
 use crate::fleet::outcome_groups::{self, OutcomeGroup};
 use crate::fleet::{CommandDraft, JobTracker, NodeResult, Outcome, targeting};
 use crate::model::NodeId;
-use crate::transport::{Feed, Inbox};
+use crate::transport::{Inbox, StreamReader};
 
 use super::super::error::{Exit, Failure};
 use super::super::local::OutputFormat;
@@ -71,7 +71,7 @@ pub(in crate::cli) async fn send_after(
     if target.detach {
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, session))?;
         detached(&signed, session, ui);
-        return Ok(Followed { exit: Exit::Done, results: Vec::new() });
+        return Ok(Followed { exit: Exit::Success, results: Vec::new() });
     }
     let followed = deliver(&signed, target.timeout().get(), session, ui).await?;
     if is_nobody(&followed.results) {
@@ -110,7 +110,7 @@ pub(super) fn detached(signed: &SealedCommand, session: &Session, ui: &mut Ui) {
 pub(super) async fn follow(
     mut all: JobTracker,
     digest: &str,
-    feed: &mut Feed,
+    feed: &mut StreamReader,
     answers: Option<(&mut Inbox, &[Option<NodeId>])>,
     deadline: Instant,
     session: &Session,
@@ -144,10 +144,10 @@ pub(super) async fn follow(
         if results.iter().any(|result| result.wave.is_some()) {
             ui.say(text!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {}`", id));
             ui.say(text!("`ensign fleet halt {} --reason WHY` halts it", id));
-            return Ok(Followed { exit: Exit::Incomplete, results });
+            return Ok(Followed { exit: Exit::Partial, results });
         }
         ui.say(text!("stopped waiting; the work goes on: `ensign fleet job watch {}`", id));
-        return Ok(Followed { exit: Exit::Incomplete, results });
+        return Ok(Followed { exit: Exit::Partial, results });
     }
     Ok(Followed { exit: exit(&results), results })
 }
@@ -164,11 +164,11 @@ fn print(results: &[NodeResult], left: &[&NodeResult], each: bool, now: Timestam
 /// The exit code of the worst of the results. A command that selected nobody did not do what it was sent for.
 pub(super) fn exit(results: &[NodeResult]) -> Exit {
     if is_nobody(results) {
-        return Exit::Incomplete;
+        return Exit::Partial;
     }
     match outcome_groups::grade(results) {
-        Grade::Good => Exit::Done,
-        Grade::Incomplete => Exit::Incomplete,
+        Grade::Good => Exit::Success,
+        Grade::Incomplete => Exit::Partial,
         Grade::Refused => Exit::Refused,
         Grade::Failed => Exit::Failed,
     }
@@ -187,12 +187,12 @@ pub(super) fn nodes(count: usize) -> String {
 /// The mark and the tone of an outcome: words say the same, for those who see no colour.
 pub(super) fn look(outcome: &str) -> (&'static str, Tone) {
     match outcome {
-        "stable" => ("✓", Tone::Good),
-        "changed" | "would_change" => ("~", Tone::Notable),
+        "stable" => ("✓", Tone::Success),
+        "changed" | "would_change" => ("~", Tone::Changed),
         "not_selected" => ("-", Tone::Dim),
-        "failed" => ("✗", Tone::Bad),
-        "refused" => ("!", Tone::Bad),
-        _ => ("?", Tone::Notable),
+        "failed" => ("✗", Tone::Error),
+        "refused" => ("!", Tone::Error),
+        _ => ("?", Tone::Changed),
     }
 }
 
@@ -270,13 +270,13 @@ mod tests {
     fn the_exit_code_is_that_of_the_worst() {
         let (good, refused, failed) = (Outcome::Changed, Outcome::Refused("x".into()), Outcome::Failed);
         for (outcomes, wanted) in [
-            (vec![good.clone(), Outcome::Stable], Exit::Done),
-            (vec![good.clone(), Outcome::NoAnswer], Exit::Incomplete),
+            (vec![good.clone(), Outcome::Stable], Exit::Success),
+            (vec![good.clone(), Outcome::NoAnswer], Exit::Partial),
             (vec![Outcome::Offline(None), refused.clone()], Exit::Refused),
             (vec![refused, failed, good], Exit::Failed),
-            (vec![], Exit::Incomplete),
-            (vec![Outcome::NotSelected, Outcome::NotSelected], Exit::Incomplete),
-            (vec![Outcome::NotSelected, Outcome::Stable], Exit::Done),
+            (vec![], Exit::Partial),
+            (vec![Outcome::NotSelected, Outcome::NotSelected], Exit::Partial),
+            (vec![Outcome::NotSelected, Outcome::Stable], Exit::Success),
         ] {
             let results: Vec<_> = outcomes.into_iter().map(|outcome| result("a", outcome)).collect();
             assert_eq!(exit(&results), wanted);

@@ -70,7 +70,7 @@ pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Re
                 gather.take_report(report);
             }
             show(&command, &digest, &waves, &gather.finish(), &session, ui).await?;
-            Ok(Exit::Done)
+            Ok(Exit::Success)
         }
         RolloutCommand::Watch { id, timeout } => {
             let (command, digest, waves) = in_waves(id, &session).await?;
@@ -109,7 +109,7 @@ async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Resu
     }
     give(job.command(), wave, session).await?;
     ui.say(text!("wave {} of {} may begin once wave {} went well", wave, id, wave.saturating_sub(1)));
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 async fn show(
@@ -132,9 +132,9 @@ async fn show(
 
 fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
     let tone = match view.state {
-        "done" => Tone::Good,
-        "over_budget" => Tone::Bad,
-        _ => Tone::Notable,
+        "done" => Tone::Success,
+        "over_budget" => Tone::Error,
+        _ => Tone::Changed,
     };
     let health = if view.health { "; health is looked at once more" } else { "" };
     ui.line(text!("rollout {}  {}{}", view.id, ui.paint(tone, view.state.replace('_', " ")), health));

@@ -129,7 +129,7 @@ pub(super) fn undelivered(error: &DispatchError, session: &Session) -> Failure {
         }
         DispatchError::NoRecord { .. } => {
             let hint = "nodes keep to it, `ensign fleet channels` shows it, and `fleet job` does not know it: assign it again";
-            Failure::from_error(Exit::Incomplete, error).hint(hint)
+            Failure::from_error(Exit::Partial, error).hint(hint)
         }
     }
 }

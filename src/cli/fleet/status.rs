@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::fleet::error_normalizer;
-use crate::fleet::fleet_status::{self, Attention, FleetStatus, NodeRow};
+use crate::fleet::fleet_status::{self, Alert, FleetStatus, NodeRow};
 use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
@@ -29,7 +29,7 @@ pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Resu
         OutputFormat::Jsonl => ui.jsonl(&view),
         OutputFormat::Text => print_view(&view, ui),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn print_view(view: &FleetStatus, ui: &mut Ui) {
@@ -41,7 +41,7 @@ fn print_view(view: &FleetStatus, ui: &mut Ui) {
     ui.line(text!("versions   {}", counts(&view.versions)));
     ui.line(text!("trust      {}", counts(&view.trust)));
     for alarm in alarms(&view.attention) {
-        let mark = ui.paint(Tone::Notable, "!");
+        let mark = ui.paint(Tone::Changed, "!");
         match alarm.nodes.as_slice() {
             [node] => ui.line(text!("  {} {:<20} {}", mark, node.as_str(), alarm.example)),
             several => ui.line(text!("  {} {:<20} {}  {}", mark, count(several.len()), alarm.cause, few(several))),
@@ -57,9 +57,9 @@ struct Alarm {
 }
 
 /// What needs a look, by its cause: what is wrong with most nodes first, then in the order of the nodes.
-fn alarms(attention: &[Attention]) -> Vec<Alarm> {
+fn alarms(attention: &[Alert]) -> Vec<Alarm> {
     let mut alarms: Vec<Alarm> = Vec::new();
-    for Attention { node, what } in attention {
+    for Alert { node, what } in attention {
         let cause = error_normalizer::general(what, node);
         match alarms.iter_mut().find(|alarm| alarm.cause == cause) {
             Some(alarm) => alarm.nodes.push(node.clone()),
@@ -82,7 +82,7 @@ pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Resul
     let states = session.states().await?;
     target_filter::warn_strangers(&states, ui);
     print_rows(&fleet_status::rows(&states, session.server_now()), session, ui);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
@@ -97,7 +97,7 @@ pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
                 text!("{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, title));
             for row in rows {
-                let tone = if row.presence == "alive" { Tone::Good } else { Tone::Bad };
+                let tone = if row.presence == "alive" { Tone::Success } else { Tone::Error };
                 let line = text!(
                     "{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} {}",
                     row.state.node.as_str(),
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn alarms_of_one_cause_are_one() {
-        let attention = |node: &str, what: &str| Attention { node: node.parse().unwrap(), what: what.to_owned() };
+        let attention = |node: &str, what: &str| Alert { node: node.parse().unwrap(), what: what.to_owned() };
         let all = [
             attention("web1", "silent since 2026-01-02T09:00:00Z"),
             attention("web2", "less than 64 MiB are free on the file system of /var/lib/ensign"),

@@ -182,7 +182,7 @@ pub(super) async fn say_selected(to: &Target, session: &Session, ui: &mut Ui) ->
     if let Ok(selection) = select(to, expression, MOMENT, session, ui).await {
         ui.say(text!("{}: {}", expression, selection.counts()));
         if !selection.complete {
-            return Err(Failure::new(Exit::Incomplete, Diagnostic::new("stopped before anything was sent")));
+            return Err(Failure::new(Exit::Partial, Diagnostic::new("stopped before anything was sent")));
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use clap::Args;
 use uuid::Uuid;
 
-use crate::fleet::explain::{Why, why};
+use crate::fleet::explain::{Explanation, why};
 use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
@@ -41,14 +41,14 @@ pub(super) async fn run(args: WhyArgs, context: &Context, ui: &mut Ui) -> Result
         OutputFormat::Jsonl => ui.jsonl(&document),
         OutputFormat::Text => print(&why, verdict, &because, ui),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
-fn print(why: &Why, verdict: &str, because: &str, ui: &mut Ui) {
+fn print(why: &Explanation, verdict: &str, because: &str, ui: &mut Ui) {
     let tone = match verdict {
-        "stable" | "changed" | "would_change" | "not_selected" => Tone::Good,
-        "failed" | "refused" => Tone::Bad,
-        _ => Tone::Notable,
+        "stable" | "changed" | "would_change" | "not_selected" => Tone::Success,
+        "failed" | "refused" => Tone::Error,
+        _ => Tone::Changed,
     };
     ui.line(text!("{}  {}  {}", why.node, ui.paint(tone, verdict), because));
     let command = &why.command;

@@ -96,13 +96,13 @@ impl Work {
             let (plain, version) = (self.plain.display(), self.bundle.version);
             ui.say(text!("wrote {}: version {}, not signed yet", plain, version));
             ui.say(text!("sign it: ensign trust sign {} --root KEY", plain));
-            return Ok(Exit::Done);
+            return Ok(Exit::Success);
         }
         let mut envelope = unsigned(&self.bundle)?;
         add_signatures(&mut envelope, &self.bundle, self.before.as_ref(), &roots, ui)?;
         write_sealed(&self.sealed, &envelope, &self.bundle)?;
         say_signed(&self.sealed, &envelope, &self.bundle, self.before.as_ref(), ui);
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 

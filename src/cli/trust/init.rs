@@ -107,7 +107,7 @@ pub(super) fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
     files::say_signed(&sealed, &envelope, &bundle, None, ui);
     ui.say("for agent.toml:");
     print_section(&publics, args.threshold, &sealed, ui);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 /// The `[trust]` section that believes this bundle.

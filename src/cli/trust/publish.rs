@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::fleet::trust::{ChainError, OutdatedNode, TrustAdoption, chain, publish, published, trust_adoption};
 use crate::model::{HumanDuration, NodeId};
-use crate::transport::{Feed, Message, StartAt, TransportError};
+use crate::transport::{Message, StartAt, StreamReader, TransportError};
 use crate::trust::{BundleError, TrustedBundle};
 use crate::wire::report::RejectionEvent;
 use crate::wire::{NodeState, json};
@@ -54,8 +54,8 @@ pub(super) async fn run(mut args: Publish, ui: &mut Ui) -> Result<Exit, Failure>
     let session = args.context.open().await?;
     // Before anything is published: what nodes say to it must not be missed.
     let mut heard = if args.detach { None } else { Some(Heard::open(&session).await.map_err(|error| failure(&error))?) };
-    let Some(bundle) = store(&args.files, &session, ui).await? else { return Ok(Exit::Done) };
-    let Some(heard) = &mut heard else { return Ok(Exit::Done) };
+    let Some(bundle) = store(&args.files, &session, ui).await? else { return Ok(Exit::Success) };
+    let Some(heard) = &mut heard else { return Ok(Exit::Success) };
     let found = heard.wait(&bundle, args.wait.get(), &session).await.map_err(|error| failure(&error))?;
     Ok(say(&found, &session, ui))
 }
@@ -126,8 +126,8 @@ fn not_taken(error: &ChainError, named: &BTreeMap<u64, (PathBuf, Vec<u8>)>) -> F
 
 /// What nodes say, from before a bundle is published.
 struct Heard {
-    states: Feed,
-    refusals: Feed,
+    states: StreamReader,
+    refusals: StreamReader,
     nodes: BTreeMap<NodeId, NodeState>,
     /// What each node refused last: the digest, and why.
     refused: BTreeMap<NodeId, (String, String)>,
@@ -198,8 +198,8 @@ impl Heard {
 fn say(found: &TrustAdoption, session: &Session, ui: &mut Ui) -> Exit {
     let exit = match found.behind.iter().find(|behind| behind.why.is_some()) {
         Some(_) => Exit::Refused,
-        None if found.behind.is_empty() => Exit::Done,
-        None => Exit::Incomplete,
+        None if found.behind.is_empty() => Exit::Success,
+        None => Exit::Partial,
     };
     match session.output {
         OutputFormat::Text => print(found, session.now(), ui),

@@ -129,5 +129,5 @@ fn list(args: &List, ui: &mut Ui) -> Result<Exit, Failure> {
     } else {
         show::rules(&bundle, ui);
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

@@ -33,14 +33,14 @@ pub(super) fn show(args: &Show, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
     } else {
         print(&bundle, sealed.as_ref().map(|sealed| &sealed.envelope), now, ui);
     }
-    let Some(sealed) = sealed else { return Ok(Exit::Done) };
+    let Some(sealed) = sealed else { return Ok(Exit::Success) };
     if !args.json {
         let before = files::before(&args.file, bundle.version, None);
         for Quorum { whose, signed, needed, of } in files::quorums(&sealed.envelope, &bundle, before.as_ref()) {
             ui.line(text!("signed    by {} of {}; {} of {} must sign", signed, whose, needed, of));
         }
     }
-    if sealed.trusted.is_some() { Ok(Exit::Done) } else { Err(missing(&args.file)) }
+    if sealed.trusted.is_some() { Ok(Exit::Success) } else { Err(missing(&args.file)) }
 }
 
 fn missing(file: &std::path::Path) -> Failure {

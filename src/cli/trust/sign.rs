@@ -48,5 +48,5 @@ pub(super) fn sign(args: &Sign, ui: &mut Ui) -> Result<Exit, Failure> {
     let out = args.out.clone().unwrap_or(sealed);
     files::write_sealed(&out, &envelope, &bundle)?;
     files::say_signed(&out, &envelope, &bundle, before.as_ref(), ui);
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }

@@ -115,11 +115,11 @@ pub(super) async fn run(args: Status, ui: &mut Ui) -> Result<Exit, Failure> {
         OutputFormat::Json => ui.json(&view),
         OutputFormat::Jsonl => ui.jsonl(&view),
     }
-    Ok(Exit::Done)
+    Ok(Exit::Success)
 }
 
 fn print(view: &View, ui: &mut Ui) {
-    let mark = |ui: &Ui, what: String| text!("  {} {}", ui.paint(Tone::Notable, "!"), what);
+    let mark = |ui: &Ui, what: String| text!("  {} {}", ui.paint(Tone::Changed, "!"), what);
     match &view.published {
         None => ui.line(text!("{}  nothing is published: nodes obey what their configuration names", view.fleet)),
         Some(bundle) => {

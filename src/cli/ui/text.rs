@@ -67,9 +67,9 @@ impl Part for Painted {
         let width = self.text.0.chars().count();
         let Some(tone) = self.tone else { return (self.text.0.clone(), width) };
         let code = match tone {
-            Tone::Good => "32",
-            Tone::Notable => "33",
-            Tone::Bad => "31",
+            Tone::Success => "32",
+            Tone::Changed => "33",
+            Tone::Error => "31",
             Tone::Dim => "2",
         };
         (format!("\x1b[{code}m{}\x1b[0m", self.text.0), width)
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn values_are_cleaned_and_columns_stay() {
         let hostile = "a\x1b[2J\nb  c";
-        let red = Painted::new(Some(Tone::Bad), "x\u{202e}".into());
+        let red = Painted::new(Some(Tone::Error), "x\u{202e}".into());
         let width = 6;
         assert_eq!(text!("  {:<8}|{:>4}|{}", "ab", 12, hostile).as_str(), r"  ab      |  12|a\x1b[2J\nb c");
         assert_eq!(text!("{:<width$}|{:<12}|", "ö", red).as_str(), "ö     |\x1b[31mx\\u{202e}\x1b[0m   |");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::transport::{Bus, Feed, StartAt, TransportError};
+use crate::transport::{Bus, StartAt, StreamReader, TransportError};
 use crate::wire::Subjects;
 
 use super::export_format::{ExportHeader, ExportRecord, FORMAT, StreamExtent};
@@ -86,7 +86,7 @@ pub enum Line<'a> {
 ///
 /// # Errors
 /// When the stream can't be read.
-pub(in super::super) async fn next(feed: &mut Feed) -> Result<Option<crate::transport::Message>, TransportError> {
+pub(in super::super) async fn next(feed: &mut StreamReader) -> Result<Option<crate::transport::Message>, TransportError> {
     match tokio::time::timeout(STALLED, feed.next()).await {
         Ok(Some(message)) => message.map(Some),
         Ok(None) => Err(TransportError::Disconnected),

@@ -16,7 +16,7 @@ use super::outcome::Outcome;
 
 /// What a message is worth. Only [`Judge`] makes one.
 #[derive(Debug)]
-pub struct Judged(pub(super) Verdict);
+pub struct VerifiedReport(pub(super) Verdict);
 
 /// What it says, and whether that counts.
 #[derive(Debug)]
@@ -41,14 +41,14 @@ pub(super) enum Verdict {
 
 /// Tells what is a node's word about one command, and what is not.
 #[derive(Debug, Clone)]
-pub struct Judge {
+pub struct ReportVerifier {
     pub(super) roster: Arc<NodeKeys>,
     pub(super) subjects: Subjects,
     pub(super) id: Uuid,
     pub(super) digest: String,
 }
 
-impl Judge {
+impl ReportVerifier {
     fn signed(&self, node: &NodeId, message: &Message) -> Result<(), IdentityError> {
         // A receipt for another command is somebody's replay.
         self.roster.verify(node, message)?.check_answers(&self.digest)?;
@@ -56,8 +56,8 @@ impl Judge {
     }
 
     /// A message of the JOBS stream.
-    pub fn report(&self, message: &Message) -> Judged {
-        Judged(self.report_verdict(message).unwrap_or(Verdict::Nothing))
+    pub fn report(&self, message: &Message) -> VerifiedReport {
+        VerifiedReport(self.report_verdict(message).unwrap_or(Verdict::Nothing))
     }
 
     fn report_verdict(&self, message: &Message) -> Option<Verdict> {
@@ -86,8 +86,8 @@ impl Judge {
     }
 
     /// An answer to the reply subject; `asked` is the one node whose subject the message went to.
-    pub fn answer(&self, message: &Message, asked: Option<&NodeId>) -> Judged {
-        Judged(self.answer_verdict(message, asked).unwrap_or(Verdict::Nothing))
+    pub fn answer(&self, message: &Message, asked: Option<&NodeId>) -> VerifiedReport {
+        VerifiedReport(self.answer_verdict(message, asked).unwrap_or(Verdict::Nothing))
     }
 
     fn answer_verdict(&self, message: &Message, asked: Option<&NodeId>) -> Option<Verdict> {

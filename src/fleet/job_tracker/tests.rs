@@ -3,7 +3,7 @@ use serde_json::json;
 use crate::wire::subject::ReportStage;
 
 use super::super::node_identity::testing::{key, signed};
-use super::super::pinned_keys::{KnownNodes, PinnedKey};
+use super::super::pinned_keys::{PinnedKey, PinnedKeys};
 use super::*;
 
 const ID: Uuid = Uuid::from_u128(1);
@@ -48,7 +48,7 @@ fn gather(nodes: &[(&str, Liveness)]) -> JobTracker {
 }
 
 fn roster() -> Arc<NodeKeys> {
-    let mut known = KnownNodes::default();
+    let mut known = PinnedKeys::default();
     for name in ["a", "b", "ok", "slow", "where", "back", "joined", "again"] {
         known.trust("f", &node(name), PinnedKey { key: key(1).public(), since: Timestamp::UNIX_EPOCH });
     }

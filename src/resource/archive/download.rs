@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::diag::chain;
 use crate::host::fs::{self, FsError};
-use crate::host::resumable_file::Partial;
+use crate::host::resumable_file::ResumableFile;
 use crate::host::{Host, Meter};
 use crate::http::{self, Answer, Ask, HttpError, Part, Policy, shown};
 
@@ -49,8 +49,8 @@ pub(super) fn download(p: &Properties, host: &Host) -> Result<String, ResourceEr
 }
 
 /// The whole archive, in a part of its own, and its digest.
-fn obtain(p: &Properties, host: &Host) -> Result<(Partial, String), DownloadError> {
-    let mut partial = Partial::open(host.managed(p.follow).known_place(p.path())?)?;
+fn obtain(p: &Properties, host: &Host) -> Result<(ResumableFile, String), DownloadError> {
+    let mut partial = ResumableFile::open(host.managed(p.follow).known_place(p.path())?)?;
     let what = format!("downloading {}", p.path().file_name().unwrap_or_default().to_string_lossy());
     let mut job = Job { p, host, partial: &mut partial, meter: Meter::new(host, what, None) };
     let result = http::block_on(job.whole(), &|| host.is_over());
@@ -70,7 +70,7 @@ fn obtain(p: &Properties, host: &Host) -> Result<(Partial, String), DownloadErro
 struct Job<'a> {
     p: &'a Properties,
     host: &'a Host,
-    partial: &'a mut Partial,
+    partial: &'a mut ResumableFile,
     meter: Meter<'a>,
 }
 

@@ -233,7 +233,7 @@ fn a_broken_download_goes_on_where_it_ended() {
 
 /// What an earlier run left: bytes, and what they are a part of.
 fn leave(p: &Properties, bytes: &[u8], validator: &str) {
-    let mut partial = Partial::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
+    let mut partial = ResumableFile::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
     partial.begin(Some(&format!("{} {validator}", sha256(p.url.as_bytes())))).unwrap();
     partial.add(bytes).unwrap();
 }
@@ -303,7 +303,7 @@ fn what_is_not_had_leaves_what_was_there() {
     }
     // A second process that makes the same one.
     let p = desk.properties(&json!({}));
-    let _other = Partial::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
+    let _other = ResumableFile::open(Host::system(None).managed(false).known_place(p.path()).unwrap()).unwrap();
     assert!(desk.download(&p).unwrap_err().contains("is being made by another process"));
 }
 

@@ -215,7 +215,7 @@ impl Bus {
     ///
     /// # Errors
     /// When the stream is not there, or may not be read.
-    pub async fn follow(&self, stream: &str, filter: &str, from: StartAt) -> Result<Feed, TransportError> {
+    pub async fn follow(&self, stream: &str, filter: &str, from: StartAt) -> Result<StreamReader, TransportError> {
         let (policy, first) = match from {
             StartAt::Beginning => (DeliverPolicy::All, 0),
             StartAt::Latest => (DeliverPolicy::LastPerSubject, 0),
@@ -236,7 +236,7 @@ impl Bus {
             .messages()
             .await
             .map_err(|error| TransportError::failed(format!("could not read the stream {stream}"), error))?;
-        Ok(Feed { messages: Box::new(messages), stream: stream.to_owned(), backlog, first, since })
+        Ok(StreamReader { messages: Box::new(messages), stream: stream.to_owned(), backlog, first, since })
     }
 
     async fn consumer(
@@ -257,7 +257,7 @@ impl Bus {
 }
 
 /// The messages of a stream, in order, without gaps.
-pub struct Feed {
+pub struct StreamReader {
     // Large, and moved around.
     messages: Box<Ordered>,
     stream: String,
@@ -266,13 +266,13 @@ pub struct Feed {
     since: Option<Timestamp>,
 }
 
-impl std::fmt::Debug for Feed {
+impl std::fmt::Debug for StreamReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Feed").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
-impl Feed {
+impl StreamReader {
     /// How many messages there were already when it began.
     pub fn backlog(&self) -> u64 {
         self.backlog

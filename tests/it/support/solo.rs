@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ensign::model::{HumanDuration, NodeId};
-use ensign::transport::{Bus, BusSettings, Feed, Message, StartAt, StreamSpec};
+use ensign::transport::{Bus, BusSettings, Message, StartAt, StreamReader, StreamSpec};
 use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::bundle::{OperatorKey, Roots, Rule};
 use ensign::wire::command::{Action, Apply, Assign, Channel, Command, Ensure, Options, Target};
@@ -258,7 +258,7 @@ impl Fleet {
         answers
     }
 
-    pub async fn events(&self) -> Feed {
+    pub async fn events(&self) -> StreamReader {
         self.bus.follow(&self.subjects.stream("EVENTS"), self.subjects.events(None).as_str(), StartAt::Beginning).await.unwrap()
     }
 
