@@ -30,55 +30,39 @@
 //! One thread for all of that, a second one while something runs. Who may ask is decided in `trust`,
 //! what the messages look like in `wire`, what a run does in `engine`.
 
-mod bus_values;
-mod clock_skew;
-mod command_intake;
-pub mod confinement;
-pub mod connection;
-mod counters;
-mod desired_state;
-mod desired_state_sync;
-mod disk_space;
-mod divergence;
-mod durable_state;
-mod executor;
-mod facts_cache;
-mod fair_queue;
-mod fetch;
-mod filter_evaluation;
-mod forgery_guard;
-mod health_gate;
-mod healthcheck;
-mod heartbeat;
-mod host_data;
+pub mod config;
+mod durable;
+pub mod endpoints;
+pub mod exec;
+mod intake;
 mod jitter;
-mod limits;
-mod messages;
-mod micro_service;
-mod node_key;
-mod orphaned_runs;
-mod outbox_sender;
-mod plan_approval;
-mod publish;
-mod queries;
-mod reconciler;
-mod recovery;
-pub mod reload;
+mod reconcile;
 mod rollout;
-mod rollout_queue;
-mod run_command;
-mod settings_handle;
-mod socket;
-pub mod socket_client;
-mod stable_runs;
-mod state_loss;
-mod status;
-pub mod status_view;
-mod steady_clock;
-mod systemd_notify;
-pub mod trust_anchor;
-mod trust_updates;
+pub mod status;
+pub mod trust;
 
+use crate::agent::durable::outbox_sender;
+use crate::agent::durable::state_loss;
+use crate::agent::endpoints::micro_service;
+use crate::agent::endpoints::socket;
+use crate::agent::endpoints::systemd as systemd_notify;
+use crate::agent::exec::bus_values;
+use crate::agent::exec::confinement;
+use crate::agent::exec::executor;
+use crate::agent::exec::queries;
+use crate::agent::exec::recovery;
+use crate::agent::exec::stable_runs;
+use crate::agent::intake::commands as command_intake;
+use crate::agent::intake::desired_state_sync;
+use crate::agent::reconcile::desired_state;
+use crate::agent::reconcile::reconciler;
+use crate::agent::rollout::gate;
+use crate::agent::rollout::health_gate;
+use crate::agent::rollout::queue as rollout_queue;
+use crate::agent::status::clock_skew;
+use crate::agent::status::heartbeat;
+use crate::agent::trust::anchor as trust_anchor;
+use crate::agent::trust::updates as trust_updates;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -103,18 +87,18 @@ use crate::trust::{NodeLimits, TrustedBundle, Verifier};
 use crate::wire::command::Command;
 use crate::wire::{ConfinementState, Subjects};
 
-pub use node_key::{NodeKeyError, public_key};
+pub use crate::agent::durable::node_key::{NodeKeyError, public_key};
 
-use counters::Counters;
-use durable_state::DurableState;
-use facts_cache::FactsCache;
-use orphaned_runs::OrphanedRuns;
-use reload::Reload;
-use settings_handle::SettingsHandle;
-use status::{AgentSnapshot, StatusBoard};
-use status_view::{SidecarTask, StatusView};
+use crate::agent::config::reload::Reload;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::durable::state::DurableState;
+use crate::agent::exec::orphaned_runs::OrphanedRuns;
+use crate::agent::status::board::{AgentSnapshot, StatusBoard};
+use crate::agent::status::counters::Counters;
+use crate::agent::status::facts_cache::FactsCache;
+use crate::agent::status::view::{SidecarTask, StatusView};
 
-pub use run_command::{Played, Rehearse, Work};
+pub use crate::agent::exec::run::{Played, Rehearse, Work};
 
 /// What the verifier is told about a `where` that was not evaluated yet.
 const NOT_EVALUATED: &str = "it was not evaluated yet";
@@ -200,7 +184,7 @@ struct Node {
     board: StatusBoard,
     count: Counters,
     /// What the operators said of jobs in waves.
-    words: rollout::Overrides,
+    words: gate::Overrides,
     /// The looks at the health that are to be taken before the next wave.
     looks: health_gate::HealthGates,
     room: rollout_queue::RolloutQueue,
@@ -247,7 +231,7 @@ async fn serve(parts: AgentOptions, reload: Reload, beside: SidecarTask) -> Resu
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => reload::reload(&agent.node, &reload).await,
+            _ = hangup.recv() => config::reload::reload(&agent.node, &reload).await,
         }
     }
     tracing::info!("stopping");
@@ -297,7 +281,7 @@ impl Agent {
     /// # Errors
     /// When it can't start. A server that is not there is no error: the agent waits for it.
     pub async fn start(parts: AgentOptions) -> Result<Self, AgentError> {
-        let settings = connection::bus_settings(&parts.settings)?;
+        let settings = config::connection::bus_settings(&parts.settings)?;
         let node = Arc::new(Node::open(parts)?);
         let left = recovery::recover(&node);
         let looks = health_gate::restore(&node, &left);
@@ -386,7 +370,7 @@ impl Node {
             trust: &trust,
             node: &settings.node,
             groups: &settings.groups,
-            limits: &limits::of(&settings),
+            limits: &config::limits::of(&settings),
             subjects: &subjects,
             now: disk.monotonic_now(host.now()),
             seen: &disk,
@@ -396,7 +380,7 @@ impl Node {
         let standing = desired_state::DesiredState::open(&settings, &disk, |envelope| verifier.reverify_assignment(envelope))
             .map_err(store)?;
         let (words, looks) =
-            (rollout::Overrides::open(&settings).map_err(store)?, health_gate::HealthGates::open(&settings).map_err(store)?);
+            (gate::Overrides::open(&settings).map_err(store)?, health_gate::HealthGates::open(&settings).map_err(store)?);
         let values = bus_values::Values::open(&settings).map_err(store)?;
         // After what stands was opened, which may have told the ledger something.
         let board =
@@ -455,7 +439,7 @@ impl Node {
 
     /// The limits of this host as they are now.
     fn limits(&self) -> NodeLimits {
-        limits::of(&self.settings())
+        config::limits::of(&self.settings())
     }
 
     /// Lends the verifier as it is now.

@@ -8,14 +8,14 @@ use clap::{Args, Subcommand};
 use crate::diag::Diagnostic;
 use crate::fleet::NodeKeys;
 use crate::fleet::audit::{AuditReport, Finding, RecordError, verify};
-use crate::fleet::node_identity;
+use crate::fleet::targeting::node_identity;
 use crate::host::fs::{self, FsError};
 
-use super::connection::{Connection, config_file};
 use super::error::{Exit, Failure};
 use super::fleet::audit::read_trust;
-use super::local::OutputFormat;
 use super::ui::{Text, Tone, Ui, text};
+use crate::cli::args::connection::{Connection, config_file};
+use crate::cli::local::inputs::OutputFormat;
 
 /// The audit trail.
 #[derive(Debug, Args)]
@@ -84,7 +84,7 @@ fn known_nodes(args: &Verify) -> Result<PathBuf, Failure> {
     let connection = Connection { operator: args.operator.clone(), ..Connection::default() };
     let beside = match &args.known_nodes {
         Some(path) => Some(path.clone()),
-        None => crate::fleet::operator_config::known_nodes(
+        None => crate::fleet::setup::operator_config::known_nodes(
             connection.written()?.as_ref().map(|(text, path)| (text.as_str(), path.as_path())),
         )
         .map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?

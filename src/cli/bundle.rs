@@ -11,13 +11,13 @@ use serde_json::Value;
 use crate::host::fs::{self, FileKind, FsError, WriteSpec};
 use crate::manifest::parse::{self, Declaration, Resources};
 
-use super::connection::Connection;
 use super::error::{Exit, Failure};
 use super::fleet::session::Context;
 use super::fleet::source::{Source, packed};
-use super::local::OutputFormat;
-use super::manifest_source::ManifestSource;
 use super::ui::{Ui, text};
+use crate::cli::args::connection::Connection;
+use crate::cli::local::inputs::OutputFormat;
+use crate::cli::local::manifest_source::ManifestSource;
 
 /// Manifests and their files in one archive.
 #[derive(Debug, Subcommand)]

@@ -7,9 +7,10 @@ use crate::diag::{Diagnostic, did_you_mean};
 use crate::resource::{self, Common, ResourceType};
 
 use super::error::{Exit, Failure};
-use super::shape::Shape;
+use super::schemas;
 use super::ui::{Ui, text};
-use super::{schemas, status};
+use crate::cli::args::shape::Shape;
+use crate::cli::local::status;
 
 /// Show the documentation of a resource type, or list the types.
 #[derive(Debug, Args)]

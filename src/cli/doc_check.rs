@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 
 use super::Cli;
-use crate::resource::text;
+use crate::resource::core::text;
 
 /// What stands for something else on the pages, and something that could stand there.
 const PLACEHOLDERS: &[(&str, &str)] = &[

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::fleet::operator_config::SSH_AGENT;
+use crate::fleet::setup::operator_config::SSH_AGENT;
 use crate::host::fs;
 use crate::model::Secret;
 use crate::transport::nkey::UserKey;
 use crate::trust::{KeyError, PublicKey, SigningKey};
 
 use super::error::{Exit, Failure};
-use super::signer::{KEY_MAX, ask, from_env, in_file, of_file, stem};
-pub use super::signer::{NamedKey, borrowed, signer};
 use super::ui::{Ui, text};
+use crate::cli::args::signer::{KEY_MAX, ask, from_env, in_file, of_file, stem};
+pub use crate::cli::args::signer::{NamedKey, borrowed, signer};
 
 /// Keys to sign with, and keys for NATS.
 #[derive(Debug, Args)]

@@ -10,16 +10,16 @@ use crate::diag::chain;
 use crate::host::{Host, fs};
 use crate::model::HumanDuration;
 use crate::transport::TransportError;
-use crate::trust::data::{DataReader, OpenedValue, open_unverified};
+use crate::trust::decide::data::{DataReader, OpenedValue, open_unverified};
 use crate::trust::{Pin, TrustedBundle, open_bundle, sign_envelope_with};
 use crate::wire::data::{DATA_TYPE, SignedData, is_signed_data};
 use crate::wire::{Envelope, MAX_ENVELOPE, json};
 
-use super::connection::failure;
 use super::error::{Exit, Failure};
 use super::fleet::session::{Context, Session, borrowed, signers};
-use super::local::OutputFormat;
 use super::ui::{Ui, text};
+use crate::cli::args::connection::failure;
+use crate::cli::local::inputs::OutputFormat;
 
 /// Sign values of key-value buckets, and show whose they are.
 #[derive(Debug, Args)]
@@ -142,7 +142,7 @@ async fn before(session: &Session, put: &Put) -> Result<Option<Timestamp>, Failu
 /// The time of a value that follows one of `before`, whose operator's clock may have been a little ahead.
 fn later_than(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let next = before.and_then(|before| before.checked_add(SignedDuration::from_millis(1)).ok());
-    next.filter(|next| next.duration_since(now) < crate::trust::verify::MAX_CLOCK_SKEW).map_or(now, |next| next.max(now))
+    next.filter(|next| next.duration_since(now) < crate::trust::decide::verify::MAX_CLOCK_SKEW).map_or(now, |next| next.max(now))
 }
 
 /// What an envelope says of itself, verified by nobody.

@@ -3,39 +3,33 @@
 //! stdout is data, stderr is talk.
 
 pub mod agent;
-pub mod apply;
+pub mod args;
 pub mod audit;
 pub mod bundle;
-pub mod connection;
-pub mod data;
 pub mod demo;
 pub mod doc;
 #[cfg(test)]
 mod doc_check;
-mod dotenv;
-pub mod ensure;
 pub mod error;
-pub mod facts;
 pub mod fleet;
 pub mod key;
 pub mod kv;
 pub mod local;
-pub mod manifest_source;
-mod nats_context;
-pub mod properties;
 pub mod registration;
 pub mod render;
 pub mod schemas;
-pub mod session;
-pub mod shape;
 pub mod shell;
 pub mod sign;
-pub mod signer;
-pub mod status;
 pub mod trust;
 pub mod ui;
 pub mod verify;
 
+use crate::cli::local::apply;
+use crate::cli::local::data;
+use crate::cli::local::ensure;
+use crate::cli::local::facts;
+use crate::cli::local::session;
+use crate::cli::local::status;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

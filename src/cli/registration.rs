@@ -12,10 +12,11 @@ use crate::registry::{self, Happened, RegistryError};
 use crate::transport::{Bus, Ensured, TransportError};
 use crate::wire::registration::STREAM;
 
-use super::connection::{self, Connection};
 use super::error::{Exit, Failure};
-use super::local::OutputFormat;
 use super::ui::{Text, Tone, Ui, text};
+use crate::cli::args::connection;
+use crate::cli::args::connection::Connection;
+use crate::cli::local::inputs::OutputFormat;
 
 /// Where services are: what `register_when_stable` publishes.
 #[derive(Debug, Args)]

@@ -23,8 +23,8 @@ use crate::wire::{Action, Command, Envelope, MAX_ENVELOPE, Selector, Subjects, T
 
 use super::error::{Exit, Failure};
 use super::key;
-use super::local::OutputFormat;
 use super::ui::{Tone, Ui, text};
+use crate::cli::local::inputs::OutputFormat;
 
 /// Check a signed command against a trust bundle, by file and without a network.
 #[derive(Debug, Args)]

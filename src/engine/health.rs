@@ -7,7 +7,8 @@ use crate::goss::{self, Outcome, Rules};
 use crate::host::confine::Worker;
 use crate::host::{Command, Host};
 use crate::model::{Effect, Effects, HealthResult, HealthStatus, HumanDuration};
-use crate::resource::{HealthCheck, text};
+use crate::resource::HealthCheck;
+use crate::resource::core::text;
 use crate::template::{Scope, TemplateError};
 
 use super::apply_changes::PANICKED;

@@ -9,34 +9,20 @@
 //! `view.rs` is the fleet as its states tell it, `why.rs` one node and one job; `audit/` is what is on record, and its
 //! proof. What is here prints nothing: `cli` does.
 
-pub mod assign;
 pub mod audit;
-pub mod checked;
-pub mod desired_state_view;
-pub mod dispatch;
-pub mod error_normalizer;
-pub mod explain;
-pub mod fleet_status;
-pub mod init;
-pub mod job_tracker;
-pub mod jobs;
-pub mod key_discovery;
-pub mod liveness_monitor;
-pub mod node_identity;
-pub mod operator_config;
-pub mod outcome_groups;
-pub mod permissions;
-pub mod pinned_keys;
+pub mod desired_state;
+pub mod job;
 pub mod plan;
-pub mod response_groups;
 pub mod rollout;
+pub mod setup;
+pub mod status;
 pub mod targeting;
 pub mod trust;
 
-pub use assign::DispatchError;
-pub use checked::{CheckedCommand, Checker};
-pub use dispatch::{CommandDraft, Dispatched};
-pub use job_tracker::{JobTracker, NodeResult, Outcome};
-pub use node_identity::NodeKeys;
-pub use operator_config::Operator;
-pub use targeting::{ExpectedNode, Liveness, NodeStates};
+pub use crate::fleet::desired_state::assign::DispatchError;
+pub use crate::fleet::job::checked::{CheckedCommand, Checker};
+pub use crate::fleet::job::dispatch::{CommandDraft, Dispatched};
+pub use crate::fleet::job::tracker::{JobTracker, NodeResult, Outcome};
+pub use crate::fleet::setup::operator_config::Operator;
+pub use crate::fleet::targeting::node_identity::NodeKeys;
+pub use crate::fleet::targeting::states::{ExpectedNode, Liveness, NodeStates};

@@ -19,11 +19,11 @@ use crate::wire::command::{Channel, Command, MAX_LIFETIME};
 use crate::wire::report::{PlannedChange, PlannedChanges};
 use crate::wire::{Action, Options, Target, json};
 
-use super::checked::CheckedCommand;
-use super::dispatch::CommandDraft;
-use super::error_normalizer;
-use super::job_tracker::{Grade, NodeResult, Outcome};
-use super::outcome_groups;
+use crate::fleet::job::checked::CheckedCommand;
+use crate::fleet::job::dispatch::CommandDraft;
+use crate::fleet::job::error_normalizer;
+use crate::fleet::job::outcome_groups;
+use crate::fleet::job::tracker::{Grade, NodeResult, Outcome};
 
 /// Protocol of a [`Plan`].
 pub const PROTOCOL: &str = "io.ensign.v1.fleet.plan";
@@ -401,7 +401,7 @@ mod tests {
         assert!(matches!(plan.check("f", at("2026-11-20T11:05:01Z")), Err(PlanError::TooOld { .. })));
         assert!(matches!(plan.check("g", at("2026-11-20T10:05:01Z")), Err(PlanError::OtherFleet { .. })));
         let key = SigningKey::from_seed(&[1; 32]);
-        let signed = super::super::dispatch::sign(command(true), &[("ops", &key)]).unwrap();
+        let signed = crate::fleet::job::dispatch::sign(command(true), &[("ops", &key)]).unwrap();
         let checker = Checker::new("f", None, vec![key.public()]).unwrap();
         let order = approval(&checker.check(&signed.envelope).unwrap(), None, None, None, None);
         assert_eq!((order.options.approves, order.options.noop, &order.action), (Some(plan.id), false, &plan.action));

@@ -11,7 +11,7 @@ use crate::transport::{Bus, EXPECTED_LAST, Message, TransportError};
 use crate::trust::{BundleError, Pin, TrustedBundle, open_bundle};
 use crate::wire::{NodeState, Subjects};
 
-use super::targeting::{Liveness, presence};
+use crate::fleet::targeting::states::{Liveness, presence};
 
 /// What the stream has.
 #[derive(Debug, Default)]
@@ -228,8 +228,8 @@ pub fn trust_adoption(
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::targeting::tests::state;
     use super::*;
+    use crate::fleet::targeting::states::tests::state;
     use crate::trust::{SigningKey, sign_envelope};
     use crate::wire::TRUST_TYPE;
 

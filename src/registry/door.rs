@@ -1,7 +1,7 @@
 //! Whose word counts: what a host makes of what others say on the bus, and how it signs what it says itself.
 
 use crate::transport::Message;
-use crate::trust::data;
+use crate::trust::decide::data;
 
 /// Decides what of the data on the bus is signed by somebody this host knows.
 pub trait Door: Send + Sync {

@@ -6,31 +6,25 @@
 //! documentation, command-line flags, in `erased.rs` and `cli`. `common.rs` has the properties
 //! that every resource has.
 
-pub mod apply;
-pub mod archive;
-pub mod common;
-pub mod cron;
-mod dyn_type;
-pub mod ensure;
-pub mod exec;
-pub mod file;
-pub mod group;
-pub mod line;
-pub mod mount;
-mod owned_file;
-pub mod package;
-mod parent_checks;
+pub mod core;
 #[cfg(test)]
 mod properties_test;
-mod safe_replace;
-pub mod scaffold;
-pub mod service;
-pub mod shadow_utils;
-pub mod symlink;
-pub mod sysctl;
-pub mod text;
-pub mod user;
+pub mod types;
 
+use crate::resource::types::apply;
+use crate::resource::types::archive;
+use crate::resource::types::cron;
+use crate::resource::types::exec;
+use crate::resource::types::file;
+use crate::resource::types::group;
+use crate::resource::types::line;
+use crate::resource::types::mount;
+use crate::resource::types::package;
+use crate::resource::types::scaffold;
+use crate::resource::types::service;
+use crate::resource::types::symlink;
+use crate::resource::types::sysctl;
+use crate::resource::types::user;
 use std::fmt::Display;
 
 use schemars::JsonSchema;
@@ -42,8 +36,8 @@ use crate::host::{AccountError, CommandError, FsError, Host, SystemdError};
 use crate::model::{Effects, Hidden};
 use crate::template::Scope;
 
-pub use common::{Common, Control, HealthCheck};
-pub use dyn_type::{
+pub use crate::resource::core::common::{Common, Control, HealthCheck};
+pub use crate::resource::core::dyn_type::{
     BindError, BoundResource, ChangeStep, DecodeError, Done, ObservedResource, ParsedResource, Providers, ResourceType, TypeEntry,
 };
 

@@ -12,8 +12,8 @@ use crate::wire::command::is_token;
 use crate::wire::json::{self, JsonError};
 use crate::wire::{Envelope, EnvelopeError, TRUST_TYPE, TrustBundle};
 
-use super::keys::{KeyError, PublicKey};
-use super::rejection::RejectionCode;
+use crate::trust::decide::rejection::RejectionCode;
+use crate::trust::keys::key::{KeyError, PublicKey};
 
 /// A trust bundle that is not accepted.
 #[derive(Debug, thiserror::Error)]

@@ -5,27 +5,14 @@
 //! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
 
 pub mod bundle;
-pub mod data;
+pub mod decide;
 pub mod keys;
-pub mod limits;
-mod mounts;
-mod pattern;
-pub mod pinned_key_line;
-pub mod policy;
-mod pseudonym;
-pub mod receipt;
-pub mod rejection;
-pub mod rights;
-pub mod sign;
-mod signers;
-pub mod ssh_agent;
-pub mod verify;
 
+pub use crate::trust::decide::limits::NodeLimits;
+pub use crate::trust::decide::rejection::{Rejection, RejectionCode};
+pub use crate::trust::decide::rights::Rights;
+pub use crate::trust::decide::verify::{KnownTrust, OpenedMessage, ReplayStore, SignatureBudget, Verified, Verifier};
+pub use crate::trust::keys::key::{KeyError, PublicKey, SigningKey};
+pub use crate::trust::keys::receipt::{ReceiptError, VerifiedReceipt, issue_receipt, proves_success, verify_receipt};
+pub use crate::trust::keys::sign::{SignError, Signer, countersign, sign_envelope, sign_envelope_with};
 pub use bundle::{BundleError, Pin, TrustedBundle, TrustedKey, open_bundle};
-pub use keys::{KeyError, PublicKey, SigningKey};
-pub use limits::NodeLimits;
-pub use receipt::{ReceiptError, VerifiedReceipt, issue_receipt, proves_success, verify_receipt};
-pub use rejection::{Rejection, RejectionCode};
-pub use rights::Rights;
-pub use sign::{SignError, Signer, countersign, sign_envelope, sign_envelope_with};
-pub use verify::{KnownTrust, OpenedMessage, ReplayStore, SignatureBudget, Verified, Verifier};

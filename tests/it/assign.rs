@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use ensign::fleet::assign::DispatchError;
-use ensign::fleet::desired_state_view;
-use ensign::fleet::dispatch::{self, SealedCommand};
+use ensign::fleet::desired_state::assign::DispatchError;
+use ensign::fleet::desired_state::view;
+use ensign::fleet::job::dispatch;
+use ensign::fleet::job::dispatch::SealedCommand;
 use ensign::transport::{Bus, BusSettings};
 use ensign::trust::SigningKey;
 use ensign::wire::bundle::{OperatorKey, Rule};
@@ -60,7 +61,7 @@ async fn connect(fleet: &Fleet) -> Bus {
 
 /// An assignment as the tool makes it: the next serial, after what is stored now.
 async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &str) -> SealedCommand {
-    let latest = desired_state_view::latest(bus, &fleet.subjects, "base").await.unwrap();
+    let latest = view::latest(bus, &fleet.subjects, "base").await.unwrap();
     let place = latest.desired.map(|desired| desired.place);
     let place = dispatch::next_in_channel("base", &BTreeMap::new(), place.as_ref());
     let command = fleet.command(assign(apply(&manifest(fleet, content))));
@@ -74,8 +75,8 @@ async fn is_on_record(fleet: &Fleet, id: Uuid) -> bool {
     fleet.bus.last(&fleet.subjects.stream("JOBS"), subject.as_str()).await.unwrap().is_some()
 }
 
-async fn latest(fleet: &Fleet) -> desired_state_view::Desired {
-    desired_state_view::latest(&fleet.bus, &fleet.subjects, "base").await.unwrap().desired.unwrap()
+async fn latest(fleet: &Fleet) -> view::Desired {
+    view::latest(&fleet.bus, &fleet.subjects, "base").await.unwrap().desired.unwrap()
 }
 
 #[test]
@@ -156,9 +157,9 @@ fn a_lost_acknowledgement_is_no_conflict() {
             let headers = [("Nats-Msg-Id", id.as_str())];
             let headers = if with_id { &headers[..] } else { &[] };
             bus.publish_stored(subject.as_str(), headers, signed.envelope.clone()).await.unwrap();
-            let before = desired_state_view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
+            let before = view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
             dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
-            let after = desired_state_view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
+            let after = view::latest(&bus, &fleet.subjects, "base").await.unwrap().sequence;
             assert_eq!(before, after, "stored once");
             assert!(is_on_record(&fleet, signed.command.id).await);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::fleet::init::{Retention, init};
+use ensign::fleet::setup::init::{Retention, init};
 use ensign::store::{Acceptance, Ledger, LedgerOrigin, LostState};
 use ensign::transport::{Bus, BusSettings, StartAt, StreamReader};
 use ensign::wire::report::{ChannelPosition, RejectionEvent};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ensign::fleet::fleet_status;
-use ensign::fleet::node_identity::NodeKeys;
-use ensign::fleet::pinned_keys::PinnedKeys;
-use ensign::fleet::targeting::{self, NodeStates};
+use ensign::fleet::status;
+use ensign::fleet::targeting::node_identity::NodeKeys;
+use ensign::fleet::targeting::pinned_keys::PinnedKeys;
+use ensign::fleet::targeting::states;
+use ensign::fleet::targeting::states::NodeStates;
 use ensign::wire::command::Command;
 use ensign::wire::{CommandOutcome, CommandResult, NodeState};
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +24,7 @@ fn is_right(state: &NodeState) -> bool {
 /// The states as an operator reads them who never saw a node before.
 async fn states(fleet: &Fleet) -> NodeStates {
     let roster = Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None));
-    targeting::states(&fleet.bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap()
+    states::states(&fleet.bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap()
 }
 
 /// A node with a clock of its own, off by so many seconds.
@@ -64,7 +65,7 @@ impl Skewed {
     /// How the operator sees the node: whether it is there, and what is wrong.
     async fn seen(&self) -> (&'static str, Vec<String>) {
         let states = states(&self.fleet).await;
-        let row = fleet_status::rows(&states, Timestamp::now()).remove(0);
+        let row = status::rows(&states, Timestamp::now()).remove(0);
         (row.presence, row.state.troubles)
     }
 }
@@ -118,7 +119,7 @@ async fn a_clock_after_all_commands_is_said_and_does_no_lasting_harm() {
     let start = std::time::Instant::now();
     loop {
         let states = states(&fleet).await;
-        if fleet_status::rows(&states, Timestamp::now())[0].presence == "silent" {
+        if status::rows(&states, Timestamp::now())[0].presence == "silent" {
             return;
         }
         assert!(start.elapsed() < PATIENCE, "a node that is gone is taken for alive");

@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use ensign::fleet::dispatch::{CommandDraft, SealedCommand, sign};
-use ensign::fleet::permissions::MONITOR_INBOX;
+use ensign::fleet::job::dispatch::{CommandDraft, SealedCommand, sign};
+use ensign::fleet::setup::permissions::MONITOR_INBOX;
 use ensign::model::HumanDuration;
 use ensign::transport::{Message, StartAt, TransportError};
 use ensign::wire::command::Ensure;

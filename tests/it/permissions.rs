@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ensign::fleet::permissions::MONITOR_INBOX;
+use ensign::fleet::setup::permissions::MONITOR_INBOX;
 use ensign::transport::Bus;
 use ensign::wire::subject::{EventKind, ReportStage};
 use uuid::Uuid;

@@ -15,11 +15,11 @@ use ensign::host::confine::{Confinement, Files};
 use ensign::host::fs::sha256;
 use ensign::model::ResourceLimits;
 use ensign::resource::Resource;
-use ensign::resource::archive::Archive;
-use ensign::resource::file::File;
-use ensign::resource::line::Line;
-use ensign::resource::scaffold::Scaffold;
-use ensign::resource::symlink::Symlink;
+use ensign::resource::types::archive::Archive;
+use ensign::resource::types::file::File;
+use ensign::resource::types::line::Line;
+use ensign::resource::types::scaffold::Scaffold;
+use ensign::resource::types::symlink::Symlink;
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 2000;

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensign::fleet::dispatch::{self, CommandDraft};
-use ensign::fleet::pinned_keys::PinnedKeys;
-use ensign::fleet::{JobTracker, NodeKeys, job_tracker, targeting};
+use ensign::fleet::job::dispatch;
+use ensign::fleet::job::dispatch::CommandDraft;
+use ensign::fleet::job::tracker;
+use ensign::fleet::targeting::pinned_keys::PinnedKeys;
+use ensign::fleet::targeting::states;
+use ensign::fleet::{JobTracker, NodeKeys};
 use ensign::model::HumanDuration;
 use ensign::transport::{Bus, StartAt};
 use ensign::wire::command::Ensure;
@@ -117,15 +120,15 @@ fn the_same_command_again_is_answered_and_not_run_again() {
         runtime().block_on(async {
             let bus = fleet.connect().await;
             let roster = Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None));
-            let states = targeting::states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
+            let states = states::states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
             let command = order().command(FLEET, Uuid::now_v7(), Timestamp::now());
-            let expected = targeting::expected(&command.to, &states, Timestamp::now());
+            let expected = states::expected(&command.to, &states, Timestamp::now());
             let signed = dispatch::sign(command, &[("ops", &fleet.key())]).unwrap();
             let mut all = JobTracker::new(fleet.subjects.clone(), roster, signed.command.id, signed.digest.as_str(), expected);
             let mut sent = dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
             let deadline = std::time::Instant::now() + Duration::from_secs(60);
             let answers = Some((&mut sent.inbox, sent.asked.as_slice()));
-            job_tracker::gather(&mut all, &mut sent.feed, answers, deadline, &mut |_, _| ()).await.unwrap();
+            tracker::gather(&mut all, &mut sent.feed, answers, deadline, &mut |_, _| ()).await.unwrap();
             assert_eq!(all.progress(), (NODES as usize, NODES as usize));
             sim.wait_for("all results are stored", |figures| figures["ended"] == NODES && figures["waiting"] == 0);
             let first = results(&bus, &fleet.subjects, signed.command.id).await;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ensign::fleet::init::STABLE_MESSAGE;
+use ensign::fleet::setup::init::STABLE_MESSAGE;
 use ensign::transport::{Message, StartAt};
 use ensign::wire::report::StableRuns;
 use ensign::wire::subject::EventKind;

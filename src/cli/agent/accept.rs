@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::agent::socket_client::{self, LocalAnswer};
+use crate::agent::endpoints::socket_client;
+use crate::agent::endpoints::socket_client::LocalAnswer;
 use crate::host::fs;
 use crate::wire::{AckStatus, CommandOutcome, CommandResult, MAX_ENVELOPE};
 

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::agent::reload::SetLog;
+use crate::agent::config::reload::SetLog;
 use crate::config::{Level, Log};
 use crate::diag::clean::{Cleaner, LINE, VALUE};
 

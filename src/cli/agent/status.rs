@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::agent::socket_client;
+use crate::agent::endpoints::socket_client;
 use crate::wire::AgentStatus;
 
 use super::super::error::{Exit, Failure};

@@ -11,12 +11,14 @@ use uuid::Uuid;
 use crate::cli::error::{Exit, Failure};
 use crate::cli::fleet::session::{Session, failure};
 use crate::cli::key::NamedKey;
-use crate::cli::local::OutputFormat;
+use crate::cli::local::inputs::OutputFormat;
 use crate::cli::trust::{first_bundle, seal_bundle};
 use crate::diag::Diagnostic;
-use crate::fleet::permissions::{Role, User, authorization};
-use crate::fleet::pinned_keys::PinnedKeys;
-use crate::fleet::{Liveness, NodeKeys, Operator, init, targeting};
+use crate::fleet::setup::init;
+use crate::fleet::setup::permissions::{Role, User, authorization};
+use crate::fleet::targeting::pinned_keys::PinnedKeys;
+use crate::fleet::targeting::states;
+use crate::fleet::{Liveness, NodeKeys, Operator};
 use crate::host::child::Child;
 use crate::host::fs::{self, WriteSpec};
 use crate::host::{Cancel, Command, Host, Runner, SystemRunner, account};
@@ -97,7 +99,7 @@ impl DemoFleet {
     /// Waits until every node is there.
     async fn ready(&mut self) -> Result<(), Failure> {
         let now = self.session.now();
-        self.until("get ready", |state| targeting::presence(state, now) == Liveness::Alive).await
+        self.until("get ready", |state| states::presence(state, now) == Liveness::Alive).await
     }
 
     /// Waits until the state of every node has this run as its last.

@@ -3,8 +3,9 @@
 use clap::Args;
 
 use crate::diag::chain;
-use crate::fleet::dispatch::next_in_channel;
-use crate::fleet::{CommandDraft, desired_state_view};
+use crate::fleet::CommandDraft;
+use crate::fleet::desired_state::view;
+use crate::fleet::job::dispatch::next_in_channel;
 use crate::wire::Action;
 use crate::wire::command::{Channel, is_token};
 
@@ -92,7 +93,7 @@ pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
 /// # Errors
 /// When the states or the channels can't be read.
 pub(super) async fn next_place(name: &str, session: &Session, ui: &mut Ui) -> Result<(Channel, u64), Failure> {
-    let latest = desired_state_view::latest(&session.bus, &session.subjects, name).await.map_err(|error| failure(&error))?;
+    let latest = view::latest(&session.bus, &session.subjects, name).await.map_err(|error| failure(&error))?;
     let states = session.states().await?;
     let published = match latest.desired.map(|desired| session.checker().map(|checker| checker.check(&desired.envelope))) {
         None => None,

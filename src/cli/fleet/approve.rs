@@ -8,13 +8,14 @@ use std::path::Path;
 use uuid::Uuid;
 
 use crate::diag::Diagnostic;
+use crate::fleet::job::records;
 use crate::fleet::plan::{self, Plan};
-use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, jobs, targeting};
+use crate::fleet::targeting::states;
+use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode};
 use crate::model::NodeId;
 use crate::wire::{Options, Selector};
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
 use super::super::verify;
 use super::apply::next_place;
@@ -23,6 +24,7 @@ use super::plan::{file_of, print_groups, wrong};
 use super::render_job::{self, few, nodes};
 use super::session::{Context, Session, unchecked};
 use super::target::TargetArgs;
+use crate::cli::local::inputs::OutputFormat;
 
 /// Does what a plan said, on its nodes or on those that are named.
 pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -64,7 +66,7 @@ async fn named(file: &Path, session: &Session) -> Result<(CheckedCommand, Plan),
     let plan = Plan::read(file).map_err(|error| wrong(&error))?;
     plan.check(&session.operator.fleet, session.now()).map_err(|error| wrong(&error))?;
     let checker = session.checker()?;
-    let record = jobs::record(&session.bus, &session.subjects, plan.id).await.map_err(|error| missing(&error))?;
+    let record = records::record(&session.bus, &session.subjects, plan.id).await.map_err(|error| missing(&error))?;
     let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
     // It is signed, and the one that the file is of.
     checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
@@ -77,15 +79,15 @@ async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<(CheckedComman
     let checker = session.checker()?;
     let own = file_of(id).filter(|file| file.is_file());
     let own = own.map(|file| Plan::read(&file)).transpose().map_err(|error| wrong(&error))?;
-    let record = jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))?;
+    let record = records::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))?;
     if let Some(plan) = own {
         let checked = checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
         return Ok((checked, plan));
     }
     let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
     let states = session.states().await?;
-    let expected = targeting::expected(&checked.command().to, &states, session.server_now());
-    let results = jobs::results(&session.bus, &session.subjects, &session.roster, &record, expected)
+    let expected = states::expected(&checked.command().to, &states, session.server_now());
+    let results = records::results(&session.bus, &session.subjects, &session.roster, &record, expected)
         .await
         .map_err(|error| missing(&error))?;
     let plan = Plan::of(checked.command(), checked.digest(), &results).map_err(|error| wrong(&error))?;
@@ -118,15 +120,15 @@ fn say_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetArg
 /// What is about to happen, and which nodes will refuse because they have no plan.
 async fn say_approved(plan: &Plan, order: &CommandDraft, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
     let states = session.states().await?;
-    let expected = targeting::expected(&order.to, &states, session.server_now());
+    let expected = states::expected(&order.to, &states, session.server_now());
     let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
     let (changing, same) = plan.counts_of(|node| meant.contains(node));
     ui.say(text!(
         "approving the plan of {} ago: {} {} for {}; {} would change, {} would not",
         render_job::ago(plan.issued, session.now()),
         order.action.name(),
-        jobs::what(&order.action),
-        jobs::whom(&order.to),
+        records::what(&order.action),
+        records::whom(&order.to),
         nodes(changing),
         same
     ));

@@ -16,9 +16,9 @@ use crate::trust::{Pin, TrustedBundle, open_bundle};
 use crate::wire::MAX_ENVELOPE;
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Text, Tone, Ui, text};
 use super::session::{Context, Session, failure};
+use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {

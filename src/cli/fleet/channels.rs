@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::fleet::{CommandDraft, desired_state_view};
+use crate::fleet::CommandDraft;
+use crate::fleet::desired_state::view;
 use crate::model::HumanDuration;
 use crate::wire::Action;
 use crate::wire::command::{Apply, Assign, MAX_ASSIGNMENT_LIFETIME, NoParameters};
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::apply::{check_channel, next_place};
 use super::follow;
@@ -19,6 +19,7 @@ use super::render_job::{ago, nodes as count, send_after};
 use super::session::{Context, Session, failure, unchecked};
 use super::source::{Source, SourceArgs};
 use super::target::TargetArgs;
+use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct AssignArgs {
@@ -91,7 +92,7 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
     let session = context.open().await?;
     // Before its audience is read: when another one is stored in between, this one is not.
     let (place, after) = next_place(&args.channel, &session, ui).await?;
-    let desired = desired_state_view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let desired = view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let Some(latest) = desired.get(&args.channel) else {
         let known = desired.keys().cloned().collect::<Vec<_>>().join(", ");
         let hint = if known.is_empty() { "the fleet has no channels".to_owned() } else { format!("there are: {known}") };
@@ -111,9 +112,9 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
 
 pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
-    let desired = desired_state_view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
+    let desired = view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let states = session.states().await?;
-    let rows = desired_state_view::rows(&desired, &states);
+    let rows = view::rows(&desired, &states);
     match session.output {
         OutputFormat::Json => ui.json(&rows),
         OutputFormat::Jsonl => rows.iter().for_each(|row| ui.jsonl(row)),
@@ -122,7 +123,7 @@ pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure
     Ok(Exit::Success)
 }
 
-fn print(rows: &[desired_state_view::ChannelRow], session: &Session, ui: &mut Ui) {
+fn print(rows: &[view::ChannelRow], session: &Session, ui: &mut Ui) {
     if rows.is_empty() {
         ui.say("no channels: `ensign fleet assign CHANNEL SOURCE --all` makes one");
     }
@@ -144,11 +145,11 @@ fn print(rows: &[desired_state_view::ChannelRow], session: &Session, ui: &mut Ui
     }
 }
 
-fn serials(row: &desired_state_view::ChannelRow) -> String {
+fn serials(row: &view::ChannelRow) -> String {
     row.serials.iter().map(|(serial, nodes)| format!("{serial}: {nodes}")).collect::<Vec<_>>().join(", ")
 }
 
-fn print_row(row: &desired_state_view::ChannelRow, now: Timestamp, ui: &mut Ui) {
+fn print_row(row: &view::ChannelRow, now: Timestamp, ui: &mut Ui) {
     let what = match (&row.manifest, row.enforce) {
         (None, _) => "withdrawn".to_owned(),
         (Some(manifest), true) => manifest.clone(),

@@ -9,13 +9,13 @@ use crate::wire::Action;
 use crate::wire::command::Ensure;
 
 use super::super::error::{Exit, Failure};
-use super::super::local;
-use super::super::properties::{OnNodes, ResourceArgs};
 use super::super::ui::Ui;
 use super::render_job::send;
 use super::session::Context;
 use super::source::refused_here;
 use super::target::TargetArgs;
+use crate::cli::args::properties::{OnNodes, ResourceArgs};
+use crate::cli::local::inputs;
 
 #[derive(Debug, Args)]
 pub(super) struct EnsureArgs {
@@ -43,7 +43,7 @@ pub(super) fn order(what: ResourceArgs<OnNodes>, target: &TargetArgs) -> Result<
 
 /// What every node would refuse is refused here; what only a node can resolve is left to it.
 fn validate(kind: &str, properties: &Value) -> Result<(), Failure> {
-    engine::precheck_one(kind, properties, &local::host()).map_err(refused_here)
+    engine::precheck_one(kind, properties, &inputs::host()).map_err(refused_here)
 }
 
 #[cfg(test)]

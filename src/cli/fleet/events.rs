@@ -8,8 +8,9 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::diag::chain;
-use crate::fleet::node_identity::IdentityError;
-use crate::fleet::{NodeKeys, key_discovery};
+use crate::fleet::NodeKeys;
+use crate::fleet::targeting::key_discovery;
+use crate::fleet::targeting::node_identity::IdentityError;
 use crate::model::event::ChangeCause;
 use crate::model::{ApplyState, HumanDuration, NodeId, Outcome, RunOutcome, TransactionEvent};
 use crate::transport::{Message, StartAt};
@@ -17,10 +18,10 @@ use crate::wire::report::{LifecycleEvent, RejectionEvent, StableRuns};
 use crate::wire::{Command, Envelope, json as strict};
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Text, Tone, Ui, text};
 use super::follow::stopped;
 use super::session::{Context, Session, failure};
+use crate::cli::local::inputs::OutputFormat;
 
 /// How long to wait for the next event that must be there.
 const STALLED: Duration = Duration::from_secs(5);

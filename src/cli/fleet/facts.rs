@@ -3,19 +3,19 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::fleet::response_groups::answers;
+use crate::fleet::job::response_groups::answers;
 use crate::fleet::{NodeResult, Outcome};
 use crate::model::HumanDuration;
 use crate::wire::Action;
 use crate::wire::command::Facts;
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::follow;
 use super::render_job::{self, few, nodes};
 use super::session::Context;
 use super::target_filter::{TargetFilterArgs, question};
+use crate::cli::local::inputs::OutputFormat;
 
 /// As many nodes without an answer are named.
 const SILENT: usize = 20;

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::fleet::dispatch::{self, Dispatched, SealError, SealedCommand};
-use crate::fleet::job_tracker::{self, Update};
-use crate::fleet::key_discovery::KeyDiscovery;
-use crate::fleet::liveness_monitor::{LivenessMonitor, Missing};
-use crate::fleet::{CommandDraft, ExpectedNode, JobTracker, NodeResult, targeting};
+use crate::fleet::job::dispatch;
+use crate::fleet::job::dispatch::{Dispatched, SealError, SealedCommand};
+use crate::fleet::job::liveness_monitor::{LivenessMonitor, Missing};
+use crate::fleet::job::tracker;
+use crate::fleet::job::tracker::Update;
+use crate::fleet::targeting::key_discovery::KeyDiscovery;
+use crate::fleet::targeting::states;
+use crate::fleet::{CommandDraft, ExpectedNode, JobTracker, NodeResult};
 use crate::model::NodeId;
 use crate::transport::{Inbox, StreamReader};
 use crate::wire::{Action, Command};
@@ -101,7 +104,7 @@ pub(super) async fn ask(order: CommandDraft, wait: Duration, session: &Session, 
     let signed = sign(order, session)?;
     let states = session.states().await?;
     target_filter::warn_unknown(&signed.command.to, &states, ui);
-    let expected = targeting::expected(&signed.command.to, &states, session.server_now());
+    let expected = states::expected(&signed.command.to, &states, session.server_now());
     let dispatched =
         dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, session))?;
     let Dispatched { mut feed, mut inbox, asked } = dispatched;
@@ -140,7 +143,7 @@ pub(super) async fn collect(
         loop {
             let answers = answers.as_mut().map(|(inbox, asked)| (&mut **inbox, *asked));
             let until = deadline.min(vigil.next());
-            job_tracker::gather(all, feed, answers, until, &mut |gather, update| teller.tell(gather, update)).await?;
+            tracker::gather(all, feed, answers, until, &mut |gather, update| teller.tell(gather, update)).await?;
             if all.is_done() || Instant::now() >= deadline {
                 break;
             }

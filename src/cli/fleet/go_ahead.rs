@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use crate::fleet::{dispatch, rollout};
+use crate::fleet::job::dispatch;
+use crate::fleet::rollout::request;
 use crate::wire::Command;
 use crate::wire::command::RolloutPlan;
 
@@ -29,7 +30,7 @@ async fn give_all(command: &Command, digest: &str, waves: &RolloutPlan, session:
     loop {
         tokio::time::sleep(LOOK).await;
         let Some(before) = usize::try_from(wave).ok().and_then(|wave| waves.previous_wave(wave)) else { continue };
-        let Ok(proved) = rollout::proved(&session.bus, &session.subjects, command, digest, waves).await else { continue };
+        let Ok(proved) = request::proved(&session.bus, &session.subjects, command, digest, waves).await else { continue };
         let count = before.witnesses.iter().filter(|witness| proved.contains(&witness.node)).count();
         let late = since.elapsed() >= waves.max_wait(2, command.options.timeout);
         let may = count == before.witnesses.len() || (late && count as u64 >= before.min_ok);
@@ -45,10 +46,10 @@ async fn give_all(command: &Command, digest: &str, waves: &RolloutPlan, session:
 /// When there is no key, or it can't be stored.
 pub(super) async fn give(job: &Command, wave: u64, session: &Session) -> Result<(), Failure> {
     let signers = signers(&session.operator)?;
-    let order = rollout::go_ahead(job, wave);
+    let order = request::go_ahead(job, wave);
     let command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
     let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    rollout::store_go_ahead(&session.bus, &session.subjects, job.id, &signed).await.map_err(|error| failure(&error))
+    request::store_go_ahead(&session.bus, &session.subjects, job.id, &signed).await.map_err(|error| failure(&error))
 }
 
 /// How long the waves before the last may take; nothing for a command without waves.

@@ -10,12 +10,12 @@ use crate::wire::report::HealthReport;
 use crate::wire::{Action, json as strict};
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
 use super::session::Context;
 use super::target_filter::{TargetFilterArgs, question};
 use super::{follow, render_job};
+use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct HealthcheckArgs {

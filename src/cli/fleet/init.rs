@@ -4,17 +4,17 @@ use clap::Args;
 use serde_json::json;
 
 use crate::config::parse_size;
-use crate::fleet::init::{Retention, RetentionRequest, init};
-use crate::fleet::permissions::{Role, User, authorization};
+use crate::fleet::setup::init::{Retention, RetentionRequest, init};
+use crate::fleet::setup::permissions::{Role, User, authorization};
 use crate::model::{HumanDuration, NodeId};
 use crate::transport::{Ensured, Room, TransportError};
 use crate::wire::Subjects;
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
 use super::render_job::nodes;
 use super::session::{Context, Session, failure};
+use crate::cli::local::inputs::OutputFormat;
 
 /// Less would not hold the results of one job on a few thousand nodes.
 const MIN_STREAM_SIZE: u64 = 1 << 20;

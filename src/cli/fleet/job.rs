@@ -9,21 +9,25 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::diag::clean::cell_of;
-use crate::fleet::dispatch::{self, Dispatched, SealedCommand};
-use crate::fleet::jobs::{self, JobError, JobRecord};
-use crate::fleet::{CheckedCommand, Checker, JobTracker, NodeResult, Outcome, outcome_groups, plan, targeting};
+use crate::fleet::job::dispatch;
+use crate::fleet::job::dispatch::{Dispatched, SealedCommand};
+use crate::fleet::job::outcome_groups;
+use crate::fleet::job::records;
+use crate::fleet::job::records::{JobError, JobRecord};
+use crate::fleet::targeting::states;
+use crate::fleet::{CheckedCommand, Checker, JobTracker, NodeResult, Outcome, plan};
 use crate::model::{HumanDuration, NodeId};
 use crate::transport::StartAt;
 use crate::wire::{Command, Envelope};
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::follow::{self, MARGIN};
 use super::go_ahead::{all_waves, go_on};
 use super::plan::print_groups;
 use super::render_job::{self, Followed, ago, cluster_lines, follow, node_line, nodes};
 use super::session::{Context, Session, failure, unchecked};
+use crate::cli::local::inputs::OutputFormat;
 
 /// The widest column of the list; what is wider moves the others of its line.
 const WIDE: usize = 48;
@@ -114,7 +118,7 @@ pub(super) fn missing(error: &JobError) -> Failure {
 }
 
 async fn record(id: Uuid, session: &Session) -> Result<JobRecord, Failure> {
-    jobs::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))
+    records::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))
 }
 
 /// The command of a job, when it was signed by whom it must be.
@@ -133,8 +137,8 @@ pub(super) async fn recorded(id: Uuid, session: &Session) -> Result<(Command, En
 /// What the server has of a command now.
 async fn results(record: &JobRecord, session: &Session) -> Result<Vec<NodeResult>, Failure> {
     let states = session.states().await?;
-    let expected = targeting::expected(&record.command.to, &states, session.server_now());
-    jobs::results(&session.bus, &session.subjects, &session.roster, record, expected).await.map_err(|error| missing(&error))
+    let expected = states::expected(&record.command.to, &states, session.server_now());
+    records::results(&session.bus, &session.subjects, &session.roster, record, expected).await.map_err(|error| missing(&error))
 }
 
 /// Follows a command that was sent before, until no node can say anything new, or for so long.
@@ -157,7 +161,7 @@ pub(super) async fn watch(
 /// Everybody whom a command is for, before anything of them is read.
 pub(super) async fn awaited(command: &Command, digest: &str, session: &Session) -> Result<JobTracker, Failure> {
     let states = session.states().await?;
-    let expected = targeting::expected(&command.to, &states, session.server_now());
+    let expected = states::expected(&command.to, &states, session.server_now());
     Ok(follow::gatherer(command, digest, expected, session))
 }
 
@@ -173,11 +177,11 @@ fn remaining(command: &Command, session: &Session) -> Duration {
 async fn list(args: &List, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     let back = SignedDuration::try_from(args.since.get()).unwrap_or(SignedDuration::MAX);
     let since = session.now().saturating_sub(back).unwrap_or_default();
-    let mut records = jobs::records(&session.bus, &session.subjects).await.map_err(|error| missing(&error))?;
+    let mut records = records::records(&session.bus, &session.subjects).await.map_err(|error| missing(&error))?;
     records.retain(|record| record.command.issued >= since);
     records.truncate(args.limit);
     let mut tallies =
-        jobs::tally(&session.bus, &session.subjects, &session.roster, &records).await.map_err(|error| missing(&error))?;
+        records::tally(&session.bus, &session.subjects, &session.roster, &records).await.map_err(|error| missing(&error))?;
     let rows: Vec<(&JobRecord, BTreeMap<&str, usize>)> =
         records.iter().map(|record| (record, tallies.remove(&record.command.id).unwrap_or_default())).collect();
     match session.output {
@@ -215,8 +219,8 @@ fn columns(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> [String; 4] {
     let counts = counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ");
     let counts = if counts.is_empty() { "no answers".to_owned() } else { counts };
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!("({reason})"));
-    let what = words(&[&jobs::what(&command.action), &reason]);
-    [action(command), counts, jobs::whom(&command.to), what]
+    let what = words(&[&records::what(&command.action), &reason]);
+    [action(command), counts, records::whom(&command.to), what]
 }
 
 /// Those of the words that are not empty, each with a blank behind it.
@@ -243,7 +247,7 @@ fn head(record: &JobRecord, counts: &BTreeMap<&str, usize>) -> Value {
         "issued": command.issued,
         "expires": command.expires,
         "action": command.action.name(),
-        "what": jobs::what(&command.action),
+        "what": records::what(&command.action),
         "noop": command.options.noop,
         "approves": command.options.approves,
         "to": command.to,
@@ -290,15 +294,15 @@ fn print(record: &JobRecord, results: &[NodeResult], in_full: bool, session: &Se
     ui.say(text!(
         "job {}: {}for {}",
         command.id,
-        words(&[&action(command), &jobs::what(&command.action)]),
-        jobs::whom(&command.to)
+        words(&[&action(command), &records::what(&command.action)]),
+        records::whom(&command.to)
     ));
     let reason = command.reason.as_ref().map_or_else(String::new, |reason| format!(", because: {reason}"));
     ui.say(text!("signed {} ago by {} as it says{}", ago(command.issued, now), record.keyids.join(", "), reason));
     if let Some(plan) = command.options.approves {
         ui.say(text!("approves the plan {}", plan));
     }
-    if jobs::is_open(command, now) {
+    if records::is_open(command, now) {
         ui.say(text!("nodes take it until {:.0}; `ensign fleet job watch {}` follows", command.expires, command.id));
     }
     if !in_full {
@@ -330,7 +334,7 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     if command.action.is_desired_state() {
         return Err(Failure::usage("what is standing needs no sending: nodes ask for it themselves"));
     }
-    if !jobs::is_open(command, session.now()) {
+    if !records::is_open(command, session.now()) {
         let over = Failure::usage(format!("nodes do not take it any more: it expired at {:.0}", command.expires));
         return Err(over.hint("send a new command: what is as wanted already stays as it is"));
     }
@@ -346,7 +350,7 @@ async fn resend(args: Resend, session: &Session, ui: &mut Ui) -> Result<Exit, Fa
     }
     ui.say(text!("{} of {} have not answered", missing.len(), nodes(known.len())));
     let states = session.states().await?;
-    let mut expected = targeting::expected(&command.to, &states, session.server_now());
+    let mut expected = states::expected(&command.to, &states, session.server_now());
     expected.retain(|expected| missing.contains(&expected.node));
     let signed =
         SealedCommand { after: 0, command: command.clone(), digest: record.digest.clone(), envelope: record.envelope.clone() };

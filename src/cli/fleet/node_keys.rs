@@ -5,18 +5,18 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::fleet::node_identity;
-use crate::fleet::pinned_keys::PinnedKey;
+use crate::fleet::targeting::node_identity;
+use crate::fleet::targeting::pinned_keys::PinnedKey;
 use crate::host::Host;
 use crate::model::NodeId;
 use crate::trust::PublicKey;
 
 use super::super::error::{Exit, Failure};
 use super::super::key;
-use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
 use super::session::{Context, unreadable};
 use super::target_filter;
+use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum NodeCommand {

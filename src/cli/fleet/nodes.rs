@@ -7,15 +7,15 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::diag::{Diagnostic, did_you_mean};
-use crate::fleet::fleet_status::{self, NodeRow};
-use crate::fleet::outcome_groups::resources;
+use crate::fleet::job::outcome_groups::resources;
+use crate::fleet::status;
+use crate::fleet::status::NodeRow;
 use crate::fleet::{NodeStates, Outcome};
 use crate::model::{HumanDuration, NodeId};
 use crate::wire::command::NoParameters;
 use crate::wire::{Action, NodeState, Selector, Target, json as strict};
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::facts::print_without;
 use super::node_keys::{self, NodeCommand};
@@ -24,6 +24,7 @@ use super::session::{Context, Session};
 use super::status::print_rows;
 use super::target_filter::{self, TargetFilterArgs, question};
 use super::{follow, render_job};
+use crate::cli::local::inputs::OutputFormat;
 
 /// How long a node may take to say how it stands.
 const MOMENT: std::time::Duration = std::time::Duration::from_secs(3);
@@ -44,7 +45,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     let states = session.states().await?;
     let Some(expression) = &args.which.only_where else {
         target_filter::warn_unknown(&to, &states, ui);
-        print_rows(&fleet_status::rows(&chosen(&to, states), session.server_now()), &session, ui);
+        print_rows(&status::rows(&chosen(&to, states), session.server_now()), &session, ui);
         return Ok(Exit::Success);
     };
     let selection = target_filter::select(&to, expression, args.timeout.get(), &session, ui).await?;
@@ -57,7 +58,7 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
         }
         OutputFormat::Text => {
             let selected = only(states, |state| selection.selected.contains(&state.node));
-            print_rows(&fleet_status::rows(&selected, session.server_now()), &session, ui);
+            print_rows(&status::rows(&selected, session.server_now()), &session, ui);
             if !selection.not_selected.is_empty() {
                 ui.line(text!("not selected: {}", few(&selection.not_selected)));
             }
@@ -134,7 +135,7 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
         return Err(Failure::new(Exit::Partial, diagnostic));
     };
     let one = NodeStates { believed: BTreeMap::from([(node, state)]), ..NodeStates::default() };
-    let rows = fleet_status::rows(&one, session.server_now());
+    let rows = status::rows(&one, session.server_now());
     if let Some(row) = rows.first() {
         match session.output {
             OutputFormat::Text => print_node(row, is_live, session.now(), ui),
@@ -220,7 +221,7 @@ fn assigned(assignment: &crate::wire::report::AssignmentStatus, now: Timestamp) 
         parts.push("not selected here".to_owned());
     }
     parts.push(if assignment.enforce { "enforced".to_owned() } else { "looked at only".to_owned() });
-    let outcome = assignment.outcome.map(fleet_status::outcome_word).unwrap_or("never");
+    let outcome = assignment.outcome.map(status::outcome_word).unwrap_or("never");
     parts.push(assignment.ran.map_or_else(|| "never ran".to_owned(), |ran| format!("{outcome} {} ago", ago(ran, now))));
     if assignment.stable_runs > 1 {
         parts.push(format!("{} stable runs in a row", assignment.stable_runs));

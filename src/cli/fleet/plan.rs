@@ -7,14 +7,12 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
+use crate::fleet::job::{dispatch, records};
 use crate::fleet::plan::{Group, Plan, PlanError};
-use crate::fleet::{dispatch, jobs};
 use crate::host::fs;
 use crate::store::state_dir;
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
-use super::super::properties::{OnNodes, ResourceArgs};
 use super::super::ui::{Tone, Ui, text};
 use super::apply::ApplyWhat;
 pub(super) use super::approve::approve;
@@ -24,6 +22,8 @@ use super::render_job::{self, few, look, nodes};
 use super::session::{Context, Session, undelivered};
 use super::target::TargetArgs;
 use super::{ensure, target_filter};
+use crate::cli::args::properties::{OnNodes, ResourceArgs};
+use crate::cli::local::inputs::OutputFormat;
 
 /// With more groups than this, the rest is in the file only.
 const GROUPS: usize = 20;
@@ -88,7 +88,7 @@ async fn make(what: PlanWhat, out: Option<&Path>, target: TargetArgs, context: &
     if session.output == OutputFormat::Text {
         target_filter::say_selected(&order.to, &session, ui).await?;
     }
-    ui.say(text!("planning {}for {}", words(&[order.action.name(), &jobs::what(&order.action)]), jobs::whom(&order.to)));
+    ui.say(text!("planning {}for {}", words(&[order.action.name(), &records::what(&order.action)]), records::whom(&order.to)));
     let collected = follow::ask(order, target.timeout().get() + MARGIN, &session, ui).await?;
     let plan =
         Plan::of(&collected.signed.command, &collected.signed.digest, &collected.results).map_err(|error| wrong(&error))?;
@@ -116,7 +116,7 @@ fn print(plan: &Plan, collected: &JobOutcome, file: Option<&Path>, session: &Ses
             "digest": plan.digest,
             // Not the action itself: it may hold secrets.
             "action": plan.action.name(),
-            "what": jobs::what(&plan.action),
+            "what": records::what(&plan.action),
             "to": plan.to,
             "expires": plan.expires,
             "until": plan.until(),

@@ -7,21 +7,24 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::fleet::dispatch::{self, Dispatched, SealedCommand};
-use crate::fleet::job_tracker::Grade;
-use crate::fleet::outcome_groups::{self, OutcomeGroup};
-use crate::fleet::{CommandDraft, JobTracker, NodeResult, Outcome, targeting};
+use crate::fleet::job::dispatch;
+use crate::fleet::job::dispatch::{Dispatched, SealedCommand};
+use crate::fleet::job::outcome_groups;
+use crate::fleet::job::outcome_groups::OutcomeGroup;
+use crate::fleet::job::tracker::Grade;
+use crate::fleet::targeting::states;
+use crate::fleet::{CommandDraft, JobTracker, NodeResult, Outcome};
 use crate::model::NodeId;
 use crate::transport::{Inbox, StreamReader};
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Text, Tone, Ui, text};
 use super::follow::{self, EACH, MARGIN};
 use super::go_ahead::{all_waves, go_on};
 use super::session::{Session, undelivered};
 use super::target::TargetArgs;
 use super::target_filter;
+use crate::cli::local::inputs::OutputFormat;
 
 /// What became of a command, as JSON.
 #[derive(Debug, Serialize)]
@@ -89,7 +92,7 @@ pub(in crate::cli) async fn deliver(
 ) -> Result<Followed, Failure> {
     let states = session.states().await?;
     target_filter::warn_unknown(&signed.command.to, &states, ui);
-    let expected = targeting::expected(&signed.command.to, &states, session.server_now());
+    let expected = states::expected(&signed.command.to, &states, session.server_now());
     let gather = follow::gatherer(&signed.command, &signed.digest, expected, session);
     let dispatched =
         dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| undelivered(&error, session))?;

@@ -5,19 +5,21 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::diag::chain;
-use crate::fleet::rollout::{self, RolloutView};
-use crate::fleet::{NodeResult, dispatch};
+use crate::fleet::NodeResult;
+use crate::fleet::job::dispatch;
+use crate::fleet::rollout::request;
+use crate::fleet::rollout::request::RolloutView;
 use crate::model::{HumanDuration, NodeId};
 use crate::wire::Command;
 use crate::wire::command::RolloutPlan;
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::go_ahead::give;
 use super::job::{awaited, checked, job_id, recorded, watch};
 use super::render_job::{ago, deliver, nodes as count};
 use super::session::{Context, Session, borrowed, failure, signers};
+use crate::cli::local::inputs::OutputFormat;
 
 /// How many nodes that failed are named.
 const NAMED: usize = 5;
@@ -102,7 +104,7 @@ async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Resu
     if !waves.go {
         return Err(Failure::usage(format!("the waves of the job {id} need no go-ahead: it was sent without --go")));
     }
-    let gone = rollout::gone(&session.bus, &session.subjects, id).await.map_err(|error| failure(&error))?;
+    let gone = request::gone(&session.bus, &session.subjects, id).await.map_err(|error| failure(&error))?;
     let wave = wave.unwrap_or(gone + 1);
     if wave > waves.steps.len() as u64 {
         return Err(Failure::usage(format!("the job {id} has {} waves; all of them have their go-ahead", waves.steps.len())));
@@ -120,7 +122,7 @@ async fn show(
     session: &Session,
     ui: &mut Ui,
 ) -> Result<(), Failure> {
-    let view = rollout::read(&session.bus, &session.subjects, command, digest, waves, results).await;
+    let view = request::read(&session.bus, &session.subjects, command, digest, waves, results).await;
     let view = view.map_err(|error| failure(&error))?;
     match session.output {
         OutputFormat::Json => ui.json(&view),
@@ -203,12 +205,12 @@ pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut 
         return Err(no_waves(id));
     }
     let signers = signers(&session.operator)?;
-    let at = rollout::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
+    let at = request::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
     // A halt must go out also where there is no stream to keep it.
     let at = at.unwrap_or_else(|_| session.now());
-    let command = rollout::override_draft(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
+    let command = request::override_draft(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
     let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let kept = rollout::store_override(&session.bus, &session.subjects, id, &signed).await;
+    let kept = request::store_override(&session.bus, &session.subjects, id, &signed).await;
     let what = if halt { "halted" } else { "resumed" };
     match &kept {
         Ok(()) => ui.say(text!("{}: every node that has not begun finds it before its turn", what)),

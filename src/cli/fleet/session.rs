@@ -7,22 +7,24 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::diag::chain;
-use crate::fleet::checked::CheckError;
-use crate::fleet::node_identity::{self, NodeKeysError};
-use crate::fleet::operator_config::CliOverrides;
-use crate::fleet::{Checker, DispatchError, NodeKeys, NodeStates, Operator, targeting};
+use crate::fleet::job::checked::CheckError;
+use crate::fleet::setup::operator_config::CliOverrides;
+use crate::fleet::targeting::node_identity;
+use crate::fleet::targeting::node_identity::NodeKeysError;
+use crate::fleet::targeting::states;
+use crate::fleet::{Checker, DispatchError, NodeKeys, NodeStates, Operator};
 use crate::host::Host;
 use crate::transport::Bus;
 use crate::trust::Signer;
 use crate::wire::{Selector, Subjects, Target};
 
-pub(in crate::cli) use super::super::connection::failure;
-use super::super::connection::{Connection, config_file};
 use super::super::error::{Exit, Failure};
 use super::super::key::{self, NamedKey};
-use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
 use super::audit::trust;
+pub(in crate::cli) use crate::cli::args::connection::failure;
+use crate::cli::args::connection::{Connection, config_file};
+use crate::cli::local::inputs::OutputFormat;
 
 /// Who asks, and where.
 #[derive(Debug, Clone, Default, Args)]
@@ -219,7 +221,7 @@ impl Session {
     /// # Errors
     /// When they can't be read.
     pub(in crate::cli) async fn states(&self) -> Result<NodeStates, Failure> {
-        targeting::states(&self.bus, &self.subjects, &self.roster, self.server_now()).await.map_err(|error| failure(&error))
+        states::states(&self.bus, &self.subjects, &self.roster, self.server_now()).await.map_err(|error| failure(&error))
     }
 }
 

@@ -17,10 +17,10 @@ use crate::registry::Objects;
 use crate::wire::command::Apply;
 
 use super::super::error::{Exit, Failure};
-use super::super::local;
-use super::super::manifest_source::{BUNDLE_MAX, FETCH, exit_of};
 use super::super::ui::{Ui, text};
 use super::session::{Session, failure};
+use crate::cli::local::inputs;
+use crate::cli::local::manifest_source::{BUNDLE_MAX, FETCH, exit_of};
 
 /// What is to be applied.
 #[derive(Debug, Clone, Default, Args)]
@@ -203,7 +203,7 @@ fn precheck(content: &[u8], name: &str) -> Result<(), Failure> {
     if source.directory.is_some() {
         source.name = format!("{}/{}", name.trim_end_matches('/'), bundle::MANIFEST);
     }
-    let mut host = local::host();
+    let mut host = inputs::host();
     if let Some(directory) = &source.directory {
         host = host.in_directory(directory);
     }

@@ -4,16 +4,17 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::fleet::error_normalizer;
-use crate::fleet::fleet_status::{self, Alert, FleetStatus, NodeRow};
+use crate::fleet::job::error_normalizer;
+use crate::fleet::status;
+use crate::fleet::status::{Alert, FleetStatus, NodeRow};
 use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::render_job::{ago, few, nodes as count};
 use super::session::{Context, Session};
 use super::target_filter;
+use crate::cli::local::inputs::OutputFormat;
 
 pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     print_status(&context.open().await?, ui).await
@@ -23,7 +24,7 @@ pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Resu
     session.warn_of_clock(ui);
     let states = session.states().await?;
     target_filter::warn_strangers(&states, ui);
-    let view = fleet_status::fleet(&session.operator.fleet, &states, session.server_now());
+    let view = status::fleet(&session.operator.fleet, &states, session.server_now());
     match session.output {
         OutputFormat::Json => ui.json(&view),
         OutputFormat::Jsonl => ui.jsonl(&view),
@@ -81,7 +82,7 @@ pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Resul
     session.warn_of_clock(ui);
     let states = session.states().await?;
     target_filter::warn_strangers(&states, ui);
-    print_rows(&fleet_status::rows(&states, session.server_now()), session, ui);
+    print_rows(&status::rows(&states, session.server_now()), session, ui);
     Ok(Exit::Success)
 }
 

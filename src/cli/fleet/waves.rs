@@ -2,8 +2,9 @@
 
 use clap::Args;
 
-use crate::fleet::rollout::{self, Count, InvalidPlan, RolloutRequest};
-use crate::fleet::targeting;
+use crate::fleet::rollout::request;
+use crate::fleet::rollout::request::{Count, InvalidPlan, RolloutRequest};
+use crate::fleet::targeting::states;
 use crate::model::HumanDuration;
 use crate::wire::Command;
 
@@ -73,13 +74,13 @@ impl WavesArgs {
     pub(in crate::cli) async fn put_into(&self, command: &mut Command, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
         let Some(plan) = self.plan()? else { return Ok(()) };
         let states = session.states().await?;
-        let expected = targeting::expected(&command.to, &states, session.server_now());
+        let expected = states::expected(&command.to, &states, session.server_now());
         let waves = plan.waves(command.id, &expected, |node| session.roster.key(node));
         let waves = waves.map_err(|error| {
             let hint = "`ensign fleet nodes` shows who is there; a first wave of more nodes has one that can";
             Failure::from_error(Exit::Usage, &error).hint(hint)
         })?;
-        let sizes: Vec<String> = rollout::sizes(&waves, command.id, &expected).iter().map(ToString::to_string).collect();
+        let sizes: Vec<String> = request::sizes(&waves, command.id, &expected).iter().map(ToString::to_string).collect();
         ui.say(text!(
             "waves of {} nodes; each begins when the one before has been well for {}; {} may fail",
             sizes.join(", "),

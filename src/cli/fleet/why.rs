@@ -3,15 +3,15 @@
 use clap::Args;
 use uuid::Uuid;
 
-use crate::fleet::explain::{Explanation, why};
+use crate::fleet::job::explain::{Explanation, why};
 use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::audit::trust;
 use super::job::{job_id, recorded};
 use super::session::{Context, failure};
+use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct WhyArgs {

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 use crate::model::HumanDuration;
 use crate::trust::PublicKey;
-use crate::trust::policy::names;
+use crate::trust::decide::policy::names;
 use crate::wire::TrustBundle;
 use crate::wire::bundle::OperatorKey;
 

@@ -18,9 +18,9 @@ use crate::wire::{NodeState, json};
 use super::super::error::{Exit, Failure};
 use super::super::fleet::render_job::ago;
 use super::super::fleet::session::{Context, Session, failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Ui, text};
 use super::files;
+use crate::cli::local::inputs::OutputFormat;
 
 /// How often what nodes said is looked at.
 const LOOK: Duration = Duration::from_millis(200);

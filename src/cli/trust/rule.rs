@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use crate::trust::policy::names;
+use crate::trust::decide::policy::names;
 use crate::wire::bundle::Rule;
 use crate::wire::{Envelope, TrustBundle};
 

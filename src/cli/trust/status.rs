@@ -12,9 +12,9 @@ use crate::trust::{TrustedBundle, TrustedKey};
 use super::super::error::{Exit, Failure};
 use super::super::fleet::render_job::ago;
 use super::super::fleet::session::{Context, failure};
-use super::super::local::OutputFormat;
 use super::super::ui::{Tone, Ui, text};
 use super::publish;
+use crate::cli::local::inputs::OutputFormat;
 
 /// What ends within this time is said to.
 const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);

@@ -6,7 +6,8 @@
 use serde_json::Value;
 
 use crate::diag::Diagnostic;
-use crate::resource::{Control, text};
+use crate::resource::Control;
+use crate::resource::core::text;
 use crate::template::{self, Missing, Scope, TemplateError, outline};
 use crate::yaml::{Document, Step};
 

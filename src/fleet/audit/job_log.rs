@@ -12,9 +12,9 @@ use crate::trust::TrustedBundle;
 use crate::wire::subject::ReportStage;
 use crate::wire::{Command, CommandResult, Envelope, Subjects, json};
 
-use super::super::node_identity::{NodeKeys, share};
 use super::describe;
 use super::export::next;
+use crate::fleet::targeting::node_identity::{NodeKeys, share};
 
 /// How many messages are checked together.
 const TOGETHER: usize = 4096;

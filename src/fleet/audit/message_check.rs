@@ -11,9 +11,9 @@ use crate::wire::report::{DroppedMessages, LifecycleEvent};
 use crate::wire::subject::{EventKind, ReportStage};
 use crate::wire::{Ack, AckStatus, Command, CommandOutcome, CommandResult, Envelope, NodeState, Subjects, json};
 
-use super::super::node_identity::NodeKeys;
 use super::export_format::ExportRecord;
 use super::hash_chain::StateClaim;
+use crate::fleet::targeting::node_identity::NodeKeys;
 
 /// What to check messages with.
 #[derive(Debug)]

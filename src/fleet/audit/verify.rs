@@ -9,11 +9,11 @@ use crate::model::NodeId;
 use crate::trust::TrustedBundle;
 use crate::wire::Subjects;
 
-use super::super::node_identity::{NodeKeys, share_here};
 use super::export_format::{ExportHeader, ExportRecord, RecordError};
 use super::hash_chain::{ChainLink, NodeChain};
 use super::jobs::{self, JobAudit, NodeAnswers};
 use super::message_check::{CheckedMessage, MessageChecker, NodeMessage, RecordedCommand, What};
+use crate::fleet::targeting::node_identity::{NodeKeys, share_here};
 
 /// How many lines are checked together: bounds what is in memory.
 const TOGETHER: usize = 4096;

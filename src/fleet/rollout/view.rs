@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::super::job_tracker::{Grade, NodeResult, Outcome};
+use crate::fleet::job::tracker::{Grade, NodeResult, Outcome};
 use crate::model::NodeId;
 use crate::transport::{Bus, TransportError};
 use crate::trust::proves_success;
@@ -125,10 +125,13 @@ pub async fn proved(
 /// When the stream of rollouts can't be read.
 pub async fn gone(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, TransportError> {
     let gos = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_go_ahead(job).as_str()).await?;
-    let wave = gos.first().and_then(|message| super::unverified(&message.payload)).map(|(command, _)| match command.action {
-        Action::Go(ahead) => ahead.wave,
-        _ => 1,
-    });
+    let wave =
+        gos.first().and_then(|message| crate::fleet::rollout::request::unverified(&message.payload)).map(|(command, _)| {
+            match command.action {
+                Action::Go(ahead) => ahead.wave,
+                _ => 1,
+            }
+        });
     Ok(wave.unwrap_or(1))
 }
 
@@ -142,7 +145,7 @@ pub async fn said(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<Ov
 }
 
 fn word(envelope: &[u8]) -> Option<OverrideView> {
-    let (command, by) = super::unverified(envelope)?;
+    let (command, by) = crate::fleet::rollout::request::unverified(envelope)?;
     let what = match command.action {
         Action::Halt(_) => "halt",
         Action::Resume(_) => "resume",

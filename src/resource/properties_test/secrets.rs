@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::model::Secrets;
 use crate::model::secret::REDACTED;
 
-use crate::resource::common::TemplateScope;
+use crate::resource::core::common::TemplateScope;
 use crate::resource::{TYPES, find};
 
 const CANARY: &str = "CANARY";

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::host::{Cancel, Command, CommandError, Host, Output, Runner, SystemClock, SystemRunner};
-use crate::resource::{cron, group, sysctl, user};
+use crate::resource::types::{cron, group, sysctl, user};
 
 use super::{Preexisting, TypeFixture};
 

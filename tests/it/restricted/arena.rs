@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ensign::fleet::init::{Retention, init};
+use ensign::fleet::setup::init::{Retention, init};
 use ensign::transport::{Bus, BusSettings};
 use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::{COMMAND_TYPE, NodeState, Subjects, TRUST_TYPE};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ensign::fleet::permissions::{Role, User, authorization};
+use ensign::fleet::setup::permissions::{Role, User, authorization};
 use ensign::model::Secret;
 use ensign::transport::nkey::UserKey;
 use ensign::transport::{Bus, BusSettings, Credentials};

@@ -87,7 +87,7 @@ impl Fleet {
             };
             bus.ensure_stream(&spec).await.unwrap();
         }
-        let as_made = ensign::fleet::init::streams(&subjects, ensign::fleet::init::Retention::default());
+        let as_made = ensign::fleet::setup::init::streams(&subjects, ensign::fleet::setup::init::Retention::default());
         for name in ["TRUST", "DESIRED"] {
             let spec = as_made.iter().find(|spec| spec.name == subjects.stream(name)).unwrap();
             bus.ensure_stream(spec).await.unwrap();

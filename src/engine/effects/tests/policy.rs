@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::engine::effects::of_signed;
 use crate::model::Effects;
-use crate::trust::policy::decide;
+use crate::trust::decide::policy::decide;
 use crate::wire::bundle::Rule;
 use crate::wire::command::{Action, Command};
 

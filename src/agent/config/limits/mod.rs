@@ -1,0 +1,175 @@
+//! The limits of this host, as every part of the agent needs them: the verifier, the engine, fetching.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::{self, Login, SecretFrom};
+use crate::engine::Authorizer;
+use crate::host::{Host, fs};
+use crate::manifest::fetch::FetchLimits;
+use crate::model::access::{ReadAccess, TemplateRead};
+use crate::model::effects::PathScope;
+use crate::model::{Effect, Effects, MountRequest, ResourceLimits};
+use crate::trust::{NodeLimits, Rights};
+
+/// The limits as the verifier has them.
+pub(in crate::agent) fn of(settings: &config::Settings) -> NodeLimits {
+    let config::Limits { types, paths, read_paths, exec, mount, apply, fetch_hosts, .. } = settings.limits.clone();
+    NodeLimits { types, paths, read_paths, exec, mount, fetch_hosts, apply, channels: settings.channels.clone() }
+}
+
+/// The limits as fetching has them.
+pub(in crate::agent) fn fetching(settings: &config::Settings, timeout: Duration) -> FetchLimits {
+    FetchLimits { max: settings.max_bundle, hosts: settings.limits.fetch_hosts.clone(), timeout }
+}
+
+/// The limits as resources that fetch and unpack have them.
+pub(in crate::agent) fn bounds(limits: &config::Limits) -> ResourceLimits {
+    ResourceLimits {
+        fetch_hosts: limits.fetch_hosts.clone(),
+        internal: false,
+        // Who may write somewhere may as well read there.
+        read_paths: limits.read_paths.clone().or_else(|| limits.paths.clone()),
+        write_paths: limits.paths.clone(),
+        archive_size: limits.archive_size,
+        archive_entries: limits.archive_entries,
+        archive_ratio: limits.archive_ratio,
+    }
+}
+
+/// The files of the agent itself, which no run may touch: its state, its configuration, its keys.
+pub(in crate::agent) fn own_files(settings: &config::Settings) -> Vec<PathBuf> {
+    let secret = |from: &SecretFrom| match from {
+        SecretFrom::File(path) => Some(path.clone()),
+        SecretFrom::Here(_) => None,
+    };
+    let login = settings.nats.login.as_ref().and_then(|login| match login {
+        Login::Creds(path) | Login::Nkey(path) => Some(path.clone()),
+        Login::User { password: from, .. } | Login::Token(from) => secret(from),
+        Login::Jwt { .. } => None,
+    });
+    let identity = settings.nats.tls.iter().filter_map(|tls| tls.identity.clone()).flat_map(|(cert, key)| [cert, key]);
+    let own = [settings.state_dir.clone(), settings.file.clone()];
+    own.into_iter().chain(settings.trust.bundle.clone()).chain(login).chain(identity).collect()
+}
+
+/// What one run may do, asked for every resource when its templates are resolved: the limits of the host, the rights of the
+/// command, and that the agent's own files stay as they are.
+pub(in crate::agent) struct Permitted {
+    limits: NodeLimits,
+    rights: Rights,
+    /// The same over paths with their links resolved, as they lead when the run begins.
+    real: (NodeLimits, Rights),
+    own: Vec<PathBuf>,
+    /// The directory of the signed bundle, with links resolved: its files may be read.
+    bundle: Option<PathBuf>,
+}
+
+impl Permitted {
+    /// For a run with these rights, of the bundle that lies in this directory.
+    pub(in crate::agent) fn new(limits: NodeLimits, rights: Rights, own: &[PathBuf], bundle: Option<&Path>) -> Self {
+        let real = (limits.resolve_links(located), rights.resolve_links(located));
+        let own = own.iter().flat_map(|path| [path.clone(), fs::real(path)]).collect();
+        Self { limits, rights, real, own, bundle: bundle.map(fs::real) }
+    }
+
+    fn is_of_bundle(&self, path: &Path) -> bool {
+        self.bundle.as_deref().is_some_and(|bundle| fs::real(path).starts_with(bundle))
+    }
+
+    /// Refuses what would touch the agent's own files: those themselves, and directories above them for whatever changes or
+    /// covers these.
+    fn spare_own(&self, effect: &Effect) -> Result<(), String> {
+        let (place, above) = match effect {
+            Effect::Read(place) => (place.clone(), place.below),
+            Effect::Expose(place) => (place.clone(), place.below),
+            Effect::Write { place, .. } => (place.clone(), true),
+            Effect::Mount(mounting) => (PathScope::below(&mounting.point), true),
+            _ => return Ok(()),
+        };
+        let path = Path::new(&place.path);
+        let touches = |own: &PathBuf| path.starts_with(own) || (above && own.starts_with(path));
+        match self.own.iter().find(|own| touches(own)) {
+            Some(_) => Err(format!("\"{}\" belongs to the agent itself or is above its files", place.path)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Authorizer for Permitted {
+    fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String> {
+        let asked: Effects = effects.iter().filter_map(|effect| self.absolute(effect, host)).collect();
+        self.limits.check_effects(kind, &asked)?;
+        self.rights.check_effects(kind, &asked)?;
+        asked.iter().try_for_each(|effect| self.spare_own(effect))?;
+        let real: Effects = asked.iter().filter_map(real).collect();
+        let leads = |why: String| format!("with links followed: {why}");
+        self.real.0.check_effects(kind, &real).map_err(leads)?;
+        self.real.1.check_effects(kind, &real).map_err(leads)?;
+        real.iter().try_for_each(|effect| self.spare_own(effect)).map_err(leads)
+    }
+
+    fn may_show(&self, effects: &Effects, host: &Host) -> bool {
+        effects.iter().all(|effect| match effect {
+            Effect::Read(place) | Effect::Write { place, .. } => self.may_show_file(Path::new(&place.path), host),
+            _ => true,
+        })
+    }
+}
+
+impl Permitted {
+    /// Whether a template of the run could read the file at this path, under its name and where links lead.
+    fn may_show_file(&self, path: &Path, host: &Host) -> bool {
+        let path = host.resolve(path);
+        [fs::real(&path), path].iter().all(|path| self.may_read(&TemplateRead::File(path)).is_ok())
+    }
+
+    /// An effect as it is on this host: what is read is seen from the directory of the manifest. Nothing for files of the
+    /// bundle, which may be read.
+    fn absolute(&self, effect: &Effect, host: &Host) -> Option<Effect> {
+        let Effect::Read(place) = effect else { return Some(effect.clone()) };
+        let path = host.resolve(Path::new(&place.path));
+        (!self.is_of_bundle(&path))
+            .then(|| Effect::Read(PathScope { path: path.to_string_lossy().into_owned(), below: place.below }))
+    }
+}
+
+impl ReadAccess for Permitted {
+    fn may_read(&self, read: &TemplateRead<'_>) -> Result<(), String> {
+        if let TemplateRead::File(path) = read {
+            self.spare_own(&Effect::read(path.to_string_lossy()))?;
+        }
+        self.rights.may_read(read)
+    }
+}
+
+/// An effect on a path with its links resolved; nothing for an effect on no path.
+///
+/// A link at the end of what is written is replaced or refused by most types; where it leads to a directory, something may
+/// be written there.
+fn real(effect: &Effect) -> Option<Effect> {
+    let read = |place: &PathScope| PathScope { path: located(&place.path), below: place.below };
+    Some(match effect {
+        Effect::Read(place) => Effect::Read(read(place)),
+        Effect::Expose(place) => Effect::Expose(read(place)),
+        Effect::Write { place, implied } => {
+            let path = Path::new(&place.path);
+            let beside = path.parent().zip(path.file_name()).filter(|_| !place.below);
+            let path = beside.map_or_else(|| fs::real(path), |(parent, name)| fs::real(parent).join(name));
+            let place = PathScope { path: path.to_string_lossy().into_owned(), below: place.below };
+            Effect::Write { place, implied: *implied }
+        }
+        Effect::Mount(mounting) => {
+            let device = if mounting.device.starts_with('/') { located(&mounting.device) } else { mounting.device.clone() };
+            Effect::Mount(MountRequest { device, point: located(&mounting.point), ..mounting.clone() })
+        }
+        _ => return None,
+    })
+}
+
+fn located(path: &str) -> String {
+    fs::real(Path::new(path)).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The notary: the key of the node, and the receipts that it signs about everything that the node says.
+//!
+//! The key is made at the first start and never leaves the state directory; its public half is in every state.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::config::Settings;
+use crate::host::fs::{self, FsError};
+use crate::model::NodeId;
+use crate::store::{ChainHead, StoreError, state_dir};
+use crate::trust::keys::receipt;
+use crate::trust::{KeyError, PublicKey, SigningKey};
+use crate::wire::digest;
+use crate::wire::receipt::{Receipt, ReceiptBody};
+
+/// The name of the key in the state directory.
+pub(in crate::agent) const FILE: &str = "node.key";
+/// The longest file that holds a key.
+const KEY_MAX: u64 = 64 * 1024;
+
+/// The key of the node can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeKeyError {
+    /// The file is no key, or one that is encrypted.
+    #[error("the key of the node, {}, can't be used", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: KeyError,
+    },
+    /// There is none yet.
+    #[error("the node has no key yet: there is no {}", .0.display())]
+    None(PathBuf),
+    /// It can't be read.
+    #[error(transparent)]
+    File(#[from] FsError),
+    /// It can't be written.
+    #[error(transparent)]
+    Write(#[from] StoreError),
+}
+
+/// Signs what the node says.
+#[derive(Debug)]
+pub(in crate::agent) struct ReceiptSigner {
+    node: NodeId,
+    boot: Uuid,
+    key: SigningKey,
+}
+
+impl ReceiptSigner {
+    /// With the key of the node, which is made when there is none. The caller has the state directory to itself.
+    pub(in crate::agent) fn open(settings: &Settings, boot: Uuid) -> Result<Self, NodeKeyError> {
+        let key = match read(&settings.state_dir) {
+            Err(NodeKeyError::None(path)) => make(&path, &settings.node)?,
+            other => other?,
+        };
+        Ok(Self { node: settings.node.clone(), boot, key })
+    }
+
+    pub(in crate::agent) fn public(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    /// What stands for the SHA-256 of a content that may be a secret.
+    pub(in crate::agent) fn pseudonymize(&self, sha256: &str) -> String {
+        self.key.pseudonymize(sha256)
+    }
+
+    /// The receipt of a message: the next link after `head` for one that is kept until it is stored, none for one that
+    /// may get lost.
+    pub(in crate::agent) fn receipt(
+        &self,
+        subject: &str,
+        payload: &[u8],
+        command: Option<&str>,
+        at: Timestamp,
+        head: Option<&ChainHead>,
+    ) -> Receipt {
+        let statement = ReceiptBody {
+            node: self.node.clone(),
+            boot: self.boot,
+            seq: head.map(|head| head.seq + 1),
+            prev: head.and_then(|head| head.digest.clone()),
+            subject: subject.to_owned(),
+            sha256: digest(payload),
+            // Every message carries it, and is kept for weeks.
+            at: at.round(jiff::Unit::Millisecond).unwrap_or(at),
+            command: command.map(str::to_owned),
+        };
+        receipt::sign_receipt(&self.key, &statement)
+    }
+}
+
+/// The public key of the node with this state directory.
+///
+/// # Errors
+/// When it has none yet, or it can't be read.
+pub fn public_key(state_dir: &Path) -> Result<PublicKey, NodeKeyError> {
+    read(state_dir).map(|key| key.public())
+}
+
+fn read(state_dir: &Path) -> Result<SigningKey, NodeKeyError> {
+    let path = state_dir.join(FILE);
+    let text = match fs::read_private_text(&path, KEY_MAX) {
+        Ok(text) => text,
+        Err(error) if error.is_not_found() => return Err(NodeKeyError::None(path)),
+        Err(error) => return Err(error.into()),
+    };
+    SigningKey::from_openssh(&text, None).map_err(|source| NodeKeyError::Key { path, source })
+}
+
+/// Writes a new key: whole and on disk, or not at all. A key that was half written would stop every later start.
+fn make(path: &Path, node: &NodeId) -> Result<SigningKey, NodeKeyError> {
+    let failed = |source| NodeKeyError::Key { path: path.to_owned(), source };
+    let key = SigningKey::generate().map_err(failed)?;
+    let text = key.to_openssh(node.as_str(), None).map_err(failed)?;
+    state_dir::write_atomic(path, text.as_bytes())?;
+    tracing::info!(key = %key.public(), fingerprint = key.public().fingerprint(), "made the key of the node");
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        assert!(matches!(public_key(dir.path()), Err(NodeKeyError::None(_))));
+        let made = make(&path, &"web1".parse().unwrap()).unwrap().public();
+        assert_eq!(public_key(dir.path()).unwrap(), made);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&path, "x").unwrap();
+        assert!(matches!(public_key(dir.path()), Err(NodeKeyError::Key { .. })));
+    }
+}

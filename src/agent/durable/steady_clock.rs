@@ -1,0 +1,92 @@
+//! How far the clock of this host is believed. A clock that jumps ahead for a moment must leave nothing behind: what is
+//! written down by it (what has surely passed, which commands may be forgotten) would count for months.
+//!
+//! Pure: readings of the clock and of a time that only grows come in.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::trust::decide::verify::MAX_CLOCK_SKEW;
+
+/// How far ahead of what is believed a clock may be at once.
+const JUMP: SignedDuration = SignedDuration::from_hours(24);
+/// How long a clock must go on from where it jumped to before it is believed.
+const LASTING: Duration = Duration::from_secs(3600);
+
+/// A line along which the clock goes: its reading at some time since the start.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    wall: Timestamp,
+    since_start: Duration,
+}
+
+impl Line {
+    /// What the clock shows at this time when it goes along the line.
+    fn at(self, since_start: Duration) -> Timestamp {
+        let gone = SignedDuration::try_from(since_start.saturating_sub(self.since_start)).unwrap_or_default();
+        self.wall.saturating_add(gone).unwrap_or(self.wall)
+    }
+}
+
+/// The clock as it went since the start of the agent.
+#[derive(Debug)]
+pub(in crate::agent) struct SteadyClock {
+    /// What is believed.
+    believed: Line,
+    /// What it shows at present.
+    present: Line,
+}
+
+impl SteadyClock {
+    /// At the start of an agent that knows that this much has passed.
+    pub(in crate::agent) fn from(passed: Timestamp, wall: Timestamp) -> Self {
+        let line = |wall| Line { wall, since_start: Duration::ZERO };
+        Self { believed: line(passed), present: line(wall) }
+    }
+
+    /// The latest time that is believed to have passed, when the clock shows this.
+    pub(in crate::agent) fn believe(&mut self, wall: Timestamp, since_start: Duration) -> Timestamp {
+        if wall.duration_since(self.present.at(since_start)).abs() > MAX_CLOCK_SKEW {
+            self.present = Line { wall, since_start };
+        } else if since_start.saturating_sub(self.present.since_start) >= LASTING {
+            self.believed = self.present;
+        }
+        self.believed.at(since_start).saturating_add(JUMP).unwrap_or(Timestamp::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jump_is_believed_when_it_lasts() {
+        let hour = |hours: i64| Timestamp::from_second(1_800_000_000 + hours * 3600).unwrap();
+        let since = |hours: u64| Duration::from_secs(hours * 3600);
+        let month = 30 * 24;
+        let mut clock = SteadyClock::from(hour(0), hour(0));
+        // Hours since the start, what the clock shows, until when it is believed.
+        for (gone, wall, believed) in [
+            (0, 0, 24),
+            (1, 1, 25),
+            (2, 2, 26),
+            (3, 3 + month, 27),
+            (4, 4, 28),
+            (5, 5, 29),
+            // It stays.
+            (6, 6 + month, 30),
+            (7, 7 + month, 31 + month),
+            (8, 8 + month, 32 + month),
+            // Set back: what has passed has passed.
+            (9, 9, 33 + month),
+            (10, 10, 34),
+        ] {
+            assert_eq!(clock.believe(hour(wall), since(gone)), hour(believed), "after {gone} hours");
+        }
+        // A host that was off for a month.
+        let mut clock = SteadyClock::from(hour(0), hour(month));
+        assert_eq!(clock.believe(hour(month), since(0)), hour(24));
+        assert_eq!(clock.believe(hour(month + 1), since(1)), hour(month + 25));
+    }
+}

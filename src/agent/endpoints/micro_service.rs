@@ -1,0 +1,88 @@
+//! Discovery by the tools of NATS: `nats micro ls`, `info` and `stats` see every agent (NATS ADR-32).
+//!
+//! Every agent answers for itself, there is no queue group. A server that does not let a node listen here takes nothing
+//! else from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::transport::{Bus, Inbox, Message};
+use crate::wire::nats_micro::{
+    self, Endpoint, EndpointStats, InfoAnswer, PingAnswer, ServiceCounters, ServiceIdentity, StatsAnswer, Verb,
+};
+
+use crate::agent::intake::commands::is_inbox;
+use crate::agent::status::messages;
+use crate::agent::{Node, jitter};
+
+/// The answers of a fleet to one question are spread over this time.
+const SPREAD: Duration = Duration::from_millis(100);
+
+/// Answers for ever.
+pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus) {
+    let subjects = nats_micro::subjects(&nats_micro::id(&node.settings().fleet, &node.settings().node));
+    let mut inboxes = Vec::new();
+    for subject in subjects {
+        match bus.subscribe(&subject).await {
+            Ok(inbox) => inboxes.push(tokio::spawn(answer(Arc::clone(&node), bus.clone(), inbox))),
+            Err(error) => tracing::debug!(error = %crate::diag::chain(&error), "no discovery"),
+        }
+    }
+    for inbox in inboxes {
+        // It ends with the connection.
+        let _ended = inbox.await.is_ok();
+    }
+}
+
+async fn answer(node: Arc<Node>, bus: Bus, mut inbox: Inbox) {
+    while let Some(Message { subject, reply, .. }) = inbox.next().await {
+        let (Some((verb, to_one)), Some(reply)) = (nats_micro::parse_subject(&subject), reply.filter(|reply| is_inbox(reply)))
+        else {
+            continue;
+        };
+        if !to_one {
+            tokio::time::sleep(jitter::random_delay(SPREAD)).await;
+        }
+        let payload = match verb {
+            Verb::Ping => messages::json(&PingAnswer::new(identity(&node))),
+            Verb::Info => messages::json(&InfoAnswer::new(identity(&node), endpoints(&node))),
+            Verb::Stats => messages::json(&StatsAnswer::new(identity(&node), node.started, vec![counted(&node)])),
+        };
+        node.publish_best_effort(&bus, &reply, payload, None).await;
+    }
+}
+
+fn identity(node: &Node) -> ServiceIdentity {
+    let settings = node.settings();
+    let metadata = [
+        ("node", settings.node.to_string()),
+        ("fleet", settings.fleet.clone()),
+        ("hostname", settings.hostname.clone()),
+        ("groups", settings.groups.join(",")),
+        ("boot", node.boot.to_string()),
+    ];
+    ServiceIdentity {
+        name: nats_micro::SERVICE_NAME.to_owned(),
+        id: nats_micro::id(&settings.fleet, &settings.node),
+        version: messages::VERSION.to_owned(),
+        metadata: metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+    }
+}
+
+fn endpoints(node: &Node) -> Vec<Endpoint> {
+    let settings = node.settings();
+    let subjects = node.subjects.command_subscriptions(&settings.node, &settings.groups);
+    subjects.iter().map(|subject| Endpoint::new("command", subject.as_str())).collect()
+}
+
+/// All endpoints are one way in: what is counted is told with the node's own subject.
+fn counted(node: &Node) -> EndpointStats {
+    let counts = node.count.now();
+    let refused: u64 = counts.refused.values().sum();
+    let subject = node.subjects.command_subscriptions(&node.settings().node, &[]);
+    let endpoint = Endpoint::new("command", subject.first().map_or("", |subject| subject.as_str()));
+    let requests = counts.accepted + counts.repeated + counts.not_selected + refused;
+    let data = serde_json::json!({"accepted": counts.accepted, "refused": counts.refused, "ended": counts.ended});
+    let took = Duration::from_secs_f64(counts.intake_seconds);
+    EndpointStats::new(&endpoint, ServiceCounters { requests, errors: refused, last_error: counts.last_refusal, took }, data)
+}

@@ -1,0 +1,158 @@
+//! The socket of the agent in its state directory: how `ensign agent status` and `ensign agent accept` reach it, with or
+//! without a server. Only the agent's own user and root may.
+//!
+//! One question a connection, as one line of JSON; the answers are lines of JSON. A command that is handed in here goes
+//! the same way as one from the bus: verified, written down, queued.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::host::account;
+use crate::host::fs::{self, WriteSpec};
+use crate::transport::Bus;
+use crate::wire::{AckStatus, CommandResult, MAX_ENVELOPE};
+
+use crate::agent::Node;
+use crate::agent::intake::commands::{Answer, LocalCommand};
+use crate::agent::status::{messages, view};
+
+/// The longest question: an envelope that is larger than allowed (which shall be answered, not cut off), in base64.
+const LONGEST: u64 = 2 * MAX_ENVELOPE as u64;
+/// How long a question may take to come.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks for the end of a command.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Connections at a time, those that wait for the end of a command included. More wait to be let in.
+const AT_ONCE: usize = 16;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub(in crate::agent) enum Ask {
+    /// How the agent stands; answered with an `AgentStatus`.
+    Status,
+    /// To take a signed command; answered with an `Ack`, and with a `Done` when it has ended.
+    Accept {
+        /// The envelope, in base64.
+        envelope: String,
+    },
+}
+
+/// Where the socket of the agent with this state directory is.
+pub(in crate::agent) fn path(state_dir: &Path) -> PathBuf {
+    state_dir.join("agent.sock")
+}
+
+/// Answers for ever. The state directory must be this process's alone: what is left of another socket is removed.
+pub(in crate::agent) async fn serve(node: Arc<Node>, bus: Bus, carried: mpsc::Sender<LocalCommand>) {
+    let path = path(&node.settings().state_dir);
+    let listener = match listen(&path) {
+        Ok(listener) => listener,
+        Err(why) => {
+            tracing::error!("`ensign agent status` can't reach this agent: {why}");
+            return;
+        }
+    };
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Too many open files: it passes.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (node, bus, carried) = (Arc::clone(&node), bus.clone(), carried.clone());
+        tokio::spawn(async move {
+            if let Err(error) = attend(&node, &bus, &carried, stream).await {
+                tracing::debug!(%error, "a question was not answered");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener, String> {
+    fs::remove(path).map_err(|error| crate::diag::chain(&error))?;
+    let listener = UnixListener::bind(path).map_err(|error| format!("could not listen on {}: {error}", path.display()))?;
+    fs::set_attributes(path, WriteSpec { uid: None, gid: None, mode: 0o600 }).map_err(|error| crate::diag::chain(&error))?;
+    Ok(listener)
+}
+
+async fn attend(node: &Node, bus: &Bus, carried: &mpsc::Sender<LocalCommand>, mut stream: UnixStream) -> std::io::Result<()> {
+    let peer = stream.peer_cred()?.uid();
+    if peer != 0 && peer != account::effective_uid() {
+        tracing::warn!(uid = peer, "another user asked on the socket of the agent");
+        return Ok(());
+    }
+    let (reading, mut writing) = stream.split();
+    let mut line = Vec::new();
+    let mut reader = BufReader::new(reading).take(LONGEST);
+    tokio::time::timeout(PATIENCE, reader.read_until(b'\n', &mut line)).await??;
+    let ask = match serde_json::from_slice(&line) {
+        Ok(ask) => ask,
+        Err(error) => return say_line(&mut writing, &serde_json::json!({"error": format!("not a question: {error}")})).await,
+    };
+    match ask {
+        Ask::Status => say_line(&mut writing, &view::status(node, bus)).await,
+        Ask::Accept { envelope } => {
+            let Ok(envelope) = STANDARD.decode(envelope) else {
+                return say_line(&mut writing, &serde_json::json!({"error": "the envelope is not base64"})).await;
+            };
+            accept(node, carried, envelope, &mut writing).await
+        }
+    }
+}
+
+async fn accept(
+    node: &Node,
+    carried: &mpsc::Sender<LocalCommand>,
+    envelope: Vec<u8>,
+    writing: &mut (impl AsyncWriteExt + Unpin),
+) -> std::io::Result<()> {
+    let (answer, answered) = oneshot::channel();
+    let sent = carried.send(LocalCommand { envelope, answer }).await.is_ok();
+    let Some(answer) = (if sent { answered.await.ok() } else { None }) else {
+        return say_line(writing, &serde_json::json!({"error": "the agent is stopping"})).await;
+    };
+    match answer {
+        Answer::Nothing => say_line(writing, &serde_json::json!({"error": "it asks nothing of this node"})).await,
+        Answer::Again(done) | Answer::No(done, _) => say_line(writing, &*done).await,
+        Answer::Ack(ack) => {
+            say_line(writing, &*ack).await?;
+            if ack.status == AckStatus::Accepted {
+                say_line(writing, &ended(node, ack.id).await).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The result of an accepted command, once it has one.
+async fn ended(node: &Node, id: Uuid) -> CommandResult {
+    let mut standing = node.board.watch();
+    loop {
+        standing.mark_unchanged();
+        if let Some(done) = node.disk.result(id) {
+            return done;
+        }
+        // The board changes after every command, when its result is written down; what stands may end otherwise.
+        let _changed = tokio::time::timeout(AGAIN, standing.changed()).await.is_ok();
+    }
+}
+
+async fn say_line(writing: &mut (impl AsyncWriteExt + Unpin), message: &impl Serialize) -> std::io::Result<()> {
+    let mut line = messages::json(message);
+    line.push(b'\n');
+    writing.write_all(&line).await?;
+    writing.flush().await
+}

@@ -1,0 +1,124 @@
+//! The other end of the socket: asks the agent of this host.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use crate::wire::{Ack, AgentStatus, CommandResult, report};
+
+use super::socket;
+use crate::agent::status::messages;
+
+/// How long the agent may take to say how it stands, or whether it takes a command.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest answer.
+const LONGEST: u64 = 4 << 20;
+
+/// No answer from the agent.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Nobody listens there.
+    #[error("no agent runs with its state in {}", .0.display())]
+    NotRunning(PathBuf, #[source] io::Error),
+    /// It is another user's.
+    #[error("the agent with its state in {} is another user's", .0.display())]
+    Denied(PathBuf, #[source] io::Error),
+    /// It ended, or did not answer in time.
+    #[error("the agent did not answer")]
+    Silent(#[source] io::Error),
+    /// It said something else.
+    #[error("the agent did not understand: {0}")]
+    Said(String),
+}
+
+/// How the agent with this state directory stands.
+///
+/// # Errors
+/// When none runs, or it does not answer.
+pub fn status(state_dir: &Path) -> Result<AgentStatus, SocketError> {
+    let mut answers = ask(state_dir, &socket::Ask::Status)?;
+    read(&answers.line()?)
+}
+
+/// What the agent says to a command.
+#[derive(Debug)]
+pub enum LocalAnswer {
+    /// It has it; the end comes later.
+    Acknowledged(Ack),
+    /// It is over: refused, or done before.
+    Ended(Box<CommandResult>),
+}
+
+/// The answers to one question.
+#[derive(Debug)]
+pub struct Answers(BufReader<UnixStream>);
+
+impl Answers {
+    fn line(&mut self) -> Result<String, SocketError> {
+        let mut line = String::new();
+        self.0.by_ref().take(LONGEST).read_line(&mut line).map_err(SocketError::Silent)?;
+        if line.ends_with('\n') {
+            return Ok(line);
+        }
+        Err(SocketError::Silent(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")))
+    }
+
+    /// Waits for the end of a command that was acknowledged, however long it takes.
+    ///
+    /// # Errors
+    /// When the agent ends before.
+    pub fn end(&mut self) -> Result<CommandResult, SocketError> {
+        self.0.get_ref().set_read_timeout(None).map_err(SocketError::Silent)?;
+        read(&self.line()?)
+    }
+}
+
+/// Hands a signed command to the agent with this state directory.
+///
+/// # Errors
+/// When none runs, or it does not answer.
+pub fn accept(state_dir: &Path, envelope: &[u8]) -> Result<(LocalAnswer, Answers), SocketError> {
+    let mut answers = ask(state_dir, &socket::Ask::Accept { envelope: STANDARD.encode(envelope) })?;
+    let line = answers.line()?;
+    let taken = match read::<Protocol>(&line)?.protocol.as_str() {
+        report::ACK => LocalAnswer::Acknowledged(read(&line)?),
+        _ => LocalAnswer::Ended(Box::new(read(&line)?)),
+    };
+    Ok((taken, answers))
+}
+
+#[derive(Deserialize)]
+struct Protocol {
+    protocol: String,
+}
+
+#[derive(Deserialize)]
+struct Wrong {
+    error: String,
+}
+
+fn read<T: serde::de::DeserializeOwned>(line: &str) -> Result<T, SocketError> {
+    serde_json::from_str(line).map_err(|error| {
+        let said = serde_json::from_str::<Wrong>(line).map(|wrong| wrong.error);
+        SocketError::Said(said.unwrap_or_else(|_| error.to_string()))
+    })
+}
+
+fn ask(state_dir: &Path, question: &socket::Ask) -> Result<Answers, SocketError> {
+    let stream = UnixStream::connect(socket::path(state_dir)).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => SocketError::Denied(state_dir.to_owned(), error),
+        _ => SocketError::NotRunning(state_dir.to_owned(), error),
+    })?;
+    let sent = stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .and_then(|()| (&stream).write_all(&messages::json(question)))
+        .and_then(|()| (&stream).write_all(b"\n"));
+    sent.map_err(SocketError::Silent)?;
+    Ok(Answers(BufReader::new(stream)))
+}

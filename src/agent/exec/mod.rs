@@ -1,0 +1,15 @@
+//! Execution of commands and reconcile runs: the queue, fetching, the confined run, approval, recovery after a crash.
+
+pub(super) mod approval;
+pub(super) mod bus_values;
+pub mod confinement;
+pub(super) mod executor;
+pub(super) mod fetch;
+pub(super) mod healthcheck;
+pub(super) mod host_data;
+pub(super) mod orphaned_runs;
+pub(super) mod queries;
+pub(super) mod recovery;
+pub(super) mod run;
+pub(super) mod simulation;
+pub(super) mod stable_runs;

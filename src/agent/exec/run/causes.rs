@@ -1,0 +1,183 @@
+//! The reasons for changes, drift or intention; and the resources that fail, since when.
+//!
+//! A change is corrective when an earlier run of the channel left the resource as wanted with the same properties. Everything
+//! else was asked for: by a command, by a new assignment, by other facts or data.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use crate::diag::chain;
+use crate::model::event::ChangeCause;
+use crate::model::{Outcome, TransactionEvent};
+use crate::store::Convergence;
+use crate::wire::command::Action;
+use crate::wire::digest;
+use crate::wire::report::FailingResource;
+
+use super::Job;
+use crate::agent::Node;
+
+/// The failing resources that a state names: the first ones, as later ones often follow from them.
+const MOST_FAILING: usize = 5;
+/// The characters of a digest of properties: enough to tell two versions of one resource apart.
+const DIGEST: usize = 16;
+
+/// Tells the reasons of the changes of one run.
+#[derive(Debug, Default)]
+pub(in crate::agent) struct Causes {
+    /// The state directory and the channel; none for a command.
+    channel: Option<(PathBuf, String)>,
+    before: Convergence,
+    now: Convergence,
+    /// The first resources that failed in this run.
+    failing: Vec<FailingResource>,
+    corrective: u64,
+    /// Nothing is told of the resources: it is a dry run of a command, or a look at health checks.
+    idle: bool,
+}
+
+impl Causes {
+    pub(in crate::agent) fn of(node: &Node, job: &Job) -> Self {
+        let idle = job.health_check_only || job.command.options.noop;
+        let assigned = matches!(job.command.action, Action::Assign(_)) && !idle;
+        let Some(channel) = job.command.channel.as_ref().filter(|_| assigned) else {
+            let since = |failing: &FailingResource| (failing.resource.clone(), failing.since);
+            let failing = node.board.read(|standing| standing.failing.get("").map(|all| all.iter().map(since).collect()));
+            let before = Convergence { failing: failing.unwrap_or_default(), ..Convergence::default() };
+            return Self { before, idle, ..Self::default() };
+        };
+        let state_dir = node.settings().state_dir.clone();
+        let before = Convergence::read(&state_dir, &channel.name);
+        Self { channel: Some((state_dir, channel.name.clone())), before, ..Self::default() }
+    }
+
+    /// Takes an event, and puts the reason of a change into it.
+    pub(in crate::agent) fn note(&mut self, event: &mut TransactionEvent, at: Timestamp) {
+        let label = event.label();
+        let mut wanted = String::new();
+        if self.channel.is_some() {
+            wanted = digest(event.properties.to_string().as_bytes());
+            wanted.truncate(DIGEST);
+        }
+        let known = self.before.wanted.get(&label);
+        let outcome = event.outcome();
+        if outcome == Outcome::Changed || (event.changed && event.failed) {
+            let is_drift = known == Some(&wanted);
+            event.change_cause = Some(if is_drift { ChangeCause::Corrective } else { ChangeCause::Intentional });
+            self.corrective += u64::from(is_drift);
+        }
+        if self.idle {
+            return;
+        }
+        if outcome == Outcome::Failed {
+            let since = self.before.failing.get(&label).copied().unwrap_or(at);
+            self.now.failing.insert(label.clone(), since);
+            if self.failing.len() < MOST_FAILING {
+                let channel = self.channel.as_ref().map(|(_, channel)| channel.clone());
+                let error = super::event_sink::shortened(event.errors.join("; "));
+                self.failing.push(FailingResource { resource: label.clone(), channel, error, since });
+            }
+        }
+        if self.channel.is_some() {
+            let is_as_wanted =
+                matches!(outcome, Outcome::Stable | Outcome::Changed | Outcome::Refreshed) && !(event.noop && event.changed);
+            if let Some(wanted) = Some(wanted).filter(|_| is_as_wanted).or_else(|| known.cloned()) {
+                self.now.wanted.insert(label, wanted);
+            }
+        }
+    }
+
+    /// Keeps what was told for the next run and for the state of the node; gives the number of corrective changes. A run that
+    /// did not come to its end says nothing about the resources that it did not reach.
+    pub(in crate::agent) fn end(mut self, node: &Node, whole: bool) -> u64 {
+        if self.idle {
+            return self.corrective;
+        }
+        if !whole {
+            carry(&mut self.now.wanted, &self.before.wanted);
+            carry(&mut self.now.failing, &self.before.failing);
+        }
+        if let Some((state_dir, channel)) = &self.channel
+            && self.now != self.before
+            && let Err(error) = self.now.write(state_dir, channel)
+        {
+            tracing::warn!(channel, "drift can't be told from intention after the next start: {}", chain(&error));
+        }
+        let origin = self.channel.map(|(_, channel)| channel).unwrap_or_default();
+        node.board.change(|standing| {
+            if whole || !self.failing.is_empty() {
+                standing.failing.insert(origin, self.failing);
+            }
+        });
+        self.corrective
+    }
+}
+
+fn carry<T: Clone>(to: &mut BTreeMap<String, T>, from: &BTreeMap<String, T>) {
+    for (label, value) in from {
+        to.entry(label.clone()).or_insert_with(|| value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(name: &str, mode: &str, changed: bool, failed: bool) -> TransactionEvent {
+        serde_json::from_value(json!({
+            "protocol": "p", "event_id": uuid::Uuid::nil(), "timestamp": "2026-01-01T00:00:00Z", "type": "file", "provider": "posix",
+            "name": name, "requested_ensure": "present", "final_ensure": "present", "duration": 1,
+            "properties": {"name": name, "mode": mode}, "status": null, "error": if failed { vec!["no space"] } else { vec![] },
+            "changed": changed, "refreshed": false, "failed": failed, "skipped": false, "noop": false, "unmet_requirements": [],
+        }))
+        .unwrap()
+    }
+
+    fn channel(before: Convergence) -> Causes {
+        Causes { channel: Some((PathBuf::from("/none"), "base".to_owned())), before, ..Causes::default() }
+    }
+
+    #[test]
+    fn drift_is_a_change_of_what_was_as_wanted() {
+        let at: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let cause = |causes: &mut Causes, name: &str, mode: &str, changed, failed| {
+            let mut event = event(name, mode, changed, failed);
+            causes.note(&mut event, at);
+            event.change_cause
+        };
+        let (intentional, corrective) = (Some(ChangeCause::Intentional), Some(ChangeCause::Corrective));
+        let mut first = channel(Convergence::default());
+        assert_eq!(cause(&mut first, "/new", "0644", true, false), intentional);
+        assert_eq!(cause(&mut first, "/same", "0644", false, false), None);
+        assert_eq!(cause(&mut first, "/bad", "0644", false, true), None);
+        let mut second = channel(first.now);
+        assert_eq!(cause(&mut second, "/new", "0644", true, false), corrective);
+        assert_eq!(cause(&mut second, "/same", "0600", true, false), intentional, "other properties");
+        assert_eq!(cause(&mut second, "/bad", "0644", true, false), intentional, "it never was as wanted");
+        assert_eq!(second.corrective, 1);
+        // A failed repair does not turn drift into intention.
+        let mut third = channel(second.now);
+        assert_eq!(cause(&mut third, "/new", "0644", false, true), None);
+        let mut fourth = channel(third.now);
+        assert_eq!(cause(&mut fourth, "/new", "0644", true, false), corrective);
+        // Commands ask for what they change.
+        assert_eq!(cause(&mut Causes::default(), "/new", "0644", true, false), intentional);
+    }
+
+    #[test]
+    fn a_failure_keeps_its_beginning_and_the_first_ones_are_named() {
+        let times: Vec<Timestamp> = (0..2).map(|hour| format!("2026-01-01T0{hour}:00:00Z").parse().unwrap()).collect();
+        let mut first = channel(Convergence::default());
+        first.note(&mut event("/bad", "0644", false, true), times[0]);
+        let mut second = channel(first.now);
+        (0..7).for_each(|number| second.note(&mut event(&format!("/{number}"), "0644", false, true), times[1]));
+        second.note(&mut event("/bad", "0644", false, true), times[1]);
+        assert_eq!((second.failing.len(), second.now.failing.len()), (MOST_FAILING, 8));
+        assert_eq!(second.now.failing["file#/bad"], times[0]);
+        assert_eq!((second.failing[0].resource.as_str(), second.failing[0].error.as_str()), ("file#/0", "no space"));
+    }
+}

@@ -1,0 +1,165 @@
+//! The confined part of a run: planning and the engine. What it needs of the agent itself it has done outside.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::config::BusData;
+use crate::diag::Diagnostic;
+use crate::engine::{self, Diff, Plan, Report, RunInputs};
+use crate::host::{Checkpoint, Host, checkpoint};
+use crate::manifest::Source;
+use crate::model::{DiscoveryClient, RunOutcome, merge};
+use crate::store::MemorySession;
+use crate::trust::RejectionCode;
+use crate::wire::command::Action;
+use crate::wire::report::PlannedChanges;
+
+use super::super::confinement::{ExchangeOutside, Placement};
+use super::super::host_data;
+use super::event_sink::{self, Record};
+use super::{Job, RunOutcomeReport, ending};
+use crate::agent::Node;
+use crate::agent::config::limits;
+use crate::agent::config::limits::Permitted;
+use crate::agent::exec::approval::PlanRecorder;
+
+/// What the confined thread is given.
+pub(super) struct Inside<'a> {
+    pub(super) node: &'a Arc<Node>,
+    pub(super) job: &'a Job,
+    pub(super) source: Option<&'a Source>,
+    pub(super) approved: Option<PlannedChanges>,
+    pub(super) host: &'a Host,
+    pub(super) exchange: Arc<ExchangeOutside>,
+    pub(super) placement: Arc<Placement>,
+    pub(super) record: &'a Record,
+}
+
+/// What came of it.
+pub(super) enum Ran {
+    /// There is no plan, for these reasons.
+    Unplanned(Vec<Diagnostic>),
+    /// The engine ran it.
+    Planned(Report),
+}
+
+/// Plans and runs.
+///
+/// # Errors
+/// When it ends before the run.
+pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunOutcomeReport>> {
+    let Inside { node, job, host, record, .. } = *inside;
+    let worker = &inside.placement.worker;
+    let broke = |_| Box::new(RunOutcomeReport::failed("the run broke: the program has an error"));
+    let plan = match inside.plan() {
+        Ok(plan) => plan,
+        Err(wrong) => return Ok(Ran::Unplanned(wrong)),
+    };
+    checkpoint(Checkpoint::RunPlanned);
+    let settings = inside.settings();
+    if let Some(approved) = &inside.approved {
+        let dry = engine::Settings { noop: true, registrar: None, ..settings.clone() };
+        let mut changes = PlanRecorder::of(job);
+        let report = engine::run(&plan, &dry, host, &mut MemorySession::default(), &mut |event| changes.record(&event));
+        if report.outcome == RunOutcome::Interrupted {
+            let (outcome, why) = ending(report.outcome, report.error, host, job);
+            return Err(Box::new(RunOutcomeReport::of(outcome, why)));
+        }
+        if let Err(why) = approved.still_holds(&changes.planned(job)) {
+            return Err(Box::new(RunOutcomeReport::refused(
+                RejectionCode::PlanChanged,
+                format!("it is not what was approved: {why}"),
+            )));
+        }
+    }
+    let (begun, owner, asked) = (record.clone(), Arc::clone(node), job.clone());
+    let (name, manifest) = (event_sink::name(job, &plan), plan.manifest.clone());
+    worker.run(move || begun.begin(&owner, &asked, name, manifest)).map_err(broke)?;
+    let mut session = MemorySession::default();
+    let mut lost = false;
+    let report = engine::run(&plan, &settings, host, &mut session, &mut |event| {
+        let record = record.clone();
+        lost |= worker.post(move || record.event(event)).is_err();
+    });
+    if lost { Err(broke(crate::host::confine::Gone)) } else { Ok(Ran::Planned(report)) }
+}
+
+impl Inside<'_> {
+    fn settings(&self) -> engine::Settings {
+        let Inside { node, job, .. } = *self;
+        let exchange: Arc<dyn DiscoveryClient> = self.exchange.clone();
+        engine::Settings {
+            noop: job.is_dry() && !job.health_check_only,
+            health_check_only: job.health_check_only,
+            // The diff of a plan is for people; that of a run would only repeat what the command said.
+            diff: if job.command.options.noop { Diff::Public } else { Diff::None },
+            bare: false,
+            run_id: job.run,
+            node: Some(node.settings().node.clone()),
+            permit: Some(Arc::new(self.permitted())),
+            registrar: node.settings().registration.is_published().then_some(exchange),
+            conceal: Some(conceal(node)),
+            outside: Some(self.placement.clone()),
+        }
+    }
+
+    /// What this run may do.
+    fn permitted(&self) -> Permitted {
+        let Inside { node, job, .. } = *self;
+        let own = limits::own_files(&node.settings());
+        let bundle = self.source.and_then(|source| source.directory.as_deref());
+        Permitted::new(node.limits(), job.rights.clone(), &own, bundle)
+    }
+
+    fn plan(&self) -> Result<Plan, Vec<Diagnostic>> {
+        let Inside { node, job, host, .. } = *self;
+        let worker = self.placement.worker.clone();
+        let gather = Arc::clone(&node.facts);
+        // They read what a run may not, and start the scripts of the administrator.
+        let facts = move || {
+            let gather = Arc::clone(&gather);
+            worker.run(move || gather()).unwrap_or_default()
+        };
+        let mut inputs = RunInputs::new(facts, node.environ.clone(), None);
+        inputs.exchange = Some(self.exchange.clone());
+        inputs.access = Arc::new(self.permitted());
+        inputs.bus = match node.settings().limits.bus_data {
+            BusData::Any => engine::BusData::Any,
+            BusData::Signed => engine::BusData::Signed { unsigned: Value::Null },
+        };
+        match (&job.command.action, job.manifest(), self.source) {
+            (Action::Ensure(ensure), ..) => {
+                engine::plan_one(&ensure.kind, &Value::Object(ensure.properties.clone()), &inputs, host)
+            }
+            (_, Some(manifest), Some(source)) => {
+                let mut inputs = self.laid(inputs)?;
+                let signed = manifest.data.clone().into_iter().collect();
+                let signed = Some(Value::Object(signed)).filter(|_| !manifest.data.is_empty());
+                if let (engine::BusData::Signed { unsigned }, Some(signed)) = (&mut inputs.bus, &signed) {
+                    merge::without(unsigned, signed);
+                }
+                // What was signed wins over what the host says.
+                inputs.data = match (inputs.data.take(), signed) {
+                    (Some(outside), Some(signed)) => Some(merge::deep_merge(outside, signed)),
+                    (outside, signed) => outside.or(signed),
+                };
+                engine::plan_manifest(source, &inputs, host)
+            }
+            _ => Err(vec![Diagnostic::new("there is no manifest")]),
+        }
+    }
+
+    /// The inputs with the data of the owner of this host, which is read and kept outside.
+    fn laid(&self, mut inputs: RunInputs) -> Result<RunInputs, Vec<Diagnostic>> {
+        let (node, host) = (Arc::clone(self.node), self.host.clone());
+        let laid = self.placement.worker.run(move || host_data::overlay(&node, &mut inputs, &host).map(|()| inputs));
+        laid.unwrap_or_else(|gone| Err(Diagnostic::new(gone.to_string()))).map_err(|wrong| vec![wrong])
+    }
+}
+
+/// Digests that only this node can make.
+fn conceal(node: &Arc<Node>) -> engine::Pseudonymize {
+    let node = Arc::clone(node);
+    Arc::new(move |digest| node.disk.notary().pseudonymize(digest))
+}

@@ -1,0 +1,138 @@
+//! The records of a run: what is published of its events, remembered of it, and counted into its result. They go into the
+//! state directory of the agent, which the run itself can't reach.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::config::Publish;
+use crate::diag::chain;
+use crate::engine::Plan;
+use crate::model::{HealthResult, HealthStatus, ManifestId, Outcome, TransactionEvent};
+use crate::store::history::{Recording, RunEnd, RunStart};
+use crate::store::{History, Message, Priority};
+use crate::wire::report::HealthReport;
+use crate::wire::subject::EventKind;
+
+use super::causes::Causes;
+use super::{ERROR_LENGTH, FAILURES, Job, within_size};
+use crate::agent::Node;
+use crate::agent::exec::approval::PlanRecorder;
+use crate::agent::status::messages;
+
+/// The records of one run. Clones write the same ones.
+#[derive(Clone)]
+pub(in crate::agent) struct Record(Arc<Mutex<Records>>);
+
+struct Records {
+    heard: Heard,
+    recording: Recording,
+    manifest: Option<ManifestId>,
+}
+
+impl Record {
+    pub(in crate::agent) fn new(node: &Arc<Node>, job: &Job) -> Self {
+        Self(Arc::new(Mutex::new(Records { heard: Heard::new(node, job), recording: Recording::default(), manifest: None })))
+    }
+
+    /// Records that the run begins.
+    pub(in crate::agent) fn begin(&self, node: &Node, job: &Job, what: String, manifest: Option<ManifestId>) {
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = History::of(node.settings().state_dir.join("runs"));
+        let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
+        let start = RunStart { run_id: job.run, started: node.now(), what, digest };
+        // Dry runs leave nothing in the history.
+        records.recording = Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start);
+        records.manifest = manifest;
+    }
+
+    /// Records an event.
+    pub(in crate::agent) fn event(&self, event: TransactionEvent) {
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        records.heard.hear(event);
+        let Records { heard, recording, .. } = &mut *records;
+        if let Some(event) = &heard.told.last {
+            recording.event(event);
+        }
+    }
+
+    /// Records the end; gives what was heard, and the manifest.
+    pub(in crate::agent) fn end(self, end: &RunEnd) -> (Told, Option<ManifestId>) {
+        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = std::mem::take(&mut records.recording).end(end) {
+            tracing::warn!("the run is not in the history: {}", chain(&error));
+        }
+        (std::mem::take(&mut records.heard.told), records.manifest.take())
+    }
+}
+
+/// The name of a run in the history.
+pub(in crate::agent) fn name(job: &Job, plan: &Plan) -> String {
+    match job.manifest() {
+        None => plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default(),
+        Some(manifest) => manifest.url.clone(),
+    }
+}
+
+/// Hears the events of a run as they happen.
+pub(in crate::agent) struct Heard {
+    node: Arc<Node>,
+    job: Job,
+    pub(in crate::agent) told: Told,
+}
+
+/// The part of the events of a run that its result is made of.
+#[derive(Default)]
+pub(in crate::agent) struct Told {
+    pub(in crate::agent) last: Option<TransactionEvent>,
+    pub(in crate::agent) failures: BTreeMap<String, String>,
+    pub(in crate::agent) health: Option<HealthStatus>,
+    /// For a dry run: what it would change.
+    pub(in crate::agent) changes: Option<PlanRecorder>,
+    /// For a look at health checks: what they found.
+    pub(in crate::agent) checked: Vec<HealthReport>,
+    /// The reasons for what was changed.
+    pub(in crate::agent) causes: Causes,
+}
+
+/// The beginning of an error, as long as states and results carry it.
+pub(in crate::agent) fn shortened(mut error: String) -> String {
+    let end = error.char_indices().nth(ERROR_LENGTH).map_or(error.len(), |(end, _)| end);
+    error.truncate(end);
+    error
+}
+
+impl Heard {
+    pub(in crate::agent) fn new(node: &Arc<Node>, job: &Job) -> Self {
+        let changes = job.command.options.noop.then(|| PlanRecorder::of(job));
+        let told = Told { changes, causes: Causes::of(node, job), ..Told::default() };
+        Self { node: Arc::clone(node), job: job.clone(), told }
+    }
+
+    pub(in crate::agent) fn hear(&mut self, mut event: TransactionEvent) {
+        self.told.causes.note(&mut event, self.node.now());
+        let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
+        if matters || self.node.settings().events == Publish::All {
+            let payload = messages::json(&within_size(event.clone()));
+            let event = self.node.event(EventKind::Transaction, event.event_id, payload, Priority::Event);
+            self.node.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
+        }
+        if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.told.failures.len() < FAILURES {
+            let mut error = event.errors.join("; ");
+            if error.is_empty() {
+                error = format!("requirements are not met: {}", event.unmet_requirements.join(", "));
+            }
+            self.told.failures.insert(event.label(), shortened(error));
+        }
+        let checked = event.health_check.iter().map(|check| check.status);
+        self.told.health = checked.chain(self.told.health).max_by_key(|status| status.severity());
+        if let Some(changes) = &mut self.told.changes {
+            changes.record(&event);
+        }
+        if self.job.health_check_only {
+            let of =
+                |result: &HealthResult| HealthReport { channel: String::new(), resource: event.label(), result: result.clone() };
+            self.told.checked.extend(event.health_check.iter().map(of));
+        }
+        self.told.last = Some(event);
+    }
+}

@@ -1,0 +1,92 @@
+//! Runs that find everything as wanted: counted, so that a fleet at rest says little.
+//!
+//! The summary of a run is published when something was changed or failed, and for the first run after that which found
+//! everything as wanted. The runs that follow are counted, and the counts are published every `stable_interval`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::model::RunOutcome;
+
+/// The runs of all channels that are counted and not published yet.
+#[derive(Debug, Default)]
+pub(in crate::agent) struct StableRuns {
+    /// The channels whose last run is known to have found everything as wanted.
+    quiet: BTreeSet<String>,
+    counted: BTreeMap<String, u64>,
+    /// The time of the last message that told of stable runs.
+    told: Option<Instant>,
+}
+
+/// The message that a run leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum Telling {
+    /// The summary of the run, with the number of runs before it that were only counted.
+    Summary(u64),
+    /// The counts of all channels.
+    Counts(BTreeMap<String, u64>),
+    /// None: the run is counted.
+    Nothing,
+}
+
+impl StableRuns {
+    /// Takes the end of a run of a channel.
+    pub(in crate::agent) fn ended(&mut self, channel: &str, outcome: RunOutcome, interval: Duration, now: Instant) -> Telling {
+        let stable = outcome == RunOutcome::Stable;
+        let was_quiet = if stable { !self.quiet.insert(channel.to_owned()) } else { self.quiet.remove(channel) };
+        if !stable || !was_quiet || interval.is_zero() {
+            if stable {
+                self.told.get_or_insert(now);
+            }
+            return Telling::Summary(self.counted.remove(channel).unwrap_or_default());
+        }
+        *self.counted.entry(channel.to_owned()).or_default() += 1;
+        if self.told.is_some_and(|told| now.duration_since(told) < interval) {
+            return Telling::Nothing;
+        }
+        self.told = Some(now);
+        Telling::Counts(std::mem::take(&mut self.counted))
+    }
+
+    /// Takes what is counted, for an agent that stops.
+    pub(in crate::agent) fn take(&mut self) -> Option<BTreeMap<String, u64>> {
+        Some(std::mem::take(&mut self.counted)).filter(|counted| !counted.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stable_runs_are_counted_and_told_now_and_then() {
+        let (mut runs, start, hour) = (StableRuns::default(), Instant::now(), Duration::from_secs(3600));
+        let counts =
+            |all: &[(&str, u64)]| Telling::Counts(all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
+        use RunOutcome::{Changed, Failed, Stable};
+        for (minute, channel, outcome, telling) in [
+            (0, "base", Changed, Telling::Summary(0)),
+            (5, "base", Stable, Telling::Summary(0)),
+            (6, "web", Stable, Telling::Summary(0)),
+            (10, "base", Stable, Telling::Nothing),
+            (11, "web", Stable, Telling::Nothing),
+            (15, "base", Stable, Telling::Nothing),
+            // A change is told at once, with what came before.
+            (20, "base", Changed, Telling::Summary(2)),
+            (25, "base", Stable, Telling::Summary(0)),
+            (30, "base", Stable, Telling::Nothing),
+            (65, "base", Stable, counts(&[("base", 2), ("web", 1)])),
+            (70, "base", Stable, Telling::Nothing),
+            (75, "web", Failed, Telling::Summary(0)),
+            (80, "web", Failed, Telling::Summary(0)),
+            (130, "base", Stable, counts(&[("base", 2)])),
+        ] {
+            let now = start + Duration::from_secs(minute * 60);
+            assert_eq!(runs.ended(channel, outcome, hour, now), telling, "minute {minute}");
+        }
+        assert_eq!(runs.take(), None);
+        assert_eq!(runs.ended("base", Stable, hour, start + 3 * hour), Telling::Nothing);
+        assert_eq!(runs.take(), Some(BTreeMap::from([("base".to_owned(), 1)])));
+        assert_eq!(runs.ended("base", Stable, Duration::ZERO, start + 4 * hour), Telling::Summary(0));
+    }
+}

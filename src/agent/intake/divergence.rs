@@ -1,0 +1,142 @@
+//! Finds where this node keeps to something else than the stream of desired state has.
+//!
+//! A serial with two contents, an assignment that the stream lost, and an old message in the place of a newer one leave
+//! nodes with different states, and none of them has an error to show. So each node compares what it keeps to with what it
+//! read, and raises an alarm. Nothing else is done about it: only a signature changes what a node keeps to.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use crate::transport::Message;
+use crate::wire::{Action, Command, Envelope, Subjects, Target, json};
+
+use crate::agent::reconcile::desired_state::Assignment;
+
+/// A command of a channel, as far as it decides what is kept to.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::agent) struct ChannelHead {
+    at: (u64, u64),
+    id: Uuid,
+    digest: String,
+    keyids: Vec<String>,
+    withdraws: bool,
+    to: Target,
+}
+
+impl ChannelHead {
+    fn of(command: &Command, digest: &str, keyids: Vec<String>) -> Option<Self> {
+        let place = command.channel.as_ref()?;
+        Some(Self {
+            at: (place.epoch, place.serial),
+            id: command.id,
+            digest: digest.to_owned(),
+            keyids,
+            withdraws: matches!(command.action, Action::Withdraw(_)),
+            to: command.to.clone(),
+        })
+    }
+
+    /// What this node keeps to.
+    pub(in crate::agent) fn held(statement: &Assignment) -> Option<Self> {
+        Self::of(&statement.command, statement.command.digest(), statement.command.signers().to_vec())
+    }
+
+    /// What the stream has of a channel; none when it can't be read. Its signature is not checked: it decides nothing.
+    pub(in crate::agent) fn stored(message: &Message, name: &str) -> Option<Self> {
+        let envelope = Envelope::parse(&message.payload).ok()?;
+        let command: Command = json::read(&envelope.payload).ok()?;
+        let keyids = envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect();
+        command.channel.as_ref().filter(|place| place.name == name)?;
+        Self::of(&command, &envelope.digest(), keyids)
+    }
+
+    fn shown(&self) -> String {
+        let signers = if self.keyids.is_empty() { "no name".to_owned() } else { self.keyids.join(", ") };
+        format!("serial {} ({}, sha256 {}, signed as {signers})", self.at.1, self.id, self.digest.get(..12).unwrap_or_default())
+    }
+}
+
+/// What a look at the stream found: of each channel its last message.
+pub(in crate::agent) type Found = BTreeMap<String, Option<ChannelHead>>;
+
+/// Notes a message of the stream.
+pub(in crate::agent) fn note(found: &mut Found, message: &Message, subjects: &Subjects) {
+    if let Some(name) = message.subject.strip_prefix(subjects.desired("").as_str()) {
+        found.insert(name.to_owned(), ChannelHead::stored(message, name));
+    }
+}
+
+/// Every difference in words; none when there is none.
+/// `is_meant` says of an audience that this node is in it.
+pub(in crate::agent) fn alarm(
+    held: &BTreeMap<String, ChannelHead>,
+    found: &Found,
+    is_meant: impl Fn(&Target) -> bool,
+) -> Option<String> {
+    let differences = held.iter().filter_map(|(name, held)| {
+        let why = difference(held, found.get(name), &is_meant)?;
+        Some(format!("channel {name}: {why}"))
+    });
+    Some(differences.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+}
+
+/// How what is held differs from what the stream has, if it does.
+fn difference(held: &ChannelHead, stored: Option<&Option<ChannelHead>>, is_meant: impl Fn(&Target) -> bool) -> Option<String> {
+    let keeps = format!("this node keeps to {}", held.shown());
+    let stored = match stored {
+        // A channel that has ended is the same as none.
+        None if held.withdraws => return None,
+        None => return Some(format!("{keeps}, and the stream has nothing of it")),
+        Some(None) => return Some(format!("{keeps}, and what the stream has can't be read")),
+        Some(Some(stored)) if stored.digest == held.digest => return None,
+        Some(Some(stored)) => stored,
+    };
+    if stored.at > held.at && !is_meant(&stored.to) {
+        // It is for others. Whether this node ends what it kept to for that is for the rule that allows it.
+        return None;
+    }
+    let has = stored.shown();
+    Some(if stored.at > held.at {
+        format!("{keeps}, and did not take {has}")
+    } else {
+        format!("{keeps}, and the stream has {has}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(serial: u64, digest: &str) -> ChannelHead {
+        ChannelHead {
+            at: (1, serial),
+            id: Uuid::nil(),
+            digest: digest.repeat(32),
+            keyids: vec!["ops".into()],
+            withdraws: false,
+            to: Target::all(),
+        }
+    }
+
+    #[test]
+    fn only_other_content_is_a_difference() {
+        let ended = ChannelHead { withdraws: true, ..side(5, "aa") };
+        let for_others = ChannelHead { to: Target::groups(vec!["other".into()]), ..side(6, "bb") };
+        let gone: Option<&Option<ChannelHead>> = None;
+        for (held, stored, wanted) in [
+            (side(5, "aa"), Some(&Some(side(5, "aa"))), None),
+            (side(5, "aa"), Some(&Some(side(5, "bb"))), Some("the stream has serial 5")),
+            (side(5, "aa"), Some(&Some(side(4, "bb"))), Some("the stream has serial 4")),
+            (side(5, "aa"), Some(&Some(side(6, "bb"))), Some("did not take serial 6")),
+            (side(5, "aa"), Some(&Some(for_others)), None),
+            (side(5, "aa"), Some(&None), Some("can't be read")),
+            (side(5, "aa"), gone, Some("nothing of it")),
+            (ended.clone(), gone, None),
+            (ended, Some(&Some(side(4, "bb"))), Some("the stream has serial 4")),
+        ] {
+            let said = difference(&held, stored, |to| to.all == Some(true));
+            assert!(wanted.map_or(said.is_none(), |part| said.as_ref().is_some_and(|said| said.contains(part))), "{said:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The allowance for forged messages: a sender who may publish to a node can send any number of them, and each costs signatures to
+//! refuse. Within the allowance all that `trust` would try is tried; beyond it, one wrong signature ends the work for a
+//! message, so that those which name their keys are taken as promptly as ever.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
+
+use crate::trust::{Rejection, SignatureBudget};
+
+/// How many signatures may be computed in vain at once: a third of a second of work.
+const MOST: u32 = 4096;
+/// How many more each second: a fiftieth of the time.
+const EACH_SECOND: u32 = 200;
+/// How many messages are remembered as forged: those that are repeated again and again, not all.
+const REMEMBERED: usize = 64;
+
+/// What forged messages cost of late.
+pub(in crate::agent) struct ForgeryGuard {
+    /// The key of this process: a sender can't make two messages with one hash.
+    hasher: RandomState,
+    known: VecDeque<(u64, Rejection)>,
+    /// The trust bundle by which they were forged.
+    trust: String,
+    left: u32,
+    since: Instant,
+}
+
+impl Default for ForgeryGuard {
+    fn default() -> Self {
+        Self { hasher: RandomState::new(), known: VecDeque::new(), trust: String::new(), left: MOST, since: Instant::now() }
+    }
+}
+
+impl ForgeryGuard {
+    /// The refusal of a message that came before, byte for byte, under the same trust bundle.
+    pub(in crate::agent) fn known(&mut self, message: &[u8], trust: &str) -> Option<&Rejection> {
+        if self.trust != trust {
+            self.known.clear();
+            trust.clone_into(&mut self.trust);
+        }
+        let hash = self.hasher.hash_one(message);
+        self.known.iter().find(|(known, _)| *known == hash).map(|(_, refusal)| refusal)
+    }
+
+    /// The work that the next message may cost.
+    pub(in crate::agent) fn effort(&mut self) -> SignatureBudget {
+        let gained = u64::from(EACH_SECOND) * u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX) / 1000;
+        if gained > 0 {
+            self.left = self.left.saturating_add(u32::try_from(gained).unwrap_or(u32::MAX)).min(MOST);
+            self.since += Duration::from_millis(gained * 1000 / u64::from(EACH_SECOND));
+        }
+        if self.left > 0 { SignatureBudget::default() } else { SignatureBudget::under_pressure() }
+    }
+
+    /// A message was refused as forged after so many signatures.
+    pub(in crate::agent) fn note(&mut self, message: &[u8], refusal: &Rejection, spent: usize) {
+        self.left = self.left.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX));
+        // One that was not looked at in full may be good another time.
+        if refusal.code == crate::trust::RejectionCode::Busy {
+            return;
+        }
+        if self.known.len() >= REMEMBERED {
+            self.known.pop_front();
+        }
+        self.known.push_back((self.hasher.hash_one(message), refusal.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::RejectionCode;
+
+    fn refusal(code: RejectionCode) -> Rejection {
+        Rejection { code, message: String::new(), digest: String::new(), id: None, keyids: vec![] }
+    }
+
+    #[test]
+    fn what_was_forged_once_is_known_under_the_same_bundle() {
+        let mut forged = ForgeryGuard::default();
+        assert!(forged.known(b"x", "one").is_none());
+        forged.note(b"x", &refusal(RejectionCode::BadSignature), 1);
+        forged.note(b"y", &refusal(RejectionCode::Busy), 0);
+        assert!(forged.known(b"x", "one").is_some() && forged.known(b"y", "one").is_none());
+        assert!(forged.known(b"x", "two").is_none(), "another bundle may have the key");
+        assert!(forged.known(b"x", "one").is_none());
+        for number in 0..=REMEMBERED {
+            forged.note(&[u8::try_from(number).unwrap()], &refusal(RejectionCode::UnknownKey), 0);
+        }
+        assert_eq!(forged.known.len(), REMEMBERED);
+    }
+
+    #[test]
+    fn the_allowance_ends_and_comes_back() {
+        let mut forged = ForgeryGuard::default();
+        let pressed =
+            |forged: &mut ForgeryGuard| format!("{:?}", forged.effort()) == format!("{:?}", SignatureBudget::under_pressure());
+        assert!(!pressed(&mut forged));
+        forged.note(b"x", &refusal(RejectionCode::BadSignature), usize::MAX);
+        forged.since = Instant::now();
+        assert!(pressed(&mut forged));
+        forged.since = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        assert!(!pressed(&mut forged));
+        assert_eq!(forged.left, MOST);
+    }
+}

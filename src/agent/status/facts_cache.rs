@@ -1,0 +1,155 @@
+//! The facts for the `where` of commands: gathered when one asks, and kept for a while, as are the answers.
+//!
+//! Gathering and evaluating take time, so that neither is done on the agent's own thread: it looks for an answer, and has
+//! one made on another thread where there is none.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::model::EvaluationBudget;
+use crate::template::Scope;
+
+use crate::agent::{Facts, Node};
+
+/// How old facts and answers may be that decide whether a command is for this node. Runs gather their own facts.
+const FRESH: Duration = Duration::from_secs(60);
+/// Answers that are kept: more different expressions than a fleet uses in a minute.
+const ANSWERS: usize = 256;
+/// Memory for the values of one expression: enough for all facts several times.
+const VALUES: usize = 8 << 20;
+/// Time for one expression. An honest one takes less than a millisecond.
+const TIME: Duration = Duration::from_secs(1);
+
+/// Facts, gathered not too often: a burst of commands must not become a burst of that.
+pub(in crate::agent) struct FactsCache {
+    gather: Facts,
+    last: Mutex<Option<(Instant, Arc<Value>)>>,
+    answers: Mutex<HashMap<String, (Instant, Answer)>>,
+}
+
+/// Whether an expression holds; or why it can't be evaluated.
+pub(in crate::agent) type Answer = Result<bool, String>;
+
+impl FactsCache {
+    pub(in crate::agent) fn new(gather: Facts) -> Self {
+        Self { gather, last: Mutex::new(None), answers: Mutex::default() }
+    }
+
+    fn facts(&self) -> Arc<Value> {
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, facts)) = last().as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return Arc::clone(facts);
+        }
+        // Not under the lock: nobody waits for what is being gathered.
+        let facts = Arc::new((self.gather)());
+        *last() = Some((Instant::now(), Arc::clone(&facts)));
+        facts
+    }
+
+    /// The next question gathers anew.
+    pub(in crate::agent) fn forget(&self) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The answer that was found a while ago. Never waits.
+    pub(in crate::agent) fn answer(&self, expression: &str) -> Option<Answer> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.get(expression).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, answer)| answer.clone())
+    }
+
+    /// Keeps an answer.
+    pub(in crate::agent) fn note(&self, expression: &str, answer: Answer) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= ANSWERS {
+            answers.clear();
+        }
+        answers.insert(expression.to_owned(), (Instant::now(), answer));
+    }
+
+    /// Whether an expression over facts holds here. Takes its time, and so belongs on a thread that may wait.
+    ///
+    /// # Errors
+    /// When it can't be evaluated, in words.
+    pub(in crate::agent) fn evaluate(&self, expression: &str) -> Answer {
+        let facts = self.facts();
+        let until = Instant::now() + TIME;
+        let budget = EvaluationBudget::of(VALUES).until(Arc::new(move || Instant::now() >= until));
+        let scope = Scope::restricted(Arc::new(move || facts.as_ref().clone())).with_budget(budget);
+        let answer = match scope.condition(expression) {
+            // Nodes differ in the facts that they have: where one is missing, nothing can be said of it.
+            Err(error) if error.is_missing_key() => Ok(false),
+            answer => answer.map_err(|error| error.to_string()),
+        };
+        self.note(expression, answer.clone());
+        answer
+    }
+}
+
+/// Whether an expression holds, found out on a thread that may wait.
+///
+/// # Errors
+/// When it can't be evaluated, in words.
+pub(in crate::agent) async fn evaluate_in_background(node: &Arc<Node>, expression: &str) -> Answer {
+    let (asked, text) = (Arc::clone(node), expression.to_owned());
+    let broke = || Err("evaluating it broke: the program has an error".to_owned());
+    let answer = tokio::task::spawn_blocking(move || asked.known.evaluate(&text)).await;
+    answer.unwrap_or_else(|_| {
+        node.known.note(expression, broke());
+        broke()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn expressions_see_facts_that_are_gathered_once() {
+        let gathered = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&gathered);
+        let known = FactsCache::new(Arc::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            serde_json::json!({"os": "debian", "cores": 4})
+        }));
+        assert_eq!(known.evaluate("Facts.os == 'debian'"), Ok(true));
+        assert_eq!(known.evaluate("Facts.cores > 4"), Ok(false));
+        assert!(known.evaluate("Facts.cores").is_err());
+        assert!(known.evaluate("nonsense(").is_err());
+        for missing in ["Facts.no.such == 'x'", "Facts.no.such != 'x'", "not (Facts.no.such == 'x')", "Facts.nope > 4"] {
+            assert_eq!(known.evaluate(missing), Ok(false), "{missing}");
+        }
+        assert_eq!(gathered.load(Ordering::Relaxed), 1);
+        assert_eq!(known.answer("Facts.os == 'debian'"), Some(Ok(true)));
+        assert_eq!(known.answer("Facts.os"), None);
+        known.forget();
+        assert_eq!(known.answer("Facts.os == 'debian'"), None);
+    }
+
+    #[test]
+    fn an_expression_takes_no_more_than_its_share() {
+        let known = FactsCache::new(Arc::new(|| serde_json::json!({"list": (0..2000).collect::<Vec<_>>()})));
+        for expression in [
+            "len(reduce(1..40, #acc + #acc, 'aaaaaaaaaa')) > 0",
+            "len(map(Facts.list, Facts.list)) > 0",
+            "len(toJSON(map(1..100000, Facts))) > 0",
+            "len(repeat('a', 1000000)) + len(map(1..1000, repeat('a', 100000))) > 0",
+            "len(map(1..900000, map(1..900000, #))) > 0",
+            "len(map(Facts.list, string(Facts))) > 0",
+            "all(1..500000, Facts.list == Facts.list)",
+            "all(1..500000, repeat('a', 1000) matches repeat('(a|b)?', 90))",
+        ] {
+            let began = Instant::now();
+            let why = known.evaluate(expression).unwrap_err();
+            let expected = ["take more than 8 MiB", "too much work", "the run is over", "memory budget", "steps"];
+            assert!(expected.iter().any(|part| why.contains(part)), "{expression}: {why}");
+            // No measurement: without a bound each of them takes minutes, and gigabytes.
+            assert!(began.elapsed() < Duration::from_secs(30), "{expression}: {:?}", began.elapsed());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The heartbeat: the state of the node, said on its own subject, every so often and on change.
+//!
+//! What others say on that subject is heard too: a state with another boot id means that two hosts
+//! share one node id, as clones of one machine do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::transport::{Bus, Inbox, Message, TransportError};
+use crate::trust::TrustedBundle;
+
+use super::{disk_space, messages};
+use crate::agent::durable::state_loss;
+use crate::agent::status::board::AlarmKind;
+use crate::agent::{Node, jitter};
+
+/// Changes that come closer than this are said together.
+const GATHER: Duration = Duration::from_millis(100);
+/// Changes of what runs and waits alone are said this late: a command that is done by then is told of with its end, in one
+/// message instead of two.
+const BUSY: Duration = Duration::from_secs(2);
+/// What a whole fleet was told at once, it says over this time: answers to commands come first.
+const SPREAD: Duration = Duration::from_millis(400);
+
+/// How long before its end a trust bundle is said to end: time enough for people to meet and sign the next one.
+const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// No clock of a host that works is before this: the program is younger.
+const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
+
+/// Says the state until `stop`; the last state is the caller's to say.
+pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<bool>) {
+    // Not being allowed to listen to itself costs only the detection of a twin.
+    let own = node.subjects.state(&node.settings().node);
+    let own = bus.subscribe(own.as_str()).await.ok();
+    let mut task = Task { twin: None, looked: None, own, node, bus };
+    let mut standing = task.node.board.watch();
+    let mut link = task.bus.watch();
+    let mut settings = task.node.settings.watch();
+    // Spread from the start: a fleet that was switched on together does not beat together.
+    let mut due = Instant::now() + jitter::random_delay(task.node.settings().heartbeat);
+    loop {
+        task.look();
+        publish_state(&task.node, &task.bus).await;
+        let said = standing.borrow_and_update().clone();
+        let mut busy: Option<Instant> = None;
+        loop {
+            // Cancel-safe, all of them: watches keep their last value, a sleep that is dropped is made anew
+            // from `due`, and `Inbox::next` loses nothing.
+            tokio::select! {
+                _ = stop.changed() => return,
+                () = tokio::time::sleep_until(busy.map_or(due, |busy| busy.min(due)).into()) => {
+                    let now = Instant::now();
+                    if due <= now {
+                        due = now + task.node.settings().heartbeat;
+                    }
+                    break;
+                }
+                changed = standing.changed() => if changed.is_ok() {
+                    if !standing.borrow_and_update().differs_in_work_alone(&said) {
+                        tokio::time::sleep(GATHER + jitter::random_delay(SPREAD)).await;
+                        break;
+                    }
+                    busy.get_or_insert_with(|| Instant::now() + BUSY + jitter::random_delay(SPREAD));
+                },
+                changed = settings.changed() => if changed.is_ok() {
+                    // The state has the groups and the interval, and the next one may be due sooner.
+                    due = due.min(Instant::now() + task.node.settings().heartbeat);
+                    break;
+                },
+                changed = link.changed() => if changed.is_ok() && link.borrow().connected { break },
+                Some(message) = heard(&mut task.own) => task.hear(&message),
+            }
+        }
+    }
+}
+
+async fn heard(own: &mut Option<Inbox>) -> Option<Message> {
+    match own {
+        Some(inbox) => inbox.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Task {
+    node: Arc<Node>,
+    bus: Bus,
+    own: Option<Inbox>,
+    /// When another agent last spoke as this node.
+    twin: Option<Instant>,
+    /// When it was looked whether there is room: a change of state is no reason to look again.
+    looked: Option<Instant>,
+}
+
+/// What tells one agent from another, out of a [`NodeState`](crate::wire::NodeState): mostly its own words come back.
+#[derive(Deserialize)]
+struct HeartbeatOrigin {
+    node: NodeId,
+    boot: Uuid,
+    alive: bool,
+    hostname: String,
+}
+
+impl Task {
+    fn hear(&mut self, message: &Message) {
+        let Ok(state) = serde_json::from_slice::<HeartbeatOrigin>(&message.payload) else { return };
+        if state.boot != self.node.boot && state.alive {
+            self.twin = Some(Instant::now());
+            let what = format!("another agent says it is node {}: on host \"{}\"", state.node, state.hostname);
+            self.node.board.raise(AlarmKind::Identity, what);
+        }
+    }
+
+    /// Looks at what no event tells of.
+    fn look(&mut self) {
+        let node = &self.node;
+        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings().heartbeat) {
+            self.twin = None;
+            node.board.clear(AlarmKind::Identity);
+        }
+        // Also without a command: a node that can accept nothing says so before it is asked.
+        node.report_storage_error(node.disk.verify_path());
+        if node.board.read(|standing| standing.alarms.contains_key(&AlarmKind::Disk)) {
+            match node.disk.probe() {
+                Ok(()) => node.board.clear(AlarmKind::Disk),
+                Err(error) => node.board.raise(AlarmKind::Disk, crate::diag::chain(&error)),
+            }
+        }
+        if self.looked.is_none_or(|looked| looked.elapsed() >= node.settings().heartbeat / 2) {
+            self.looked = Some(Instant::now());
+            let low = node.board.read(|standing| standing.alarms.contains_key(&AlarmKind::Space));
+            node.board.set(AlarmKind::Space, disk_space::look(&node.settings().state_dir, low));
+        }
+        let now = node.now();
+        let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
+        node.board.set(AlarmKind::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
+        node.board.set(AlarmKind::State, state_loss::alarm(node, now));
+        node.board.set(AlarmKind::Trust, overdue(&node.trust(), node.disk.monotonic_now(now)));
+        node.board.set(AlarmKind::Permissions, unheard(node, &self.bus.unheard()));
+        let counters = self.bus.counters();
+        let lost = counters.slow_consumers;
+        let lost = (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken"));
+        // It may be brought up to date under this agent, which then finds it good at its next beat.
+        let old = self.bus.check_version().err().filter(|error| matches!(error, TransportError::TooOld(_)));
+        node.board.set(AlarmKind::Connection, old.map(|error| error.to_string()).or(lost));
+    }
+}
+
+/// Which commands this node can't hear, as the server does not let it subscribe.
+fn unheard(node: &Node, refused: &BTreeSet<String>) -> Option<String> {
+    let settings = node.settings();
+    let heard = |groups: &[String]| -> BTreeSet<String> {
+        node.subjects.work_subscriptions(&settings.node, groups).iter().map(ToString::to_string).collect()
+    };
+    let always = heard(&[]);
+    let of_group =
+        |group: &&String| heard(std::slice::from_ref(*group)).difference(&always).any(|subject| refused.contains(subject));
+    let groups: Vec<String> = settings.groups.iter().filter(of_group).map(|group| format!("group {group}")).collect();
+    let others = always.intersection(refused).map(|subject| format!("subject {subject}"));
+    let missing: Vec<String> = groups.into_iter().chain(others).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "the server does not let this node hear commands for {}: its permissions need them (`ensign fleet init --print-permissions`), and \
+         the agent a restart then",
+        missing.join(", ")
+    ))
+}
+
+/// What is wrong with the time of the trust bundle in force.
+fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
+    if trust.is_before_first() {
+        return Some(
+            "there is no trust bundle yet: no command is accepted before version 1 comes from the stream, signed by the root \
+             keys of the configuration"
+                .to_owned(),
+        );
+    }
+    if trust.is_expired(now) {
+        return Some(format!(
+            "the trust bundle expired at {}: nothing new is accepted until the next version comes",
+            trust.expires()
+        ));
+    }
+    let soon = now.checked_add(NOTICE).is_ok_and(|then| trust.is_expired(then));
+    soon.then(|| format!("the trust bundle expires at {}", trust.expires()))
+}
+
+/// Says how the node stands now. Not kept when there is no connection: the next one says more.
+async fn publish_state(node: &Node, bus: &Bus) {
+    let subject = node.subjects.state(&node.settings().node);
+    node.publish_best_effort(bus, subject.as_str(), messages::json(&messages::state(node, true)), None).await;
+}

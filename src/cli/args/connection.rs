@@ -1,0 +1,99 @@
+//! The way to a NATS server, for every command that asks one.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::config::Nats;
+use crate::diag::{Diagnostic, chain};
+use crate::fleet::setup::operator_config;
+use crate::host::fs;
+use crate::transport::{BusSettings, TransportError};
+
+use super::nats_context;
+use crate::cli::error::{Exit, Failure};
+
+/// The longest operator.toml.
+const CONFIG_MAX: u64 = 1 << 20;
+
+/// Which server, and how to log in there.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Connection {
+    /// The NATS server; several with commas.
+    #[arg(long, global = true, env = "NATS_URL", hide_env_values = true, value_name = "URL")]
+    pub nats: Option<String>,
+    /// A context of the NATS CLI, by name or file; '' is the selected one.
+    #[arg(long, global = true, env = "NATS_CONTEXT", hide_env_values = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The operator's configuration; ~/.config/ensign/operator.toml when it is there.
+    #[arg(long, global = true, env = "ENSIGN_OPERATOR", hide_env_values = true, value_name = "FILE")]
+    pub operator: Option<PathBuf>,
+}
+
+impl Connection {
+    /// The text of `operator.toml` and where it is, when there is one.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn written(&self) -> Result<Option<(String, PathBuf)>, Failure> {
+        let path = match &self.operator {
+            Some(path) => Some(path.clone()),
+            None => default_config().filter(|path| path.is_file()),
+        };
+        let Some(path) = path else { return Ok(None) };
+        let text = fs::read_trusted_text(&path, CONFIG_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+        Ok(Some((text, path)))
+    }
+
+    /// How to reach the bus.
+    ///
+    /// # Errors
+    /// When `operator.toml` can't be read, or is wrong.
+    pub fn settings(&self) -> Result<BusSettings, Failure> {
+        let written = self.written()?;
+        let written = written.as_ref().map(|(text, path)| (text.as_str(), path.as_path()));
+        let wrong = |diagnostics| Failure { exit: Exit::Usage, diagnostics };
+        let context = self.context(written)?;
+        operator_config::connection(self.nats.as_deref(), context.as_ref(), written).map_err(wrong)
+    }
+
+    /// The context of the NATS CLI that the command line or `operator.toml` names.
+    ///
+    /// # Errors
+    /// When it can't be used.
+    pub fn context(&self, written: Option<(&str, &Path)>) -> Result<Option<Nats>, Failure> {
+        let named = match &self.context {
+            Some(name) => Some(name.clone()),
+            None => operator_config::context(written).map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })?,
+        };
+        named.map(|name| nats_context::load(&name)).transpose()
+    }
+}
+
+fn default_config() -> Option<PathBuf> {
+    config_file("operator.toml")
+}
+
+/// Where a file of the operator's configuration is when nobody says: below `$XDG_CONFIG_HOME` or `~/.config`.
+pub(in crate::cli) fn config_file(name: &str) -> Option<PathBuf> {
+    let home = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = home("XDG_CONFIG_HOME").or_else(|| home("HOME").map(|home| home.join(".config")))?;
+    Some(config.join("ensign").join(name))
+}
+
+/// What went wrong on the bus, with what to do about it. Nothing was decided: the work is incomplete.
+pub fn failure(error: &TransportError) -> Failure {
+    let diagnostic = Diagnostic::new(chain(error));
+    let hint = match error {
+        TransportError::Connect { .. } => "is the server running, and may we in? --nats URL or NATS_URL says where it is",
+        TransportError::NoStream(_) => {
+            "`ensign fleet init` makes the streams of a fleet, `ensign registration init` that of registrations"
+        }
+        TransportError::NoJetStream => "the server needs `jetstream {}` in its configuration",
+        TransportError::Url(..) => "write nats://host:4222 or tls://host:4222",
+        _ => return Failure::new(Exit::Partial, diagnostic),
+    };
+    let exit =
+        if matches!(error, TransportError::Url(..) | TransportError::Credentials(..)) { Exit::Usage } else { Exit::Partial };
+    Failure::new(exit, diagnostic.hint(hint))
+}

@@ -1,0 +1,7 @@
+//! Arguments that several commands share.
+
+pub mod connection;
+pub(super) mod nats_context;
+pub mod properties;
+pub mod shape;
+pub mod signer;

@@ -1,0 +1,78 @@
+//! Contexts of the NATS CLI: where they are, and which one is selected.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{Nats, context};
+use crate::diag::Diagnostic;
+use crate::host::fs;
+
+use crate::cli::error::{Exit, Failure};
+
+/// A context is shorter than this.
+const LONGEST: u64 = 1 << 20;
+
+/// The context of this name, of this file when it is one, or the selected one when the name is empty.
+///
+/// # Errors
+/// When there is none, or it can't be used.
+pub(in crate::cli) fn load(name: &str) -> Result<Nats, Failure> {
+    let name = if name.is_empty() { selected()? } else { name.to_owned() };
+    let path = if name.ends_with(".json") && name.contains('/') { PathBuf::from(&name) } else { file(&name)? };
+    let text = fs::read_named_text(&path, LONGEST).map_err(|error| {
+        let failure = Failure::from_error(Exit::Usage, &error);
+        if error.is_not_found() { failure.hint(known(&path)) } else { failure }
+    })?;
+    let nats = context::read(&text, &path.display().to_string(), home().as_deref());
+    let nats = nats.map_err(|wrong| Failure::new(Exit::Usage, wrong))?;
+    Ok(Nats { context: Some(name), ..nats })
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn home() -> Option<PathBuf> {
+    // A service of the system has no HOME unless its unit says so.
+    variable("HOME").or_else(|| (crate::host::account::effective_uid() == 0).then(|| PathBuf::from("/root")))
+}
+
+/// Where the NATS CLI keeps what it knows.
+fn directory() -> Result<PathBuf, Failure> {
+    let config = variable("XDG_CONFIG_HOME").or_else(|| home().map(|home| home.join(".config")));
+    let missing =
+        || Failure::usage("there is no home directory to look for NATS contexts in").hint("name the file of the context");
+    Ok(config.ok_or_else(missing)?.join("nats"))
+}
+
+fn file(name: &str) -> Result<PathBuf, Failure> {
+    if name.contains('/') || name.contains("..") {
+        return Err(Failure::usage(format!("\"{name}\" is not the name of a NATS context")));
+    }
+    Ok(directory()?.join("context").join(format!("{name}.json")))
+}
+
+fn selected() -> Result<String, Failure> {
+    let path = directory()?.join("context.txt");
+    let name = fs::read_named_text(&path, 4096).map(|text| text.trim().to_owned()).unwrap_or_default();
+    if name.is_empty() {
+        let diagnostic = Diagnostic::new("no NATS context is selected").hint("select one: nats context select NAME");
+        return Err(Failure::new(Exit::Usage, diagnostic));
+    }
+    Ok(name)
+}
+
+/// The contexts that there are.
+fn known(path: &Path) -> String {
+    let files = path.parent().and_then(|directory| fs::list(directory).ok()).unwrap_or_default();
+    let mut names: Vec<String> = files
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    if names.is_empty() {
+        "there is no NATS context; `nats context add` makes one".to_owned()
+    } else {
+        format!("there is {}", names.join(", "))
+    }
+}

@@ -1,0 +1,295 @@
+//! Resource types as subcommands, each with its properties as flags, all derived from `TYPES`.
+//! `ensign ensure` and `ensign fleet ensure` share them.
+
+use std::marker::PhantomData;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
+use serde_json::{Map, Value, json};
+
+use crate::resource::{self, ResourceType};
+
+use super::shape::Shape;
+use crate::cli::schemas;
+
+/// Whose flags the flags of properties stand beside.
+pub trait CommandFlags: std::fmt::Debug + Clone + Send + Sync + 'static {
+    /// Long flags of that command itself. A property of one of these names gets the type's name before it:
+    /// `--exec-timeout`.
+    const TAKEN: &'static [&'static str];
+}
+
+/// `ensign ensure`.
+#[derive(Debug, Clone)]
+pub struct Here;
+
+impl CommandFlags for Here {
+    const TAKEN: &'static [&'static str] =
+        &["check", "data", "detailed-exitcodes", "diff", "fact", "facts", "hiera", "if", "noop", "output", "session", "unless"];
+}
+
+/// `ensign fleet ensure`.
+#[derive(Debug, Clone)]
+pub struct OnNodes;
+
+impl CommandFlags for OnNodes {
+    const TAKEN: &'static [&'static str] = &[
+        "all",
+        "check",
+        "config",
+        "detach",
+        "fleet",
+        "group",
+        "health-gate",
+        "hold",
+        "if",
+        "key",
+        "max-failed",
+        "nats",
+        "node",
+        "noop",
+        "out",
+        "output",
+        "reason",
+        "server",
+        "timeout",
+        "unless",
+        "waves",
+        "where",
+    ];
+}
+
+/// A resource as the command line describes it, beside the flags of `B`.
+#[derive(Debug, Clone)]
+pub struct ResourceArgs<B> {
+    /// The type.
+    pub kind: &'static str,
+    /// All its properties, `name` among them.
+    pub properties: Map<String, Value>,
+    beside: PhantomData<B>,
+}
+
+impl<B: CommandFlags> FromArgMatches for ResourceArgs<B> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let missing = || clap::Error::raw(clap::error::ErrorKind::MissingSubcommand, "a resource type is missing\n");
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let kind = resource::find(name).ok_or_else(missing)?;
+        Ok(Self { kind: kind.name(), properties: read::<B>(kind, matches)?, beside: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<B: CommandFlags> Subcommand for ResourceArgs<B> {
+    fn augment_subcommands(command: Command) -> Command {
+        command.subcommands(resource::TYPES.iter().map(|kind| subcommand::<B>(*kind)))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        resource::find(name).is_some()
+    }
+}
+
+/// The properties of a type that are flags, with their shapes and descriptions.
+fn flags(kind: &dyn ResourceType) -> Vec<(String, Shape, String)> {
+    let schema = kind.schema(&mut schemas::generator()).to_value();
+    let definitions = schema.get("$defs").cloned().unwrap_or_default();
+    let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    let own = properties.into_iter().filter(|(name, _)| name != "name" && name != "ensure");
+    own.map(|(name, property)| {
+        let about = property.get("description").and_then(Value::as_str).unwrap_or_default().replace('\n', " ");
+        (name, Shape::of(&property, &definitions), about)
+    })
+    .collect()
+}
+
+fn long<B: CommandFlags>(kind: &dyn ResourceType, property: &str) -> String {
+    let flag = property.replace('_', "-");
+    if B::TAKEN.contains(&flag.as_str()) { format!("{}-{flag}", kind.name()) } else { flag }
+}
+
+/// The flags are made when the command is looked at: making those of all types would be most of what a start costs.
+fn subcommand<B: CommandFlags>(kind: &dyn ResourceType) -> Command {
+    Command::new(kind.name()).about(kind.about()).defer(described::<B>)
+}
+
+/// The command of a type, with its flags.
+fn described<B: CommandFlags>(command: Command) -> Command {
+    let Some(kind) = resource::find(command.get_name()) else { return command };
+    let usual = usual_ensure(kind).unwrap_or_else(|| PRESENT.to_owned());
+    let mut command = command
+        .arg(Arg::new("name").value_name("NAME").required(true).help("The name of the resource"))
+        .arg(Arg::new("ensure").value_name("ENSURE").help(format!("The state that is wanted: {usual} when left out")));
+    for (name, shape, about) in flags(kind) {
+        let arg = Arg::new(format!("property {name}")).long(long::<B>(kind, &name)).help(about).help_heading("Properties");
+        command = command.arg(match shape {
+            Shape::Bool => arg
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_parser(["true", "false"])
+                .value_name("BOOL"),
+            Shape::List(_) | Shape::Map => arg.action(ArgAction::Append).allow_hyphen_values(true).value_name("VALUE"),
+            _ => arg.allow_hyphen_values(true).value_name("VALUE"),
+        });
+    }
+    for (name, repeated, about) in COMMON {
+        let arg = Arg::new(*name).long(*name).help(*about).help_heading("Properties of every resource").value_name("VALUE");
+        command = command.arg(if *repeated { arg.action(ArgAction::Append) } else { arg });
+    }
+    command
+}
+
+/// The state of most types.
+const PRESENT: &str = "present";
+
+/// Flags for what every resource has.
+const COMMON: &[(&str, bool, &str)] = &[
+    ("alias", false, "A second name for the resource"),
+    ("provider", false, "The provider to use"),
+    ("require", true, "A resource, as type#name, that must not have failed in the session"),
+    ("subscribe", true, "A resource, as type#name, on whose change in the session this one acts"),
+    ("if", false, "Manage the resource only when this expression holds"),
+    ("unless", false, "Do not manage the resource when this expression holds"),
+    ("check", true, "A health check: a command in the convention of Nagios plugins"),
+];
+
+fn read<B: CommandFlags>(kind: &'static dyn ResourceType, matches: &ArgMatches) -> Result<Map<String, Value>, clap::Error> {
+    let one = |id: &str| matches.get_one::<String>(id).cloned();
+    let many = |id: &str| -> Vec<String> { matches.get_many::<String>(id).into_iter().flatten().cloned().collect() };
+    let mut properties = Map::new();
+    properties.insert("name".to_owned(), json!(one("name").unwrap_or_default()));
+    if let Some(usual) = usual_ensure(kind) {
+        properties.insert("ensure".to_owned(), json!(one("ensure").unwrap_or(usual)));
+    }
+    for (name, shape, _) in flags(kind) {
+        let given = many(&format!("property {name}"));
+        if given.is_empty() {
+            continue;
+        }
+        let invalid = |text: &str, wanted: &str| {
+            let message = format!("--{}: \"{text}\" is not {wanted}\n", long::<B>(kind, &name));
+            clap::Error::raw(clap::error::ErrorKind::InvalidValue, message)
+        };
+        let value = match &shape {
+            Shape::List(items) => given.iter().map(|text| scalar(items, text, invalid)).collect::<Result<Vec<_>, _>>()?.into(),
+            Shape::Map => {
+                let pairs = given.iter().map(|text| pair(text, invalid));
+                Value::Object(pairs.collect::<Result<_, _>>()?)
+            }
+            shape => scalar(shape, given.last().map_or("", String::as_str), invalid)?,
+        };
+        properties.insert(name, value);
+    }
+    // `--owner user:group`, as chown writes it.
+    if let Some((owner, group)) = properties.get("owner").and_then(Value::as_str).and_then(|both| both.split_once(':')) {
+        let (owner, group) = (json!(owner), json!(group));
+        properties.insert("owner".to_owned(), owner);
+        properties.entry("group").or_insert(group);
+    }
+    for key in ["alias", "provider"] {
+        properties.extend(one(key).map(|text| (key.to_owned(), json!(text))));
+    }
+    for key in ["require", "subscribe"] {
+        let given = many(key);
+        properties.extend((!given.is_empty()).then(|| (key.to_owned(), json!(given))));
+    }
+    let control: Map<String, Value> =
+        ["if", "unless"].into_iter().filter_map(|key| one(key).map(|text| (key.to_owned(), json!(text)))).collect();
+    properties.extend((!control.is_empty()).then(|| ("control".to_owned(), Value::Object(control))));
+    let checks: Vec<Value> = many("check").into_iter().map(|command| json!({ "command": command })).collect();
+    properties.extend((!checks.is_empty()).then(|| ("health_checks".to_owned(), Value::Array(checks))));
+    Ok(properties)
+}
+
+/// The state when none is given: what the type takes for one left out, or else `present`. None where a type has no states.
+fn usual_ensure(kind: &dyn ResourceType) -> Option<String> {
+    let schema = kind.schema(&mut schemas::generator()).to_value();
+    let usual = schema.pointer("/properties/ensure")?.get("default").and_then(Value::as_str);
+    Some(usual.unwrap_or(PRESENT).to_owned())
+}
+
+/// `name=value`.
+fn pair(text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<(String, Value), clap::Error> {
+    let pair = text.split_once('=').map(|(key, value)| (key.to_owned(), json!(value)));
+    pair.ok_or_else(|| invalid(text, "of the form name=value"))
+}
+
+fn scalar(shape: &Shape, text: &str, invalid: impl Fn(&str, &str) -> clap::Error) -> Result<Value, clap::Error> {
+    match shape {
+        Shape::Bool => text.parse::<bool>().map(Value::Bool).map_err(|_| invalid(text, "true or false")),
+        Shape::Integer => text.parse::<i64>().map(Value::from).map_err(|_| invalid(text, "a whole number")),
+        Shape::Map => pair(text, invalid).map(|pair| Value::Object([pair].into_iter().collect())),
+        _ => Ok(Value::String(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse<B: CommandFlags>(words: &[&str]) -> Result<(String, Value), clap::Error> {
+        let command = ResourceArgs::<B>::augment_subcommands(Command::new("ensure").subcommand_required(true));
+        let described = ResourceArgs::<B>::from_arg_matches(&command.try_get_matches_from([&["ensure"], words].concat())?)?;
+        Ok((described.kind.to_owned(), Value::Object(described.properties)))
+    }
+
+    #[test]
+    fn flags_become_properties() {
+        let words = ["file", "/tmp/x", "absent", "--force", "--mode", "0644", "--content", "-n", "--require", "file#/a"];
+        let expected =
+            json!({"name": "/tmp/x", "ensure": "absent", "content": "-n", "mode": "0644", "force": true, "require": ["file#/a"]});
+        assert_eq!(parse::<Here>(&words).unwrap(), ("file".to_owned(), expected));
+        let words = [
+            "exec",
+            "x",
+            "--returns",
+            "0",
+            "--returns",
+            "2",
+            "--exec-timeout",
+            "5s",
+            "--exec-unless",
+            "t",
+            "--unless",
+            "e",
+            "--timeout",
+            "1",
+        ];
+        assert!(parse::<OnNodes>(&words).is_err(), "the flag of the command itself is not known to the type");
+        let expected = json!({"name": "x", "ensure": "present", "returns": [0, 2], "timeout": "5s", "unless": "t", "control": {"unless": "e"}});
+        assert_eq!(parse::<OnNodes>(&words[..12]).unwrap().1, expected);
+        assert_eq!(parse::<Here>(&["service", "x"]).unwrap().1, json!({"name": "x", "ensure": "running"}));
+        let expected = json!({"name": "x", "ensure": "stopped", "enable": false});
+        assert_eq!(parse::<Here>(&["service", "x", "stopped", "--enable=false"]).unwrap().1, expected);
+        let expected = json!({"name": "/x", "ensure": "present", "owner": "a", "group": "b"});
+        assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a:b"]).unwrap().1, expected);
+        assert_eq!(parse::<OnNodes>(&["file", "/x", "--owner", "a", "--file-group", "b"]).unwrap().1, expected);
+        assert_eq!(parse::<Here>(&["file", "/x", "--owner", "a", "--group", "b"]).unwrap().1, expected);
+        let words =
+            ["scaffold", "/x", "--source", "t", "--post", "*.sh=chmod +x {}", "--post", "*.go=go fmt", "--scaffold-data", "a=1"];
+        let expected = json!({"name": "/x", "ensure": "present", "source": "t", "data": {"a": "1"},
+            "post": [{"*.sh": "chmod +x {}"}, {"*.go": "go fmt"}]});
+        assert_eq!(parse::<Here>(&words).unwrap().1, expected);
+    }
+
+    #[test]
+    fn wrong_flags_are_refused() {
+        for words in [
+            &["file", "/x", "--mdoe", "1"][..],
+            &["exec", "x", "--returns", "two"],
+            &["scaffold", "/x", "--post", "two"],
+            &["widget", "x"],
+            &["file"],
+            &[],
+        ] {
+            assert!(parse::<Here>(words).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The keys that an operator signs with: files, or held by an SSH agent; and where passphrases come from.
+
+use std::path::{Path, PathBuf};
+
+use crate::diag::{Diagnostic, chain};
+use crate::fleet::setup::operator_config::SSH_AGENT;
+use crate::host::ssh_agent::SshAgent;
+use crate::host::{fs, terminal};
+use crate::model::Secret;
+use crate::trust::keys::ssh_agent::{AgentKey, AgentKeyError, KeySelector};
+use crate::trust::{KeyError, PublicKey, Signer, SigningKey};
+
+use crate::cli::error::{Exit, Failure};
+
+/// The longest file that holds a key.
+pub(in crate::cli) const KEY_MAX: u64 = 64 * 1024;
+/// Where a passphrase comes from when nobody is asked.
+pub(in crate::cli) const PASSPHRASE: &str = "ENSIGN_KEY_PASSPHRASE";
+
+/// A private key to sign with, and what it is called in the envelope.
+#[derive(Debug)]
+pub struct NamedKey {
+    /// The name of its file without the ending, or its comment in the agent: a hint for nodes, which try their keys of
+    /// this name first.
+    pub id: String,
+    /// The key.
+    pub key: Box<dyn Signer>,
+}
+
+/// The keys in the form that signing takes.
+pub fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
+    signers.iter().map(|signer| (signer.id.as_str(), signer.key.as_ref())).collect()
+}
+
+/// A key to sign with: of a file, whose passphrase comes from the environment or the terminal; or, for `ssh-agent:NAME`,
+/// the one of this comment, fingerprint or public key file that the agent at `SSH_AUTH_SOCK` holds.
+///
+/// # Errors
+/// When there is none, it can't be read, or the passphrase is wrong.
+pub fn signer(path: &Path) -> Result<NamedKey, Failure> {
+    if let Some(name) = path.to_str().and_then(|path| path.strip_prefix(SSH_AGENT)) {
+        return of_agent(name);
+    }
+    Ok(NamedKey { id: stem(path), key: Box::new(of_file(path)?) })
+}
+
+/// The private key of a file.
+///
+/// # Errors
+/// When it can't be read, or the passphrase is wrong.
+pub(in crate::cli) fn of_file(path: &Path) -> Result<SigningKey, Failure> {
+    let text = fs::read_private_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let key = match SigningKey::from_openssh(&text, None) {
+        Err(KeyError::NeedsPassphrase) => {
+            let passphrase = from_env(PASSPHRASE).map_or_else(|| ask(&format!("passphrase for {}: ", path.display())), Ok)?;
+            SigningKey::from_openssh(&text, Some(&passphrase))
+        }
+        other => other,
+    };
+    key.map_err(|error| in_file(path, &error))
+}
+
+fn of_agent(name: &str) -> Result<NamedKey, Failure> {
+    let Some(socket) = std::env::var_os("SSH_AUTH_SOCK").filter(|socket| !socket.is_empty()) else {
+        return Err(Failure::usage("there is no ssh-agent: SSH_AUTH_SOCK is not set").hint("start one: eval \"$(ssh-agent)\""));
+    };
+    let (wanted, file) = wanted(name)?;
+    let key = AgentKey::find(&SshAgent::at(Path::new(&socket)), &wanted).map_err(|error| {
+        let failure = Failure::from_error(Exit::Usage, &error);
+        match error {
+            AgentKeyError::None { .. } => failure.hint("`ssh-add -l` lists its keys, `ssh-add FILE` gives it one"),
+            AgentKeyError::Several(..) => failure.hint("`ssh-add -l` shows the fingerprints: ssh-agent:SHA256:..."),
+            _ => failure,
+        }
+    })?;
+    let id = file.map_or_else(|| key.comment().to_owned(), |file| stem(&file));
+    Ok(NamedKey { id, key: Box::new(key) })
+}
+
+/// Which key a name means, and the file of its public half when the name is one.
+fn wanted(name: &str) -> Result<(KeySelector, Option<PathBuf>), Failure> {
+    if name.is_empty() {
+        return Ok((KeySelector::Only, None));
+    }
+    if let Ok(key) = name.parse::<PublicKey>() {
+        return Ok((KeySelector::Key(key), None));
+    }
+    let path = Path::new(name);
+    if !path.is_file() {
+        return Ok((KeySelector::Named(name.to_owned()), None));
+    }
+    let text = fs::read_named_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    let key =
+        text.parse::<PublicKey>().map_err(|error| in_file(path, &error).hint("after ssh-agent: stands a public key file"))?;
+    Ok((KeySelector::Key(key), Some(path.to_owned())))
+}
+
+pub(in crate::cli) fn in_file(path: &Path, error: &KeyError) -> Failure {
+    Failure::new(Exit::Usage, Diagnostic::new(format!("{}: {}", path.display(), chain(error))))
+}
+
+/// The name of a file without its ending: what its key is called.
+pub(in crate::cli) fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "key".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+pub(in crate::cli) fn from_env(variable: &str) -> Option<Secret> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty()).map(Secret::new)
+}
+
+/// Asks for a passphrase: on the terminal, or with the program that `SSH_ASKPASS` names where there is no terminal, or
+/// where `SSH_ASKPASS_REQUIRE` wants it (ssh(1)).
+pub(in crate::cli) fn ask(prompt: &str) -> Result<Secret, Failure> {
+    let program = std::env::var_os("SSH_ASKPASS").filter(|program| !program.is_empty());
+    let require = std::env::var("SSH_ASKPASS_REQUIRE").unwrap_or_default();
+    let asked = match program {
+        None => terminal::ask_secret(prompt),
+        Some(program) if matches!(require.as_str(), "force" | "prefer") => terminal::ask_program(&program, prompt),
+        Some(program) => terminal::ask_secret(prompt).or_else(|error| match require.as_str() {
+            "never" => Err(error),
+            _ => terminal::ask_program(&program, prompt),
+        }),
+    };
+    asked.map_err(|error| {
+        Failure::new(Exit::Usage, Diagnostic::new(format!("could not ask for the passphrase: {error}"))).hint(format!(
+            "without a terminal, give it in {PASSPHRASE} or by SSH_ASKPASS, or make the key with --passphrase-env or --no-passphrase"
+        ))
+    })
+}

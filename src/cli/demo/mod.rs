@@ -1,0 +1,284 @@
+//! `ensign demo`: a whole fleet on this machine, in a few seconds: a server, three agents, signed work,
+//! refusals, drift and its repair. It checks what it shows: when something is not as it says, it fails.
+
+mod environment;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::diag::Diagnostic;
+use crate::fleet::job::dispatch;
+use crate::fleet::job::dispatch::SealedCommand;
+use crate::fleet::{CommandDraft, NodeResult, Outcome};
+use crate::host::{Host, fs};
+use crate::model::HumanDuration;
+use crate::trust::{Signer, SigningKey};
+use crate::wire::command::Ensure;
+use crate::wire::{Action, Command, Options, Target};
+
+use super::error::{Exit, Failure};
+use super::fleet::render_job::deliver;
+use super::fleet::source::Source;
+use super::fleet::status::{print_nodes, print_status};
+use super::ui::{Tone, Ui, text};
+use environment::{DemoFleet, NODES, OPERATOR, find_server, write};
+
+/// How long a command may take here.
+const TIMEOUT: HumanDuration = HumanDuration::seconds(10);
+
+/// What is applied: every node has a directory of its own, which its facts name.
+const MANIFEST: &str = r#"# A manifest: what shall be, in order.
+ccm:
+  resources:
+    - file:
+        - defaults:
+            owner: "{{ Facts.uid }}"
+            group: "{{ Facts.gid }}"
+            mode: "0644"
+        - "{{ Facts.site }}":
+            ensure: directory
+            mode: "0755"
+        - "{{ Facts.site }}/motd":
+            ensure: present
+            content: "Managed by Ensign. What is changed here by hand is put right.\n"
+        - "{{ Facts.site }}/app.conf":
+            ensure: present
+            source: app.conf
+"#;
+
+/// The file that comes with it in the bundle.
+const APP_CONF: &str = "listen = 8080\nworkers = 4\n";
+
+/// Shows everything on this machine: a server, three agents, signed work, refusals, repair.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// The nats-server to start, 2.10 or later; the one on PATH when not given.
+    #[arg(long, env = "NATS_SERVER", hide_env_values = true, value_name = "FILE")]
+    nats_server: Option<PathBuf>,
+    /// Keeps the directory with configurations, keys and logs.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs the demonstration.
+///
+/// # Errors
+/// When there is no server to start, or something is not as it should be.
+pub fn run(args: &DemoArgs, ui: &mut Ui) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    let binary = find_server(args.nats_server.as_deref())?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let host = Host::system(None);
+    let dir = std::env::temp_dir().join(format!("ensign-demo-{}", host.new_id().simple()));
+    fs::create_directory(&dir, 0o700).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let told = runtime.block_on(async {
+        // Dropping the story, finished or not, ends everything that it started.
+        tokio::select! {
+            told = tell(&dir, &binary, &host, ui) => told,
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Partial, Diagnostic::new("interrupted"))),
+        }
+    });
+    if args.keep || (told.is_err() && dir.exists()) {
+        ui.say(text!("kept {}", dir.display()));
+    } else {
+        fs::remove_all(&dir).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    }
+    told?;
+    by_hand(ui);
+    ui.say(text!("\neverything was as it should be, in {}", super::render::duration(began.elapsed())));
+    Ok(Exit::Success)
+}
+
+/// The whole story.
+async fn tell(dir: &std::path::Path, binary: &std::path::Path, host: &Host, ui: &mut Ui) -> Result<(), Failure> {
+    title(ui, "A server, three agents, an operator's key, a trust bundle");
+    let mut stage = DemoFleet::open(dir, binary, host).await?;
+    ui.line(text!("  {} at {}", binary.display(), stage.session.operator.bus.servers.join(" ")));
+    print_nodes(&stage.session, ui).await?;
+
+    title(ui, "A signed manifest for everybody");
+    let accepted = apply(&stage, ui).await?;
+    title(ui, "The same again: nothing to do");
+    expect(&apply(&stage, ui).await?.1, &[(3, "stable")])?;
+
+    title(ui, "A forged command: signed by somebody else, in the operator's name");
+    forged(&stage, ui).await?;
+    title(ui, "A replay: the id of an accepted command, with other work");
+    replayed(&stage, &accepted.0, ui).await?;
+    title(ui, "More than the node's owner allows: a file outside its own directory");
+    beyond_limits(&stage, ui).await?;
+
+    title(ui, "Drift: somebody edits a file on web1 by hand; the next command puts it right");
+    let last = drift(&stage, ui).await?;
+
+    title(ui, "The fleet");
+    stage.settled(last.command.id).await?;
+    print_status(&stage.session, ui).await?;
+    print_nodes(&stage.session, ui).await?;
+
+    title(ui, "The end: everything is stopped in order");
+    let began = Instant::now();
+    if !stage.close().await {
+        return Err(wrong("an agent did not stop in order".to_owned()));
+    }
+    ui.line(text!("  stopped in {}", super::render::duration(began.elapsed())));
+    Ok(())
+}
+
+fn title(ui: &mut Ui, text: &str) {
+    let painted = ui.paint(Tone::Success, text);
+    ui.line(text!("\n{}", painted));
+    ui.flush();
+}
+
+fn wrong(message: String) -> Failure {
+    Failure::new(Exit::Failed, Diagnostic::new(message))
+        .hint("this should not happen: the logs are in the directory that is kept")
+}
+
+/// Holds the results to what they must be.
+fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), Failure> {
+    for (count, word) in wanted {
+        let found = results.iter().filter(|result| result.outcome.word() == *word).count();
+        if found != *count {
+            return Err(wrong(format!("{found} nodes are {word}, not {count}")));
+        }
+    }
+    Ok(())
+}
+
+fn sign(command: Command, key: &dyn Signer) -> Result<SealedCommand, Failure> {
+    dispatch::sign(command, &[(OPERATOR, key)]).map_err(|error| Failure::from_error(Exit::Failed, &error))
+}
+
+fn command(stage: &DemoFleet, action: Action, to: Target) -> Command {
+    let options = Options { timeout: TIMEOUT, ..Options::default() };
+    let order = CommandDraft { action, to, options, channel: None, reason: Some("demonstration".to_owned()), life: TIMEOUT };
+    order.command(&stage.session.operator.fleet, stage.session.host.new_id(), stage.session.now())
+}
+
+async fn deliver_here(stage: &DemoFleet, signed: &SealedCommand, ui: &mut Ui) -> Result<Vec<NodeResult>, Failure> {
+    let followed = deliver(signed, TIMEOUT.get(), &stage.session, ui).await?;
+    Ok(followed.results)
+}
+
+/// Packs, uploads, signs and sends the manifest.
+async fn apply(stage: &DemoFleet, ui: &mut Ui) -> Result<(SealedCommand, Vec<NodeResult>), Failure> {
+    let bundle = stage.dir.join("bundle");
+    write(&bundle.join("manifest.yaml"), MANIFEST)?;
+    write(&bundle.join("app.conf"), APP_CONF)?;
+    let pinned = Source::here(&bundle)?.pin(&stage.session, ui).await?;
+    let signed = sign(command(stage, Action::Apply(pinned), Target::all()), stage.operator.key.as_ref())?;
+    let results = deliver_here(stage, &signed, ui).await?;
+    for (node, _) in NODES {
+        let path = stage.site(node).join("app.conf");
+        if fs::read_named_text(&path, 1024).is_ok_and(|text| text == APP_CONF) {
+            continue;
+        }
+        return Err(wrong(format!("{} is not as the manifest says", path.display())));
+    }
+    Ok((signed, results))
+}
+
+fn motd(stage: &DemoFleet, node: &str) -> Action {
+    let properties = json!({
+        "name": stage.site(node).join("motd"),
+        "ensure": "present",
+        "content": "forged\n",
+        "owner": crate::host::account::effective_uid().to_string(),
+        "group": crate::host::account::effective_gid().to_string(),
+        "mode": "0644",
+    });
+    ensure(properties)
+}
+
+fn ensure(properties: serde_json::Value) -> Action {
+    let properties = if let serde_json::Value::Object(properties) = properties { properties } else { serde_json::Map::new() };
+    Action::Ensure(Ensure { kind: "file".to_owned(), properties })
+}
+
+fn to(node: &str) -> Result<Target, Failure> {
+    let node = node.parse().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    Ok(Target::nodes(vec![node]))
+}
+
+/// One node must have refused for this reason.
+fn refused(results: &[NodeResult], code: &str) -> Result<(), Failure> {
+    match results {
+        [NodeResult { outcome: Outcome::Refused(found), .. }] if found == code => Ok(()),
+        other => {
+            Err(wrong(format!("not refused with {code}: {:?}", other.iter().map(|result| &result.outcome).collect::<Vec<_>>())))
+        }
+    }
+}
+
+async fn forged(stage: &DemoFleet, ui: &mut Ui) -> Result<(), Failure> {
+    let mallory = SigningKey::generate().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let signed = sign(command(stage, motd(stage, "web1"), to("web1")?), &mallory)?;
+    refused(&deliver_here(stage, &signed, ui).await?, "bad_signature")
+}
+
+async fn replayed(stage: &DemoFleet, accepted: &SealedCommand, ui: &mut Ui) -> Result<(), Failure> {
+    let other = Command { id: accepted.command.id, ..command(stage, motd(stage, "web1"), to("web1")?) };
+    let signed = sign(other, stage.operator.key.as_ref())?;
+    refused(&deliver_here(stage, &signed, ui).await?, "replayed")
+}
+
+async fn beyond_limits(stage: &DemoFleet, ui: &mut Ui) -> Result<(), Failure> {
+    let outside = ensure(json!({"name": stage.dir.join("outside"), "ensure": "absent"}));
+    let signed = sign(command(stage, outside, to("web1")?), stage.operator.key.as_ref())?;
+    refused(&deliver_here(stage, &signed, ui).await?, "local_limit")
+}
+
+async fn drift(stage: &DemoFleet, ui: &mut Ui) -> Result<SealedCommand, Failure> {
+    let path = stage.site("web1").join("motd");
+    write(&path, "edited by hand\n")?;
+    ui.line(text!("  $ echo 'edited by hand' > {}", path.display()));
+    let (signed, results) = apply(stage, ui).await?;
+    expect(&results, &[(1, "changed"), (2, "stable")])?;
+    if fs::read_named_text(&path, 1024).is_ok_and(|text| text.starts_with("Managed by Ensign")) {
+        return Ok(signed);
+    }
+    Err(wrong(format!("{} was not put right", path.display())))
+}
+
+/// How to do the same with real machines.
+fn by_hand(ui: &mut Ui) {
+    ui.line(text!("\nThe same by hand, for a fleet called prod:"));
+    for (command, what) in [
+        ("ensign key new root.key; ensign key new ops-alice.key", "once: a key that decides who may, one that may"),
+        (
+            "ensign trust init --fleet prod --root root.key --operator ops-alice=ops-alice.key.pub",
+            "the trust bundle, and [trust] for agent.toml",
+        ),
+        (
+            "nats-server -c deploy/nats/ensign.conf; ensign fleet init --fleet prod",
+            "the server with your own nkeys in it (ensign key new --nats); its streams",
+        ),
+        ("ensign agent run --config /etc/ensign/agent.toml", "on every node"),
+        ("ensign fleet apply site/ --all --fleet prod --key ops-alice.key", "a directory with a manifest.yaml"),
+    ] {
+        ui.line(text!("  {}\n      {}", command, ui.paint(Tone::Dim, what)));
+    }
+    ui.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_held_to_what_they_must_be() {
+        let result = |outcome| NodeResult::new("a".parse().unwrap(), outcome, None);
+        let results = [result(Outcome::Refused("replayed".into()))];
+        assert!(refused(&results, "replayed").is_ok());
+        assert!(refused(&results, "bad_signature").is_err());
+        assert!(refused(&[result(Outcome::Changed)], "replayed").is_err());
+        assert!(refused(&[], "replayed").is_err());
+        assert!(expect(&results, &[(1, "refused"), (0, "stable")]).is_ok());
+        assert!(expect(&results, &[(1, "stable")]).is_err());
+    }
+}

@@ -1,0 +1,312 @@
+//! `ensign apply`, `ensign plan` and `ensign check`: a manifest on this host.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::diag::{self, Diagnostic};
+use crate::engine::{self, Diff, Plan, Settings};
+use crate::host::{Cancel, Host};
+use crate::model::{DiscoveryClient, HumanDuration, Outcome, TransactionEvent};
+use crate::store::history::{Recording, RunStart};
+
+use super::manifest_source::{self, LocalManifest, ManifestSource};
+use crate::cli::error::{Exit, Failure};
+use crate::cli::local::inputs;
+use crate::cli::local::inputs::{InputArgs, OutputFormat, RunWait};
+use crate::cli::render;
+use crate::cli::ui::{Tone, Ui, Whole, text};
+
+/// Apply a manifest to this host.
+#[derive(Debug, Args)]
+pub struct Apply {
+    #[command(flatten)]
+    origin: ManifestSource,
+    /// Say what would change; change nothing.
+    #[arg(long)]
+    noop: bool,
+    /// Show what changes in the content of files.
+    #[arg(long)]
+    diff: bool,
+    /// Run only the health checks.
+    #[arg(long, alias = "monitor-only")]
+    health_check_only: bool,
+    /// Print the resolved data and resources; run nothing.
+    #[arg(long)]
+    render: bool,
+    #[command(flatten)]
+    given: InputArgs,
+    /// Publish the registrations of `register_when_stable`, as an agent does.
+    #[arg(long)]
+    register: bool,
+    /// Record the run in this directory.
+    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true)]
+    session: Option<PathBuf>,
+    #[command(flatten)]
+    patience: RunWait,
+    /// Print no summary.
+    #[arg(long)]
+    no_report: bool,
+    /// Exit with 10 when something changed and nothing failed.
+    #[arg(long)]
+    detailed_exitcodes: bool,
+    /// How to print the results.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+    /// Show only what is not as wanted, without the messages of the manifest: for `plan`.
+    #[arg(skip)]
+    brief: bool,
+}
+
+/// Show what applying a manifest would change.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    origin: ManifestSource,
+    #[command(flatten)]
+    given: InputArgs,
+    /// Exit with 10 when something would change and nothing failed.
+    #[arg(long)]
+    detailed_exitcodes: bool,
+    /// How to print the results.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// Read, resolve and validate a manifest; touch nothing.
+#[derive(Debug, Args)]
+pub struct Check {
+    #[command(flatten)]
+    origin: ManifestSource,
+    #[command(flatten)]
+    given: InputArgs,
+    /// List what every resource reads, writes, runs, mounts and fetches: what rules of keys and limits of nodes decide over.
+    #[arg(long)]
+    effects: bool,
+    /// How to print the effects.
+    #[arg(long, value_enum, default_value_t, requires = "effects")]
+    output: OutputFormat,
+}
+
+impl From<PlanArgs> for Apply {
+    fn from(args: PlanArgs) -> Self {
+        Self {
+            origin: args.origin,
+            noop: true,
+            diff: true,
+            health_check_only: false,
+            render: false,
+            given: args.given,
+            register: false,
+            session: None,
+            patience: RunWait { wait: HumanDuration::default() },
+            no_report: false,
+            detailed_exitcodes: args.detailed_exitcodes,
+            output: args.output,
+            brief: true,
+        }
+    }
+}
+
+impl Apply {
+    /// The record of this run in the history of the host; dry runs leave none.
+    fn recording(&self, plan: &Plan, run_id: Uuid, host: &Host) -> Recording {
+        let history = inputs::history().filter(|_| !self.noop);
+        let digest = plan.manifest.as_ref().and_then(|manifest| manifest.digest.clone());
+        let what = plan.manifest.as_ref().map(|manifest| manifest.source.clone()).unwrap_or_default();
+        Recording::begin(history.as_ref(), &RunStart { run_id, started: host.now(), what, digest })
+    }
+}
+
+/// `ensign check`.
+pub fn check(args: &Check, ui: &mut Ui) -> Result<Exit, Failure> {
+    let Read { plan, name, .. } = read(&args.origin, &args.given, ui)?;
+    for warning in &plan.warnings {
+        ui.warn(warning);
+    }
+    if args.effects && args.output != OutputFormat::Text {
+        let effects = plan.resources.iter().map(|one| json!({"resource": one.reference().to_string(), "effects": one.effects()}));
+        match args.output {
+            OutputFormat::Jsonl => effects.for_each(|one| ui.jsonl(&one)),
+            _ => ui.json(&effects.collect::<Vec<_>>()),
+        }
+    } else if args.effects {
+        for planned in &plan.resources {
+            planned.effects().iter().for_each(|effect| ui.line(text!("{} {}", planned.reference(), effect)));
+        }
+    }
+    if !plan.failing.is_empty() {
+        return Err(Failure { exit: Exit::Usage, diagnostics: plan.failing });
+    }
+    if args.effects && args.output != OutputFormat::Text {
+        return Ok(Exit::Success);
+    }
+    ui.line(text!("{}: {}, no errors", name, diag::count(plan.resources.len() as u64, "resource")));
+    Ok(Exit::Success)
+}
+
+/// `ensign apply`.
+pub fn apply(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
+    if args.noop && args.health_check_only {
+        return Err(Failure::usage("cannot set healthcheck only and noop mode at the same time")
+            .hint("use --noop or --health-check-only"));
+    }
+    let result = apply_inner(args, ui);
+    if let (Err(failure), OutputFormat::Json | OutputFormat::Jsonl) = (&result, args.output) {
+        ui.json(&json!({"events": [], "error": failure.why()}));
+    }
+    result
+}
+
+/// A manifest that was read, and what it is run with.
+struct Read {
+    plan: Plan,
+    host: Host,
+    exchange: Option<Arc<dyn DiscoveryClient>>,
+    /// What the manifest is called.
+    name: String,
+    /// Asks for the end of the run, where that is heard already.
+    cancel: Option<Cancel>,
+    /// What was unpacked for it.
+    kept: Option<TempDir>,
+}
+
+fn read(origin: &ManifestSource, given: &InputArgs, ui: &mut Ui) -> Result<Read, Failure> {
+    let LocalManifest { source, cancel, kept } = origin.obtain(&given.connection, ui)?;
+    let mut host = inputs::host();
+    if let Some(cancel) = &cancel {
+        host = host.bounded(cancel.clone(), None);
+    }
+    if let Some(directory) = &source.directory {
+        host = host.in_directory(directory);
+    }
+    let planned = given.inputs(&host).and_then(|inputs| {
+        let wrong = |diagnostics| Failure { exit: Exit::Usage, diagnostics };
+        Ok((engine::plan_manifest(&source, &inputs, &host).map_err(wrong)?, inputs.exchange))
+    });
+    if cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+        return Err(manifest_source::cancelled());
+    }
+    let (plan, exchange) = planned?;
+    Ok(Read { plan, host, exchange, name: source.name, cancel, kept })
+}
+
+fn apply_inner(args: &Apply, ui: &mut Ui) -> Result<Exit, Failure> {
+    let waits = !args.noop && !args.health_check_only && !args.render;
+    let cancel = waits.then(inputs::cancel_on_signals);
+    let _turn = match &cancel {
+        Some(cancel) => {
+            let host = inputs::host().bounded(cancel.clone(), None);
+            inputs::turn(&format!("ensign apply {}", args.origin.label()), args.patience.wait, &host, ui)?
+        }
+        None => None,
+    };
+    // What was unpacked is there until the run has ended.
+    let Read { plan, host, exchange, cancel: heard, kept: _kept, .. } = read(&args.origin, &args.given, ui)?;
+    tracing::info!(manifest = %args.origin.label(), resources = plan.resources.len(), "it was read");
+    for warning in plan.warnings.iter().chain(&plan.failing) {
+        ui.warn(warning);
+    }
+    if args.render {
+        let mut rendered = plan.rendered();
+        plan.secrets().redact_value(&mut rendered);
+        ui.data(crate::yaml::to_string(&rendered).as_bytes());
+        return Ok(Exit::Success);
+    }
+    if !args.noop {
+        inputs::end_orphans(ui);
+    }
+    let host = inputs::watched(host.bounded(heard.or(cancel).unwrap_or_else(inputs::cancel_on_signals), None), args.output, ui);
+    let mut session = inputs::session(args.session.as_deref(), ui)?;
+    session.start(host.now(), host.new_id()).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+    let settings = Settings {
+        noop: args.noop,
+        health_check_only: args.health_check_only,
+        diff: Diff::when(args.diff),
+        bare: args.output == OutputFormat::Text && args.session.is_none(),
+        run_id: host.new_id(),
+        node: None,
+        permit: None,
+        registrar: exchange.filter(|_| args.register),
+        conceal: None,
+        outside: None,
+    };
+    if let (OutputFormat::Text, Some(message), false) = (args.output, &plan.pre_message, args.brief) {
+        ui.lines(message);
+        ui.line("");
+    }
+    let width = render::label_width(plan.resources.iter().map(engine::plan::PlannedResource::width));
+    let mut events = Vec::new();
+    let mut recording = args.recording(&plan, settings.run_id, &host);
+    let report = engine::run(&plan, &settings, &host, session.as_mut(), &mut |event| {
+        recording.event(&event);
+        match args.output {
+            OutputFormat::Text if args.brief && event.outcome() == Outcome::Stable => {}
+            OutputFormat::Text => show(ui, &event, width),
+            OutputFormat::Json => events.push(event),
+            OutputFormat::Jsonl => {
+                ui.jsonl(&event);
+                ui.flush();
+            }
+        }
+    });
+    inputs::remember(recording, &report, &host, ui);
+    let unpublished: usize = plan.resources.iter().map(|planned| planned.common.register_when_stable.len()).sum();
+    if unpublished > 0 && !args.register && !args.noop && !args.brief {
+        let unpublished = diag::count(unpublished as u64, "registration");
+        ui.say(text!("{} not published; --register does that, and so does an agent", unpublished));
+    }
+    match args.output {
+        OutputFormat::Text => {
+            if let (Some(message), 0, false) = (&plan.post_message, report.summary.total_errors, args.brief) {
+                ui.line("");
+                ui.lines(message);
+            }
+            if !args.no_report {
+                if !args.brief || report.summary.stable_resources < report.summary.total_resources {
+                    ui.line("");
+                }
+                ui.line(render::summary_line(ui, &report.summary, args.noop));
+            }
+        }
+        OutputFormat::Json => ui.json(&json!({"events": events, "summary": report.summary})),
+        OutputFormat::Jsonl => ui.jsonl(&report.summary),
+    }
+    let skipped = report.unreached;
+    let unreached =
+        format!("{} {} not reached", diag::count(skipped as u64, "resource"), if skipped == 1 { "was" } else { "were" });
+    if let Some(error) = &report.error {
+        ui.error(Diagnostic::new(format!("the run stopped because its session could not be written: {error}")));
+    } else if inputs::exit(&report, false) == Exit::Partial {
+        ui.error(Diagnostic::new(format!("the run was cancelled; {unreached}")));
+    } else if skipped > 0 {
+        ui.say(text!("stopped at the first failure (fail_on_error); {}", unreached));
+    }
+    // The process ends here: giving its memory back piece by piece would be a twentieth of a converged run.
+    std::mem::forget((plan, session));
+    Ok(inputs::exit(&report, args.detailed_exitcodes))
+}
+
+fn show(ui: &mut Ui, event: &TransactionEvent, width: usize) {
+    let line = render::event_line(ui, event, width);
+    ui.line(line);
+    render::said(event).for_each(|line| ui.line(text!("      {}", Whole(line))));
+    if let Some(diff) = &event.diff {
+        for line in diff.lines() {
+            let tone = match line.as_bytes().first() {
+                Some(b'+') => Tone::Success,
+                Some(b'-') => Tone::Error,
+                _ => Tone::Dim,
+            };
+            ui.line(text!("      {}", ui.paint(tone, Whole(line))));
+        }
+    }
+    // Failures and changes are seen as they happen; long stretches of stable resources are not worth a write each.
+    if event.outcome() != Outcome::Stable {
+        ui.flush();
+    }
+}

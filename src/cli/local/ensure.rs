@@ -1,0 +1,240 @@
+//! `ensign ensure`: one resource on this host, from flags or from standard input.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use crate::diag::Diagnostic;
+use crate::engine::{self, Diff, Plan, RunInputs, Settings};
+use crate::host::{Host, Turn, account};
+use crate::manifest::MAX_MANIFEST;
+use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
+use crate::store::Session;
+use crate::store::history::{Recording, RunStart};
+use crate::wire::shape;
+use crate::yaml::Document;
+
+use crate::cli::args::properties::{Here, ResourceArgs};
+use crate::cli::error::{Exit, Failure};
+use crate::cli::local::inputs;
+use crate::cli::local::inputs::{InputArgs, OutputFormat, RunWait};
+use crate::cli::render;
+use crate::cli::ui::{Ui, Whole, text};
+
+/// Bring one resource of this host to its desired state.
+#[derive(Debug, Args)]
+pub struct Ensure {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+struct How {
+    /// Say what would change; change nothing.
+    #[arg(long, global = true)]
+    noop: bool,
+    /// Show what changes in the content of files.
+    #[arg(long, global = true)]
+    diff: bool,
+    /// Record the event in this directory, which `--require` and `--subscribe` look into.
+    #[arg(long, value_name = "DIR", env = "CCM_SESSION_STORE", hide_env_values = true, global = true)]
+    session: Option<PathBuf>,
+    /// Exit with 10 when something changed and nothing failed.
+    #[arg(long, global = true)]
+    detailed_exitcodes: bool,
+    #[command(flatten)]
+    patience: RunWait,
+    #[command(flatten)]
+    given: InputArgs,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t, global = true)]
+    output: OutputFormat,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    #[command(flatten)]
+    Resource(ResourceArgs<Here>),
+    /// For programs: a request on standard input, a response on standard output.
+    #[command(subcommand)]
+    Api(Api),
+}
+
+#[derive(Debug, Subcommand)]
+enum Api {
+    /// One request, one response. Exits with 0 once a response is printed.
+    #[command(alias = "piped")]
+    Pipe {
+        /// Print the response as YAML.
+        #[arg(long)]
+        yaml: bool,
+    },
+}
+
+/// `ensign ensure`.
+pub fn ensure(args: Ensure, ui: &mut Ui) -> Result<Exit, Failure> {
+    let how = args.how;
+    if !how.noop {
+        inputs::end_orphans(ui);
+    }
+    let host = inputs::host().in_directory(".").bounded(inputs::cancel_on_signals(), None);
+    match args.what {
+        What::Resource(described) => resource(described, &how, &inputs::watched(host, how.output, ui), ui),
+        What::Api(Api::Pipe { yaml }) => {
+            let response = pipe(&how, &host, ui).unwrap_or_else(|failure| {
+                let errors: Vec<String> = failure.diagnostics.iter().map(ToString::to_string).collect();
+                EnsureResponse::error(errors.join("\n"))
+            });
+            if yaml {
+                ui.data(crate::yaml::to_string(&json!(response)).as_bytes());
+            } else {
+                ui.json(&response);
+            }
+            Ok(Exit::Success)
+        }
+    }
+}
+
+impl How {
+    fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
+        let default = ".hiera";
+        let data = self.given.data.clone().or_else(|| Path::new(default).is_file().then(|| default.to_owned()));
+        InputArgs { data, ..self.given.clone() }.inputs(host)
+    }
+
+    /// Waits for its turn; a dry run needs none.
+    fn turn(&self, kind: &str, name: &str, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
+        if self.noop {
+            return Ok(None);
+        }
+        inputs::turn(&format!("ensign ensure {kind} {name}"), self.patience.wait, host, ui)
+    }
+
+    fn settings(&self, host: &Host) -> Settings {
+        Settings {
+            noop: self.noop,
+            health_check_only: false,
+            diff: Diff::when(self.diff),
+            bare: false,
+            run_id: host.new_id(),
+            node: None,
+            permit: None,
+            registrar: None,
+            conceal: None,
+            outside: None,
+        }
+    }
+}
+
+fn resource(described: ResourceArgs<Here>, how: &How, host: &Host, ui: &mut Ui) -> Result<Exit, Failure> {
+    let mut properties = described.properties;
+    for key in ["require", "subscribe"] {
+        if properties.contains_key(key) && how.session.is_none() {
+            let failure = Failure::usage(format!("--{key} looks at what ran before, which only a session remembers"));
+            return Err(failure.hint("run eval \"$(ensign session new)\" first, or give --session DIR"));
+        }
+    }
+    complete(described.kind, &mut properties, host);
+    let name = properties.get("name").and_then(Value::as_str).unwrap_or_default();
+    let _turn = how.turn(described.kind, name, host, ui)?;
+    let plan = plan(described.kind, &Value::Object(properties), how, host)?;
+    let mut session = inputs::session(how.session.as_deref(), ui)?;
+    let (report, events) = run(&plan, how, host, session.as_mut(), ui);
+    for event in &events {
+        match how.output {
+            OutputFormat::Json => ui.json(&json!({"events": [event], "summary": report.summary})),
+            OutputFormat::Jsonl => ui.jsonl(event),
+            OutputFormat::Text => {
+                let line = render::event_line(ui, event, event.label().chars().count());
+                ui.line(line.trim());
+                render::said(event).for_each(|line| ui.line(text!("    {}", Whole(line))));
+                event.diff.iter().flat_map(|diff| diff.lines()).for_each(|line| ui.line(text!("    {}", Whole(line))));
+            }
+        }
+    }
+    if let Some(error) = &report.error {
+        ui.error(Diagnostic::new(format!("the session could not be written: {error}")));
+    }
+    Ok(inputs::exit(&report, how.detailed_exitcodes))
+}
+
+fn plan(kind: &str, properties: &Value, how: &How, host: &Host) -> Result<Plan, Failure> {
+    let inputs = how.inputs(host)?;
+    let planned = match how.session {
+        Some(_) => engine::plan_next(kind, properties, &inputs, host),
+        None => engine::plan_one(kind, properties, &inputs, host),
+    };
+    planned.map_err(|diagnostics| Failure { exit: Exit::Usage, diagnostics })
+}
+
+fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut Ui) -> (engine::Report, Vec<TransactionEvent>) {
+    let mut events = Vec::new();
+    let settings = how.settings(host);
+    let history = inputs::history().filter(|_| !how.noop);
+    let what = plan.resources.first().map(|planned| planned.reference().to_string()).unwrap_or_default();
+    let start = RunStart { run_id: settings.run_id, started: host.now(), what, digest: None };
+    let mut recording = Recording::begin(history.as_ref(), &start);
+    let report = engine::run(plan, &settings, host, session, &mut |event| {
+        recording.event(&event);
+        events.push(event);
+    });
+    inputs::remember(recording, &report, host, ui);
+    (report, events)
+}
+
+/// What a person at a shell leaves out: the own user and group, the usual modes; a password, which others could see there.
+fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
+    let mode = match (kind, properties.get("ensure").and_then(Value::as_str)) {
+        ("archive", _) => None,
+        ("file", Some("directory")) => Some("0755"),
+        ("file", Some("present") | None) => Some("0644"),
+        _ => return,
+    };
+    if let Some(mode) = mode {
+        properties.entry("mode").or_insert_with(|| json!(mode));
+    }
+    properties.entry("owner").or_insert_with(|| json!(host.accounts().user_name(account::effective_uid())));
+    properties.entry("group").or_insert_with(|| json!(host.accounts().group_name(account::effective_gid())));
+    if kind == "archive"
+        && let Ok(password) = std::env::var("HTTP_PASSWORD")
+    {
+        properties.entry("password").or_insert_with(|| json!(password));
+    }
+}
+
+fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> {
+    let mut text = String::new();
+    let limit = MAX_MANIFEST;
+    std::io::stdin()
+        .take(limit + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::usage(format!("could not read the request from standard input: {error}")))?;
+    if text.len() as u64 > limit {
+        return Err(Failure::usage(format!("the request is larger than {limit} bytes")));
+    }
+    let document = Document::parse(&text, "request").map_err(|error| Failure::new(Exit::Usage, error))?;
+    if !document.value().is_object() {
+        return Err(Failure::usage("invalid request: a request is a map with protocol, type and properties"));
+    }
+    let request: EnsureRequest = shape::read(document.value())
+        .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
+    request.check().map_err(Failure::usage)?;
+    let name = request.properties.get("name").and_then(Value::as_str).unwrap_or_default();
+    let _turn = how.turn(&request.kind, name, host, ui)?;
+    let plan = plan(&request.kind, &request.properties, how, host)?;
+    let mut session = inputs::session(how.session.as_deref(), ui)?;
+    let (report, mut events) = run(&plan, how, host, session.as_mut(), ui);
+    match (events.pop(), report.error) {
+        (_, Some(error)) => Err(Failure::usage(error)),
+        (Some(event), None) if !event.unmet_requirements.is_empty() => {
+            let unmet = event.unmet_requirements.join(", ");
+            Err(Failure::usage(format!("requirements of {} are not met: {unmet}", event.label())))
+        }
+        (Some(event), None) => Ok(EnsureResponse::state(event)),
+        (None, None) => Err(Failure::usage("the request was cancelled before it ran")),
+    }
+}

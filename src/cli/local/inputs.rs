@@ -1,0 +1,301 @@
+//! What the local commands share: the host, the facts, the data, the session, the way out.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::diag::Diagnostic;
+use crate::engine::{Report, RunInputs};
+use crate::host::{Cancel, Host, Journal, Share, Turn, TurnError, account, fs, orphans, run_lock};
+use crate::manifest::MAX_MANIFEST;
+use crate::model::{DiscoveryClient, HumanDuration, RunOutcome, merge};
+use crate::registry::Registry;
+use crate::store::history::{Recording, RunEnd};
+use crate::store::{DirectorySession, History, MemorySession, Session};
+use crate::wire::registration;
+use crate::yaml::Document;
+use crate::{data, facts};
+
+use super::dotenv;
+use crate::cli::args::connection::Connection;
+use crate::cli::error::{Exit, Failure};
+use crate::cli::ui;
+use crate::cli::ui::Ui;
+
+/// How results are written to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One JSON document a line, as things happen.
+    Jsonl,
+}
+
+/// Facts and data from the command line.
+#[derive(Debug, Clone, Default, Args)]
+pub struct InputArgs {
+    /// Add a fact; it is a text. May be repeated.
+    #[arg(long = "fact", value_name = "NAME=VALUE", global = true)]
+    pub facts: Vec<String>,
+    /// Add the facts of a YAML or JSON file; `--fact` wins over it.
+    #[arg(long = "facts", value_name = "FILE", global = true)]
+    pub facts_file: Option<PathBuf>,
+    /// Data for templates from a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`), merged over that of the manifest; for a single resource, `.hiera`
+    /// in this directory when there is one.
+    #[arg(long = "data", alias = "hiera", value_name = "SOURCE", env = "CCM_HIERA_DATA", hide_env_values = true, global = true)]
+    pub data: Option<String>,
+    /// Add the variables of `.env`, in this directory and beside the manifest, to the environment that templates see
+    /// (the default).
+    #[arg(long, overrides_with = "no_read_env", global = true)]
+    pub read_env: bool,
+    /// Do not look for `.env`.
+    #[arg(long, overrides_with = "read_env", global = true)]
+    pub no_read_env: bool,
+    /// The server that templates may ask.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// The stream of registrations.
+    #[arg(short = 'R', long = "registration", value_name = "STREAM", default_value = registration::STREAM, global = true)]
+    pub registration: String,
+}
+
+/// The machine, as commands on it see it.
+pub fn host() -> Host {
+    let path = std::env::var("PATH").ok();
+    let host = match journals() {
+        Some(directory) => Host::recorded(path.as_deref(), Arc::new(Journal::below(directory))),
+        None => Host::system(path.as_deref()),
+    };
+    host.heard_by(ui::listener(false))
+}
+
+/// Where the commands of local runs are noted while they run: gone with the machine, as the commands are.
+fn journals() -> Option<PathBuf> {
+    let named = std::env::var_os("ENSIGN_RUNTIME").is_some_and(|value| !value.is_empty());
+    run_lock::runtime_directory(|name| std::env::var_os(name))
+        .map(|directory| if named { directory } else { directory.join("commands") })
+}
+
+/// The turn of this run, once no other one changes the host; none where runs can't take turns.
+///
+/// # Errors
+/// When another run takes longer than this one may wait, or this one is cancelled.
+pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
+    let Some(path) = run_lock::place(|name| std::env::var_os(name)) else { return Ok(None) };
+    let until = Instant::now() + wait.get();
+    let waiting = |holder: &run_lock::Holder| host.tell(&format!("waiting for another run: {holder}"));
+    match Turn::take(&path, what, Share::Alone, until, host, &waiting) {
+        Ok(turn) => Ok(Some(turn)),
+        Err(TurnError::File(error)) => {
+            let diagnostic = Diagnostic::new(format!("runs of this host can't take turns: {}", crate::diag::chain(&error)));
+            ui.warn(diagnostic.hint("ENSIGN_RUNTIME names another directory; off does without"));
+            Ok(None)
+        }
+        Err(error @ TurnError::Busy(_)) => {
+            let failure = Failure::new(Exit::Partial, Diagnostic::new(format!("{error}; nothing was run")));
+            Err(failure.hint(format!("--wait gives it longer than {wait}")))
+        }
+        Err(error @ TurnError::Over(_)) => Err(Failure::from_error(Exit::Partial, &error)),
+    }
+}
+
+/// Ends what local runs left that were killed.
+pub fn end_orphans(ui: &mut Ui) {
+    let left = journals().and_then(|directory| orphans::sweep(&directory).report());
+    if let Some(report) = left {
+        ui.warn(Diagnostic::new(report));
+    }
+}
+
+/// Where the runs of this host (for root), or of this user, are remembered; none where nobody wants it.
+pub fn history() -> Option<History> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match variable("ENSIGN_HISTORY") {
+        Some(off) if off.as_os_str() == "off" => None,
+        Some(directory) => Some(History::of(directory)),
+        None if account::effective_uid() == 0 => Some(History::of("/var/lib/ensign/runs")),
+        None => {
+            let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+            state.filter(|path| path.is_absolute()).map(|state| History::of(state.join("ensign/runs")))
+        }
+    }
+}
+
+/// Ends the record of a run.
+pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui) {
+    let end = RunEnd { ended: host.now(), outcome: report.outcome, summary: report.summary.clone() };
+    if let Err(error) = recording.end(&end) {
+        let diagnostic = Diagnostic::new(format!("the run is not in the history: {}", crate::diag::chain(&error)));
+        ui.warn(diagnostic.hint("set ENSIGN_HISTORY to another directory, or to off"));
+    }
+}
+
+/// A host whose work a person watches, where results are for people and there is a terminal.
+pub fn watched(host: Host, output: OutputFormat, ui: &Ui) -> Host {
+    host.heard_by(ui::listener(ui.is_watched() && output == OutputFormat::Text))
+}
+
+/// The directories in which an administrator puts facts of their own; later ones win.
+pub fn facts_directories() -> Vec<PathBuf> {
+    let home = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")))
+        .filter(|path| path.is_absolute());
+    let system = ["/etc/choria/ccm", "/etc/ensign"].map(PathBuf::from);
+    let own = home.into_iter().flat_map(|home| [home.join("choria/ccm"), home.join("ensign")]);
+    system.into_iter().chain(own).collect()
+}
+
+impl InputArgs {
+    /// The facts of files and flags.
+    ///
+    /// # Errors
+    /// When a flag or a file can't be read.
+    pub fn added_facts(&self) -> Result<Value, Failure> {
+        let mut added = match &self.facts_file {
+            Some(file) => match document(file)?.value() {
+                Value::Object(map) => map.clone(),
+                _ => return Err(Failure::usage(format!("{}: a file of facts holds a map", file.display()))),
+            },
+            None => Map::new(),
+        };
+        for fact in &self.facts {
+            let (name, value) = fact
+                .split_once('=')
+                .ok_or_else(|| Failure::usage(format!("--fact \"{fact}\" has no value")).hint("write --fact name=value"))?;
+            added.insert(name.to_owned(), Value::String(value.to_owned()));
+        }
+        Ok(Value::Object(added))
+    }
+
+    /// The bus, connected when something first asks for it.
+    pub fn exchange(&self) -> Arc<dyn DiscoveryClient> {
+        let connection = self.connection.clone();
+        let settings = move || connection.settings().map_err(|failure| failure.why());
+        Arc::new(Registry::to(settings, self.registration.clone()))
+    }
+
+    /// What templates may use: the facts of the host, gathered when first asked for, the environment, the data.
+    ///
+    /// # Errors
+    /// When a flag or a file can't be read.
+    pub fn inputs(&self, host: &Host) -> Result<RunInputs, Failure> {
+        let added = self.added_facts()?;
+        let (host, scope_host, directory) = (host.clone(), host.clone(), host.directory().map(PathBuf::from));
+        let gather = move || {
+            let gathered = facts::gather(&host, &facts_directories());
+            merge::deep_merge(gathered.value, added.clone())
+        };
+        let mut environ = environment();
+        if !self.no_read_env {
+            environ.extend(dotenv::read(&dotenv_files(directory.as_deref()))?);
+        }
+        let mut inputs = RunInputs::new(gather, environ, None);
+        inputs.exchange = Some(self.exchange());
+        if let Some(source) = &self.data {
+            let (resolved, rules) = resolve_data(source, &inputs, &scope_host)?;
+            (inputs.data, inputs.rules) = (Some(resolved.data), rules);
+        }
+        Ok(inputs)
+    }
+}
+
+/// The environment of this process, as far as it is text.
+pub fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+}
+
+/// The files of variables: in this directory, and over it beside the manifest.
+fn dotenv_files(manifest: Option<&Path>) -> Vec<PathBuf> {
+    let here = PathBuf::from(".env");
+    let beside = manifest.map(|directory| directory.join(".env"));
+    std::iter::once(here).chain(beside).collect()
+}
+
+/// A YAML or JSON file that the command line names.
+///
+/// # Errors
+/// When it can't be read.
+pub fn document(file: &Path) -> Result<Document, Failure> {
+    let text = fs::read_named_text(file, MAX_MANIFEST).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    Document::parse(&text, &file.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// The data of a source, resolved as that of a manifest is, with what its annotations demand.
+///
+/// # Errors
+/// When it can't be read or resolved.
+pub fn resolve_data(source: &str, inputs: &RunInputs, host: &Host) -> Result<(data::Resolved, data::Rules), Failure> {
+    let from: data::source::Source = source.parse().map_err(Failure::usage)?;
+    let wrong = |diagnostic: Diagnostic| Failure::new(Exit::Usage, diagnostic);
+    let document = match &from {
+        // What a person names may be a pipe.
+        data::source::Source::File(path) => document(path)?,
+        from => data::source::read(from, host, inputs.exchange.as_deref()).map_err(wrong)?.document,
+    };
+    inputs.resolve(&document, host).map_err(wrong)
+}
+
+/// The session of a command: a directory when one is given, else memory.
+///
+/// # Errors
+/// When the directory can't be used.
+pub fn session(directory: Option<&Path>, ui: &mut Ui) -> Result<Box<dyn Session>, Failure> {
+    match directory {
+        None => Ok(Box::new(MemorySession::default())),
+        Some(directory) => Ok(Box::new(recorded(directory, ui)?)),
+    }
+}
+
+/// The session in this directory.
+///
+/// # Errors
+/// When the directory can't be used.
+pub fn recorded(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, Failure> {
+    let session = DirectorySession::open(directory).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    for warning in session.warnings() {
+        ui.warn(warning);
+    }
+    Ok(session)
+}
+
+/// How long a run waits for its turn.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct RunWait {
+    /// How long to wait for another run of this host, as of an agent, to end; 0 for not at all.
+    #[arg(long, value_name = "TIME", default_value = "5m", global = true)]
+    pub wait: HumanDuration,
+}
+
+/// A flag that is set when the user or the system asks the program to end.
+///
+/// The commands that it runs are in process groups of their own, so that a Ctrl-C reaches them through this flag only.
+/// No thread waits for the signal: one would make every call of a run a little dearer, as the kernel and the allocator
+/// then have to expect company.
+pub fn cancel_on_signals() -> Cancel {
+    let cancel = Cancel::default();
+    for signal in [SIGINT, SIGTERM] {
+        // Where it can't be caught the program still runs, and the signal ends it at once.
+        let _caught = signal_hook::flag::register(signal, cancel.flag());
+    }
+    cancel
+}
+
+/// The exit of a command that ended with this report.
+pub fn exit(report: &Report, detailed: bool) -> Exit {
+    match report.outcome {
+        _ if report.error.is_some() => Exit::Failed,
+        RunOutcome::Interrupted => Exit::Partial,
+        RunOutcome::Failed => Exit::Failed,
+        RunOutcome::Changed if detailed => Exit::Changed,
+        RunOutcome::Changed | RunOutcome::Stable => Exit::Success,
+    }
+}

@@ -1,0 +1,383 @@
+//! Where the manifest of `ensign apply`, `plan` and `check` is, and how it gets here: a file, a directory or a bundle of this
+//! machine, what a web server gives, or an object of a NATS object store.
+//!
+//! A path comes in, or a URL; out comes the text of the manifest with the directory that its files are in. What is not a plain
+//! file is unpacked into a private directory, which lasts as long as the run. `manifest::fetch` reads and measures,
+//! `manifest::open` tells a bundle from a manifest, `registry` has the object store.
+
+use std::io::{Cursor, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use tempfile::TempDir;
+
+use crate::diag::{Diagnostic, chain};
+use crate::host::Cancel;
+use crate::host::fs::{self, FsError};
+use crate::http::{self, HttpError, shown};
+use crate::manifest::fetch::{self, FetchError, NoObjects, Pin};
+use crate::manifest::open::{self, OpenError};
+use crate::manifest::{MAX_MANIFEST, Source, bundle};
+use crate::registry::Objects;
+use crate::transport::{Bus, TransportError};
+
+use crate::cli::args::connection;
+use crate::cli::args::connection::Connection;
+use crate::cli::error::{Exit, Failure};
+use crate::cli::local::inputs;
+use crate::cli::ui::{Ui, text};
+
+/// The largest bundle: as much as an agent takes, unless it is told otherwise.
+pub const BUNDLE_MAX: u64 = 64 << 20;
+/// How long reading what is behind a URL may take.
+pub const FETCH: Duration = Duration::from_secs(120);
+
+/// What a manifest can be.
+const SUPPORTED: &str =
+    "a manifest is a file, a directory or a bundle of this machine, https://host/path, http://host/path, or obj://bucket/key";
+
+/// The manifest that a command is for.
+#[derive(Debug, Clone, Args)]
+pub struct ManifestSource {
+    /// The manifest: a YAML or JSON file, a bundle (.tar.gz) or directory with a manifest.yaml; or the URL of a manifest or bundle,
+    /// as https://HOST/PATH or obj://BUCKET/KEY.
+    manifest: PathBuf,
+    /// Go on only when this is the SHA-256 of the manifest or bundle, in hex.
+    #[arg(long, value_name = "HEX", value_parser = digest)]
+    sha256: Option<String>,
+}
+
+fn digest(text: &str) -> Result<String, String> {
+    let is_digest = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_digest { Ok(text.to_ascii_lowercase()) } else { Err("a SHA-256 is 64 hex digits, as sha256sum prints them".to_owned()) }
+}
+
+/// A manifest that is here.
+#[derive(Debug)]
+pub struct LocalManifest {
+    /// Its text, name, directory and digest.
+    pub source: Source,
+    /// Asks for the end of the command; there when something has to be removed then.
+    pub cancel: Option<Cancel>,
+    /// What was unpacked; it goes away with this.
+    pub kept: Option<TempDir>,
+}
+
+/// Which of them a manifest is.
+#[derive(Debug, PartialEq)]
+enum SourceKind<'a> {
+    /// A path of this machine.
+    Here(&'a Path),
+    /// Behind `https://` or `http://`.
+    Web(&'a str),
+    /// Behind `obj://`.
+    Object(&'a str),
+}
+
+impl ManifestSource {
+    /// What to call it: a path, or a URL without credentials.
+    pub fn label(&self) -> String {
+        shown(&self.manifest.to_string_lossy())
+    }
+
+    /// Gets the manifest.
+    ///
+    /// # Errors
+    /// When it can't be had, is none, or is not what `--sha256` pins.
+    pub fn obtain(&self, connection: &Connection, ui: &mut Ui) -> Result<LocalManifest, Failure> {
+        match place(&self.manifest)? {
+            SourceKind::Here(path) => self.here(path),
+            SourceKind::Web(url) => {
+                if self.sha256.is_none() && is_open(url) {
+                    let warning = format!("whoever is on the way to {} can change what it gives", shown(url));
+                    ui.warn(Diagnostic::new(warning).hint("use https://, or pin it with --sha256"));
+                }
+                self.behind(url, None, ui)
+            }
+            SourceKind::Object(url) => self.behind(url, Some(connection), ui),
+        }
+    }
+
+    /// What is a file of this machine, or the manifest of a directory.
+    fn here(&self, path: &Path) -> Result<LocalManifest, Failure> {
+        let inside = path.is_dir().then(|| path.join(bundle::MANIFEST));
+        if inside.is_some() && self.sha256.is_some() {
+            return Err(Failure::usage(format!("{} is a directory: --sha256 is for a manifest or a bundle", path.display())));
+        }
+        let path = inside.as_deref().unwrap_or(path);
+        let missing = |error: &FsError| {
+            let failure = Failure::from_error(Exit::Usage, error);
+            match inside {
+                Some(_) if error.is_not_found() => failure.hint("a directory is applied by its manifest.yaml"),
+                None if error.is_not_found() => failure.hint("check the path, relative to the directory you are in"),
+                _ => failure,
+            }
+        };
+        let mut file = fs::open_named(path).map_err(|error| missing(&error))?;
+        // Read once: what is named may be a pipe.
+        let mut bytes = Vec::new();
+        let read = Read::by_ref(&mut file).take(MAX_MANIFEST + 1).read_to_end(&mut bytes);
+        read.map_err(|error| missing(&FsError::io("read", path, error)))?;
+        if bundle::is_bundle(&bytes) {
+            return self.packed(path, Cursor::new(bytes).chain(file));
+        }
+        let source = Source::of(path, bytes).map_err(|error| {
+            let failure = missing(&error);
+            if matches!(error, FsError::NotText(_)) {
+                failure.hint("a bundle is a gzipped tar archive, as of `ensign bundle create`")
+            } else {
+                failure
+            }
+        })?;
+        self.pinned(&source.name, source.digest.as_deref().unwrap_or_default())?;
+        Ok(LocalManifest { source, cancel: None, kept: None })
+    }
+
+    /// A bundle of this machine. What is measured is a copy, which nobody changes before it is unpacked.
+    fn packed(&self, path: &Path, content: impl Read) -> Result<LocalManifest, Failure> {
+        let cancel = inputs::cancel_on_signals();
+        let (kept, mut file) = private()?;
+        let pin = fetch::copy(content, path, BUNDLE_MAX, &mut file).map_err(|error| unfetched(&error))?;
+        self.opened(file, &pin, path.display().to_string(), cancel, kept)
+    }
+
+    /// What is behind a URL; with a connection, in the object store there.
+    fn behind(&self, url: &str, connection: Option<&Connection>, ui: &mut Ui) -> Result<LocalManifest, Failure> {
+        let settings = connection.map(Connection::settings).transpose()?;
+        let cancel = inputs::cancel_on_signals();
+        let (kept, mut file) = private()?;
+        let work = async {
+            let Some(settings) = settings else {
+                return Ok(fetch::measure(url, BUNDLE_MAX, FETCH, &NoObjects, &mut file).await?);
+            };
+            let bus = Bus::connect(&settings).await?;
+            Ok(fetch::measure(url, BUNDLE_MAX, FETCH, &Objects(&bus), &mut file).await?)
+        };
+        let pin: Result<Pin, FetchFailure> = http::block_on(work, &|| cancel.is_cancelled());
+        let pin = pin.map_err(|unread| match unread {
+            FetchFailure::Fetch(FetchError::Http(HttpError::Over)) => cancelled(),
+            FetchFailure::Fetch(error) => unfetched(&error),
+            FetchFailure::Bus(error) => connection::failure(&error),
+        })?;
+        if self.sha256.is_none() {
+            ui.say(text!("{}: sha256 {}, {} bytes", shown(url), pin.sha256, pin.size));
+        }
+        self.opened(file, &pin, shown(url), cancel, kept)
+    }
+
+    fn opened(
+        &self,
+        mut file: impl Read + Seek,
+        pin: &Pin,
+        name: String,
+        cancel: Cancel,
+        kept: TempDir,
+    ) -> Result<LocalManifest, Failure> {
+        self.pinned(&name, &pin.sha256)?;
+        file.rewind().map_err(|error| Failure::from_error(Exit::Failed, &FsError::io("read", kept.path(), error)))?;
+        let mut source = open::open(file, pin, kept.path(), name).map_err(|error| unopened(&error))?;
+        if cancel.is_cancelled() {
+            return Err(cancelled());
+        }
+        // A manifest that came alone has no files: what it names relatively is nowhere, not where somebody happens to be.
+        if source.directory.is_none() {
+            let alone = kept.path().join("alone");
+            fs::create_directory(&alone, 0o755).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
+            source.directory = Some(alone);
+        }
+        Ok(LocalManifest { source, cancel: Some(cancel), kept: Some(kept) })
+    }
+
+    fn pinned(&self, name: &str, found: &str) -> Result<(), Failure> {
+        match self.sha256.as_deref() {
+            Some(wanted) if wanted != found => {
+                let why = format!("{name} is not what --sha256 pins: its SHA-256 is {found}, not {wanted}");
+                Err(Failure::new(
+                    Exit::Refused,
+                    Diagnostic::new(why).hint("nothing was run; look at what changed before you pin it anew"),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A directory for what is fetched, and the file in it.
+fn private() -> Result<(TempDir, impl Read + Write + Seek + Send), Failure> {
+    let failed = |error: FsError| Failure::from_error(Exit::Failed, &error).hint("TMPDIR names another directory");
+    let kept = fs::private_directory().map_err(failed)?;
+    let file = fs::create_new(&kept.path().join("fetched"), 0o600).map_err(failed)?;
+    Ok((kept, file))
+}
+
+fn place(manifest: &Path) -> Result<SourceKind<'_>, Failure> {
+    let url = manifest.to_str().and_then(|text| text.split_once("://").map(|(scheme, rest)| (text, scheme, rest)));
+    let Some((text, scheme, rest)) = url else {
+        return Ok(SourceKind::Here(manifest));
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "https" | "http" if http::host_of(text).is_some() => Ok(SourceKind::Web(text)),
+        "https" | "http" => Err(Failure::usage(format!("\"{}\" is no URL", shown(text))).hint(SUPPORTED)),
+        "obj" => match rest.split_once('/').unwrap_or((rest, "")) {
+            ("", _) => {
+                Err(Failure::usage("bucket name is required for object store manifest source").hint("write obj://bucket/key"))
+            }
+            (_, "") => Err(Failure::usage("key is required for object store manifest source").hint("write obj://bucket/key")),
+            _ => Ok(SourceKind::Object(text)),
+        },
+        "file" => {
+            let hint = format!("a file of this machine is named by its path: {rest}");
+            Err(Failure::usage(format!("unsupported manifest source: {}", shown(text))).hint(hint))
+        }
+        _ => Err(Failure::usage(format!("unsupported manifest source: {}", shown(text))).hint(SUPPORTED)),
+    }
+}
+
+/// True for a URL whose answer others can change on the way.
+fn is_open(url: &str) -> bool {
+    let plain = url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
+    plain && !http::host_of(url).is_some_and(|host| http::is_loopback(&host))
+}
+
+/// Why what is behind a URL is not here.
+enum FetchFailure {
+    Fetch(FetchError),
+    Bus(TransportError),
+}
+
+impl From<FetchError> for FetchFailure {
+    fn from(error: FetchError) -> Self {
+        Self::Fetch(error)
+    }
+}
+
+impl From<HttpError> for FetchFailure {
+    fn from(error: HttpError) -> Self {
+        Self::Fetch(error.into())
+    }
+}
+
+impl From<TransportError> for FetchFailure {
+    fn from(error: TransportError) -> Self {
+        Self::Bus(error)
+    }
+}
+
+/// The command was ended before there was a manifest.
+pub fn cancelled() -> Failure {
+    Failure::new(Exit::Partial, Diagnostic::new("the command was cancelled; nothing was run"))
+}
+
+/// What the object store says, where that is why something was not fetched.
+fn objects_say(error: &FetchError) -> Option<&TransportError> {
+    match error {
+        FetchError::Transport { cause, .. } => cause.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// How a command ends that could not fetch: what may be there in a moment is incomplete, what is wrong is a wrong request.
+pub fn exit_of(error: &FetchError) -> Exit {
+    match error {
+        FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. } => Exit::Partial,
+        FetchError::Http(HttpError::Status { status, .. }) if status.starts_with('5') => Exit::Partial,
+        FetchError::Transport { .. } => match objects_say(error) {
+            Some(TransportError::NotFound(_) | TransportError::NoStream(_) | TransportError::TooLarge { .. }) => Exit::Usage,
+            _ => Exit::Partial,
+        },
+        _ => Exit::Usage,
+    }
+}
+
+/// What could not be fetched, with what to do about it.
+fn unfetched(error: &FetchError) -> Failure {
+    const TOO_LARGE: &str = "a directory can be larger than a bundle; large files are for `archive` resources";
+    let failure = Failure::from_error(exit_of(error), error);
+    let hint = match (error, objects_say(error)) {
+        (_, Some(TransportError::NotFound(_))) => "`nats object ls BUCKET` lists the keys of a bucket",
+        (_, Some(TransportError::NoStream(_))) => "there is no such bucket on this server; `nats object ls` lists them",
+        (_, Some(TransportError::NoJetStream)) => "the server needs `jetstream {}` in its configuration",
+        (_, Some(TransportError::TooLarge { .. })) | (FetchError::TooLarge { .. } | FetchError::TooMuch { .. }, _) => TOO_LARGE,
+        (FetchError::Http(HttpError::Status { status, .. }), _) => match status.get(..3) {
+            Some("401" | "403") => "a user and password stand in the URL: https://USER:PASSWORD@HOST/PATH",
+            Some(code) if code.starts_with('5') => "the server can't give it now; try again later",
+            _ => "is this the URL? it must give the manifest or the bundle itself",
+        },
+        (FetchError::Http(HttpError::Transport { .. }), _) if chain(error).contains("certificate") => {
+            "this host must know the authority of the server's certificate; SSL_CERT_FILE names a file with others"
+        }
+        (FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. }, _) => {
+            "is the server running, and does it speak what the URL says, https or http?"
+        }
+        (FetchError::Sink { .. }, _) => "TMPDIR names another directory",
+        _ => return failure,
+    };
+    failure.hint(hint)
+}
+
+/// What was fetched and is no manifest, with what to do about it.
+fn unopened(error: &OpenError) -> Failure {
+    let exit = if matches!(error, OpenError::Read { .. } | OpenError::File(_)) { Exit::Failed } else { Exit::Usage };
+    let failure = Failure::from_error(exit, error);
+    match error {
+        OpenError::NoManifest { .. } => {
+            failure.hint("a manifest is YAML or JSON, a bundle is a gzipped tar archive, as of `ensign bundle create`")
+        }
+        OpenError::Bundle { .. } => {
+            failure.hint("`ensign bundle create DIR site.tar.gz` makes a bundle of a directory with a manifest.yaml")
+        }
+        OpenError::File(_) => failure.hint("TMPDIR names another directory"),
+        OpenError::Read { .. } | OpenError::Text { .. } => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_told_by_their_form() {
+        for (text, expected) in [
+            ("m.yaml", SourceKind::Here(Path::new("m.yaml"))),
+            ("dir/b.tar.gz", SourceKind::Here(Path::new("dir/b.tar.gz"))),
+            ("https://u:p@h/x", SourceKind::Web("https://u:p@h/x")),
+            ("HTTP://h", SourceKind::Web("HTTP://h")),
+            ("obj://b/k/l", SourceKind::Object("obj://b/k/l")),
+        ] {
+            assert_eq!(place(Path::new(text)).unwrap(), expected);
+        }
+        for (text, said) in [
+            ("ftp://u:hunter2@x/y", "unsupported manifest source: ftp://x/y"),
+            ("file:///x", "unsupported manifest source: file:///x"),
+            ("https://", "\"https://\" is no URL"),
+            ("obj:///k", "bucket name is required for object store manifest source"),
+            ("obj://b", "key is required for object store manifest source"),
+            ("obj://b/", "key is required for object store manifest source"),
+        ] {
+            let failure = place(Path::new(text)).unwrap_err();
+            assert!(failure.exit == Exit::Usage && failure.why().contains(said), "{text}: {}", failure.why());
+            assert!(failure.diagnostics.iter().all(|diagnostic| diagnostic.hint.is_some()) && !failure.why().contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_protected_on_its_way_is_known() {
+        for (url, open) in [
+            ("http://h/x", true),
+            ("HTTP://u:p@h/x", true),
+            ("https://h/x", false),
+            ("http://127.0.0.1:80/x", false),
+            ("http://localhost/x", false),
+            ("http://localhost.example/x", true),
+        ] {
+            assert_eq!(is_open(url), open, "{url}");
+        }
+    }
+
+    #[test]
+    fn digests_have_64_digits() {
+        assert_eq!(digest(&"AB".repeat(32)).unwrap(), "ab".repeat(32));
+        assert!(digest("ab").is_err() && digest(&"xy".repeat(32)).is_err());
+    }
+}

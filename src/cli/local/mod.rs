@@ -1,0 +1,11 @@
+//! Commands that work on this host alone.
+
+pub mod apply;
+pub mod data;
+pub(super) mod dotenv;
+pub mod ensure;
+pub mod facts;
+pub mod inputs;
+pub mod manifest_source;
+pub mod session;
+pub mod status;

@@ -1,0 +1,63 @@
+//! `ensign status TYPE NAME`: what the host says now about one resource.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::diag::{Diagnostic, did_you_mean};
+use crate::resource::{self, Providers};
+
+use crate::cli::error::{Exit, Failure};
+use crate::cli::local::inputs;
+use crate::cli::local::inputs::OutputFormat;
+use crate::cli::ui::Ui;
+
+/// Show the current state of a resource of this host.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// The resource type, as `file`.
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// The name, as `/etc/motd`.
+    name: String,
+    /// JSON instead of YAML.
+    #[arg(long)]
+    json: bool,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+}
+
+/// `ensign status`.
+pub fn status(args: &Status, ui: &mut Ui) -> Result<Exit, Failure> {
+    let kind = find(&args.kind)?;
+    let host = inputs::host();
+    let Some(query) = kind.query(&args.name) else {
+        return Err(Failure::usage(format!("{} resources have no state to show", kind.name())));
+    };
+    let decoded = query.map_err(|error| Failure::usage(error.to_string()))?;
+    let failed = |error: &dyn std::error::Error| Failure::from_error(Exit::Failed, error);
+    let bound = decoded.bind("", &Providers::default(), &host).map_err(|error| failed(&error))?;
+    let (ensure, state) = bound.look(&host).map_err(|error| failed(&error))?;
+    let mut shown = Map::new();
+    shown.insert("type".to_owned(), json!(kind.name()));
+    shown.insert("name".to_owned(), json!(args.name));
+    shown.insert("ensure".to_owned(), json!(ensure));
+    shown.extend(state);
+    match (args.json, args.output) {
+        (true, _) | (_, OutputFormat::Json) => ui.json(&shown),
+        (_, OutputFormat::Jsonl) => ui.jsonl(&shown),
+        (_, OutputFormat::Text) => ui.data(crate::yaml::to_string(&Value::Object(shown)).as_bytes()),
+    }
+    Ok(Exit::Success)
+}
+
+/// The type of this name, or an error that suggests one.
+pub fn find(name: &str) -> Result<&'static dyn resource::ResourceType, Failure> {
+    resource::find(name).ok_or_else(|| {
+        let hint = did_you_mean(name, resource::names()).map_or_else(
+            || format!("known types are {}", resource::names().collect::<Vec<_>>().join(", ")),
+            |near| format!("did you mean \"{near}\"?"),
+        );
+        Failure::new(Exit::Usage, Diagnostic::new(format!("unknown resource type \"{name}\"")).hint(hint))
+    })
+}

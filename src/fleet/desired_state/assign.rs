@@ -1,0 +1,163 @@
+//! Stores what is assigned, by compare-and-set: of two operators at the same moment one is stored, and the other is told.
+//!
+//! A serial is chosen after the last message of its channel, and the stream takes the message only while that one is still
+//! the last. So a channel never has two contents under one serial, and no content takes the place of one that its operator
+//! did not know of.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::transport::{Bus, EXPECTED_LAST, MESSAGE_ID, TransportError};
+use crate::wire::Subjects;
+use crate::wire::command::Channel;
+
+use crate::fleet::desired_state::view;
+use crate::fleet::desired_state::view::{Desired, Latest};
+use crate::fleet::job::dispatch::SealedCommand;
+
+/// How often a message is stored again whose acknowledgement was lost.
+const ATTEMPTS: u32 = 3;
+/// The pause before.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A command that was not sent as it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum DispatchError {
+    /// The bus does not take it.
+    #[error(transparent)]
+    Bus(#[from] TransportError),
+    /// Another command was stored in the channel after the serial was chosen. Nothing of this one was stored.
+    #[error("{0}")]
+    Conflict(Box<Conflict>),
+    /// It is stored in its channel, and its record is not.
+    #[error("channel {}, serial {} is assigned, but not on record", place.name, place.serial)]
+    NoRecord {
+        /// Its place.
+        place: Channel,
+        /// Why.
+        #[source]
+        source: TransportError,
+    },
+}
+
+/// Two commands for the same place of a channel: the one that came second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conflict {
+    /// The place that it was signed for.
+    pub place: Channel,
+    /// What the channel has; none when that can't be read, or is no command.
+    pub winner: Option<Desired>,
+    /// The acknowledgement of an earlier attempt was lost: it may have been stored, and then replaced.
+    pub unsure: bool,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Channel { name, serial, .. } = &self.place;
+        write!(f, "channel {name}: serial {serial} was not stored, as another command was stored first")?;
+        match &self.winner {
+            None => write!(f, "; it can't be read"),
+            Some(Desired { place, command, digest, keyids, published, .. }) => {
+                let at = published.unwrap_or(command.issued);
+                let signers = if keyids.is_empty() { "no name".to_owned() } else { keyids.join(", ") };
+                let what = command.action.name();
+                write!(f, ": serial {}, {what} {}, sha256 {digest}, signed as {signers}, at {at:.0}", place.serial, command.id)
+            }
+        }?;
+        if self.unsure {
+            write!(f, "; the server did not answer at first, so this one may have been there for a moment")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Stores what stands in its channel, and then its record.
+///
+/// # Errors
+/// See [`DispatchError`].
+pub(in crate::fleet) async fn store(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Result<(), DispatchError> {
+    let Some(place) = &signed.command.channel else { return Ok(()) };
+    let id = signed.command.id.to_string();
+    let mut unsure = false;
+    let subject = subjects.desired(&place.name);
+    let after = signed.after.to_string();
+    // The id makes the server answer a second attempt as it would have answered the first.
+    let headers = [(MESSAGE_ID, id.as_str()), (EXPECTED_LAST, after.as_str())];
+    for attempt in 1.. {
+        match bus.publish_stored(subject.as_str(), &headers, signed.envelope.clone()).await {
+            Ok(_) => break,
+            Err(TransportError::Conflict(_)) => {
+                let latest = view::latest(bus, subjects, &place.name).await.unwrap_or_default();
+                if is_ours(&latest, signed) {
+                    break;
+                }
+                let conflict = Conflict { place: place.clone(), winner: latest.desired, unsure };
+                return Err(DispatchError::Conflict(Box::new(conflict)));
+            }
+            Err(TransportError::TimedOut(_) | TransportError::Disconnected) if attempt < ATTEMPTS => {
+                unsure = true;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) if unsure => {
+                if view::latest(bus, subjects, &place.name).await.is_ok_and(|latest| is_ours(&latest, signed)) {
+                    break;
+                }
+                return Err(error.into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    record(bus, subjects, signed).await.map_err(|source| DispatchError::NoRecord { place: place.clone(), source })
+}
+
+/// Stores the record of what is in its channel already.
+async fn record(bus: &Bus, subjects: &Subjects, signed: &SealedCommand) -> Result<(), TransportError> {
+    let (id, subject) = (signed.command.id.to_string(), subjects.job_command(signed.command.id));
+    for attempt in 1.. {
+        match bus.publish_stored(subject.as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await {
+            Ok(_) => break,
+            Err(TransportError::TimedOut(_) | TransportError::Disconnected) if attempt < ATTEMPTS => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// True when what the channel has is this command itself: then its acknowledgement was lost.
+fn is_ours(latest: &Latest, signed: &SealedCommand) -> bool {
+    latest.desired.as_ref().is_some_and(|desired| desired.envelope == signed.envelope)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_conflict_names_who_came_first() {
+        let command = serde_json::from_value(json!({
+            "id": "0198c1f2-7a3b-7c4d-8e5f-102030405060", "fleet": "f", "to": {"all": true},
+            "issued": "2026-11-20T10:00:00Z", "expires": "2026-12-20T10:00:00Z",
+            "channel": {"name": "base", "epoch": 1, "serial": 5}, "action": {"withdraw": {}},
+        }));
+        let place = Channel { name: "base".into(), epoch: 1, serial: 5 };
+        let winner = Desired {
+            place: place.clone(),
+            command: command.unwrap(),
+            digest: "ab".into(),
+            keyids: vec!["ops-bob".into()],
+            envelope: vec![],
+            published: Some("2026-11-20T10:00:07.5Z".parse().unwrap()),
+        };
+        let conflict = Conflict { place: place.clone(), winner: Some(winner), unsure: false };
+        let text = conflict.to_string();
+        for part in ["channel base: serial 5 was not", "serial 5, withdraw 0198c1f2-", "sha256 ab", "as ops-bob", "10:00:0"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(Conflict { place, winner: None, unsure: true }.to_string().contains("may have been there"));
+    }
+}

@@ -1,0 +1,354 @@
+//! Why a node did what it did about a command, or did nothing: from its own words, as far as it signed them.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::transport::{Bus, Message, StartAt, TransportError};
+use crate::trust::TrustedBundle;
+use crate::wire::report::RejectionEvent;
+use crate::wire::subject::{EventKind, ReportStage};
+use crate::wire::{Ack, AckStatus, Command, CommandResult, Envelope, Selector, Subjects, json};
+
+use crate::fleet::audit::export::next;
+use crate::fleet::audit::job_log;
+use crate::fleet::audit::job_log::JobLogRow;
+use crate::fleet::rollout::request;
+use crate::fleet::rollout::request::OverrideView;
+use crate::fleet::targeting::node_identity::NodeKeys;
+use crate::fleet::targeting::states::{Liveness, NodeStates, presence};
+
+/// Everything that is known of one command on one node.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    /// The node.
+    pub node: NodeId,
+    /// The command, as it was recorded.
+    #[serde(flatten)]
+    pub command: JobLogRow,
+    /// True when the command is for this node, as far as that can be told from here.
+    pub meant: Option<bool>,
+    /// What the node said at first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ack: Option<Ack>,
+    /// What the node said at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<CommandResult>,
+    /// Refusals of this command, or of what came in its place, that the node published.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<RejectionEvent>,
+    /// What came in the name of the node and is not its word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+    /// What an operator said last of the job, for a command in waves: as it stands in the stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub word: Option<OverrideView>,
+    /// How the node stands.
+    pub standing: NodeSituation,
+}
+
+/// How a node stands, as its latest state says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeSituation {
+    /// `alive`, `silent`, `stopped`, `unverified`, or `unknown`.
+    pub presence: &'static str,
+    /// When it was last heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heard: Option<Timestamp>,
+    /// The version of the trust bundle that it obeys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<u64>,
+    /// Its groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// The command that it works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<Uuid>,
+    /// How many wait behind that.
+    pub queued: u64,
+    /// How many messages of it wait for the server.
+    pub outbox: u64,
+    /// Where it is in the channel of the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
+}
+
+/// Gathers what there is of a command on a node.
+///
+/// # Errors
+/// When a stream can't be read.
+pub async fn why(
+    bus: &Bus,
+    subjects: &Subjects,
+    roster: &NodeKeys,
+    states: &NodeStates,
+    trust: Option<&TrustedBundle>,
+    (command, envelope): (&Command, &Envelope),
+    (node, now): (&NodeId, Timestamp),
+) -> Result<Explanation, TransportError> {
+    let row = job_log::describe(command, envelope, trust);
+    let standing = standing(states, node, command, now);
+    let meant = meant(command, &standing, node);
+    let digest = row.digest.clone();
+    let in_waves = command.options.waves.is_some();
+    let word = if in_waves { request::said(bus, subjects, command.id).await? } else { None };
+    let (refusals, doubts) = (vec![], vec![]);
+    let mut why =
+        Explanation { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, standing };
+    for stage in [ReportStage::Ack, ReportStage::Done] {
+        let subject = subjects.job(command.id, node, stage);
+        for message in bus.last_per_subject(&subjects.stream("JOBS"), subject.as_str()).await? {
+            why.take(roster, &digest, stage, &message);
+        }
+    }
+    let refused = subjects.event(node, EventKind::Refused);
+    let mut feed = bus.follow(&subjects.stream("EVENTS"), refused.as_str(), StartAt::Since(command.issued)).await?;
+    for _ in 0..feed.backlog() {
+        let Some(message) = next(&mut feed).await? else { break };
+        why.take_refusal(roster, command.id, &digest, &message);
+    }
+    Ok(why)
+}
+
+impl Explanation {
+    fn take(&mut self, roster: &NodeKeys, digest: &str, stage: ReportStage, message: &Message) {
+        let signed = roster.verify(&self.node, message).and_then(|attested| Ok(attested.check_answers(digest)?));
+        if let Err(doubt) = signed {
+            let what = if stage == ReportStage::Ack { "an acknowledgement" } else { "a result" };
+            self.doubts.push(format!("{what}: {doubt}"));
+            return;
+        }
+        match stage {
+            ReportStage::Ack => self.ack = json::read(&message.payload).ok(),
+            ReportStage::Done => self.done = json::read(&message.payload).ok(),
+        }
+    }
+
+    fn take_refusal(&mut self, roster: &NodeKeys, id: Uuid, digest: &str, message: &Message) {
+        let Ok(refused) = json::read::<RejectionEvent>(&message.payload) else { return };
+        if refused.digest != digest && refused.id != Some(id) {
+            return;
+        }
+        match roster.verify(&self.node, message) {
+            Ok(_) => self.refusals.push(refused),
+            Err(doubt) => self.doubts.push(format!("a refusal: {doubt}")),
+        }
+    }
+
+    /// The outcome in one word, and why in a sentence.
+    pub fn verdict(&self) -> (&'static str, String) {
+        if let Some(done) = &self.done {
+            let said = done.message.clone().unwrap_or_default();
+            let why = match (&done.code, done.rule) {
+                (Some(code), _) => format!("{code}: {said}"),
+                (None, Some(rule)) if said.is_empty() => format!("{} {rule}", allowed(&done.signers)),
+                (None, Some(rule)) => format!("{said} ({} {rule})", allowed(&done.signers)),
+                (None, None) => said,
+            };
+            return (done.outcome.as_str(), why);
+        }
+        if let Some(refused) = self.refusals.last() {
+            return ("refused", format!("{}: {}", refused.code, refused.message));
+        }
+        match &self.ack {
+            Some(Ack { status: AckStatus::NotSelected, .. }) => {
+                ("not_selected", "the `where` of the command is false on this node".to_owned())
+            }
+            Some(ack) => ("accepted", self.unfinished(ack)),
+            None => ("no_answer", self.unanswered()),
+        }
+    }
+
+    fn unfinished(&self, ack: &Ack) -> String {
+        let id = self.command.id;
+        let since = format!("it has the command since {:.0}", ack.at);
+        match self.standing.running {
+            Some(running) if running == id => format!("{since}, and works on it"),
+            _ if ack.wave.is_some() => {
+                let wave = ack.wave.unwrap_or_default();
+                let halt = self.word.as_ref().filter(|word| word.what == "halt").map_or_else(String::new, |word| {
+                    let reason = word.reason.as_deref().unwrap_or("no reason given");
+                    format!("; the job is halted by {} since {:.0}: {reason}", word.by.join(", "), word.at)
+                });
+                format!("{since}, and waits in wave {wave}{halt}")
+            }
+            Some(running) => format!("{since}, and works on {running}{} before it", sent(running)),
+            None => format!("{since}, and has not said how it ended: {}", self.presence()),
+        }
+    }
+
+    fn unanswered(&self) -> String {
+        if self.meant == Some(false) {
+            return "the command is not for this node".to_owned();
+        }
+        let mut why = vec![self.presence()];
+        why.extend(
+            self.standing
+                .running
+                .map(|running| format!("it works on {running}{}, and {} wait behind that", sent(running), self.standing.queued)),
+        );
+        if !self.doubts.is_empty() {
+            why.push("what came in its name is not its word".to_owned());
+        }
+        why.join("; ")
+    }
+
+    fn presence(&self) -> String {
+        let heard = self.standing.heard.map_or_else(String::new, |at| format!(", last heard at {at:.0}"));
+        match self.standing.presence {
+            "alive" => format!("the node is there{heard}"),
+            "silent" => format!("the node is silent{heard}"),
+            "stopped" => format!("its agent was stopped{heard}"),
+            "unverified" => "what is said in its name is not signed by it".to_owned(),
+            _ => "nobody ever heard of this node".to_owned(),
+        }
+    }
+}
+
+fn allowed(signers: &[String]) -> String {
+    if signers.is_empty() { "allowed by rule".to_owned() } else { format!("signed by {}, allowed by rule", signers.join(", ")) }
+}
+
+/// When the command of this id was made.
+fn sent(id: Uuid) -> String {
+    let time = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok());
+    let time = time.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(String::new, |time| format!(" (sent at {time})"))
+}
+
+fn standing(states: &NodeStates, node: &NodeId, command: &Command, now: Timestamp) -> NodeSituation {
+    let doubtful = states.doubtful.iter().any(|doubtful| doubtful.node == *node);
+    let Some(state) = states.get(node) else {
+        let presence = if doubtful { "unverified" } else { "unknown" };
+        return NodeSituation {
+            presence,
+            heard: None,
+            trust: None,
+            groups: vec![],
+            running: None,
+            queued: 0,
+            outbox: 0,
+            channel: None,
+            troubles: vec![],
+        };
+    };
+    let presence = match presence(state, now) {
+        Liveness::Alive => "alive",
+        _ if state.alive => "silent",
+        _ => "stopped",
+    };
+    let channel = command.channel.as_ref().map(|wanted| match state.channels.get(&wanted.name) {
+        Some(at) => format!("{}: epoch {}, serial {}", wanted.name, at.epoch, at.serial),
+        None => format!("{}: never seen", wanted.name),
+    });
+    NodeSituation {
+        presence,
+        heard: Some(state.at),
+        trust: Some(state.trust),
+        groups: state.groups.clone(),
+        running: state.running,
+        queued: state.queued,
+        outbox: state.outbox,
+        channel,
+        troubles: state.troubles.clone(),
+    }
+}
+
+fn meant(command: &Command, standing: &NodeSituation, node: &NodeId) -> Option<bool> {
+    match command.to.selector()? {
+        Selector::All => Some(true),
+        Selector::Nodes(nodes) => Some(nodes.contains(node)),
+        // What its groups are is the node's word only.
+        Selector::Groups(groups) if standing.heard.is_some() => Some(groups.iter().any(|group| standing.groups.contains(group))),
+        Selector::Groups(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::fleet::targeting::node_identity::{IdentityError, UnverifiedState};
+    use crate::fleet::targeting::states::tests::state;
+
+    const NOW: Timestamp = Timestamp::constant(1_795_000_000, 0);
+
+    fn command(to: &serde_json::Value) -> Command {
+        serde_json::from_value(json!({
+            "id": Uuid::nil(), "fleet": "f", "to": to, "issued": "2026-11-20T10:00:00Z", "expires": "2026-11-20T10:05:00Z",
+            "action": {"ensure": {"type": "file", "properties": {"name": "/a"}}},
+        }))
+        .unwrap()
+    }
+
+    fn why(states: &NodeStates, to: &serde_json::Value) -> Explanation {
+        let (command, node) = (command(to), "web1".parse::<NodeId>().unwrap());
+        let envelope = Envelope { payload_type: "t".into(), payload: b"p".to_vec(), signatures: vec![] };
+        let standing = standing(states, &node, &command, NOW);
+        Explanation {
+            meant: meant(&command, &standing, &node),
+            command: job_log::describe(&command, &envelope, None),
+            node,
+            ack: None,
+            done: None,
+            refusals: vec![],
+            doubts: vec![],
+            word: None,
+            standing,
+        }
+    }
+
+    fn states(change: impl FnOnce(&mut crate::wire::NodeState)) -> NodeStates {
+        let mut one = state("web1", &["web"], &NOW.to_string(), true);
+        change(&mut one);
+        NodeStates { believed: BTreeMap::from([(one.node.clone(), one)]), ..NodeStates::default() }
+    }
+
+    fn said(why: &Explanation) -> String {
+        let (verdict, because) = why.verdict();
+        format!("{verdict}: {because}")
+    }
+
+    #[test]
+    fn silence_has_its_reasons() {
+        let (all, here) = (json!({"all": true}), states(|_| {}));
+        assert!(
+            said(&why(&here, &all)).starts_with("no_answer: the node is there, last heard at"),
+            "{}",
+            said(&why(&here, &all))
+        );
+        assert_eq!(said(&why(&here, &json!({"groups": ["db"]}))), "no_answer: the command is not for this node");
+        assert_eq!(said(&why(&NodeStates::default(), &all)), "no_answer: nobody ever heard of this node");
+        assert!(said(&why(&states(|state| state.alive = false), &all)).contains("its agent was stopped"));
+        assert!(said(&why(&states(|state| state.at = Timestamp::UNIX_EPOCH), &all)).contains("the node is silent"));
+        let busy = states(|state| (state.running, state.queued) = (Some(Uuid::from_u128(7)), 2));
+        assert!(said(&why(&busy, &all)).ends_with("it works on 00000000-0000-0000-0000-000000000007, and 2 wait behind that"));
+        let doubtful = UnverifiedState { node: "web1".parse().unwrap(), state: None, doubt: IdentityError::Unknown, known: true };
+        let forged = NodeStates { doubtful: vec![doubtful], ..NodeStates::default() };
+        assert_eq!(said(&why(&forged, &all)), "no_answer: what is said in its name is not signed by it");
+    }
+
+    #[test]
+    fn words_of_the_node_say_why() {
+        let mut one = why(&states(|_| {}), &json!({"all": true}));
+        let ack = json!({"protocol": "p", "id": Uuid::nil(), "digest": "d", "node": "web1", "at": NOW, "status": "accepted"});
+        one.ack = serde_json::from_value(ack).unwrap();
+        assert!(said(&one).starts_with("accepted: it has the command since"), "{}", said(&one));
+        let done = |more: serde_json::Value| {
+            let mut done = json!({"protocol": "p", "digest": "d", "node": "web1", "at": NOW, "outcome": "changed"});
+            done.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(done).unwrap()
+        };
+        one.done = Some(done(json!({"rule": 2, "signers": ["ops-a", "ops-b"]})));
+        assert_eq!(said(&one), "changed: signed by ops-a, ops-b, allowed by rule 2");
+        one.done = Some(done(json!({"outcome": "refused", "code": "not_allowed", "message": "no rule allows it"})));
+        assert_eq!(said(&one), "refused: not_allowed: no rule allows it");
+    }
+}

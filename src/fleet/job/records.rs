@@ -1,0 +1,295 @@
+//! Commands that were sent, read back from the JOBS stream: which there are, and what became of each.
+//!
+//! What stands there is shown, and tells whom to wait for. Nothing is done because of it but to send the very same bytes again,
+//! which their signatures protect.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::transport::{Bus, Message, StartAt, StreamReader, TransportError};
+use crate::wire::subject::ReportStage;
+use crate::wire::{AckStatus, Action, Command, CommandOutcome, Envelope, EnvelopeError, Selector, Subjects, Target, json};
+
+use crate::fleet::job::tracker::{JobTracker, NodeResult};
+use crate::fleet::targeting::node_identity::{NodeKeys, share};
+use crate::fleet::targeting::states::ExpectedNode;
+
+/// How long the next message of a stream may take that must be there.
+const STALLED: Duration = Duration::from_secs(5);
+/// How many messages are checked together.
+const TOGETHER: usize = 1024;
+/// How far the clocks of an operator and the server may differ.
+const SKEW: SignedDuration = SignedDuration::from_mins(5);
+/// How many names a list of them has.
+const NAMES: usize = 3;
+
+/// A command as it was sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobRecord {
+    /// The command.
+    pub command: Command,
+    /// SHA-256 of its signed bytes.
+    pub digest: String,
+    /// The envelope as it travelled.
+    pub envelope: Vec<u8>,
+    /// The key ids that the envelope names: hints, not facts.
+    pub keyids: Vec<String>,
+}
+
+/// A record that can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// The stream can't be read.
+    #[error(transparent)]
+    Bus(#[from] TransportError),
+    /// There is none.
+    #[error("there is no job {0}, or it is too long ago")]
+    Unknown(Uuid),
+    /// It is no envelope.
+    #[error("the record of the job can't be read")]
+    Envelope(#[from] EnvelopeError),
+    /// It is no command.
+    #[error("the record of the job is no command")]
+    Command(#[from] json::JsonError),
+}
+
+impl JobRecord {
+    fn read(message: &Message) -> Result<Self, JobError> {
+        let envelope = Envelope::parse(&message.payload)?;
+        let keyids = envelope.signatures.iter().map(|signature| signature.keyid.clone()).collect();
+        let command = json::read(&envelope.payload)?;
+        Ok(Self { command, digest: envelope.digest(), envelope: message.payload.clone(), keyids })
+    }
+}
+
+/// The record of one command.
+///
+/// # Errors
+/// When there is none, or it can't be read.
+pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<JobRecord, JobError> {
+    let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_command(id).as_str()).await?;
+    let record = JobRecord::read(messages.first().ok_or(JobError::Unknown(id))?)?;
+    // Somebody put it under another name.
+    if record.command.id == id { Ok(record) } else { Err(JobError::Unknown(id)) }
+}
+
+/// The records of all commands that the stream still has, the latest first; what can't be read is left out, with a word in
+/// the log.
+///
+/// # Errors
+/// When the stream can't be read.
+pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, JobError> {
+    let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_commands().as_str()).await?;
+    let mut records = Vec::new();
+    for message in messages {
+        match JobRecord::read(&message) {
+            Ok(record) if subjects.job_command(record.command.id).as_str() == message.subject => records.push(record),
+            Ok(record) => {
+                tracing::warn!(subject = message.subject, id = %record.command.id, "a record under the name of another job");
+            }
+            Err(error) => {
+                tracing::warn!(subject = message.subject, error = %crate::diag::chain(&error), "a record that can't be read");
+            }
+        }
+    }
+    records.sort_by_key(|record| std::cmp::Reverse((record.command.issued, record.command.id)));
+    Ok(records)
+}
+
+/// What the stream has of a command now, as [`Gather`] makes it of reports.
+///
+/// # Errors
+/// When the stream can't be read.
+pub async fn results(
+    bus: &Bus,
+    subjects: &Subjects,
+    roster: &Arc<NodeKeys>,
+    record: &JobRecord,
+    expected: Vec<ExpectedNode>,
+) -> Result<Vec<NodeResult>, JobError> {
+    let id = record.command.id;
+    let mut all = JobTracker::new(subjects.clone(), Arc::clone(roster), id, record.digest.as_str(), expected);
+    let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), StartAt::Beginning).await?;
+    let judge = all.judge().clone();
+    read_through(feed, async |messages| {
+        let judge = judge.clone();
+        for judged in share(messages, move |message| judge.report(message)).await {
+            all.take(judged);
+        }
+    })
+    .await?;
+    Ok(all.finish())
+}
+
+/// Everything that is in a stream already, many at a time.
+async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Message>)) -> Result<(), TransportError> {
+    let mut left = feed.backlog();
+    let mut together = Vec::new();
+    while left > 0 {
+        // Old messages may be removed while they are read: then there are no more to come.
+        let Ok(Some(message)) = tokio::time::timeout(STALLED, feed.next()).await else { break };
+        together.push(message?);
+        left -= 1;
+        if together.len() == TOGETHER {
+            take(std::mem::take(&mut together)).await;
+        }
+    }
+    take(together).await;
+    Ok(())
+}
+
+/// How many nodes ended how, for each of these commands; what is no node's word is not counted, nor who said nothing. One
+/// reading for all.
+///
+/// # Errors
+/// When the stream can't be read.
+pub async fn tally(
+    bus: &Bus,
+    subjects: &Subjects,
+    roster: &Arc<NodeKeys>,
+    records: &[JobRecord],
+) -> Result<HashMap<Uuid, BTreeMap<&'static str, usize>>, JobError> {
+    let Some(since) = records.iter().map(|record| record.command.issued).min() else { return Ok(HashMap::new()) };
+    let digests: HashMap<Uuid, String> = records.iter().map(|record| (record.command.id, record.digest.clone())).collect();
+    let reader = Arc::new(Reader { subjects: subjects.clone(), roster: Arc::clone(roster), digests });
+    let since = since.saturating_sub(SKEW).unwrap_or(since);
+    let feed = bus.follow(&subjects.stream("JOBS"), subjects.all_jobs().as_str(), StartAt::Since(since)).await?;
+    let mut ends: HashMap<(Uuid, NodeId), &'static str> = HashMap::new();
+    read_through(feed, async |messages| {
+        let reader = Arc::clone(&reader);
+        for (id, node, stage, said) in share(messages, move |message| reader.read(message)).await.into_iter().flatten() {
+            said.note(ends.entry((id, node)).or_insert("accepted"), stage);
+        }
+    })
+    .await?;
+    let mut tallies: HashMap<Uuid, BTreeMap<&'static str, usize>> = HashMap::new();
+    for ((id, _), word) in ends {
+        *tallies.entry(id).or_default().entry(word).or_default() += 1;
+    }
+    Ok(tallies)
+}
+
+/// Reads reports on some commands, as far as they are the word of their node.
+struct Reader {
+    subjects: Subjects,
+    roster: Arc<NodeKeys>,
+    digests: HashMap<Uuid, String>,
+}
+
+impl Reader {
+    fn read(&self, message: &Message) -> Option<(Uuid, NodeId, ReportStage, Said)> {
+        let (id, node, stage) = self.subjects.report(&message.subject)?;
+        let digest = self.digests.get(&id)?;
+        self.roster.verify(&node, message).ok()?.check_answers(digest).ok()?;
+        let said: Said = serde_json::from_slice(&message.payload).ok()?;
+        (said.digest == *digest).then_some((id, node, stage, said))
+    }
+}
+
+/// What of a report is counted.
+#[derive(Deserialize)]
+struct Said {
+    digest: String,
+    #[serde(default)]
+    outcome: Option<CommandOutcome>,
+    #[serde(default)]
+    status: Option<AckStatus>,
+}
+
+impl Said {
+    fn note(&self, word: &mut &'static str, stage: ReportStage) {
+        match (stage, self.outcome, self.status) {
+            (ReportStage::Done, Some(outcome), _) => *word = outcome.as_str(),
+            (ReportStage::Ack, _, Some(AckStatus::NotSelected)) if *word == "accepted" => *word = "not_selected",
+            _ => {}
+        }
+    }
+}
+
+/// What a command asks for, in a few words and without its properties, which may be secret.
+pub fn what(action: &Action) -> String {
+    match action {
+        Action::Ensure(ensure) => format!("{}#{}", ensure.kind, ensure.name().unwrap_or_default()),
+        Action::Apply(apply) => manifest(&apply.url, &apply.sha256),
+        Action::Assign(assign) => manifest(&assign.manifest.url, &assign.manifest.sha256),
+        Action::Facts(facts) => facts.query.clone().unwrap_or_default(),
+        Action::Healthcheck(health) => health.channel.clone().unwrap_or_default(),
+        Action::Halt(job) | Action::Resume(job) => job.job.to_string(),
+        Action::Go(ahead) => format!("{} wave {}", ahead.job, ahead.wave),
+        Action::Withdraw(_) | Action::Status(_) => String::new(),
+    }
+}
+
+/// Without credentials; of what has its digest as its name, the name says enough.
+fn manifest(url: &str, sha256: &str) -> String {
+    let shown = crate::http::shown(url);
+    let short = sha256.get(..12).unwrap_or(sha256);
+    if shown.contains(sha256) { format!("sha256 {short}") } else { format!("{shown} sha256 {short}") }
+}
+
+/// Whom a command is for, in words.
+pub fn whom(to: &Target) -> String {
+    let list = |names: Vec<&str>| {
+        let more = names.len().saturating_sub(NAMES);
+        let shown = names.into_iter().take(NAMES).collect::<Vec<_>>().join(", ");
+        if more > 0 { format!("{shown} +{more}") } else { shown }
+    };
+    let whom = match to.selector() {
+        Some(Selector::All) => "all nodes".to_owned(),
+        Some(Selector::Groups(groups)) => format!("the nodes of {}", list(groups.iter().map(String::as_str).collect())),
+        Some(Selector::Nodes(nodes)) => list(nodes.iter().map(NodeId::as_str).collect()),
+        None => "nobody".to_owned(),
+    };
+    match &to.only_where {
+        Some(expression) => format!("{whom} where {expression}"),
+        None => whom,
+    }
+}
+
+/// Whether nodes may still take it.
+pub fn is_open(command: &Command, now: Timestamp) -> bool {
+    now <= command.expires
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_said_in_words() {
+        let action = |value| serde_json::from_value::<Action>(value).unwrap();
+        let sha = "0123456789abcdef".repeat(4);
+        for (value, said) in [
+            (
+                json!({"ensure": {"type": "user", "properties": {"name": "bob", "password_hash": "secret"}}}),
+                "user#bob".to_owned(),
+            ),
+            (
+                json!({"apply": {"url": "https://u:p@h/m.tgz", "sha256": sha, "size": 1}}),
+                "https://h/m.tgz sha256 0123456789ab".to_owned(),
+            ),
+            (
+                json!({"apply": {"url": format!("obj://b/{sha}.tar.gz"), "sha256": sha, "size": 1}}),
+                "sha256 0123456789ab".to_owned(),
+            ),
+            (json!({"facts": {"query": "os.name"}}), "os.name".to_owned()),
+            (json!({"status": {}}), String::new()),
+        ] {
+            assert_eq!(what(&action(value)), said);
+        }
+        let nodes: Vec<NodeId> = ["a", "b", "c", "d", "e"].iter().map(|node| node.parse().unwrap()).collect();
+        assert_eq!(whom(&Target::nodes(nodes)), "a, b, c +2");
+        let mut groups = Target::groups(vec!["web".into()]);
+        groups.only_where = Some("Facts.a == 1".into());
+        assert_eq!(whom(&groups), "the nodes of web where Facts.a == 1");
+        assert_eq!(whom(&Target::all()), "all nodes");
+    }
+}

@@ -1,0 +1,420 @@
+//! What becomes of a command on every node: [`Gather`] takes reports and says who is missing.
+//!
+//! The JOBS stream is the truth, as far as the nodes signed it: a report without a receipt by the key that is known of
+//! its node is shown, and counts for nothing. What comes to the reply subject of the command is taken only where the
+//! stream may not have it (a node that did not take the command), and gives way to what the stream says.
+
+mod outcome;
+mod report_verifier;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::transport::{Inbox, Message, StreamReader, TransportError};
+use crate::wire::{Ack, AckStatus, CommandResult, Subjects};
+
+use crate::fleet::targeting::key_discovery::{HeldMessage, KeyDiscovery};
+use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys, share};
+use crate::fleet::targeting::states::{ExpectedNode, Liveness};
+use report_verifier::Verdict;
+
+pub use outcome::{Grade, NodeResult, Outcome};
+pub use report_verifier::{ReportVerifier, VerifiedReport};
+
+/// How many reports that are there already are checked together: enough for every processor, few enough that somebody
+/// who watches sees them come.
+const TOGETHER: usize = 1024;
+
+/// Something new.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Update {
+    /// A node has the command.
+    Acked(NodeId),
+    /// A node came to its end.
+    Ended(Box<NodeResult>),
+    /// Something came in the name of a node that is not its word: what, and why not.
+    Doubted(NodeId, String),
+}
+
+#[derive(Debug)]
+struct NodeProgress {
+    presence: Liveness,
+    outcome: Outcome,
+    done: Option<CommandResult>,
+    /// The outcome is only what came to the reply subject.
+    hearsay: bool,
+    /// Why its state is not believed.
+    unknown: bool,
+    /// What came in its name and is not its word.
+    doubt: Option<String>,
+}
+
+impl NodeProgress {
+    fn new(presence: Liveness, doubt: Option<String>) -> Self {
+        Self { presence, outcome: Outcome::Pending, done: None, hearsay: false, unknown: doubt.is_some(), doubt }
+    }
+}
+
+/// Follows one command until every node has come to its end.
+#[derive(Debug)]
+pub struct JobTracker {
+    judge: ReportVerifier,
+    began: Instant,
+    nodes: BTreeMap<NodeId, NodeProgress>,
+    /// Kept with every change: with ten thousand nodes, counting at each of their messages takes longer than the work.
+    counts: Counts,
+    /// Who looks up nodes that join meanwhile.
+    newcomers: Option<KeyDiscovery>,
+}
+
+/// How many nodes are where.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    /// Are there, and nothing was heard of them.
+    silent: usize,
+    /// Are there, and have not come to their end.
+    missing: usize,
+    /// Have come to their end.
+    ended: usize,
+}
+
+impl Counts {
+    fn add(&mut self, seen: &NodeProgress) {
+        let there = !seen.is_gone();
+        self.silent += usize::from(there && seen.outcome == Outcome::Pending);
+        self.missing += usize::from(there && !seen.outcome.is_terminal());
+        self.ended += usize::from(seen.outcome.is_terminal());
+    }
+
+    fn remove(&mut self, seen: &NodeProgress) {
+        let mut one = Self::default();
+        one.add(seen);
+        self.silent -= one.silent;
+        self.missing -= one.missing;
+        self.ended -= one.ended;
+    }
+}
+
+impl JobTracker {
+    /// Waits for `expected` to answer the command `id`, whose payload has this digest.
+    pub fn new(
+        subjects: Subjects,
+        roster: Arc<NodeKeys>,
+        id: Uuid,
+        digest: impl Into<String>,
+        expected: Vec<ExpectedNode>,
+    ) -> Self {
+        let judge = ReportVerifier { roster, subjects, id, digest: digest.into() };
+        let seen = |ExpectedNode { node, presence, doubt }| (node, NodeProgress::new(presence, doubt));
+        let nodes: BTreeMap<_, _> = expected.into_iter().map(seen).collect();
+        let mut counts = Counts::default();
+        nodes.values().for_each(|seen| counts.add(seen));
+        Self { judge, began: Instant::now(), nodes, counts, newcomers: None }
+    }
+
+    /// The same, where nodes that join meanwhile are looked up.
+    #[must_use]
+    pub fn meeting(self, newcomers: KeyDiscovery) -> Self {
+        Self { newcomers: Some(newcomers), ..self }
+    }
+
+    /// The command.
+    pub fn id(&self) -> Uuid {
+        self.judge.id
+    }
+
+    /// Who tells what its messages are worth.
+    pub fn judge(&self) -> &ReportVerifier {
+        &self.judge
+    }
+
+    /// Since when it waits.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// How many nodes have come to their end, and how many there are.
+    pub fn progress(&self) -> (usize, usize) {
+        (self.counts.ended, self.nodes.len())
+    }
+
+    /// True when nobody is left to wait for: nodes that are not there are not waited for, unless
+    /// they answered after all.
+    pub fn is_complete(&self) -> bool {
+        self.counts.missing == 0
+    }
+
+    /// True when nobody is left to wait for, and nobody's word waits to be judged.
+    pub fn is_done(&self) -> bool {
+        self.is_complete() && !self.newcomers.as_ref().is_some_and(KeyDiscovery::is_waiting)
+    }
+
+    /// Nodes that have not come to their end, and whether they have the command; without those that are known to be away.
+    pub fn missing(&self) -> impl Iterator<Item = (&NodeId, bool)> {
+        let missing = self.nodes.iter().filter(|(_, seen)| !seen.is_gone() && !seen.outcome.is_terminal());
+        missing.map(|(node, seen)| (node, seen.outcome != Outcome::Pending))
+    }
+
+    /// True when every node that is there has said something.
+    pub fn is_heard(&self) -> bool {
+        self.counts.silent == 0
+    }
+
+    /// Takes a message that was judged.
+    pub fn take(&mut self, judged: VerifiedReport) -> Option<Update> {
+        match judged.0 {
+            Verdict::Ack(ack) => self.acked(&ack),
+            Verdict::Done(done) => self.ended(done.node.clone(), *done, false),
+            Verdict::NotTaken(done) => self.ended(done.node.clone(), *done, true),
+            Verdict::NobodyListens(node) => self.nobody_listens(&node),
+            Verdict::Doubtful { node, what, doubt } => self.doubted(node, format!("{what}: {doubt}")),
+            Verdict::Stranger { node, what, .. } => self.doubted(node, format!("{what}: {}", IdentityError::Unknown)),
+            Verdict::Nothing => None,
+        }
+    }
+
+    /// The same, but what a stranger says waits until it is known who that is.
+    fn take_or_hold(&mut self, judged: VerifiedReport) -> Option<Update> {
+        match (judged.0, &mut self.newcomers) {
+            (Verdict::Stranger { node, what, said }, Some(newcomers)) => {
+                let said = newcomers.hold(node.clone(), said).err()?;
+                self.take(VerifiedReport(Verdict::Stranger { node, what, said }))
+            }
+            (verdict, _) => self.take(VerifiedReport(verdict)),
+        }
+    }
+
+    /// What strangers said, once they are known, or will not be.
+    async fn meet(&mut self) -> Vec<Update> {
+        let Some(newcomers) = &mut self.newcomers else { return Vec::new() };
+        let said = newcomers.meet().await;
+        self.take_said(said)
+    }
+
+    /// The end of the waiting: what strangers said, as far as they are known.
+    pub fn give_up(&mut self) -> Vec<Update> {
+        let said = self.newcomers.as_mut().map(KeyDiscovery::give_up).unwrap_or_default();
+        self.take_said(said)
+    }
+
+    fn take_said(&mut self, said: Vec<HeldMessage>) -> Vec<Update> {
+        let take = |said| match said {
+            HeldMessage::Report(message) => self.take_report(&message),
+            HeldMessage::Answer(message, asked) => self.take_answer(&message, asked.as_ref()),
+        };
+        said.into_iter().filter_map(take).collect()
+    }
+
+    /// A node that was waited for has said nothing for so long that it is not there; its last word was at this time. What it
+    /// says after all counts.
+    pub fn take_silence(&mut self, node: &NodeId, since: Timestamp) -> Option<Update> {
+        self.nodes.get(node).filter(|seen| seen.outcome == Outcome::Pending)?;
+        self.change(node, |seen| (seen.outcome, seen.hearsay) = (Outcome::Offline(Some(since)), true));
+        Some(Update::Ended(Box::new(NodeResult::new(node.clone(), Outcome::Offline(Some(since)), None))))
+    }
+
+    /// Judges and takes a message of the JOBS stream.
+    pub fn take_report(&mut self, message: &Message) -> Option<Update> {
+        self.take(self.judge.report(message))
+    }
+
+    /// Judges and takes an answer to the reply subject; `asked` is the one node whose subject the message went to.
+    pub fn take_answer(&mut self, message: &Message, asked: Option<&NodeId>) -> Option<Update> {
+        self.take(self.judge.answer(message, asked))
+    }
+
+    /// It is noted, and the node is waited for: what is its own word may still come. Unless the operator does not know
+    /// its key: then nothing that comes will be.
+    fn doubted(&mut self, node: NodeId, why: String) -> Option<Update> {
+        // Whom nobody asked, nobody waits for because of what is not its word.
+        if !self.nodes.contains_key(&node) {
+            return Some(Update::Doubted(node, why));
+        }
+        let news = self.change(&node, |seen| {
+            if seen.outcome.is_terminal() && !seen.hearsay {
+                return false;
+            }
+            seen.unknown &= seen.outcome == Outcome::Pending;
+            if seen.unknown {
+                seen.outcome = Outcome::Unverified;
+            }
+            seen.doubt.replace(why.clone()).as_ref() != Some(&why)
+        });
+        news.then_some(Update::Doubted(node, why))
+    }
+
+    /// Changes what is known of a node, and the counts with it.
+    fn change<T>(&mut self, node: &NodeId, change: impl FnOnce(&mut NodeProgress) -> T) -> T {
+        let seen = match self.nodes.entry(node.clone()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            // A node that joined since the states were read.
+            Entry::Vacant(entry) => {
+                let seen = entry.insert(NodeProgress::new(Liveness::Unknown, None));
+                self.counts.add(seen);
+                seen
+            }
+        };
+        self.counts.remove(seen);
+        let changed = change(seen);
+        self.counts.add(seen);
+        changed
+    }
+
+    fn acked(&mut self, ack: &Ack) -> Option<Update> {
+        let (node, status) = (ack.node.clone(), ack.status);
+        let taken = self.change(&node, |seen| {
+            if seen.outcome.is_final() && !seen.hearsay {
+                return false;
+            }
+            // It lives, whatever its state said.
+            seen.presence = Liveness::Alive;
+            seen.hearsay = false;
+            seen.outcome = match status {
+                AckStatus::Accepted => ack.wave.map_or(Outcome::Accepted, Outcome::Waiting),
+                AckStatus::NotSelected => Outcome::NotSelected,
+            };
+            true
+        });
+        taken.then(|| match status {
+            AckStatus::Accepted => Update::Acked(node),
+            AckStatus::NotSelected => Update::Ended(Box::new(NodeResult::new(node, Outcome::NotSelected, None))),
+        })
+    }
+
+    fn ended(&mut self, node: NodeId, done: CommandResult, hearsay: bool) -> Option<Update> {
+        let outcome = Outcome::of(&done);
+        let news = self.change(&node, |seen| {
+            // Who was busy, or would not, may have taken the same when it was sent once more.
+            let taken_after_all = seen.outcome.is_not_taken() && !outcome.is_not_taken();
+            if seen.outcome.is_final() && (hearsay || !(seen.hearsay || taken_after_all)) {
+                return false;
+            }
+            let repeated = seen.hearsay && seen.outcome == outcome;
+            seen.outcome = outcome.clone();
+            seen.hearsay = hearsay;
+            seen.done = Some(done.clone());
+            !repeated
+        });
+        news.then(|| Update::Ended(Box::new(NodeResult::new(node, outcome, Some(done)))))
+    }
+
+    /// The server itself says that no agent listens for this node.
+    fn nobody_listens(&mut self, node: &NodeId) -> Option<Update> {
+        self.nodes.get(node).filter(|seen| seen.outcome == Outcome::Pending)?;
+        let since = self.change(node, |seen| {
+            let since = if let Liveness::Offline(at) = seen.presence { Some(at) } else { None };
+            seen.outcome = Outcome::Offline(since);
+            since
+        });
+        Some(Update::Ended(Box::new(NodeResult::new(node.clone(), Outcome::Offline(since), None))))
+    }
+
+    /// The end: every node with its terminal state.
+    pub fn finish(self) -> Vec<NodeResult> {
+        let results = self.nodes.into_iter().map(|(node, seen)| {
+            let outcome = match (seen.outcome, seen.presence) {
+                (Outcome::Pending, _) if seen.doubt.is_some() => Outcome::Unverified,
+                (Outcome::Pending, Liveness::Offline(at)) => Outcome::Offline(Some(at)),
+                (Outcome::Pending, _) => Outcome::NoAnswer,
+                (Outcome::Accepted, _) => Outcome::Unfinished,
+                (outcome, _) => outcome,
+            };
+            NodeResult { doubt: seen.doubt, ..NodeResult::new(node, outcome, seen.done) }
+        });
+        results.collect()
+    }
+}
+
+impl NodeProgress {
+    /// Its state says that it is not there, and it has not answered.
+    fn is_gone(&self) -> bool {
+        matches!(self.presence, Liveness::Offline(_)) && self.outcome == Outcome::Pending
+    }
+}
+
+/// Takes reports until every node has come to its end or `deadline` is over; tells `on_update` of each. May be called again to
+/// go on.
+///
+/// `asked` has the node of each reply subject, by the number that is its last token.
+///
+/// # Errors
+/// When the stream of reports can't be read any more.
+pub async fn gather(
+    gather: &mut JobTracker,
+    feed: &mut StreamReader,
+    mut answers: Option<(&mut Inbox, &[Option<NodeId>])>,
+    deadline: Instant,
+    on_update: &mut dyn FnMut(&JobTracker, Update),
+) -> Result<(), TransportError> {
+    while !gather.is_done() {
+        let look = gather.newcomers.as_ref().and_then(KeyDiscovery::next);
+        let (reports, answer) = tokio::select! {
+            // Safe to cancel: a feed loses no message (see `Feed::next`).
+            report = feed.next() => match report {
+                Some(report) => (with_those_behind(report?, feed)?, None),
+                None => return Err(TransportError::Disconnected),
+            },
+            // Safe to cancel: so does an inbox. When it is closed, this waits for ever and the others go on.
+            answer = next_answer(&mut answers) => (Vec::new(), Some(answer)),
+            // Safe to cancel: a moment in time.
+            () = at(look) => (Vec::new(), None),
+            // Safe to cancel: the same.
+            () = tokio::time::sleep_until(deadline.into()) => return Ok(()),
+        };
+        let judge = gather.judge.clone();
+        let mut judged = share(reports, move |report| judge.report(report)).await;
+        judged.extend(answer.map(|(answer, asked)| gather.judge.answer(&answer, asked.as_ref())));
+        for judged in judged {
+            if let Some(update) = gather.take_or_hold(judged) {
+                on_update(gather, update);
+            }
+        }
+        for update in gather.meet().await {
+            on_update(gather, update);
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a moment; for ever when there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A report, and those that are there already.
+fn with_those_behind(first: Message, feed: &mut StreamReader) -> Result<Vec<Message>, TransportError> {
+    let mut reports = vec![first];
+    while reports.len() < TOGETHER {
+        // Safe to cancel: a feed loses no message.
+        match feed.next().now_or_never() {
+            Some(Some(report)) => reports.push(report?),
+            Some(None) | None => break,
+        }
+    }
+    Ok(reports)
+}
+
+async fn next_answer(answers: &mut Option<(&mut Inbox, &[Option<NodeId>])>) -> (Message, Option<NodeId>) {
+    if let Some((inbox, asked)) = answers {
+        if let Some(message) = inbox.next().await {
+            let number = message.subject.rsplit('.').next().and_then(|token| token.parse::<usize>().ok());
+            let node = number.and_then(|number| asked.get(number)).cloned().flatten();
+            return (message, node);
+        }
+        *answers = None;
+    }
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Whose word a message is: [`Judge`] reads reports and answers, with the keys of the [`Roster`]; [`Gather`](super::Gather)
+//! takes what it gives. Apart from it, so that many messages are judged on all processors.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::transport::Message;
+use crate::wire::subject::ReportStage;
+use crate::wire::{Ack, CommandResult, Subjects, json};
+
+use super::outcome::Outcome;
+use crate::fleet::targeting::key_discovery::HeldMessage;
+use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys};
+
+/// What a message is worth. Only [`Judge`] makes one.
+#[derive(Debug)]
+pub struct VerifiedReport(pub(super) Verdict);
+
+/// What it says, and whether that counts.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Ack(Box<Ack>),
+    Done(Box<CommandResult>),
+    NotTaken(Box<CommandResult>),
+    NobodyListens(NodeId),
+    Doubtful {
+        node: NodeId,
+        what: &'static str,
+        doubt: IdentityError,
+    },
+    /// Nobody knows the key of the node: it may be new.
+    Stranger {
+        node: NodeId,
+        what: &'static str,
+        said: Box<HeldMessage>,
+    },
+    Nothing,
+}
+
+/// Tells what is a node's word about one command, and what is not.
+#[derive(Debug, Clone)]
+pub struct ReportVerifier {
+    pub(super) roster: Arc<NodeKeys>,
+    pub(super) subjects: Subjects,
+    pub(super) id: Uuid,
+    pub(super) digest: String,
+}
+
+impl ReportVerifier {
+    fn signed(&self, node: &NodeId, message: &Message) -> Result<(), IdentityError> {
+        // A receipt for another command is somebody's replay.
+        self.roster.verify(node, message)?.check_answers(&self.digest)?;
+        Ok(())
+    }
+
+    /// A message of the JOBS stream.
+    pub fn report(&self, message: &Message) -> VerifiedReport {
+        VerifiedReport(self.report_verdict(message).unwrap_or(Verdict::Nothing))
+    }
+
+    fn report_verdict(&self, message: &Message) -> Option<Verdict> {
+        let (id, node, stage) = self.subjects.report(&message.subject)?;
+        if id != self.id {
+            return None;
+        }
+        let what = if stage == ReportStage::Ack { "an acknowledgement" } else { "a result" };
+        match self.signed(&node, message) {
+            Ok(()) => {}
+            Err(IdentityError::Unknown) => {
+                return Some(Verdict::Stranger { node, what, said: Box::new(HeldMessage::Report(message.clone())) });
+            }
+            Err(doubt) => return Some(Verdict::Doubtful { node, what, doubt }),
+        }
+        match stage {
+            ReportStage::Ack => {
+                let ack: Ack = json::read(&message.payload).ok()?;
+                (ack.node == node && ack.digest == self.digest).then(|| Verdict::Ack(Box::new(ack)))
+            }
+            ReportStage::Done => {
+                let done: CommandResult = json::read(&message.payload).ok()?;
+                (done.node == node && done.digest == self.digest).then(|| Verdict::Done(Box::new(done)))
+            }
+        }
+    }
+
+    /// An answer to the reply subject; `asked` is the one node whose subject the message went to.
+    pub fn answer(&self, message: &Message, asked: Option<&NodeId>) -> VerifiedReport {
+        VerifiedReport(self.answer_verdict(message, asked).unwrap_or(Verdict::Nothing))
+    }
+
+    fn answer_verdict(&self, message: &Message, asked: Option<&NodeId>) -> Option<Verdict> {
+        if message.no_responders {
+            return asked.cloned().map(Verdict::NobodyListens);
+        }
+        let done: CommandResult = json::read(&message.payload).ok()?;
+        let ours = done.digest == self.digest && done.id.is_none_or(|id| id == self.id);
+        if !ours || !Outcome::of(&done).is_not_taken() || asked.is_some_and(|node| *node != done.node) {
+            return None;
+        }
+        match self.signed(&done.node, message) {
+            Ok(()) => Some(Verdict::NotTaken(Box::new(done))),
+            Err(IdentityError::Unknown) => {
+                let said = HeldMessage::Answer(message.clone(), asked.cloned());
+                Some(Verdict::Stranger { node: done.node, what: "an answer", said: Box::new(said) })
+            }
+            Err(doubt) => Some(Verdict::Doubtful { node: done.node, what: "an answer", doubt }),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Rollouts: requests in waves, and their progress.
+
+pub mod request;
+mod view;

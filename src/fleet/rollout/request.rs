@@ -1,0 +1,367 @@
+//! Rollouts as operators plan them: counts of nodes become the places that are signed, since every node knows its own
+//! place and nobody else's. `rollout/view.rs` is how a rollout stands.
+//!
+//! In: `1,10%,50%,100%` and the nodes that the states tell of. Out: [`Waves`] for the command; what is put into the
+//! stream of rollouts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use crate::model::{HumanDuration, NodeId};
+use crate::transport::{Bus, MESSAGE_ID, TransportError};
+use crate::trust::PublicKey;
+use crate::wire::command::{Command, GoAhead, JobRef, RolloutPlan};
+use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, Wave, Witness};
+use crate::wire::{Action, Envelope, Options, Subjects, Target, json};
+
+use crate::fleet::job::checked::{CheckedCommand, Checker};
+use crate::fleet::job::dispatch::{CommandDraft, SealedCommand};
+use crate::fleet::targeting::states::{ExpectedNode, Liveness};
+
+pub use crate::fleet::rollout::view::{OverrideView, RolloutView, WaveView, gone, proved, read, said};
+
+/// How long nodes may take up a live `halt` or `resume`. Those that come later find it in the stream.
+const WORD_LIFE: HumanDuration = HumanDuration::seconds(300);
+
+/// A number of nodes, or a part of all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// So many.
+    Nodes(u64),
+    /// So many of ten thousand.
+    Part(u64),
+}
+
+/// What is no [`Count`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum InvalidPlan {
+    /// Not a number.
+    #[error("\"{0}\" is neither a number of nodes nor a percentage, as 5 or 2.5%")]
+    Count(String),
+    /// A wave without nodes.
+    #[error("a wave has at least one node, not \"{0}\"")]
+    Empty(String),
+    /// Some nodes would be in no wave.
+    #[error("the last wave is 100%: every node is in one")]
+    Rest,
+    /// A wave that is not larger than the one before.
+    #[error("each count has those before it in it: {count} after {before} adds nobody")]
+    Shrinks {
+        /// The one before.
+        before: String,
+        /// The one that is not larger.
+        count: String,
+    },
+    /// Waves that follow too fast.
+    #[error("waves are at least a second apart")]
+    Hold,
+    /// A budget of which nodes could not read all failures.
+    #[error("at most {MAX_BUDGET} nodes may fail, not {0}: each node reads who failed before it begins")]
+    Budget(u64),
+    /// Nobody could prove that a wave went well.
+    #[error("no node of wave {0} can prove that it went well: it must be there, and its key be known")]
+    NoWitness(usize),
+}
+
+impl FromStr for Count {
+    type Err = InvalidPlan;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPlan> {
+        let invalid = || InvalidPlan::Count(text.to_owned());
+        let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+        let Some(percent) = text.strip_suffix('%') else { return number(text).map(Self::Nodes).ok_or_else(invalid) };
+        let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
+        let part = match part.len() {
+            1 => number(part).map(|tenths| tenths * 10),
+            2 => number(part),
+            _ => None,
+        };
+        let parts = number(whole).filter(|whole| *whole <= 100).zip(part).map(|(whole, part)| whole * 100 + part);
+        parts.filter(|parts| *parts <= 10_000).map(Self::Part).ok_or_else(invalid)
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(count) => write!(f, "{count}"),
+            Self::Part(parts) if parts % 100 == 0 => write!(f, "{}%", parts / 100),
+            Self::Part(parts) => write!(f, "{}.{:02}%", parts / 100, parts % 100),
+        }
+    }
+}
+
+impl Count {
+    /// Of so many nodes, at least as many as it says.
+    fn at_least(self, all: u64) -> u64 {
+        match self {
+            Self::Nodes(count) => count,
+            Self::Part(parts) => all.saturating_mul(parts).div_ceil(10_000),
+        }
+    }
+
+    /// Of so many nodes, at most as many as it says.
+    fn at_most(self, all: u64) -> u64 {
+        match self {
+            Self::Nodes(count) => count,
+            Self::Part(parts) => all.saturating_mul(parts) / 10_000,
+        }
+    }
+}
+
+/// A rollout as it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolloutRequest {
+    counts: Vec<Count>,
+    hold: HumanDuration,
+    budget: Count,
+    min_ok: Option<Count>,
+    health: bool,
+    go: bool,
+}
+
+/// The witnesses of all waves together: their names and keys must fit into the command.
+const WITNESSES: usize = 200;
+
+impl RolloutRequest {
+    /// Waves of these sizes (`1,10%,100%`: each counts those before it too), so far apart.
+    ///
+    /// # Errors
+    /// When a size is none, or the last is not all.
+    pub fn new(counts: &str, hold: HumanDuration, budget: Count, health: bool) -> Result<Self, InvalidPlan> {
+        let counts = counts.split(',').map(|text| text.trim().parse()).collect::<Result<Vec<Count>, _>>()?;
+        if let Some(empty) = counts.iter().find(|count| matches!(count, Count::Nodes(0) | Count::Part(0))) {
+            return Err(InvalidPlan::Empty(empty.to_string()));
+        }
+        if counts.last() != Some(&Count::Part(10_000)) {
+            return Err(InvalidPlan::Rest);
+        }
+        // Counts and percentages can't be compared before the nodes are counted.
+        let shrinks = |pair: &[Count]| match pair {
+            [Count::Nodes(one), Count::Nodes(next)] | [Count::Part(one), Count::Part(next)] => next <= one,
+            _ => false,
+        };
+        if let Some([before, count]) = counts.windows(2).find(|pair| shrinks(pair)) {
+            return Err(InvalidPlan::Shrinks { before: before.to_string(), count: count.to_string() });
+        }
+        if let Count::Nodes(count) = budget
+            && count > MAX_BUDGET
+        {
+            return Err(InvalidPlan::Budget(count));
+        }
+        let hold = HumanDuration::seconds(hold.get().as_secs());
+        if hold == HumanDuration::default() {
+            return Err(InvalidPlan::Hold);
+        }
+        Ok(Self { counts, hold, budget, min_ok: None, health, go: false })
+    }
+
+    /// The same, with so many successes of a wave being enough for the next one.
+    #[must_use]
+    pub fn enough(self, min_ok: Option<Count>) -> Self {
+        Self { min_ok, ..self }
+    }
+
+    /// The same, where each wave after the first also needs a signed go-ahead.
+    #[must_use]
+    pub fn with_go(self, go: bool) -> Self {
+        Self { go, ..self }
+    }
+
+    /// The waves of the command `id` for these nodes, with the keys by which the witnesses of a wave prove its success.
+    /// Nodes that are not there are in some wave too, but count for none: a first wave of one node is one that answers.
+    /// Waves that would add no node are left out.
+    ///
+    /// # Errors
+    /// When no node of a wave could prove its success.
+    pub fn waves(
+        &self,
+        id: Uuid,
+        nodes: &[ExpectedNode],
+        key: impl Fn(&NodeId) -> Option<PublicKey>,
+    ) -> Result<RolloutPlan, InvalidPlan> {
+        let is_there = |node: &&ExpectedNode| !matches!(node.presence, Liveness::Offline(_));
+        let mut placed: Vec<(RolloutPosition, &ExpectedNode)> =
+            nodes.iter().filter(is_there).map(|node| (RolloutPosition::of(id, &node.node), node)).collect();
+        placed.sort_by_key(|(place, _)| *place);
+        let all = placed.len() as u64;
+        let mut uptos: Vec<RolloutPosition> = Vec::new();
+        for count in &self.counts {
+            let count = count.at_least(all);
+            let last = count.checked_sub(1).and_then(|index| placed.get(usize::try_from(index).ok()?));
+            let upto = last.map(|(place, _)| *place).filter(|_| count < all).unwrap_or(RolloutPosition::LAST);
+            if uptos.last().is_none_or(|before| *before < upto) {
+                uptos.push(upto);
+            }
+        }
+        let most = (WITNESSES / uptos.len().saturating_sub(1).max(1)).clamp(1, MAX_WITNESSES);
+        let max_failed = self.budget.at_most(nodes.len() as u64).min(MAX_BUDGET);
+        let mut steps = Vec::new();
+        let mut rest = placed.as_slice();
+        for (number, upto) in (1..).zip(&uptos) {
+            let (wave, after) = rest.split_at(rest.partition_point(|(place, _)| place <= upto));
+            rest = after;
+            let mut step = Wave { upto: *upto, witnesses: Vec::new(), min_ok: 0 };
+            if number < uptos.len() {
+                let usable = wave.iter().filter(|(_, node)| node.presence == Liveness::Alive && node.doubt.is_none());
+                let witnesses = usable.filter_map(|(_, node)| Some((node.node.clone(), key(&node.node)?))).take(most);
+                step.witnesses = witnesses.map(|(node, key)| Witness { node, key: key.to_short() }).collect();
+                step.min_ok = self.least(step.witnesses.len() as u64, wave.len() as u64, max_failed);
+                if step.witnesses.is_empty() {
+                    return Err(InvalidPlan::NoWitness(number));
+                }
+            }
+            steps.push(step);
+        }
+        Ok(RolloutPlan { steps, hold: self.hold, max_failed, health: self.health, go: self.go })
+    }
+
+    /// How many of the witnesses of a wave must succeed: all of them, but for their part of what may fail.
+    fn least(&self, witnesses: u64, wave: u64, max_failed: u64) -> u64 {
+        let may_fail = max_failed.saturating_mul(witnesses) / wave.max(1);
+        let least = self.min_ok.map_or(witnesses.saturating_sub(may_fail), |count| count.at_least(witnesses));
+        least.clamp(1, witnesses.max(1))
+    }
+}
+
+/// How many of these nodes are in each wave.
+pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[ExpectedNode]) -> Vec<usize> {
+    let mut sizes = vec![0; waves.steps.len()];
+    for node in nodes {
+        let number = waves.wave_number(RolloutPosition::of(id, &node.node));
+        if let Some(size) = sizes.get_mut(number.saturating_sub(1)) {
+            *size += 1;
+        }
+    }
+    sizes
+}
+
+/// The order to halt a job, or to go on with it: for whom the job itself is, as it was signed. Its `where` is left out, as
+/// facts may have changed since.
+pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) -> CommandDraft {
+    let job = job.command();
+    let about = JobRef { job: job.id };
+    let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
+    let to = Target { only_where: None, ..job.to.clone() };
+    CommandDraft { action, to, options: Options::default(), channel: None, reason, life: WORD_LIFE }
+}
+
+/// The order that lets a wave of a job begin, once the wave before went well: for those for whom the job itself is.
+pub fn go_ahead(job: &Command, wave: u64) -> CommandDraft {
+    let to = Target { only_where: None, ..job.to.clone() };
+    let action = Action::Go(GoAhead { job: job.id, wave });
+    CommandDraft { action, to, options: Options::default(), channel: None, reason: None, life: WORD_LIFE }
+}
+
+/// Puts a go-ahead where every node finds it.
+///
+/// # Errors
+/// When it can't be stored.
+pub async fn store_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
+    let id = signed.command.id.to_string();
+    bus.publish_stored(subjects.rollout_go_ahead(job).as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await?;
+    Ok(())
+}
+
+/// When a new word must be signed so that it counts: now, or just after the last one, whose clock may have been ahead. A
+/// last one that nobody signed does not count: the time in it is signed again.
+///
+/// # Errors
+/// When the stream of rollouts can't be read.
+pub async fn next_override_time(
+    bus: &Bus,
+    subjects: &Subjects,
+    checker: &Checker,
+    job: Uuid,
+    now: Timestamp,
+) -> Result<Timestamp, TransportError> {
+    let control = subjects.rollout_control(job);
+    let messages = bus.last_per_subject(&subjects.stream("ROLLOUTS"), control.as_str()).await?;
+    let last = messages.first().and_then(|message| checker.check(&message.payload).ok());
+    let after = |time: Timestamp| time.saturating_add(SignedDuration::from_millis(1)).unwrap_or(time);
+    Ok(last.map_or(now, |last| now.max(after(last.command().issued))))
+}
+
+/// Puts a word where every node finds it before its turn.
+///
+/// # Errors
+/// When it can't be stored.
+pub async fn store_override(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
+    let id = signed.command.id.to_string();
+    let headers = [(MESSAGE_ID, id.as_str())];
+    bus.publish_stored(subjects.rollout_control(job).as_str(), &headers, signed.envelope.clone()).await?;
+    Ok(())
+}
+
+/// A command as it stands in an envelope, with the ids of the keys that it names: to be shown, not to be obeyed.
+pub(in crate::fleet) fn unverified(envelope: &[u8]) -> Option<(Command, Vec<String>)> {
+    let envelope = Envelope::parse(envelope).ok()?;
+    let command = json::read(&envelope.payload).ok()?;
+    Some((command, envelope.signatures.into_iter().map(|signature| signature.keyid).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(alive: usize, gone: usize) -> Vec<ExpectedNode> {
+        let expected = |number: usize| ExpectedNode {
+            node: format!("n{number}").parse().unwrap(),
+            doubt: None,
+            presence: if number < alive { Liveness::Alive } else { Liveness::Offline(Timestamp::UNIX_EPOCH) },
+        };
+        (0..alive + gone).map(expected).collect()
+    }
+
+    fn key(_: &NodeId) -> Option<PublicKey> {
+        Some(crate::trust::SigningKey::from_seed(&[1; 32]).public())
+    }
+
+    /// The sizes of the waves, the witnesses and those that must succeed of each, and the budget.
+    fn planned(counts: &str, budget: &str, nodes: &[ExpectedNode]) -> (Vec<usize>, Vec<(usize, u64)>, u64) {
+        let plan = RolloutRequest::new(counts, HumanDuration::seconds(60), budget.parse().unwrap(), false).unwrap();
+        let id = Uuid::from_u128(7);
+        let waves = plan.waves(id, nodes, key).unwrap();
+        waves.check(id, HumanDuration::seconds(300), crate::wire::rollout_plan::MAX_COMMAND_ROLLOUT).unwrap();
+        let there: Vec<ExpectedNode> = nodes.iter().filter(|node| node.presence == Liveness::Alive).cloned().collect();
+        let proofs = waves.steps.iter().map(|step| (step.witnesses.len(), step.min_ok)).collect();
+        (sizes(&waves, id, &there), proofs, waves.max_failed)
+    }
+
+    #[test]
+    fn counts_become_places() {
+        for (counts, budget, alive, gone, sizes, proofs, max_failed) in [
+            ("1,10%,50%,100%", "2%", 200, 0, vec![1, 19, 80, 100], vec![(1, 1), (19, 15), (50, 48), (0, 0)], 4),
+            ("1,10%,50%,100%", "0", 3, 0, vec![1, 1, 1], vec![(1, 1), (1, 1), (0, 0)], 0),
+            ("5,100%", "1", 3, 0, vec![3], vec![(0, 0)], 1),
+            ("1, 100%", "10%", 4, 6, vec![1, 3], vec![(1, 1), (0, 0)], 1),
+            ("100%", "0", 0, 5, vec![0], vec![(0, 0)], 0),
+            ("0.5%,100%", "1.25%", 1000, 0, vec![5, 995], vec![(5, 1), (0, 0)], 12),
+            ("50%,100%", "20%", 1000, 0, vec![500, 500], vec![(50, 45), (0, 0)], 50),
+        ] {
+            assert_eq!(planned(counts, budget, &nodes(alive, gone)), (sizes, proofs, max_failed), "{counts} of {alive}");
+        }
+        let plan = || RolloutRequest::new("4,100%", HumanDuration::seconds(1), Count::Nodes(0), false).unwrap();
+        let enough = plan().enough(Some("50%".parse().unwrap())).waves(Uuid::nil(), &nodes(9, 0), key).unwrap();
+        assert_eq!(enough.steps.first().map(|step| step.min_ok), Some(2));
+        assert_eq!(plan().waves(Uuid::nil(), &nodes(9, 0), |_| None), Err(InvalidPlan::NoWitness(1)));
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        let plan = |counts: &str| RolloutRequest::new(counts, HumanDuration::seconds(1), Count::Nodes(0), false).unwrap_err();
+        assert_eq!(plan("1,10%"), InvalidPlan::Rest);
+        assert_eq!(plan("0,100%"), InvalidPlan::Empty("0".into()));
+        for wrong in ["", "1,,100%", "x", "-1,100%", "101%,100%", "1.234%,100%", "+1,100%"] {
+            assert!(matches!(plan(wrong), InvalidPlan::Count(_)), "{wrong}");
+        }
+        assert_eq!(RolloutRequest::new("100%", HumanDuration::default(), Count::Nodes(0), false), Err(InvalidPlan::Hold));
+        assert_eq!(RolloutRequest::new("100%", HumanDuration::seconds(1), Count::Nodes(51), false), Err(InvalidPlan::Budget(51)));
+        for text in ["7", "10%", "2.50%"] {
+            assert_eq!(text.parse::<Count>().unwrap().to_string(), text);
+        }
+    }
+}

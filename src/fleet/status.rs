@@ -1,0 +1,206 @@
+//! The fleet as the states of its nodes tell it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::model::{NodeId, RunOutcome};
+use crate::wire::NodeState;
+
+use crate::fleet::job::outcome_groups::resources;
+use crate::fleet::targeting::states::{Liveness, NodeStates, presence};
+
+/// The fleet at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FleetStatus {
+    /// The fleet.
+    pub fleet: String,
+    /// When.
+    pub at: Timestamp,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// How many more states are of nodes that nobody knows: invented ones, or more new ones than are learned at once.
+    pub strangers: usize,
+    /// How many of them are there.
+    pub alive: usize,
+    /// The outcomes of the last runs, and how many nodes have each; `none` for those that never ran.
+    pub last_runs: BTreeMap<&'static str, usize>,
+    /// The nodes whose last run corrected drift.
+    pub drifted: usize,
+    /// The nodes of each trust bundle version.
+    pub trust: BTreeMap<u64, usize>,
+    /// The nodes of each program version.
+    pub versions: BTreeMap<String, usize>,
+    /// Everything that needs a look, node by node.
+    pub attention: Vec<Alert>,
+}
+
+/// Something about a node that needs a look.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Alert {
+    /// The node.
+    pub node: NodeId,
+    /// What, in words.
+    pub what: String,
+}
+
+/// One line of the list of nodes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeRow {
+    /// `alive`, `silent` (it should have said something), `stopped` (in order), or `unverified`: what is said in its
+    /// name is not its word.
+    pub presence: &'static str,
+    /// True when the node signed what stands here.
+    pub verified: bool,
+    /// The outcome of its last run, `none` when it never ran.
+    pub outcome: &'static str,
+    /// Its state.
+    #[serde(flatten)]
+    pub state: NodeState,
+}
+
+/// The word for the last run of a node.
+pub fn last_run(state: &NodeState) -> &'static str {
+    state.last_run.as_ref().map_or("none", |run| outcome_word(run.outcome))
+}
+
+/// The word for how a run ended.
+pub fn outcome_word(outcome: RunOutcome) -> &'static str {
+    match outcome {
+        RunOutcome::Stable => "stable",
+        RunOutcome::Changed => "changed",
+        RunOutcome::Failed => "failed",
+        RunOutcome::Interrupted => "interrupted",
+    }
+}
+
+/// The word for whether a node is there.
+fn word(state: &NodeState, now: Timestamp) -> &'static str {
+    match presence(state, now) {
+        Liveness::Alive => "alive",
+        _ if state.alive => "silent",
+        _ => "stopped",
+    }
+}
+
+/// The list of nodes.
+pub fn rows(states: &NodeStates, now: Timestamp) -> Vec<NodeRow> {
+    let row =
+        |presence, verified, state: &NodeState| NodeRow { presence, verified, outcome: last_run(state), state: state.clone() };
+    let believed = states.values().map(|state| row(word(state, now), true, state));
+    let doubtful = states.doubtful.iter().filter_map(|doubtful| {
+        let state = NodeState { node: doubtful.node.clone(), ..doubtful.state.clone()? };
+        Some(row("unverified", false, &state))
+    });
+    let mut rows: Vec<NodeRow> = believed.chain(doubtful).collect();
+    rows.sort_by(|one, other| one.state.node.cmp(&other.state.node));
+    rows
+}
+
+/// The version of the trust bundle that most nodes obey. Not the highest one: a single node could say any.
+fn usual_trust(states: &NodeStates) -> Option<u64> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    for state in states.values() {
+        *counts.entry(state.trust).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(version, nodes)| (*nodes, *version)).map(|(version, _)| version)
+}
+
+/// The fleet at one moment.
+pub fn fleet(fleet: &str, states: &NodeStates, now: Timestamp) -> FleetStatus {
+    let mut view = FleetStatus {
+        fleet: fleet.to_owned(),
+        at: now,
+        nodes: states.len() + states.doubtful.len(),
+        strangers: states.strangers,
+        alive: 0,
+        last_runs: BTreeMap::new(),
+        drifted: 0,
+        trust: BTreeMap::new(),
+        versions: BTreeMap::new(),
+        attention: Vec::new(),
+    };
+    let usual = usual_trust(states);
+    for state in states.values() {
+        *view.last_runs.entry(last_run(state)).or_default() += 1;
+        view.drifted += usize::from(state.last_run.as_ref().is_some_and(|run| run.corrective > 0));
+        *view.trust.entry(state.trust).or_default() += 1;
+        *view.versions.entry(state.version.clone()).or_default() += 1;
+        let mut attend = |what: String| view.attention.push(Alert { node: state.node.clone(), what });
+        match presence(state, now) {
+            Liveness::Offline(since) if state.alive => attend(format!("silent since {since:.0}")),
+            Liveness::Offline(since) => attend(format!("stopped at {since:.0}")),
+            _ => view.alive += 1,
+        }
+        for failing in &state.failing {
+            let channel = failing.channel.as_ref().map_or_else(String::new, |channel| format!("channel {channel}: "));
+            attend(format!("{channel}{} failed: {} (since {:.0})", failing.resource, failing.error, failing.since));
+        }
+        // Which resources failed is said above; this is for runs that say no more.
+        if matches!(last_run(state), "failed" | "interrupted") && state.failing.is_empty() {
+            let run = state.last_run.as_ref();
+            let why = run.and_then(|run| run.error.clone()).unwrap_or_else(|| {
+                run.map(|run| format!("{} of {} failed", run.summary.failed_resources, resources(run.summary.total_resources)))
+                    .unwrap_or_default()
+            });
+            attend(format!("last run {}: {why}", last_run(state)));
+        }
+        if state.dropped > 0 {
+            let results = state.dropped_results;
+            let of = if results > 0 { format!(", {results} of them results") } else { String::new() };
+            attend(format!("{} messages were dropped{of}", state.dropped));
+        }
+        if let Some(usual) = usual.filter(|usual| state.trust < *usual) {
+            attend(format!("obeys version {} of the trust bundle, most nodes obey version {usual}", state.trust));
+        }
+        for trouble in &state.troubles {
+            attend(trouble.clone());
+        }
+    }
+    for doubtful in &states.doubtful {
+        view.attention.push(Alert { node: doubtful.node.clone(), what: format!("its state: {}", doubtful.doubt) });
+    }
+    view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::targeting::node_identity::{IdentityError, UnverifiedState};
+    use crate::fleet::targeting::states::tests::state;
+
+    #[test]
+    fn what_needs_a_look_is_named() {
+        let now: Timestamp = "2026-01-02T10:01:00Z".parse().unwrap();
+        let mut troubled = state("web1", &[], "2026-01-02T10:00:50Z", true);
+        troubled.troubles = vec!["the disk is full".into()];
+        troubled.dropped = 3;
+        let all = [troubled, state("web2", &[], "2026-01-02T09:00:00Z", true), state("web3", &[], "2026-01-02T10:00:59Z", false)];
+        let believed: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();
+        let forged = state("web1", &[], "2026-01-02T10:00:59Z", true);
+        let doubtful =
+            UnverifiedState { node: "web4".parse().unwrap(), state: Some(forged), doubt: IdentityError::Unknown, known: true };
+        let states = NodeStates { believed, doubtful: vec![doubtful], strangers: 0 };
+        let view = fleet("prod", &states, now);
+        assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (4, 1, Some(&3)));
+        let attention: Vec<_> = view.attention.iter().map(|a| format!("{} {}", a.node, a.what)).collect();
+        assert_eq!(
+            attention,
+            [
+                "web1 3 messages were dropped",
+                "web1 the disk is full",
+                "web2 silent since 2026-01-02T09:00:00Z",
+                "web3 stopped at 2026-01-02T10:00:59Z",
+                "web4 its state: the key of the node is not known"
+            ]
+        );
+        assert_eq!(
+            rows(&states, now).iter().map(|row| row.presence).collect::<Vec<_>>(),
+            ["alive", "silent", "stopped", "unverified"]
+        );
+        // No key of the row hides one of the state.
+        let row = serde_json::to_string(&rows(&states, now)[0]).unwrap();
+        assert!(crate::wire::json::parse(row.as_bytes()).is_ok(), "{row}");
+    }
+}

@@ -1,0 +1,158 @@
+//! `known_nodes`: the public keys of nodes, as the operator came to know them. Like `known_hosts` of OpenSSH.
+//!
+//! A line a node: `fleet node ed25519:... first-seen`; lines that begin with `#` are comments. Of two lines for one node
+//! the first counts: what was learned first is what is held to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use jiff::Timestamp;
+
+use crate::model::NodeId;
+use crate::trust::keys::pinned_key_line::{PinnedKeyLine, PinnedKeyLineError};
+use crate::trust::{KeyError, PublicKey};
+
+use super::node_identity::share_here;
+
+const HEAD: &str = "# Public keys of nodes, as they were first seen: ensign fleet node trust | forget\n";
+
+/// A line that can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line} is not `fleet node ed25519:... first-seen`")]
+pub struct PinnedKeysError {
+    /// Which, from 1.
+    pub line: usize,
+    /// What is wrong with the key, when it is that.
+    #[source]
+    pub source: Option<KeyError>,
+}
+
+/// The key of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PinnedKey {
+    /// The key.
+    pub key: PublicKey,
+    /// When it was first seen.
+    pub since: Timestamp,
+}
+
+/// The keys of the nodes of several fleets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PinnedKeys {
+    /// By fleet and node.
+    nodes: BTreeMap<String, BTreeMap<NodeId, PinnedKey>>,
+    comments: String,
+}
+
+impl PinnedKeys {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// At the first line that can't be read: one that is left out would be learned anew.
+    pub fn parse(text: &str) -> Result<Self, PinnedKeysError> {
+        let mut known = Self::default();
+        let lines: Vec<(usize, &str)> = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).collect();
+        // A key is a point of a curve, and each takes some microseconds to find: of a large fleet, that is worth sharing.
+        let entries =
+            share_here(&lines, |(number, line)| if line.starts_with('#') { Ok(None) } else { entry(*number, line).map(Some) });
+        for ((_, written), entry) in lines.into_iter().zip(entries) {
+            match entry? {
+                Some((fleet, node, new)) => {
+                    known.nodes.entry(fleet.to_owned()).or_default().entry(node).or_insert(new);
+                }
+                None => {
+                    // Writing to a String does not fail.
+                    let _written = writeln!(known.comments, "{written}").is_ok();
+                }
+            }
+        }
+        Ok(known)
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> String {
+        let mut text = if self.comments.is_empty() { HEAD.to_owned() } else { self.comments.clone() };
+        for (fleet, nodes) in &self.nodes {
+            for (node, known) in nodes {
+                text.push_str(&line(fleet, node, known));
+            }
+        }
+        text
+    }
+
+    /// What is known of a node.
+    pub fn get(&self, fleet: &str, node: &NodeId) -> Option<&PinnedKey> {
+        self.nodes.get(fleet)?.get(node)
+    }
+
+    /// The nodes of a fleet.
+    pub fn of<'a>(&'a self, fleet: &str) -> impl Iterator<Item = (&'a NodeId, &'a PinnedKey)> {
+        self.nodes.get(fleet).into_iter().flatten()
+    }
+
+    /// How many nodes of a fleet there are.
+    pub fn count(&self, fleet: &str) -> usize {
+        self.nodes.get(fleet).map_or(0, BTreeMap::len)
+    }
+
+    /// Holds a node to this key from here on; gives what was known before.
+    pub fn trust(&mut self, fleet: &str, node: &NodeId, known: PinnedKey) -> Option<PinnedKey> {
+        self.nodes.entry(fleet.to_owned()).or_default().insert(node.clone(), known)
+    }
+
+    /// Forgets a node.
+    pub fn forget(&mut self, fleet: &str, node: &NodeId) -> Option<PinnedKey> {
+        let forgotten = self.nodes.get_mut(fleet)?.remove(node);
+        self.nodes.retain(|_, nodes| !nodes.is_empty());
+        forgotten
+    }
+}
+
+/// Reads a line that is no comment: of which fleet and node it is, and what it says.
+fn entry(number: usize, written: &str) -> Result<(&str, NodeId, PinnedKey), PinnedKeysError> {
+    let wrong = |PinnedKeyLineError(source)| PinnedKeysError { line: number, source };
+    let line = PinnedKeyLine::split(written).map_err(wrong)?.ok_or(PinnedKeysError { line: number, source: None })?;
+    let (node, key, since) = line.read().map_err(wrong)?;
+    Ok((line.fleet, node, PinnedKey { key, since }))
+}
+
+/// The line of one node, with its end.
+pub fn line(fleet: &str, node: &NodeId, known: &PinnedKey) -> String {
+    format!("{fleet} {node} {} {:.0}\n", known.key, known.since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::SigningKey;
+
+    fn known(seed: u8) -> PinnedKey {
+        PinnedKey { key: SigningKey::from_seed(&[seed; 32]).public(), since: "2026-01-01T00:00:00Z".parse().unwrap() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (web1, db1): (NodeId, NodeId) = ("web1".parse().unwrap(), "db1".parse().unwrap());
+        let mut all = PinnedKeys::parse("# mine\n\n").unwrap();
+        assert_eq!(all.trust("prod", &web1, known(1)), None);
+        all.trust("prod", &db1, known(2));
+        all.trust("test", &web1, known(3));
+        assert!(all.text().starts_with("# mine\nprod db1 ed25519:"), "{}", all.text());
+        let mut again = PinnedKeys::parse(&all.text()).unwrap();
+        assert_eq!(again, all);
+        // What was learned later does not count.
+        let later = format!("{}{}", all.text(), line("prod", &web1, &known(9)));
+        assert_eq!(PinnedKeys::parse(&later).unwrap().get("prod", &web1), Some(&known(1)));
+        assert_eq!(again.trust("prod", &web1, known(4)), Some(known(1)));
+        assert_eq!(again.forget("prod", &db1), Some(known(2)));
+        assert_eq!(again.of("prod").map(|(node, _)| node.as_str()).collect::<Vec<_>>(), ["web1"]);
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named() {
+        let good = line("prod", &"web1".parse().unwrap(), &known(1));
+        for bad in ["x", "prod web1 ed25519:AAAA 2026-01-01T00:00:00Z", "prod a.b k t", &good.replace("Z\n", "\n")] {
+            assert_eq!(PinnedKeys::parse(&format!("{good}{bad}\n")).unwrap_err().line, 2, "{bad}");
+        }
+    }
+}

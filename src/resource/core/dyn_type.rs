@@ -1,0 +1,603 @@
+//! The erased half of a resource type, written once: what lets `engine`, `cli` and the schemas
+//! work on the table without knowing any type.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use schemars::{Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::diag::{chain, did_you_mean};
+use crate::host::Host;
+use crate::model::{Effect, Effects, Hidden};
+use crate::template::Scope;
+use crate::wire::shape;
+
+use crate::resource::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, State};
+
+/// Properties that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DecodeError {
+    /// The property at fault, where it is one: its own key, or one that the type does not have.
+    pub property: Option<String>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl From<Invalid> for DecodeError {
+    fn from(invalid: Invalid) -> Self {
+        Self { property: invalid.property.map(str::to_owned), message: invalid.message, hint: None }
+    }
+}
+
+/// No provider can do it here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// The one that was asked for does not exist.
+    #[error("provider not found: {kind} has no provider \"{wanted}\", only {known}")]
+    Unknown {
+        /// The type.
+        kind: &'static str,
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        known: String,
+    },
+    /// The one that was asked for can't work here.
+    #[error("provider is not manageable: {kind} provider \"{wanted}\" can't work on this host")]
+    Unsuitable {
+        /// The type.
+        kind: &'static str,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// None can work here.
+    #[error("no suitable provider found for {kind} on this host")]
+    None {
+        /// The type.
+        kind: &'static str,
+    },
+}
+
+/// Open providers by type and name. Each is an `Arc` of the type's own provider trait.
+type Opened = BTreeMap<(&'static str, &'static str), Box<dyn Any + Send + Sync>>;
+
+/// The providers that a run has opened, shared by all its resources.
+#[derive(Default)]
+pub struct Providers(Mutex<Opened>);
+
+impl Providers {
+    fn open<P: ?Sized + Send + Sync + 'static>(&self, kind: &'static str, entry: &ProviderEntry<P>, host: &Host) -> Arc<P> {
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = opened.get(&(kind, entry.name)).and_then(|any| any.downcast_ref::<Arc<P>>()) {
+            return Arc::clone(known);
+        }
+        let provider: Arc<P> = Arc::from((entry.open)(host));
+        opened.insert((kind, entry.name), Box::new(Arc::clone(&provider)));
+        provider
+    }
+}
+
+/// A resource type, as everything outside its own file sees it.
+pub trait ResourceType: Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// One sentence about it.
+    fn about(&self) -> &'static str;
+    /// The schema of its properties.
+    fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
+    /// See [`Resource::DEFERRED`].
+    fn deferred(&self) -> &'static [&'static str];
+    /// See [`Resource::HARMLESS`].
+    fn harmless(&self) -> &'static [(&'static str, &'static str)];
+    /// See [`Resource::CONTENT`].
+    fn content(&self) -> &'static [&'static str];
+    /// See [`Resource::TEMPLATED_KEYS`].
+    fn templated_keys(&self) -> &'static [&'static str];
+    /// See [`Resource::REFRESHES`].
+    fn refreshes(&self) -> bool;
+    /// See [`Resource::PLAIN_SUBSCRIBE`].
+    fn plain_subscribe(&self) -> bool;
+    /// See [`Resource::SENTENCES`].
+    fn sentences(&self) -> bool;
+    /// See [`Resource::CLAIMS`].
+    fn claims(&self) -> &'static [&'static str];
+    /// See [`Resource::NESTS`].
+    fn nests(&self) -> bool;
+    /// See [`Resource::BATCHES`].
+    fn batches(&self) -> bool;
+    /// See [`Resource::foretell`]. What has no provider here is left out: it fails when its turn comes.
+    fn foretell(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host);
+    /// Observes several resources of this type and takes the steps that they need, together; for each the steps that were
+    /// its own, or what went wrong.
+    fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done>;
+    /// The names of its providers, best first.
+    fn providers(&self) -> Vec<&'static str>;
+    /// Something that tells the state of the resource of this name, where the type has such.
+    ///
+    /// # Errors
+    /// When the name is not valid.
+    fn query(&self, name: &str) -> Option<Result<Arc<dyn ParsedResource>, DecodeError>>;
+    /// The effects of properties as they are written, which may still hold templates. See [`Resource::effects`].
+    fn effects(&self, properties: &Map<String, Value>) -> Effects;
+    /// Reads and validates properties; `scope` is what the templates of the type may use.
+    ///
+    /// # Errors
+    /// With the property at fault.
+    fn decode(&self, properties: &Map<String, Value>, scope: &Scope) -> Result<Arc<dyn ParsedResource>, DecodeError>;
+}
+
+/// Properties that were read and are valid.
+pub trait ParsedResource: Send + Sync {
+    /// The name of the resource.
+    fn name(&self) -> &str;
+    /// The `ensure` that is asked for.
+    fn ensure(&self) -> &str;
+    /// The properties as events show them.
+    fn shown(&self) -> Value;
+    /// See [`Resource::hidden`].
+    fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>));
+    /// Whether something is so of the properties as they are.
+    fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool;
+    /// See [`Resource::command_lines`].
+    fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
+    /// See [`Resource::effects`].
+    fn effects(&self) -> Effects;
+    /// See [`Resource::nested`].
+    fn nested(&self) -> Option<Nested>;
+    /// The properties themselves, for the type that made them.
+    fn as_any(&self) -> &dyn Any;
+    /// Chooses the provider.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn BoundResource>, BindError>;
+}
+
+/// Properties with the provider that will do it.
+pub trait BoundResource: Send + Sync {
+    /// The name of the provider.
+    fn provider(&self) -> &'static str;
+    /// See [`Resource::CONVERGES`].
+    fn converges(&self) -> bool;
+    /// See [`Resource::freshen`].
+    ///
+    /// # Errors
+    /// When it fails.
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError>;
+    /// Looks only.
+    ///
+    /// # Errors
+    /// When the host can't be looked at.
+    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError>;
+    /// Observes and compares. With `refresh`, the steps are those of a refresh, where the type has any.
+    ///
+    /// # Errors
+    /// When the host can't be looked at, or no step leads to the desired state.
+    fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn ObservedResource + '_>, ResourceError>;
+}
+
+/// The steps that a resource of several took, or what went wrong.
+pub type Done = Result<Vec<ChangeStep>, String>;
+
+fn steps(changes: &[impl Change]) -> Vec<ChangeStep> {
+    changes.iter().map(|change| ChangeStep { done: change.to_string(), details: change.details() }).collect()
+}
+
+/// One step, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeStep {
+    /// What it does, as a past participle.
+    pub done: String,
+    /// What differs.
+    pub details: Vec<String>,
+}
+
+/// A resource that was observed, and the steps it needs.
+pub trait ObservedResource {
+    /// The `ensure` that the host has.
+    fn ensure(&self) -> String;
+    /// The state as the `status` of an event shows it.
+    fn status(&self) -> Map<String, Value>;
+    /// The steps; none when it is as wanted.
+    fn steps(&self) -> Vec<ChangeStep>;
+    /// True when its status holds what is to be shown to people. See [`State::said`].
+    fn speaks(&self) -> bool;
+    /// True when the steps are those of a refresh.
+    fn is_refresh(&self) -> bool;
+    /// The text before and after.
+    fn preview(&self, host: &Host) -> Option<Preview>;
+    /// Takes all steps, in order.
+    ///
+    /// # Errors
+    /// With the first that fails; the later ones are not taken.
+    fn apply(&mut self, host: &Host) -> Result<(), ResourceError>;
+}
+
+/// The bridge from a [`Resource`] to the table.
+pub struct TypeEntry<R>(PhantomData<fn() -> R>);
+
+impl<R: Resource> TypeEntry<R> {
+    /// The type's entry.
+    pub const NEW: Self = Self(PhantomData);
+}
+
+impl<R: Resource> ResourceType for TypeEntry<R> {
+    fn name(&self) -> &'static str {
+        R::TYPE
+    }
+
+    fn about(&self) -> &'static str {
+        R::ABOUT
+    }
+
+    fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
+        generator.root_schema_for::<R::Properties>()
+    }
+
+    fn deferred(&self) -> &'static [&'static str] {
+        R::RUNTIME_TEMPLATES
+    }
+
+    fn harmless(&self) -> &'static [(&'static str, &'static str)] {
+        R::NO_EFFECTS
+    }
+
+    fn content(&self) -> &'static [&'static str] {
+        R::CONTENT
+    }
+
+    fn templated_keys(&self) -> &'static [&'static str] {
+        R::TEMPLATED_KEYS
+    }
+
+    fn refreshes(&self) -> bool {
+        R::REFRESHES
+    }
+
+    fn plain_subscribe(&self) -> bool {
+        R::CCM_SUBSCRIBE_SYNTAX
+    }
+
+    fn sentences(&self) -> bool {
+        R::NOOP_PER_STEP
+    }
+
+    fn claims(&self) -> &'static [&'static str] {
+        R::CLAIMED_PATHS
+    }
+
+    fn nests(&self) -> bool {
+        R::NESTS
+    }
+
+    fn batches(&self) -> bool {
+        R::BATCHES
+    }
+
+    fn foretell(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host) {
+        let mut wanted: Vec<&str> = all.iter().map(|(_, wanted)| *wanted).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for wanted in wanted {
+            let Ok((_, provider)) = choose::<R>(wanted, providers, host) else { continue };
+            let of = all.iter().filter(|(_, other)| *other == wanted);
+            let typed: Vec<_> = of.filter_map(|(one, _)| one.as_any().downcast_ref::<Typed<R>>()).map(|typed| &typed.0).collect();
+            R::foretell(&typed, &provider);
+        }
+    }
+
+    fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done> {
+        let provider = match choose::<R>(wanted, providers, host) {
+            Ok((_, provider)) => provider,
+            Err(error) => return batch.iter().map(|_| Err(chain(&error))).collect(),
+        };
+        let mut results: Vec<Done> = Vec::with_capacity(batch.len());
+        let mut together = Vec::new();
+        for decoded in batch {
+            results.push(match pending::<R>(decoded.as_ref(), &provider, host) {
+                Ok(one) => {
+                    together.push((results.len(), one));
+                    Ok(Vec::new())
+                }
+                Err(error) => Err(chain(&error)),
+            });
+        }
+        let (places, mut waiting): (Vec<usize>, Vec<Pending<'_, R>>) = together.into_iter().unzip();
+        let ended = R::apply_all(&mut waiting, &provider, host);
+        for (place, (result, one)) in places.into_iter().zip(ended.into_iter().zip(waiting)) {
+            if let Some(slot) = results.get_mut(place) {
+                *slot = result.map(|()| steps(&one.changes)).map_err(|error| chain(&error));
+            }
+        }
+        results
+    }
+
+    fn providers(&self) -> Vec<&'static str> {
+        R::PROVIDERS.iter().map(|entry| entry.name).collect()
+    }
+
+    fn query(&self, name: &str) -> Option<Result<Arc<dyn ParsedResource>, DecodeError>> {
+        let properties = R::query(name)?;
+        Some(match R::validate(&properties) {
+            Ok(()) => Ok(Arc::new(Typed::<R>(properties))),
+            Err(invalid) => Err(invalid.into()),
+        })
+    }
+
+    fn effects(&self, properties: &Map<String, Value>) -> Effects {
+        let mut given = properties.clone();
+        let mut unknown = Effects::default();
+        // Each turn takes away or adds one property.
+        for _ in 0..=given.len() + PLACEHOLDERS.len() {
+            let wrong = match decode_again::<R::Properties>(&given) {
+                Ok(properties) => return R::effects(&properties).into_iter().chain(unknown).collect(),
+                Err(wrong) => explain(&wrong),
+            };
+            match wrong.property.filter(|key| given.shift_remove(key).is_some()) {
+                Some(key) if R::NO_EFFECTS.iter().any(|(harmless, _)| *harmless == key) => {}
+                Some(key) => unknown.push(Effect::unknown(None, format!("{key}: {}", wrong.message))),
+                None => {
+                    let missing = wrong.message.strip_suffix(" is required").filter(|key| !given.contains_key(*key));
+                    let Some(key) = missing.map(str::to_owned) else { break };
+                    let value = PLACEHOLDERS.iter().find(|value| {
+                        let with = given.clone().into_iter().chain([(key.clone(), Value::from(**value))]).collect();
+                        let wrong = decode_again::<R::Properties>(&with).err().map(|wrong| explain(&wrong).property);
+                        wrong.flatten().as_deref() != Some(&key)
+                    });
+                    given.insert(key, Value::from(value.copied().unwrap_or_default()));
+                }
+            }
+        }
+        Effects::unknown("its properties can't be read")
+    }
+
+    fn decode(&self, properties: &Map<String, Value>, scope: &Scope) -> Result<Arc<dyn ParsedResource>, DecodeError> {
+        if !properties.contains_key("name") {
+            return Err(Invalid::new("name", "name is required").into());
+        }
+        let mut properties: R::Properties = match shape::read_map(properties) {
+            Ok(properties) => properties,
+            Err(_) => decode_again(properties).map_err(|wrong| explain(&wrong))?,
+        };
+        R::validate(&properties)?;
+        R::attach_scope(&mut properties, scope);
+        Ok(Arc::new(Typed::<R>(properties)))
+    }
+}
+
+/// What takes the place of a property that is required and missing, to tell the effects of the others. It can't run like that.
+const PLACEHOLDERS: &[&str] = &["present", "mounted", "running"];
+
+/// Reads properties in which something was not as wanted. What is nothing (`null`) counts as left out.
+fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, shape::Mismatch> {
+    let given = properties.iter().filter(|(_, value)| !value.is_null());
+    let given: Map<String, Value> = given.map(|(key, value)| (key.clone(), value.clone())).collect();
+    shape::read_map(&given)
+}
+
+/// Serde's words, with the property at fault and a suggestion.
+fn explain(error: &shape::Mismatch) -> DecodeError {
+    let path = error.path();
+    let message = error.inner().to_string();
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    if message.starts_with("unknown field") {
+        let (given, known) = quoted.split_first().map_or(("", &[][..]), |(given, known)| (*given, known));
+        let hint = did_you_mean(given, known.iter().chain(crate::resource::Common::KEYS).copied())
+            .map(|near| format!("did you mean \"{near}\"?"))
+            .or_else(|| Some(format!("known properties are {}", known.join(", "))));
+        return DecodeError { property: Some(given.to_owned()), message: format!("unknown property \"{given}\""), hint };
+    }
+    if message.starts_with("missing field") {
+        let field = quoted.first().copied().unwrap_or_default();
+        return DecodeError { property: None, message: format!("{field} is required"), hint: None };
+    }
+    if message.starts_with("unknown variant") && path == "ensure" {
+        let (given, known) = quoted.split_first().map_or(("", &[][..]), |(given, known)| (*given, known));
+        let known: Vec<String> = known.iter().map(|known| format!("\"{known}\"")).collect();
+        let message = format!("invalid ensure value: must be {}, not \"{given}\"", known.join(" or "));
+        return DecodeError { property: Some(path), message, hint: None };
+    }
+    let property = (path != ".").then(|| path.split(['.', '[']).next().unwrap_or(&path).to_owned());
+    let message = whole_number(&message);
+    // Many messages name their property themselves.
+    let message = if path == "." || message.contains(&path) { message } else { format!("{path}: {message}") };
+    DecodeError { property, message, hint: None }
+}
+
+/// Rust's names of numbers, in words.
+fn whole_number(message: &str) -> String {
+    let rust = ["i32", "i64", "u8", "u16", "u32", "u64", "usize"];
+    let found = rust.iter().find_map(|name| message.strip_suffix(&format!("expected {name}")));
+    found.map_or_else(|| message.to_owned(), |head| format!("{head}expected a whole number"))
+}
+
+struct Typed<R: Resource>(R::Properties);
+
+impl<R: Resource> ParsedResource for Typed<R> {
+    fn name(&self) -> &str {
+        R::name(&self.0)
+    }
+
+    fn ensure(&self) -> &str {
+        R::ensure(&self.0)
+    }
+
+    fn shown(&self) -> Value {
+        R::redacted(&self.0)
+    }
+
+    fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>)) {
+        R::hidden(&self.0, note);
+    }
+
+    fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool {
+        serde_json::to_value(&self.0).is_ok_and(|properties| so(&properties))
+    }
+
+    fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)> {
+        R::command_lines(&self.0, provider)
+    }
+
+    fn effects(&self) -> Effects {
+        R::effects(&self.0)
+    }
+
+    fn nested(&self) -> Option<Nested> {
+        R::nested(&self.0)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn bind(self: Arc<Self>, wanted: &str, providers: &Providers, host: &Host) -> Result<Box<dyn BoundResource>, BindError> {
+        let (name, provider) = choose::<R>(wanted, providers, host)?;
+        Ok(Box::new(BoundTo::<R> { decoded: self, name, provider }))
+    }
+}
+
+/// A resource of this type as it is now, with the steps that it needs.
+fn pending<'a, R: Resource>(
+    decoded: &'a dyn ParsedResource,
+    provider: &R::Provider,
+    host: &Host,
+) -> Result<Pending<'a, R>, ResourceError> {
+    let typed = decoded.as_any().downcast_ref::<Typed<R>>();
+    let properties = &typed.ok_or_else(|| ResourceError::State("a resource of another type".to_owned()))?.0;
+    let state = R::observe(properties, provider, host)?;
+    let changes = R::diff(properties, &state)?;
+    Ok(Pending { properties, state, changes })
+}
+
+/// The provider that was asked for, or the best one for this host.
+fn choose<R: Resource>(wanted: &str, providers: &Providers, host: &Host) -> Result<(&'static str, Arc<R::Provider>), BindError> {
+    let kind = R::TYPE;
+    let entry = if wanted.is_empty() {
+        R::PROVIDERS.iter().find(|entry| !entry.explicit && (entry.suits)(host)).ok_or(BindError::None { kind })?
+    } else {
+        let known = || R::PROVIDERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+        let entry = R::PROVIDERS.iter().find(|entry| entry.name == wanted);
+        let entry = entry.ok_or_else(|| BindError::Unknown { kind, wanted: wanted.to_owned(), known: known() })?;
+        if !(entry.suits)(host) {
+            return Err(BindError::Unsuitable { kind, wanted: wanted.to_owned() });
+        }
+        entry
+    };
+    Ok((entry.name, providers.open(kind, entry, host)))
+}
+
+struct BoundTo<R: Resource> {
+    decoded: Arc<Typed<R>>,
+    name: &'static str,
+    provider: Arc<R::Provider>,
+}
+
+impl<R: Resource> BoundResource for BoundTo<R> {
+    fn provider(&self) -> &'static str {
+        self.name
+    }
+
+    fn converges(&self) -> bool {
+        R::CONVERGES
+    }
+
+    fn freshen(&self, host: &Host) -> Result<(), ResourceError> {
+        R::refresh_cache(&self.decoded.0, &self.provider, host)
+    }
+
+    fn look(&self, host: &Host) -> Result<(String, Map<String, Value>), ResourceError> {
+        let state = R::observe(&self.decoded.0, &self.provider, host)?;
+        Ok((state.ensure().to_owned(), fields(&state)))
+    }
+
+    fn check(&self, host: &Host, refresh: bool) -> Result<Box<dyn ObservedResource + '_>, ResourceError> {
+        let state = R::observe(&self.decoded.0, &self.provider, host)?;
+        let refresh = if refresh { R::on_refresh(&self.decoded.0, &state) } else { Vec::new() };
+        let is_refresh = !refresh.is_empty();
+        let changes = if is_refresh { refresh } else { R::diff(&self.decoded.0, &state)? };
+        Ok(Box::new(CheckedNow::<R> { bound: self, state, changes, is_refresh }))
+    }
+}
+
+fn fields(state: &impl State) -> Map<String, Value> {
+    match serde_json::to_value(state) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+struct CheckedNow<'a, R: Resource> {
+    bound: &'a BoundTo<R>,
+    state: R::State,
+    changes: Vec<R::Change>,
+    is_refresh: bool,
+}
+
+impl<R: Resource> ObservedResource for CheckedNow<'_, R> {
+    fn ensure(&self) -> String {
+        self.state.ensure().to_owned()
+    }
+
+    fn status(&self) -> Map<String, Value> {
+        fields(&self.state)
+    }
+
+    fn steps(&self) -> Vec<ChangeStep> {
+        steps(&self.changes)
+    }
+
+    fn speaks(&self) -> bool {
+        !self.state.said().is_empty()
+    }
+
+    fn is_refresh(&self) -> bool {
+        self.is_refresh
+    }
+
+    fn preview(&self, host: &Host) -> Option<Preview> {
+        R::preview(&self.bound.decoded.0, &self.state, host)
+    }
+
+    fn apply(&mut self, host: &Host) -> Result<(), ResourceError> {
+        for change in &self.changes {
+            R::apply(change, &self.bound.decoded.0, &mut self.state, &self.bound.provider, host)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::common::TemplateScope;
+    use crate::resource::find;
+
+    #[test]
+    fn what_is_nothing_counts_as_left_out() {
+        let scope = TemplateScope::default().scope();
+        let decode = |kind: &str, properties: serde_json::Value| {
+            let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &scope);
+            decoded.map(|decoded| decoded.shown()).map_err(|error| error.message)
+        };
+        let all =
+            json!({"name": "a", "ensure": null, "returns": null, "environment": null, "timeout": null, "refreshonly": null});
+        assert_eq!(decode("exec", all), decode("exec", json!({"name": "a"})));
+        let all = json!({"name": "/a", "ensure": "absent", "owner": null, "mode": null, "force": null, "source": null});
+        assert_eq!(decode("file", all), decode("file", json!({"name": "/a", "ensure": "absent"})));
+        let wrong = |kind: &str, properties| decode(kind, properties).unwrap_err();
+        assert_eq!(wrong("file", json!({"name": "/a", "ensure": null})), "ensure is required");
+        assert_eq!(
+            wrong("apply", json!({"name": "a", "ensure": "absent"})),
+            "invalid ensure value: must be \"present\", not \"absent\""
+        );
+        assert_eq!(wrong("exec", json!({"name": "a", "nope": 1})), "unknown property \"nope\"");
+    }
+}

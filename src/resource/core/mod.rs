@@ -1,0 +1,10 @@
+//! The parts that resource types are built from.
+
+pub mod common;
+pub(super) mod dyn_type;
+pub mod ensure;
+pub(super) mod owned_file;
+pub(super) mod parent_checks;
+pub(super) mod safe_replace;
+pub mod shadow_utils;
+pub mod text;

@@ -1,0 +1,84 @@
+//! Files that belong to one resource each, in directories such as `/etc/cron.d`: small, root's own, mode 0644.
+
+use std::path::Path;
+
+use crate::host::fs::{self, FileKind, FsError};
+use crate::host::{PathInfo, PathResolver, WriteSpec};
+
+use crate::resource::ResourceError;
+
+/// The largest file of which the text is looked at.
+const LIMIT: u64 = 1 << 20;
+
+const MODE: u32 = 0o644;
+
+/// What is at the place of such a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::resource) struct OwnedFile {
+    /// Its text; empty where it is a link, a device, or no text.
+    pub(in crate::resource) text: String,
+    /// Whether it is a regular file of root's with the right mode.
+    pub(in crate::resource) sound: bool,
+}
+
+/// Looks at one; nothing where nothing is.
+///
+/// # Errors
+/// When it can't be read, or is a directory.
+pub(in crate::resource) fn look(path: &Path) -> Result<Option<OwnedFile>, ResourceError> {
+    let unsound = || Ok(Some(OwnedFile { text: String::new(), sound: false }));
+    let Some(place) = PathResolver::system().place(path)? else { return Ok(None) };
+    match place.look(false)? {
+        PathInfo::Nothing => return Ok(None),
+        PathInfo::Something { look, .. } if look.kind == FileKind::Directory => {
+            return Err(ResourceError::State(format!("{} is a directory; remove it first", path.display())));
+        }
+        _ => {}
+    }
+    let read = place.open_regular().and_then(|(file, look)| Ok((fs::read_open(file, path, LIMIT)?, look)));
+    match read {
+        Ok((bytes, look)) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(OwnedFile { text, sound: (look.uid, look.gid, look.mode) == (0, 0, MODE) })),
+            Err(_) => unsound(),
+        },
+        Err(FsError::NotAFile(_) | FsError::Shared { .. } | FsError::TooLarge { .. }) => unsound(),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes one; nothing there is fine.
+///
+/// # Errors
+/// When the system refuses.
+pub(in crate::resource) fn remove(path: &Path) -> Result<(), ResourceError> {
+    Ok(PathResolver::system().place(path)?.map_or(Ok(()), |place| place.remove())?)
+}
+
+/// Puts one in place in one step; its directory must be there.
+///
+/// # Errors
+/// When the system refuses.
+pub(in crate::resource) fn write(path: &Path, text: &str) -> Result<(), ResourceError> {
+    let place = PathResolver::system().known_place(path)?;
+    Ok(place.stage(&mut text.as_bytes(), WriteSpec { uid: Some(0), gid: Some(0), mode: MODE })?.put()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_plain_file_is_never_sound() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        assert_eq!(look(&at("none")).unwrap(), None);
+        std::os::unix::fs::symlink("/nowhere", at("link")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        std::fs::write(at("binary"), b"\xff").unwrap();
+        for name in ["link", "pipe", "binary"] {
+            assert_eq!(look(&at(name)).unwrap(), Some(OwnedFile { text: String::new(), sound: false }), "{name}");
+        }
+        assert!(look(directory.path()).is_err());
+    }
+}

@@ -1,0 +1,28 @@
+//! What must be there before something can be put at a path: its directory, its owner and its group.
+//!
+//! A dry run asks for these too, and takes into account what its earlier resources would make.
+
+use std::path::Path;
+
+use crate::diag::chain;
+use crate::host::fs::FsError;
+use crate::host::{Host, PathResolver};
+use crate::model::effects::AccountKind;
+
+/// Why something can't be given to this owner and group, either of them empty where it is left.
+pub(in crate::resource) fn unowned(owner: &str, group: &str, host: &Host) -> Option<String> {
+    let accounts = host.accounts();
+    let user = (!owner.is_empty() && !host.expects_account(AccountKind::User, owner)).then(|| accounts.uid(owner).err());
+    let group = (!group.is_empty() && !host.expects_account(AccountKind::Group, group)).then(|| accounts.gid(group).err());
+    user.flatten().or(group.flatten()).map(|error| chain(&error))
+}
+
+/// Why nothing can be put at a path: its directory is not there.
+///
+/// # Errors
+/// When the path leads through a link that is not followed, or can't be looked at.
+pub(in crate::resource) fn missing(path: &Path, rules: &PathResolver<'_>, host: &Host) -> Result<Option<String>, FsError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let gone = rules.place(path)?.is_none() && !host.expects_path(parent);
+    Ok(gone.then(|| chain(&FsError::NoParent(parent.to_owned()))))
+}

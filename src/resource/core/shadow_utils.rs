@@ -1,0 +1,130 @@
+//! What `user` and `group` share: the rules for names, and the tools of the shadow suite (useradd(8) and its kin), which
+//! make the changes.
+
+use std::path::Path;
+
+use crate::host::command::is_executable;
+use crate::host::{Command, Host};
+
+use crate::resource::{Invalid, ResourceError};
+
+/// Where the tools are. Not the search path of the run: that of an ordinary user lacks them.
+const DIRECTORIES: &[&str] = &["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// The files that have users.
+pub(in crate::resource) const USER_FILES: &[&str] = &["/etc/passwd", "/etc/shadow"];
+/// The files that have groups and their members.
+pub(in crate::resource) const GROUP_FILES: &[&str] = &["/etc/group", "/etc/gshadow"];
+
+/// The longest name that the tools take.
+const NAME_MAX: usize = 32;
+
+/// The highest number of an account: the one above it means "none" in chown(2).
+pub(in crate::resource) const ID_MAX: u32 = u32::MAX - 1;
+
+/// The tools of the shadow suite, as a provider.
+pub struct Tools(());
+
+impl Tools {
+    /// Whether they are installed.
+    pub(in crate::resource) fn suit(_: &Host) -> bool {
+        DIRECTORIES.iter().any(|directory| is_executable(&Path::new(directory).join("useradd")))
+    }
+
+    /// Opens them.
+    pub(in crate::resource) fn open(_: &Host) -> Box<Self> {
+        Box::new(Self(()))
+    }
+
+    /// Runs one of them. What was known of accounts is then forgotten, for every resource of the run.
+    ///
+    /// # Errors
+    /// When it can't be run or does not end with 0.
+    pub(in crate::resource) fn run(&self, mut command: Command, host: &Host) -> Result<(), ResourceError> {
+        command.search = DIRECTORIES.iter().map(Into::into).collect();
+        let result = host.run(&command);
+        host.accounts().forget();
+        let output = result?;
+        if output.code == 0 {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let message = format!("{} failed with exit code {}: {}", command.program, output.code, said.join("; "));
+        Err(ResourceError::State(message))
+    }
+}
+
+/// Checks a name that an account shall have, by the rules of useradd(8): they hold on every distribution.
+///
+/// # Errors
+/// When it breaks them.
+pub(in crate::resource) fn check_new_name(name: &str) -> Result<(), Invalid> {
+    let wrong = |why: String| Err(Invalid::new("name", why));
+    let bare = name.strip_suffix('$').unwrap_or(name);
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if name.is_empty() {
+        return wrong("name is required".to_owned());
+    }
+    if bare.is_empty() || bare.starts_with('-') || !bare.chars().all(fine) || matches!(bare, "." | "..") {
+        let rule = "letters, digits, \"_\", \".\" and \"-\", not first \"-\", and possibly \"$\" as the last";
+        return wrong(format!("{name:?} can't be the name of an account: it takes {rule}"));
+    }
+    if bare.chars().all(|c| c.is_ascii_digit()) {
+        return wrong(format!("\"{name}\" can't be the name of an account: digits alone are a number"));
+    }
+    if name.len() > NAME_MAX {
+        return wrong(format!("\"{name}\" can't be the name of an account: it is longer than {NAME_MAX} characters"));
+    }
+    Ok(())
+}
+
+/// Checks the name of an account that is expected to be there, from whatever directory of users: only what would be read
+/// as something else is refused.
+///
+/// # Errors
+/// When it can't be a name.
+pub(in crate::resource) fn check_reference(property: &'static str, name: &str) -> Result<(), Invalid> {
+    let bad = |c: char| matches!(c, ':' | ',') || c.is_whitespace() || c.is_control();
+    if name.is_empty() || name.starts_with(['-', '+', '~']) || name.chars().any(bad) {
+        return Err(Invalid::new(property, format!("{property}: {name:?} can't be the name of an account")));
+    }
+    Ok(())
+}
+
+/// Checks a number that an account shall have.
+///
+/// # Errors
+/// When it is the one that means "none".
+pub(in crate::resource) fn check_id(property: &'static str, id: Option<u32>) -> Result<(), Invalid> {
+    match id {
+        Some(id) if id > ID_MAX => Err(Invalid::new(property, format!("{property} {id} means \"none\" to the system"))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in ["alice", "a", "_x", "Bob.x", "web-1", "host$", "1a", "a".repeat(32).as_str()] {
+            assert!(check_new_name(name).is_ok(), "{name}");
+        }
+        let long = "a".repeat(33);
+        for name in
+            ["", "-x", "--root=/x", "a:b", "a b", "a\nb", "a,b", "1000", ".", "..", "$", "1$", "a/b", "ünï", "+x", "~x", &long]
+        {
+            assert!(check_new_name(name).is_err(), "{name:?}");
+        }
+        for name in ["alice", "alice@example.com", "EXAMPLE\\alice", "ünï"] {
+            assert!(check_reference("members", name).is_ok(), "{name}");
+        }
+        for name in ["", "-x", "a:b", "a,b", "a b", "a\n", "+x"] {
+            assert!(check_reference("members", name).is_err(), "{name:?}");
+        }
+        assert!(check_id("uid", Some(u32::MAX)).is_err());
+        assert!(check_id("uid", Some(ID_MAX)).is_ok());
+    }
+}

@@ -1,0 +1,164 @@
+//! `apply`: a manifest within a manifest, for composing large ones of small ones.
+//!
+//! The engine runs the other manifest in the place of this resource, in the same session: see
+//! `engine/nested.rs`. This file says what the author may write.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::host::Host;
+use crate::model::{Effect, Effects};
+
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, Nested, ProviderEntry, Resource, ResourceError, State};
+
+/// Manifests within manifests.
+pub struct Apply;
+
+/// Properties of an apply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The file of the other manifest, relative to the directory of this one.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Always `present`; there for uniformity.
+    #[serde(default)]
+    pub ensure: Ensure,
+    /// Dry-run the other manifest. A dry run of this one is one of the other in any case.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub noop: bool,
+    /// Run only the health checks of the other manifest.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub health_check_only: bool,
+    /// Whether the other manifest may hold `apply` resources itself.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub allow_apply: bool,
+    /// Data merged over that of the other manifest. When left out, all data of this manifest is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Map<String, Value>>,
+}
+
+/// The only state that an apply can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// Applied.
+    #[default]
+    Present,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What the other manifest came to; the engine counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ApplyState {}
+
+impl State for ApplyState {
+    fn ensure(&self) -> &str {
+        "present"
+    }
+}
+
+/// An apply has no steps of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplyChange {}
+
+impl fmt::Display for ApplyChange {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
+    }
+}
+
+impl Change for ApplyChange {}
+
+impl Resource for Apply {
+    const TYPE: &'static str = "apply";
+    const ABOUT: &'static str = "Manifests within manifests.";
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "always present"),
+        ("noop", "only narrows"),
+        ("health_check_only", "only narrows"),
+        ("allow_apply", "resources of the other manifest are asked about on their own"),
+        ("data", "what the other manifest sees"),
+    ];
+    const CONTENT: &'static [&'static str] = &["data"];
+    const NESTS: bool = true;
+    const PROVIDERS: &'static [ProviderEntry<()>] =
+        &[ProviderEntry { name: "ccmmanifest", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+
+    type Properties = Properties;
+    type State = ApplyState;
+    type Change = ApplyChange;
+    type Provider = ();
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        if p.name.trim().is_empty() {
+            return Err(Invalid::new("name", "name is required"));
+        }
+        if p.name.contains("://") {
+            return Err(Invalid::new("name", format!("name must be a file path, not a URL: \"{}\"", p.name)));
+        }
+        Ok(())
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(_: &Properties) -> &str {
+        "present"
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let files = [Effect::read(&p.name), Effect::Nested(p.name.clone())];
+        files.into_iter().collect()
+    }
+
+    fn observe(_: &Properties, (): &(), _: &Host) -> Result<ApplyState, ResourceError> {
+        Ok(ApplyState {})
+    }
+
+    fn diff(_: &Properties, _: &ApplyState) -> Result<Vec<ApplyChange>, ResourceError> {
+        Ok(Vec::new())
+    }
+
+    fn apply(change: &ApplyChange, _: &Properties, _: &mut ApplyState, (): &(), _: &Host) -> Result<(), ResourceError> {
+        match *change {}
+    }
+
+    fn nested(p: &Properties) -> Option<Nested> {
+        Some(Nested {
+            file: p.name.clone(),
+            data: p.data.clone().map(Value::Object),
+            noop: p.noop,
+            health_check_only: p.health_check_only,
+            allow_apply: p.allow_apply,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_files() {
+        let named = |name: &str| serde_json::from_value::<Properties>(serde_json::json!({ "name": name })).unwrap();
+        for (name, wrong) in [("sub/m.yaml", None), ("", Some("name is required")), ("https://x/m.yaml", Some("not a URL"))] {
+            let result = Apply::validate(&named(name)).map_err(|invalid| invalid.message);
+            assert_eq!(
+                result.as_ref().err().map(|text| wrong.is_some_and(|wrong| text.contains(wrong))),
+                wrong.map(|_| true),
+                "{name}"
+            );
+        }
+        assert!(serde_json::from_str::<Properties>(r#"{"name":"x","ensure":"absent"}"#).is_err());
+        assert!(named("x").allow_apply);
+    }
+}

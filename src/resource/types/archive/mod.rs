@@ -1,0 +1,516 @@
+//! `archive`: a file from an HTTP server, kept or unpacked.
+//!
+//! What is to be done is decided here; `download.rs` brings the file, `extract.rs` unpacks it. While that lasts, a mark
+//! lies beside the archive: a run that finds it does the extraction again, whatever is there already.
+
+mod download;
+mod extract;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use url::Url;
+
+use crate::host::fs::{self, FileInfo};
+use crate::host::resumable_file::{ResumableFile, beside};
+use crate::host::{DirEntryHandle, FsError, Host, PathInfo, WriteSpec};
+use crate::http::shown;
+use crate::model::{Effect, Effects, Hidden, Secret, effects};
+use crate::unpack::Format;
+
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+
+/// The mode of a downloaded archive: it may hold what not everybody may read.
+const MODE: u32 = 0o600;
+
+/// Archives.
+pub struct Archive;
+
+/// What the archive shall be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// Downloaded, and unpacked where that is asked for.
+    Present,
+    /// Not there. What was unpacked stays.
+    Absent,
+}
+
+impl<'de> Deserialize<'de> for Ensure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match text::or_empty(deserializer)?.as_str() {
+            "present" => Ok(Self::Present),
+            "absent" => Ok(Self::Absent),
+            "" => Err(serde::de::Error::custom("ensure is required")),
+            other => Err(serde::de::Error::custom(format_args!(
+                "invalid ensure value: must be one of \"present\" or \"absent\", not \"{other}\""
+            ))),
+        }
+    }
+}
+
+/// Properties of an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+// Read as if they could be left out, so that an empty one and none get the same words.
+#[schemars(extend("required" = ["name", "ensure", "url", "owner", "group"]))]
+pub struct Properties {
+    /// Where the archive is kept: an absolute path that ends in `.tar.gz`, `.tgz`, `.tar`, `.zip`, `.tar.xz`, `.tar.zst` or
+    /// `.tar.bz2`. Its directory must exist; its mode is 0600.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// What the archive shall be.
+    pub ensure: Ensure,
+    /// Where it comes from: `https://` or `http://`, with an end of the same kind as that of the name.
+    #[serde(default, deserialize_with = "text::or_empty")]
+    pub url: String,
+    /// Headers of the request. A server that it redirects to on another host does not get them.
+    #[serde(default, deserialize_with = "secrets", skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub headers: BTreeMap<String, Secret>,
+    /// The user, for basic authentication. Only with a password.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub username: String,
+    /// The password of the user.
+    #[serde(default, deserialize_with = "secret", skip_serializing_if = "is_empty")]
+    #[schemars(with = "Secret")]
+    pub password: Secret,
+    /// SHA-256 of the archive, in hex. Without it, the archive is fetched again whenever something else is not as wanted.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub checksum: String,
+    /// The directory to unpack into; made when it is not there.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub extract_parent: String,
+    /// A path that is there once the archive is unpacked; while it is not, the archive is unpacked again.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub creates: String,
+    /// Remove the archive once it is unpacked. Needs `extract_parent` and `creates`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cleanup: bool,
+    /// Follow links on the way to the paths that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
+    /// The owner of the archive itself, by name or number.
+    #[serde(default, deserialize_with = "text::or_empty")]
+    pub owner: String,
+    /// The group of the archive itself, by name or number.
+    #[serde(default, deserialize_with = "text::or_empty")]
+    pub group: String,
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+    text::or_empty(deserializer).map(Secret::new)
+}
+
+fn secrets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Secret>, D::Error> {
+    #[derive(Deserialize)]
+    struct Header(#[serde(deserialize_with = "secret")] Secret);
+    let headers = Option::<BTreeMap<String, Header>>::deserialize(deserializer)?.unwrap_or_default();
+    Ok(headers.into_iter().map(|(name, Header(value))| (name, value)).collect())
+}
+
+fn is_empty(secret: &Secret) -> bool {
+    secret.reveal().is_empty()
+}
+
+impl Properties {
+    fn path(&self) -> &Path {
+        Path::new(&self.name)
+    }
+
+    /// Lies there while an extraction is on.
+    fn mark(&self, place: &DirEntryHandle) -> Result<DirEntryHandle, FsError> {
+        place.sibling(beside(self.path().file_name().unwrap_or_default(), "unpacking"))
+    }
+
+    fn extracts(&self) -> bool {
+        !self.extract_parent.is_empty()
+    }
+
+    /// Whether this is the digest that is wanted; any, where none is.
+    fn is_wanted(&self, sha256: &str) -> bool {
+        self.checksum.is_empty() || self.checksum.eq_ignore_ascii_case(sha256)
+    }
+
+    fn write_spec(&self, host: &Host, mode: u32) -> Result<WriteSpec, ResourceError> {
+        let accounts = host.accounts();
+        Ok(WriteSpec { uid: Some(accounts.uid(&self.owner)?), gid: Some(accounts.gid(&self.group)?), mode })
+    }
+}
+
+/// What the host says of an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ArchiveState {
+    #[serde(skip)]
+    found: Option<FileInfo>,
+    /// An extraction was begun and not ended.
+    #[serde(skip)]
+    interrupted: bool,
+    /// There is a part of a download, a mark, or what is not looked at because it may belong to others.
+    #[serde(skip)]
+    remains: bool,
+    /// The digest of what this run downloaded.
+    #[serde(skip)]
+    downloaded: Option<String>,
+    /// The numbers of owner and group; none while there is no such account.
+    #[serde(skip)]
+    wanted: (Option<u32>, Option<u32>),
+    metadata: Metadata,
+}
+
+/// The details in the `status` of events.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+struct Metadata {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checksum: Option<String>,
+    archive_exists: bool,
+    creates_exists: bool,
+    owner: String,
+    group: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<jiff::Timestamp>,
+    size: u64,
+    provider: &'static str,
+}
+
+impl State for ArchiveState {
+    fn ensure(&self) -> &str {
+        if self.found.is_some() { "present" } else { "absent" }
+    }
+}
+
+/// One step towards the wanted archive, with what is not as wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArchiveChange {
+    /// Bring the archive from its server.
+    Download {
+        /// Why.
+        details: Vec<String>,
+    },
+    /// Unpack it.
+    Extract {
+        /// Why; nothing, where the download has said it.
+        details: Vec<String>,
+    },
+    /// Remove the archive after it was unpacked.
+    CleanUp,
+    /// Set owner and group of the archive.
+    SetOwner {
+        /// Old and new.
+        details: Vec<String>,
+    },
+    /// Remove the archive, and what there is of a download.
+    Remove,
+}
+
+impl fmt::Display for ArchiveChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Download { .. } => "downloaded",
+            Self::Extract { .. } => "extracted",
+            Self::CleanUp => "cleaned up",
+            Self::SetOwner { .. } => "set owner and group",
+            Self::Remove => "removed",
+        })
+    }
+}
+
+impl Change for ArchiveChange {
+    fn details(&self) -> Vec<String> {
+        match self {
+            Self::Download { details } | Self::Extract { details } | Self::SetOwner { details } => details.clone(),
+            // It follows from the extraction, which says why.
+            Self::CleanUp => vec![],
+            Self::Remove => vec![self.to_string()],
+        }
+    }
+}
+
+/// What an archive provider can do.
+pub trait Archives: Send + Sync {
+    /// Puts the archive in its place, with its digest checked and its owner set, and gives the digest.
+    ///
+    /// # Errors
+    /// When it can't be had; what was in its place is untouched.
+    fn download(&self, p: &Properties, host: &Host) -> Result<String, ResourceError>;
+    /// Unpacks the archive that is in its place, which must have the digest of what was downloaded.
+    ///
+    /// # Errors
+    /// When it can't be unpacked. What is wrong with the archive itself is found before anything is written.
+    fn extract(&self, p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError>;
+}
+
+/// The provider of every host: HTTP by a library, and formats by libraries.
+struct Http;
+
+impl Archives for Http {
+    fn download(&self, p: &Properties, host: &Host) -> Result<String, ResourceError> {
+        download::download(p, host)
+    }
+
+    fn extract(&self, p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError> {
+        extract::extract(p, downloaded, host)
+    }
+}
+
+impl Resource for Archive {
+    const TYPE: &'static str = "archive";
+    const ABOUT: &'static str = "Archives from HTTP servers, kept or unpacked.";
+    const NOOP_PER_STEP: bool = true;
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("headers", "sent to the host of the URL alone"),
+        ("username", "sent to the host of the URL alone"),
+        ("password", "sent to the host of the URL alone"),
+        ("checksum", "which content is taken"),
+        ("cleanup", "removes the archive, which is written anyway"),
+        ("owner", "of what is written"),
+        ("group", "of what is written"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<dyn Archives>] =
+        &[ProviderEntry { name: "http", explicit: false, suits: |_| true, open: |_| Box::new(Http) }];
+
+    type Properties = Properties;
+    type State = ArchiveState;
+    type Change = ArchiveChange;
+    type Provider = dyn Archives;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        text::check_path("name", "file path", &p.name)?;
+        check_url(p)?;
+        for (property, path) in [("extract_parent", &p.extract_parent), ("creates", &p.creates)] {
+            if !path.is_empty() {
+                text::check_path(property, &format!("{property} path"), path)?;
+            }
+        }
+        if p.cleanup && !p.extracts() {
+            return Err(Invalid::new("cleanup", "cleanup requires extract_parent to be set"));
+        }
+        if p.cleanup && p.creates.is_empty() {
+            return Err(Invalid::new("cleanup", "cleanup requires creates to be set"));
+        }
+        for (property, account) in [("owner", &p.owner), ("group", &p.group)] {
+            if account.is_empty() {
+                return Err(Invalid::new(property, format!("{property} cannot be empty")));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        match p.ensure {
+            Ensure::Present => "present",
+            Ensure::Absent => "absent",
+        }
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        // A part of a download and a mark lie beside the archive for a while.
+        effects.push(Effect::write(&p.name));
+        if p.ensure == Ensure::Absent {
+            return effects;
+        }
+        effects.push(Effect::Fetch(effects::RedactedUrl::new(&p.url)));
+        if p.extracts() {
+            effects.push(Effect::write_below(&p.extract_parent));
+        }
+        if !p.creates.is_empty() {
+            effects.push(Effect::Look(effects::PathScope::at(&p.creates)));
+        }
+        effects
+    }
+
+    fn observe(p: &Properties, _: &dyn Archives, host: &Host) -> Result<ArchiveState, ResourceError> {
+        // Known when the manifest is read; but there, other types have other providers, and the rest of it goes on.
+        if let Some((scheme, _)) = p.url.split_once("://").filter(|(scheme, _)| !is_http(scheme)) {
+            let message =
+                format!("no suitable provider found for archive: http fetches from http:// and https://, not {scheme}://");
+            return Err(ResourceError::State(message));
+        }
+        let rules = host.managed(p.follow);
+        let (found, foreign) = match rules.look(p.path(), true)? {
+            PathInfo::Nothing | PathInfo::Dangling => (None, false),
+            PathInfo::Something { look, .. } => (Some(look), false),
+            // What it leads to or holds is not looked at: it is replaced or removed.
+            PathInfo::Link | PathInfo::Shared => (None, true),
+        };
+        if found.as_ref().is_some_and(|look| look.kind != fs::FileKind::File) {
+            return Err(ResourceError::State(format!("{} is not a regular file; cannot manage it as an archive", p.name)));
+        }
+        let creates_exists = !p.creates.is_empty() && rules.exists(Path::new(&p.creates))?;
+        let place = rules.place(p.path())?;
+        let marked = place.as_ref().map_or(Ok(false), |place| p.mark(place)?.is_free().map(|free| !free))?;
+        let accounts = host.accounts();
+        let wanted = (accounts.uid(&p.owner).ok(), accounts.gid(&p.group).ok());
+        let mut metadata = Metadata { name: p.name.clone(), provider: "http", creates_exists, ..Metadata::default() };
+        if let Some(look) = &found {
+            metadata.archive_exists = true;
+            metadata.checksum.clone_from(&look.sha256);
+            metadata.owner = accounts.user_name(look.uid);
+            metadata.group = accounts.group_name(look.gid);
+            metadata.mtime = Some(look.mtime);
+            metadata.size = look.size;
+        }
+        let remains = marked || foreign || place.as_ref().map_or(Ok(false), ResumableFile::is_there)?;
+        Ok(ArchiveState { found, interrupted: marked && p.extracts(), remains, downloaded: None, wanted, metadata })
+    }
+
+    fn diff(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, ResourceError> {
+        match p.ensure {
+            Ensure::Absent if state.found.is_some() || state.remains => Ok(vec![ArchiveChange::Remove]),
+            Ensure::Absent => Ok(vec![]),
+            Ensure::Present => present(p, state),
+        }
+    }
+
+    fn apply(
+        change: &ArchiveChange,
+        p: &Properties,
+        state: &mut ArchiveState,
+        provider: &dyn Archives,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        let place = || host.managed(p.follow).known_place(p.path());
+        match change {
+            ArchiveChange::Download { .. } => state.downloaded = Some(provider.download(p, host)?),
+            ArchiveChange::Extract { .. } => {
+                provider.extract(p, state.downloaded.as_deref(), host)?;
+                if !p.cleanup {
+                    p.mark(&place()?)?.remove()?;
+                }
+            }
+            ArchiveChange::CleanUp => {
+                let place = place()?;
+                place.remove()?;
+                p.mark(&place)?.remove()?;
+            }
+            ArchiveChange::SetOwner { .. } => {
+                let mode = state.found.as_ref().map_or(MODE, |look| look.mode);
+                place()?.set(p.write_spec(host, mode)?)?;
+            }
+            ArchiveChange::Remove => {
+                let place = place()?;
+                place.remove()?;
+                ResumableFile::remove(&place)?;
+                p.mark(&place)?.remove()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn redacted(p: &Properties) -> Value {
+        // Password and headers are secrets by their type.
+        let p = Properties { url: shown(&p.url), ..p.clone() };
+        serde_json::to_value(p).unwrap_or_default()
+    }
+
+    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
+        p.headers.values().chain([&p.password]).for_each(|secret| note(Hidden::Value(secret.reveal())));
+        // The parts of the URL that are not shown.
+        if let Ok(url) = Url::parse(&p.url) {
+            url.password().into_iter().chain(url.query()).for_each(|part| note(Hidden::Value(part)));
+        }
+    }
+}
+
+/// Leaves the mark of an extraction beside the archive.
+fn mark(p: &Properties, place: &DirEntryHandle) -> Result<(), FsError> {
+    let mark = p.mark(place)?;
+    if mark.is_free()? { mark.create_new(MODE).map(drop) } else { Ok(()) }
+}
+
+fn is_http(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
+const ENDS: &str = "must end in .zip, .tar.gz, .tgz, or .tar (or in .tar.xz, .tar.zst, .tar.bz2)";
+
+fn check_url(p: &Properties) -> Result<(), Invalid> {
+    let wrong = |message: String| Err(Invalid::new("url", message));
+    if p.url.is_empty() {
+        return wrong("url cannot be empty".to_owned());
+    }
+    let url = match Url::parse(&p.url) {
+        Ok(url) => url,
+        Err(url::ParseError::RelativeUrlWithoutBase) => {
+            return wrong(format!("url must be absolute (include scheme like http:// or https://): \"{}\"", shown(&p.url)));
+        }
+        Err(error) => return wrong(format!("invalid url: \"{}\": {error}", shown(&p.url))),
+    };
+    let file = url.path().rsplit('/').next().unwrap_or_default();
+    if file.is_empty() {
+        return wrong(format!("url must have a filename in the path: \"{}\"", shown(&p.url)));
+    }
+    let Some(theirs) = Format::of(file) else { return wrong(format!("url filename {ENDS}: \"{file}\"")) };
+    let Some(ours) = Format::of(&p.name) else { return Err(Invalid::new("name", format!("name {ENDS}: \"{}\"", p.name))) };
+    if theirs != ours {
+        let (theirs, ours) = (theirs.as_str(), ours.as_str());
+        return wrong(format!("url and name must have the same archive type: url is {theirs}, name is {ours}"));
+    }
+    Ok(())
+}
+
+fn present(p: &Properties, state: &ArchiveState) -> Result<Vec<ArchiveChange>, ResourceError> {
+    let creates =
+        (!p.creates.is_empty() && !state.metadata.creates_exists).then(|| format!("creates path missing: {}", p.creates));
+    let interrupted = state.interrupted.then(|| "an extraction was interrupted".to_owned());
+    let again = creates.clone().or(interrupted);
+    let download = match &state.found {
+        None if p.cleanup && again.is_none() => None,
+        None => Some("archive file missing".to_owned()),
+        Some(look) if look.sha256.as_ref().is_none_or(|have| !p.is_wanted(have)) => {
+            let have = look.sha256.as_deref().unwrap_or_default();
+            Some(format!("checksum mismatch: {have} → {}", p.checksum))
+        }
+        // Nobody knows what it is: as in the Go system.
+        Some(_) if p.checksum.is_empty() => again.clone(),
+        Some(_) => None,
+    };
+    let mut changes = Vec::new();
+    if p.extracts() && (download.is_some() || again.is_some()) {
+        let why = match &again {
+            Some(why) if download.as_ref() == Some(why) => vec![],
+            Some(why) => vec![why.clone()],
+            None => vec![format!("unpacked in {}", p.extract_parent)],
+        };
+        changes.push(ArchiveChange::Extract { details: why });
+        changes.extend(p.cleanup.then_some(ArchiveChange::CleanUp));
+    }
+    if let Some(why) = download {
+        changes.insert(0, ArchiveChange::Download { details: vec![why] });
+    } else if let Some(details) = state.found.as_ref().map(|look| owner(p, state, look)).filter(|details| !details.is_empty()) {
+        changes.insert(0, ArchiveChange::SetOwner { details });
+    }
+    match creates {
+        Some(why) if changes.iter().all(|change| matches!(change, ArchiveChange::SetOwner { .. })) => {
+            let message = format!("failed to reach desired state: {why}, and without extract_parent nothing is unpacked");
+            Err(ResourceError::State(message))
+        }
+        _ => Ok(changes),
+    }
+}
+
+fn owner(p: &Properties, state: &ArchiveState, look: &FileInfo) -> Vec<String> {
+    let mut details = Vec::new();
+    if state.wanted.0 != Some(look.uid) {
+        details.push(format!("owner {} → {}", state.metadata.owner, p.owner));
+    }
+    if state.wanted.1 != Some(look.gid) {
+        details.push(format!("group {} → {}", state.metadata.group, p.group));
+    }
+    details
+}
+
+#[cfg(test)]
+mod tests;

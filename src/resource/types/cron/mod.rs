@@ -1,0 +1,510 @@
+//! `cron`: entries of the system's crontab, each in a file of its own in `/etc/cron.d` (`snippet.rs`).
+//!
+//! A file of its own is replaced in one step and removed as a whole; other people's crontabs are never edited. The syntax
+//! is that of crontab(5), checked before anything is written: cron(8) only complains in its log.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::host::{Host, PathResolver, fs};
+use crate::model::effects::EffectKind;
+use crate::model::secret::REDACTED;
+use crate::model::{Effect, Effects, Hidden};
+
+use crate::resource::core::ensure::Presence;
+use crate::resource::core::owned_file;
+use crate::resource::core::owned_file::OwnedFile;
+use crate::resource::core::{shadow_utils, text};
+use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
+
+/// Where cron(8) looks for further crontabs.
+const DIRECTORY: &str = "/etc/cron.d";
+/// The first line of every file.
+const HEADER: &str = "# Managed by Ensign: changes are lost.\n";
+/// The longest command that every cron takes.
+const COMMAND_MAX: usize = 998;
+/// What stands for five fields.
+const MACROS: &[&str] = &["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
+
+/// Variables that do not decide what a command is: where mail goes, and whose clock counts.
+const HARMLESS_VARIABLES: &[&str] = &["MAILTO", "MAILFROM", "CRON_TZ"];
+
+/// Cron entries.
+pub struct Cron;
+
+/// Properties of a cron entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The name of the file in `/etc/cron.d`: letters, digits, `_` and `-`; cron ignores files with others.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Whether the entry is there.
+    #[serde(default)]
+    pub ensure: Presence,
+    /// The command, given to a shell by cron. A `%` is just that: it is escaped in the file. Needed unless absent.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// The user who runs it; `root` when left out.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// When, in one: five fields as in crontab(5), or `@reboot`, `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub schedule: String,
+    /// Minutes, 0 to 59, as `0`, `*/15` or `5,35`. Needed where there is no `schedule`.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub minute: String,
+    /// Hours, 0 to 23; every one when left out.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub hour: String,
+    /// Days of the month, 1 to 31; every one when left out.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub day: String,
+    /// Months, 1 to 12 or `jan` to `dec`; every one when left out.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub month: String,
+    /// Days of the week, 0 to 7 (0 and 7 are Sunday) or `sun` to `sat`; every one when left out. Together with `day`, either
+    /// is enough.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub weekday: String,
+    /// Variables as `NAME=value`, as `MAILTO=ops@example.com`. cron sets `SHELL`, `HOME` and `LOGNAME` itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<String>,
+}
+
+impl Properties {
+    fn user(&self) -> &str {
+        if self.user.is_empty() { "root" } else { &self.user }
+    }
+
+    fn given(&self) -> [&str; 5] {
+        [&self.minute, &self.hour, &self.day, &self.month, &self.weekday]
+    }
+
+    /// When, as crontab(5) writes it: numbers for names, one space between the fields.
+    fn when(&self) -> Result<String, Invalid> {
+        if !self.schedule.is_empty() {
+            if let Some((field, _)) = FIELDS.iter().zip(self.given()).find(|(_, given)| !given.is_empty()) {
+                return Err(Invalid::new("schedule", format!("schedule says all: there can't be {} too", field.name)));
+            }
+            return whole(&self.schedule);
+        }
+        if self.minute.is_empty() {
+            let message = match self.given().iter().all(|given| given.is_empty()) {
+                true => "schedule or minute is required",
+                false => "minute is required: write \"*\" to run in every minute of what the others say",
+            };
+            return Err(Invalid::new("minute", message));
+        }
+        let given = FIELDS.iter().zip(self.given());
+        let fields: Result<Vec<String>, Invalid> =
+            given.map(|(field, given)| field.normal(if given.is_empty() { "*" } else { given }, field.name)).collect();
+        Ok(fields?.join(" "))
+    }
+
+    /// The lines of the variables.
+    fn variables(&self) -> Result<Vec<String>, Invalid> {
+        self.environment.iter().map(|pair| variable(pair)).collect()
+    }
+
+    /// What the file shall hold.
+    fn file_text(&self) -> Result<String, Invalid> {
+        let variables: String = self.variables()?.iter().map(|line| format!("{line}\n")).collect();
+        Ok(format!("{HEADER}{variables}{} {} {}\n", self.when()?, self.user(), escaped(self.command.trim())))
+    }
+
+    fn known_text(&self) -> Result<String, ResourceError> {
+        self.file_text().map_err(|invalid| ResourceError::State(invalid.message))
+    }
+}
+
+/// One of the five fields of crontab(5).
+struct Field {
+    name: &'static str,
+    low: u32,
+    high: u32,
+    /// Names, the first for the lowest number.
+    names: &'static [&'static str],
+}
+
+const FIELDS: [Field; 5] = [
+    Field { name: "minute", low: 0, high: 59, names: &[] },
+    Field { name: "hour", low: 0, high: 23, names: &[] },
+    Field { name: "day", low: 1, high: 31, names: &[] },
+    Field {
+        name: "month",
+        low: 1,
+        high: 12,
+        names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    },
+    Field { name: "weekday", low: 0, high: 7, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] },
+];
+
+impl Field {
+    /// The field with numbers for names, which crontab(5) does not know in lists and ranges.
+    fn normal(&self, text: &str, property: &'static str) -> Result<String, Invalid> {
+        let items: Result<Vec<String>, String> = text.split(',').map(|item| self.item(item)).collect();
+        match items {
+            Ok(items) => Ok(items.join(",")),
+            Err(why) => Err(Invalid::new(property, format!("the {} {text:?} is not valid: {why}", self.name))),
+        }
+    }
+
+    fn item(&self, item: &str) -> Result<String, String> {
+        let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
+        let range = match range.split_once('-') {
+            None if range == "*" => range.to_owned(),
+            None if step.is_some() => return Err("a step needs a range or \"*\" before it".to_owned()),
+            None => self.number(range)?.to_string(),
+            Some((from, to)) => {
+                let (from, mut to) = (self.number(from)?, self.number(to)?);
+                // A week that ends on Sunday.
+                if to == 0 && from > 0 && self.high == 7 {
+                    to = 7;
+                }
+                if from > to {
+                    return Err(format!("{from}-{to} ends before it begins"));
+                }
+                format!("{from}-{to}")
+            }
+        };
+        let Some(step) = step else { return Ok(range) };
+        match digits(step) {
+            Some(step) if (1..=self.high).contains(&step) => Ok(format!("{range}/{step}")),
+            _ => Err(format!("a step is a number from 1 to {}", self.high)),
+        }
+    }
+
+    fn number(&self, text: &str) -> Result<u32, String> {
+        let named = || (self.low..).zip(self.names).find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(number, _)| number);
+        digits(text)
+            .filter(|number| (self.low..=self.high).contains(number))
+            .or_else(named)
+            .ok_or_else(|| format!("{text:?} is not from {} to {}", self.low, self.high))
+    }
+}
+
+fn digits(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// A schedule that is written in one.
+fn whole(schedule: &str) -> Result<String, Invalid> {
+    if schedule.starts_with('@') {
+        let known = MACROS.iter().find(|name| name.eq_ignore_ascii_case(schedule));
+        let message = || Invalid::new("schedule", format!("the schedule {schedule:?} is none of {}", MACROS.join(", ")));
+        return known.map(|name| (*name).to_owned()).ok_or_else(message);
+    }
+    let fields: Vec<&str> = schedule.split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        let message = format!("the schedule {schedule:?} has {} fields, not five: minute hour day month weekday", fields.len());
+        return Err(Invalid::new("schedule", message));
+    }
+    let fields: Result<Vec<String>, Invalid> =
+        FIELDS.iter().zip(fields).map(|(field, text)| field.normal(text, "schedule")).collect();
+    Ok(fields?.join(" "))
+}
+
+/// A command as the file has it: an unescaped `%` would end it.
+fn escaped(command: &str) -> String {
+    command.replace('%', "\\%")
+}
+
+fn check_command(command: &str) -> Result<(), Invalid> {
+    let wrong = |why: &str| Err(Invalid::new("command", why));
+    if command.trim().is_empty() {
+        return wrong("command is required");
+    }
+    if command.contains(['\n', '\r', '\0']) {
+        return wrong("command must be one line: put more into a script");
+    }
+    // Of an odd number of backslashes, cron would take the last one for its own.
+    let odd = |before: &str| before.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
+    if command.match_indices('%').any(|(at, _)| command.get(..at).is_some_and(odd)) {
+        return wrong("command has \"\\%\": write \"%\" alone, it is escaped in the file");
+    }
+    if escaped(command.trim()).len() > COMMAND_MAX {
+        return wrong("command is longer than cron takes: put it into a script");
+    }
+    Ok(())
+}
+
+/// The line of a variable, with its value in quotes.
+fn variable(pair: &str) -> Result<String, Invalid> {
+    let name_of = |pair: &str| pair.split('=').next().unwrap_or_default().to_owned();
+    let wrong = |why: &str| Err(Invalid::new("environment", format!("the variable {:?} is not valid: {why}", name_of(pair))));
+    let Some((name, value)) = pair.split_once('=') else { return wrong("there is no \"=\"") };
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fine) {
+        return wrong("its name takes letters, digits and \"_\", and no digit first");
+    }
+    if name == "LOGNAME" {
+        return wrong("cron does not let it be set");
+    }
+    if value.contains(['\n', '\r', '\0']) {
+        return wrong("its value must be one line");
+    }
+    match ['"', '\''].into_iter().find(|quote| !value.contains(*quote)) {
+        Some(quote) => Ok(format!("{name}={quote}{value}{quote}")),
+        None => wrong("its value has both kinds of quotes, which cron can't read"),
+    }
+}
+
+/// What a file in `/etc/cron.d` says: its variables, and its first entry.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Parsed<'a> {
+    variables: Vec<&'a str>,
+    when: String,
+    user: &'a str,
+    command: &'a str,
+}
+
+fn parse(text: &str) -> Parsed<'_> {
+    let mut parsed = Parsed::default();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    for line in lines {
+        if is_variable(line) {
+            parsed.variables.push(line);
+            continue;
+        }
+        let mut rest = line;
+        let count = if line.starts_with('@') { 1 } else { FIELDS.len() };
+        let when: Vec<&str> = (0..count).map(|_| word(&mut rest)).collect();
+        parsed.when = when.join(" ");
+        parsed.user = word(&mut rest);
+        parsed.command = rest;
+        break;
+    }
+    parsed
+}
+
+fn is_variable(line: &str) -> bool {
+    let name = line.split('=').next().unwrap_or_default().trim_end();
+    line.contains('=') && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && !name.contains(char::is_whitespace)
+}
+
+/// Takes the first word.
+fn word<'a>(rest: &mut &'a str) -> &'a str {
+    let (first, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    *rest = after.trim_start();
+    first
+}
+
+/// What there is of a cron entry.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct CronState {
+    #[serde(skip)]
+    file: Option<OwnedFile>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    schedule: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    user: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    command: String,
+}
+
+impl State for CronState {
+    fn ensure(&self) -> &str {
+        Presence::of(self.file.is_some()).as_str()
+    }
+}
+
+/// One step towards the wanted entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CronChange {
+    /// Write its file, where there is none.
+    Create,
+    /// Write its file anew.
+    Update {
+        /// What differs.
+        details: Vec<String>,
+    },
+    /// Remove its file.
+    Remove,
+}
+
+impl fmt::Display for CronChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "created the entry",
+            Self::Update { .. } => "updated the entry",
+            Self::Remove => "removed the entry",
+        })
+    }
+}
+
+impl Change for CronChange {
+    fn details(&self) -> Vec<String> {
+        match self {
+            Self::Update { details } => details.clone(),
+            Self::Create | Self::Remove => vec![self.to_string()],
+        }
+    }
+}
+
+impl Resource for Cron {
+    const TYPE: &'static str = "cron";
+    const ABOUT: &'static str = "Cron entries, each in a file of its own in /etc/cron.d.";
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same entry"),
+        ("schedule", "when it runs"),
+        ("minute", "when it runs"),
+        ("hour", "when it runs"),
+        ("day", "when it runs"),
+        ("month", "when it runs"),
+        ("weekday", "when it runs"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<()>] =
+        &[ProviderEntry { name: "cron.d", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+
+    type Properties = Properties;
+    type State = CronState;
+    type Change = CronChange;
+    type Provider = ();
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if p.name.is_empty() || p.name.len() > 128 || !p.name.chars().all(fine) {
+            let message = format!("{:?} can't be the name of a cron entry: cron takes letters, digits, \"_\" and \"-\"", p.name);
+            return Err(Invalid::new("name", message));
+        }
+        if p.ensure == Presence::Present {
+            shadow_utils::check_reference("user", p.user())?;
+            check_command(&p.command)?;
+            p.file_text()?;
+        }
+        Ok(())
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::Schedule(p.name.clone()));
+        effects.push(match p.name.contains('/') {
+            // No name of an entry: it must not be taken for a path.
+            true => Effect::unknown(Some(EffectKind::Write), &p.name),
+            false => Effect::implied(format!("{DIRECTORY}/{}", p.name)),
+        });
+        if !p.command.is_empty() {
+            effects.push(Effect::run(&p.command));
+        }
+        if p.user() != "root" {
+            effects.push(Effect::user(p.user()));
+        }
+        let decides = |pair: &&String| !HARMLESS_VARIABLES.contains(&pair.split('=').next().unwrap_or_default());
+        effects.extend(p.environment.iter().filter(decides).map(|pair| Effect::variable_pair(pair)));
+        effects
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        serde_json::from_value(serde_json::json!({"name": name, "ensure": "absent"})).ok()
+    }
+
+    fn observe(p: &Properties, (): &(), host: &Host) -> Result<CronState, ResourceError> {
+        let Some(file) = owned_file::look(&path(p, host))? else { return Ok(CronState::default()) };
+        let parsed = parse(&file.text);
+        let command = parsed.command.replace("\\%", "%");
+        let (schedule, user) = (parsed.when.clone(), parsed.user.to_owned());
+        Ok(CronState { schedule, user, command, file: Some(file) })
+    }
+
+    fn diff(p: &Properties, state: &CronState) -> Result<Vec<CronChange>, ResourceError> {
+        let file = match (p.ensure, &state.file) {
+            (Presence::Absent, None) => return Ok(vec![]),
+            (Presence::Absent, Some(_)) => return Ok(vec![CronChange::Remove]),
+            (Presence::Present, None) => return Ok(vec![CronChange::Create]),
+            (Presence::Present, Some(file)) => file,
+        };
+        let wanted = p.known_text()?;
+        let details = differences(&file.text, &wanted);
+        Ok(match (file.sound, details.is_empty()) {
+            (true, true) => vec![],
+            (false, true) => vec![CronChange::Update { details: vec!["owner or mode of the file".to_owned()] }],
+            (_, false) => vec![CronChange::Update { details }],
+        })
+    }
+
+    fn apply(change: &CronChange, p: &Properties, _: &mut CronState, (): &(), host: &Host) -> Result<(), ResourceError> {
+        if *change == CronChange::Remove {
+            return owned_file::remove(&path(p, host));
+        }
+        // cron refuses a whole file for one of these, and says so only in its log.
+        host.accounts().uid(p.user())?;
+        if !PathResolver::system().exists(&host.system_path(DIRECTORY))? {
+            return Err(ResourceError::State(format!("there is no {DIRECTORY}: install cron first")));
+        }
+        owned_file::write(&path(p, host), &p.known_text()?)
+    }
+
+    fn preview(p: &Properties, state: &CronState, host: &Host) -> Option<Preview> {
+        let before = state.file.as_ref().map_or("", |file| &file.text);
+        let after = if p.ensure == Presence::Present { p.file_text().ok()? } else { String::new() };
+        let is_public = state.file.as_ref().is_none_or(|file| file.sound) && fs::is_reachable(&path(p, host));
+        Some(Preview { before: blanked(before), after: blanked(&after), is_public })
+    }
+
+    fn redacted(p: &Properties) -> Value {
+        let mut shown = serde_json::to_value(p).unwrap_or_default();
+        if let Some(variables) = shown.get_mut("environment").and_then(Value::as_array_mut) {
+            for variable in variables {
+                *variable = Value::String(variable.as_str().map(redacted).unwrap_or_default());
+            }
+        }
+        shown
+    }
+
+    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
+        p.environment.iter().for_each(|pair| note(Hidden::Variable(pair)));
+    }
+}
+
+fn path(p: &Properties, host: &Host) -> PathBuf {
+    host.system_path(DIRECTORY).join(&p.name)
+}
+
+/// What differs between two files, for people.
+fn differences(before: &str, after: &str) -> Vec<String> {
+    if before == after {
+        return vec![];
+    }
+    let (old, new) = (parse(before), parse(after));
+    let mut details = Vec::new();
+    for (what, old, new) in
+        [("schedule", old.when.as_str(), new.when.as_str()), ("user", old.user, new.user), ("command", old.command, new.command)]
+    {
+        if old != new {
+            details.push(if old.is_empty() { format!("{what} {new}") } else { format!("{what} {old} → {new}") });
+        }
+    }
+    if old.variables != new.variables {
+        details.push("environment".to_owned());
+    }
+    if details.is_empty() {
+        details.push("the form of the file".to_owned());
+    }
+    details
+}
+
+/// A variable without its value, where secrets may be.
+fn redacted(pair: &str) -> String {
+    format!("{}={REDACTED}", pair.split('=').next().unwrap_or_default().trim_end())
+}
+
+fn blanked(text: &str) -> String {
+    let lines = text.lines().map(|line| if is_variable(line.trim()) { redacted(line.trim()) } else { line.to_owned() });
+    lines.map(|line| line + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,469 @@
+//! `exec`: commands, with guards that make them idempotent.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use crate::host::command::is_executable;
+use crate::host::{Command, Host, fs};
+use crate::model::effects::PathScope;
+use crate::model::secret::REDACTED;
+use crate::model::{Effect, Effects, Hidden, HumanDuration};
+
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+
+/// How much of a failed command's output its error shows, from the end.
+const TAIL: usize = 400;
+
+/// How much output `logoutput` keeps in the event, from the end.
+const LOGGED: usize = 8192;
+
+/// Commands.
+pub struct Exec;
+
+/// Properties of an exec.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// What to call it; the command itself when `command` is left out.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Always `present`; there for uniformity.
+    #[serde(default)]
+    pub ensure: Ensure,
+    /// The command. `posix` splits it into words as a shell would and runs no shell; `shell` gives it to `/bin/sh -c`.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// The working directory; `/` when left out.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub cwd: String,
+    /// Variables as `NAME=value`, added to a clean environment with a fixed `PATH`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<String>,
+    /// Directories, with colons, in which a bare command name is looked for.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// Exit codes that are fine.
+    #[serde(default = "zero", deserialize_with = "codes")]
+    pub returns: Vec<i32>,
+    /// When to kill the command and everything it started; never when left out, or zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<HumanDuration>,
+    /// A path whose existence means that there is nothing to do. When it appears, the exit code does not matter.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub creates: String,
+    /// Run only while this command exits with 0.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub onlyif: String,
+    /// Do not run while this command exits with 0.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub unless: String,
+    /// Run only when a resource in `subscribe` has changed.
+    #[serde(default, alias = "refresh_only", skip_serializing_if = "std::ops::Not::not")]
+    pub refreshonly: bool,
+    /// Keep the output in the event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub logoutput: bool,
+}
+
+/// The only state that an exec can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// Run, where the guards say so.
+    #[default]
+    Present,
+}
+
+fn zero() -> Vec<i32> {
+    vec![0]
+}
+
+/// No code at all means the default.
+fn codes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i32>, D::Error> {
+    let codes = Vec::deserialize(deserializer)?;
+    Ok(if codes.is_empty() { zero() } else { codes })
+}
+
+impl Properties {
+    fn command_line(&self) -> &str {
+        if self.command.is_empty() { &self.name } else { &self.command }
+    }
+
+    /// A command line of this resource as something to run, with its surroundings.
+    fn prepare(&self, line: &str, provider: &dyn Interpreter) -> Result<Command, ResourceError> {
+        let mut command = provider.command(line)?;
+        command.cwd = (!self.cwd.is_empty()).then(|| PathBuf::from(&self.cwd));
+        command.env =
+            self.environment.iter().filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        command.search = self.path.split(':').filter(|dir| !dir.is_empty()).map(PathBuf::from).collect();
+        command.timeout = self.timeout.and_then(HumanDuration::limit);
+        Ok(command)
+    }
+}
+
+/// What is known before, and after, a command ran.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct ExecState {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exitcode: Option<i32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    creates_satisfied: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    onlyif_satisfied: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unless_satisfied: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    output: String,
+}
+
+impl State for ExecState {
+    fn ensure(&self) -> &str {
+        "present"
+    }
+
+    fn said(&self) -> &str {
+        &self.output
+    }
+}
+
+/// Running the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecChange {
+    /// Because the guards say so.
+    Run,
+    /// Because something subscribed to has changed.
+    Refresh,
+}
+
+impl fmt::Display for ExecChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Run => "executed",
+            Self::Refresh => "executed via subscribe",
+        })
+    }
+}
+
+impl Change for ExecChange {}
+
+/// How a line becomes a command.
+pub trait Interpreter: Send + Sync {
+    /// The command of a line.
+    ///
+    /// # Errors
+    /// When the line can't be read.
+    fn command(&self, line: &str) -> Result<Command, ResourceError>;
+}
+
+/// Words, without a shell.
+struct Posix;
+
+impl Interpreter for Posix {
+    fn command(&self, line: &str) -> Result<Command, ResourceError> {
+        let words = text::words(line).map_err(|error| ResourceError::State(format!("invalid command \"{line}\": {error}")))?;
+        let mut words = words.into_iter();
+        let program = words.next().ok_or_else(|| ResourceError::State("no command specified".to_owned()))?;
+        Ok(Command::new(program, words))
+    }
+}
+
+/// `/bin/sh -c`.
+struct Shell;
+
+const SHELL: &str = "/bin/sh";
+
+impl Interpreter for Shell {
+    fn command(&self, line: &str) -> Result<Command, ResourceError> {
+        if line.trim().is_empty() {
+            return Err(ResourceError::State("no command to execute".to_owned()));
+        }
+        Ok(Command::new(SHELL, ["-c", line]))
+    }
+}
+
+impl Resource for Exec {
+    const TYPE: &'static str = "exec";
+    const ABOUT: &'static str = "Commands, run when their guards or a subscription say so.";
+    const RUNTIME_TEMPLATES: &'static [&'static str] = &["command", "cwd", "environment", "creates", "onlyif", "unless"];
+    const CONVERGES: bool = false;
+    const REFRESHES: bool = true;
+    const CCM_SUBSCRIBE_SYNTAX: bool = true;
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "always present"),
+        ("returns", "which exit codes are fine"),
+        ("timeout", "how long is waited"),
+        ("refreshonly", "when it runs"),
+        ("logoutput", "what the event shows"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<dyn Interpreter>] = &[
+        ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) },
+        ProviderEntry { name: "shell", explicit: true, suits: |_| is_executable(Path::new(SHELL)), open: |_| Box::new(Shell) },
+    ];
+
+    type Properties = Properties;
+    type State = ExecState;
+    type Change = ExecChange;
+    type Provider = dyn Interpreter;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        if p.name.trim().is_empty() {
+            return Err(Invalid::new("name", "name is required"));
+        }
+        if let Err(error) = text::words(&p.name) {
+            return Err(Invalid::new("name", format!("invalid command \"{}\": {error}", p.name)));
+        }
+        p.environment.iter().try_for_each(|pair| check_variable(pair))?;
+        if p.path.is_empty() { Ok(()) } else { p.path.split(':').try_for_each(check_directory) }
+    }
+
+    fn command_lines<'p>(p: &'p Properties, provider: &str) -> Vec<(&'static str, &'p str)> {
+        // A shell reads its line itself.
+        if provider == "shell" {
+            return Vec::new();
+        }
+        vec![("command", &p.command), ("onlyif", &p.onlyif), ("unless", &p.unless)]
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(_: &Properties) -> &str {
+        "present"
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        // A label too is compared as a command: rules name what may be run.
+        effects.push(Effect::run(&p.name));
+        let given = |text: &&String| !text.is_empty();
+        effects.extend([&p.command].into_iter().filter(given).map(Effect::run));
+        effects.extend([&p.onlyif, &p.unless].into_iter().filter(given).map(Effect::run_always));
+        effects.extend(p.environment.iter().map(|pair| Effect::variable_pair(pair)));
+        let named = [("PATH", &p.path), ("PWD", &p.cwd)];
+        effects.extend(named.into_iter().filter(|(_, value)| given(value)).map(|(name, value)| Effect::variable(name, value)));
+        effects.extend([&p.creates].into_iter().filter(given).map(|path| Effect::Look(PathScope::at(path))));
+        effects
+    }
+
+    fn observe(p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<ExecState, ResourceError> {
+        let mut state = ExecState { creates_satisfied: exists(&p.creates)?, ..ExecState::default() };
+        if state.creates_satisfied {
+            // It decides alone; guards may be costly.
+            return Ok(state);
+        }
+        state.onlyif_satisfied = !p.onlyif.is_empty() && guard(&p.onlyif, p, provider, host)?;
+        state.unless_satisfied = !p.unless.is_empty() && guard(&p.unless, p, provider, host)?;
+        Ok(state)
+    }
+
+    fn diff(p: &Properties, state: &ExecState) -> Result<Vec<ExecChange>, ResourceError> {
+        let satisfied = state.creates_satisfied
+            || (!p.onlyif.is_empty() && !state.onlyif_satisfied)
+            || (!p.unless.is_empty() && state.unless_satisfied)
+            || p.refreshonly;
+        Ok(if satisfied { vec![] } else { vec![ExecChange::Run] })
+    }
+
+    fn apply(
+        _: &ExecChange,
+        p: &Properties,
+        state: &mut ExecState,
+        provider: &dyn Interpreter,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        let output = host.run(&p.prepare(p.command_line(), provider)?)?;
+        state.exitcode = Some(output.code);
+        state.creates_satisfied = exists(&p.creates)?;
+        if p.logoutput {
+            state.output = host.said(&output, LOGGED);
+        }
+        if state.creates_satisfied || p.returns.contains(&output.code) {
+            return Ok(());
+        }
+        let code = output.code;
+        let mut message = format!("failed to reach desired state: exit code {code} not in allowed returns {:?}", p.returns);
+        let said = host.said(&output, TAIL);
+        if !said.is_empty() {
+            message = format!("{message}: {said:?}");
+        }
+        Err(ResourceError::State(message))
+    }
+
+    fn on_refresh(_: &Properties, _: &ExecState) -> Vec<ExecChange> {
+        vec![ExecChange::Refresh]
+    }
+
+    fn redacted(p: &Properties) -> Value {
+        let mut shown = serde_json::to_value(p).unwrap_or_default();
+        if let Some(variables) = shown.get_mut("environment").and_then(Value::as_array_mut) {
+            // Values are where secrets are given to commands.
+            for variable in variables {
+                let name = variable.as_str().and_then(|pair| pair.split_once('=')).map_or("", |(name, _)| name);
+                *variable = Value::String(format!("{name}={REDACTED}"));
+            }
+        }
+        shown
+    }
+
+    fn hidden(p: &Properties, note: &mut dyn FnMut(Hidden<'_>)) {
+        p.environment.iter().for_each(|pair| note(Hidden::Variable(pair)));
+    }
+}
+
+fn exists(path: &str) -> Result<bool, ResourceError> {
+    if path.is_empty() { Ok(false) } else { Ok(fs::stat(Path::new(path), false)?.is_some()) }
+}
+
+fn guard(line: &str, p: &Properties, provider: &dyn Interpreter, host: &Host) -> Result<bool, ResourceError> {
+    Ok(host.run(&p.prepare(line, provider)?)?.code == 0)
+}
+
+fn check_variable(pair: &str) -> Result<(), Invalid> {
+    // The value may be a secret, also where the name is wrong.
+    let shown = match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() => format!("{name}={REDACTED}"),
+        _ => pair.to_owned(),
+    };
+    let invalid = |why: &str| Err(Invalid::new("environment", format!("invalid environment variable \"{shown}\": {why}")));
+    match pair.split_once('=') {
+        None => invalid("missing '='"),
+        Some(("", _)) => invalid("empty key"),
+        Some((_, "")) => invalid("empty value"),
+        // A name with an expression in it is known only later.
+        Some((name, _)) if name.contains("{{") || name.contains("${") || is_variable(name) => Ok(()),
+        Some(_) => invalid("its name has other characters than letters, digits and _, or begins with a digit"),
+    }
+}
+
+/// POSIX, Base Definitions, 8.1: the names that every shell and program takes.
+fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+}
+
+fn check_directory(directory: &str) -> Result<(), Invalid> {
+    if directory.is_empty() {
+        return Err(Invalid::new("path", "invalid path: empty directory in path"));
+    }
+    if !directory.starts_with('/') {
+        return Err(Invalid::new("path", format!("invalid path: \"{directory}\" is not an absolute path")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fake::{FakeRunner, host};
+
+    fn properties(extra: &str) -> Properties {
+        let mut all: Value = serde_json::json!({"name": "x", "command": "/bin/cmd a 'b c'"});
+        all.as_object_mut().unwrap().extend(serde_json::from_str::<Value>(extra).unwrap().as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    /// The decision table: properties, guards' answers, whether it runs.
+    #[test]
+    fn decisions() {
+        let state = |creates, onlyif, unless| ExecState {
+            creates_satisfied: creates,
+            onlyif_satisfied: onlyif,
+            unless_satisfied: unless,
+            ..ExecState::default()
+        };
+        for (extra, state, runs) in [
+            ("{}", state(false, false, false), true),
+            (r#"{"creates":"/x"}"#, state(true, false, false), false),
+            (r#"{"creates":"/x"}"#, state(false, false, false), true),
+            (r#"{"creates":"/x","onlyif":"t"}"#, state(true, true, false), false),
+            (r#"{"onlyif":"t"}"#, state(false, true, false), true),
+            (r#"{"onlyif":"t"}"#, state(false, false, false), false),
+            (r#"{"unless":"t"}"#, state(false, false, true), false),
+            (r#"{"unless":"t"}"#, state(false, false, false), true),
+            (r#"{"onlyif":"t","unless":"u"}"#, state(false, true, true), false),
+            (r#"{"refreshonly":true}"#, state(false, false, false), false),
+            (r#"{"refresh_only":true}"#, state(false, false, false), false),
+        ] {
+            let p = properties(extra);
+            assert_eq!(!Exec::diff(&p, &state).unwrap().is_empty(), runs, "{extra}");
+            assert_eq!(Exec::on_refresh(&p, &state), [ExecChange::Refresh], "{extra}");
+        }
+    }
+
+    /// Properties, exit code, the error that is expected.
+    #[test]
+    fn exit_codes() {
+        for (extra, code, expected) in [
+            ("{}", 0, None),
+            ("{}", 1, Some("failed to reach desired state: exit code 1 not in allowed returns [0]")),
+            (r#"{"returns":[0,2]}"#, 2, None),
+            (r#"{"returns":[]}"#, 0, None),
+            (r#"{"returns":[1]}"#, 0, Some("exit code 0 not in allowed returns [1]")),
+            (r#"{"creates":"/"}"#, 7, None),
+        ] {
+            let runner = FakeRunner::exiting(&[code]);
+            let mut state = ExecState::default();
+            let result = Exec::apply(&ExecChange::Run, &properties(extra), &mut state, &Posix, &host(runner.clone()));
+            match expected {
+                None => assert!(result.is_ok(), "{extra} {code}"),
+                Some(text) => assert!(result.unwrap_err().to_string().contains(text), "{extra} {code}"),
+            }
+            assert_eq!(state.exitcode, Some(code));
+            assert_eq!(runner.ran(), [["/bin/cmd", "a", "b c"]]);
+        }
+    }
+
+    #[test]
+    fn guards_run_only_when_they_can_matter() {
+        let runner = FakeRunner::exiting(&[0, 1]);
+        let p = properties(r#"{"onlyif":"guard one","unless":"guard two"}"#);
+        let state = Exec::observe(&p, &Posix, &host(runner.clone())).unwrap();
+        assert_eq!((state.onlyif_satisfied, state.unless_satisfied), (true, false));
+        assert_eq!(runner.ran(), [["guard", "one"], ["guard", "two"]]);
+
+        let runner = FakeRunner::exiting(&[]);
+        let p = properties(r#"{"onlyif":"guard","creates":"/"}"#);
+        assert!(Exec::observe(&p, &Posix, &host(runner.clone())).unwrap().creates_satisfied);
+        assert!(runner.ran().is_empty());
+    }
+
+    #[test]
+    fn validation() {
+        for (extra, message) in [
+            (r#"{"environment":["FOO"]}"#, "missing '='"),
+            (r#"{"environment":["=x"]}"#, "empty key"),
+            (r#"{"environment":["FOO="]}"#, "empty value"),
+            (r#"{"environment":["1X=y"]}"#, "begins with a digit"),
+            (r#"{"environment":["A-B=y"]}"#, "has other characters"),
+            (r#"{"environment":["A B=y"]}"#, "has other characters"),
+            (r#"{"environment":["export A=y"]}"#, "has other characters"),
+            (r#"{"environment":["\u00c4=y"]}"#, "has other characters"),
+            (r#"{"path":"usr/bin"}"#, "is not an absolute path"),
+            (r#"{"path":"/bin::/sbin"}"#, "empty directory in path"),
+            (r#"{"path":":"}"#, "empty directory in path"),
+            (r#"{"name":"echo 'open"}"#, "invalid command"),
+            (r#"{"name":" "}"#, "name is required"),
+        ] {
+            assert!(Exec::validate(&properties(extra)).unwrap_err().message.contains(message), "{extra}");
+        }
+        assert!(Exec::validate(&properties(r#"{"environment":["_=1","a_1=x","{{ Data.name }}=x","A_${ Data.x }=y"]}"#)).is_ok());
+        assert!(Exec::validate(&properties(r#"{"environment":["A=b=c","B=x y"],"path":"/usr/my bin:/bin"}"#)).is_ok());
+        assert!(
+            serde_json::from_str::<Properties>(r#"{"name":"x","timeout":"soon"}"#)
+                .unwrap_err()
+                .to_string()
+                .contains("invalid duration")
+        );
+    }
+
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let shown = Exec::redacted(&properties(r#"{"environment":["TOKEN=hunter2"]}"#));
+        assert_eq!(shown["environment"], serde_json::json!(["TOKEN=***"]));
+    }
+}

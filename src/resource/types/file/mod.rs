@@ -1,0 +1,295 @@
+//! `file`: regular files and directories: existence, content, owner, group, mode.
+//!
+//! A file is replaced in one step, with its owner and mode set before it becomes visible; with what care, says `replace.rs`.
+//! `file/properties.rs` has what may be asked for, `file/state.rs` what is there, `file/change.rs` the steps between the two,
+//! and `file/tree.rs` directories that are managed with all that is below them.
+
+mod change;
+mod properties;
+mod state;
+mod tree;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::host::fs::{self, TempFile};
+use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
+
+use crate::model::Effects;
+
+use crate::resource::core::parent_checks;
+use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError};
+
+use properties::Ensure;
+use state::{Found, Wanted, describe};
+
+pub use change::FileChange;
+pub(in crate::resource) use properties::mode;
+pub use properties::{Mode, Properties};
+pub use state::FileState;
+
+/// The largest text, in bytes, of which a diff is made.
+pub(in crate::resource) const PREVIEW_LIMIT: u64 = 1 << 20;
+
+/// The most that the mode of directories is that are made because one below them is wanted.
+const PARENTS: u32 = 0o755;
+
+/// Files and directories.
+pub struct File;
+
+/// What a file provider can do.
+pub trait Files: Send + Sync {
+    /// Writes a file that can then be put in place in one step.
+    ///
+    /// # Errors
+    /// When a step fails.
+    fn stage(&self, at: &DirEntryHandle, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, fs::FsError>;
+    /// Sets owner, group and mode.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn set_attributes(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError>;
+    /// Makes a directory, and sets its attributes.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn create_directory(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError>;
+}
+
+/// The provider of every Unix.
+struct Posix;
+
+impl Files for Posix {
+    fn stage(&self, at: &DirEntryHandle, content: &mut dyn std::io::Read, spec: WriteSpec) -> Result<TempFile, fs::FsError> {
+        at.stage(content, spec)
+    }
+
+    fn set_attributes(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError> {
+        at.set(spec)
+    }
+
+    fn create_directory(&self, at: &DirEntryHandle, spec: WriteSpec) -> Result<(), fs::FsError> {
+        at.make_directory(spec.mode)?;
+        at.set(spec)
+    }
+}
+
+impl Resource for File {
+    const TYPE: &'static str = "file";
+    const ABOUT: &'static str = "Regular files and directories: existence, content, owner, group and mode.";
+    const RUNTIME_TEMPLATES: &'static [&'static str] = &["content", "source"];
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("content", "what is written, not where"),
+        ("owner", "of what is written"),
+        ("group", "of what is written"),
+        ("mode", "of what is written"),
+        ("purge", "removes below a directory that is written anyway"),
+        ("backup_keep", "how many copies stay where they are written"),
+    ];
+    const CONTENT: &'static [&'static str] = &["content"];
+    const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "content", "source", "owner", "group", "mode"];
+    const PROVIDERS: &'static [ProviderEntry<dyn Files>] =
+        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(Posix) }];
+
+    type Properties = Properties;
+    type State = FileState;
+    type Change = FileChange;
+    type Provider = dyn Files;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        p.check()
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        p.effects()
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        Some(Properties::of(name))
+    }
+
+    fn observe(p: &Properties, _: &dyn Files, host: &Host) -> Result<FileState, ResourceError> {
+        let path = p.path();
+        let nothing = |found| {
+            let below = if p.recurse { p.below(false, host) } else { Ok(vec![]) };
+            let (metadata, obstacle) = (describe(p, None, host), obstacle(p, found == Found::Nothing, host)?);
+            Ok(FileState { metadata, found, wanted: Wanted::default(), below, obstacle, mounted: None })
+        };
+        let seen = match (p.ensure, host.managed(p.follow)) {
+            // What goes is told by its digest, where it can be read.
+            (Ensure::Absent, rules) => rules.look(path, true).or_else(|_| rules.look(path, false))?,
+            (ensure, rules) => rules.look(path, ensure == Ensure::Present)?,
+        };
+        let (look, link) = match seen {
+            PathInfo::Nothing => return nothing(Found::Nothing),
+            PathInfo::Dangling => return nothing(Found::DanglingLink),
+            PathInfo::Link => return nothing(Found::ForeignLink),
+            PathInfo::Shared => return nothing(Found::Shared),
+            PathInfo::Something { look, link } => (look, link),
+        };
+        let sha256 = match (&p.content, p.source.is_empty()) {
+            _ if look.kind != fs::FileKind::File || p.ensure != Ensure::Present => None,
+            (Some(content), _) => Some(fs::sha256(content.as_bytes())),
+            (None, false) => Some(source_sha256(p, host)?),
+            (None, true) => None,
+        };
+        let wanted = Wanted { uid: host.accounts().uid(&p.owner).ok(), gid: host.accounts().gid(&p.group).ok(), sha256 };
+        let there = look.kind == fs::FileKind::Directory;
+        // A link to something else gives way to a directory, which is empty then.
+        let below = if p.recurse && (there || link) { p.below(there, host) } else { Ok(vec![]) };
+        let goes = there && !link && p.ensure == Ensure::Absent;
+        let mounted = if goes && p.force { host.managed(p.follow).known_place(path)?.mounted()? } else { None };
+        if goes && !p.force && !host.expects_removal(path) && !host.managed(p.follow).known_place(path)?.is_empty()? {
+            let obstacle = Some(not_empty(path));
+            let (metadata, found) = (describe(p, Some(&look), host), Found::Something { look, link });
+            return Ok(FileState { metadata, found, wanted, below, obstacle, mounted });
+        }
+        let metadata = describe(p, Some(&look), host);
+        let obstacle = obstacle(p, false, host)?;
+        Ok(FileState { metadata, found: Found::Something { look, link }, wanted, below, obstacle, mounted })
+    }
+
+    fn diff(p: &Properties, state: &FileState) -> Result<Vec<FileChange>, ResourceError> {
+        change::changes(p, state)
+    }
+
+    fn apply(
+        change: &FileChange,
+        p: &Properties,
+        _: &mut FileState,
+        provider: &dyn Files,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        let rules = host.managed(p.follow);
+        if let FileChange::Below(tasks) = change {
+            return tree::apply(tasks, p, host);
+        }
+        if let FileChange::CreateDirectory { .. } = change {
+            let spec = p.write_spec(host)?;
+            if p.recurse {
+                tree::check_source(p, host)?;
+            }
+            let at = rules.place_made(p.path(), spec.mode & PARENTS | 0o700)?;
+            if at.is_link()? {
+                at.remove()?;
+            }
+            return Ok(provider.create_directory(&at, spec)?);
+        }
+        let spec = if p.ensure == Ensure::Absent { None } else { Some(p.write_spec(host)?) };
+        let at = rules.known_place(p.path())?;
+        match (change, spec) {
+            (FileChange::Store { .. }, Some(spec)) => {
+                let staged = if p.source.is_empty() {
+                    provider.stage(&at, &mut p.content.as_deref().unwrap_or_default().as_bytes(), spec)?
+                } else {
+                    provider.stage(&at, &mut source(p, host)?, spec)?
+                };
+                p.care().replace(&at, staged, host)?;
+            }
+            (FileChange::SetAttributes { .. }, Some(spec)) => {
+                if at.is_link()? {
+                    let message = format!("{} is a symlink; refusing to set attributes through it", p.name);
+                    return Err(ResourceError::State(message));
+                }
+                provider.set_attributes(&at, spec)?;
+            }
+            (FileChange::RemoveFile, _) => {
+                p.care().keep_old(&at, host)?;
+                at.remove()?;
+            }
+            (FileChange::RemoveDirectory, _) => remove_empty(&at)?,
+            (FileChange::RemoveTree, _) => at.remove_all()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn preview(p: &Properties, state: &FileState, host: &Host) -> Option<Preview> {
+        let (before, is_public) = match &state.found {
+            Found::Something { look, .. } if look.kind == fs::FileKind::File => {
+                (host.managed(p.follow).read_text(p.path(), PREVIEW_LIMIT).ok()?, look.is_public())
+            }
+            Found::Something { .. } => return None,
+            Found::Nothing | Found::DanglingLink | Found::ForeignLink | Found::Shared => (String::new(), true),
+        };
+        let after = match (p.ensure, &p.content) {
+            (Ensure::Absent, _) => String::new(),
+            (Ensure::Directory, _) => return None,
+            (Ensure::Present, Some(content)) => content.clone(),
+            (Ensure::Present, None) if p.source.is_empty() => return None,
+            (Ensure::Present, None) => {
+                host.sources(p.follow).read_text(&host.resolve(Path::new(&p.source)), PREVIEW_LIMIT).ok()?
+            }
+        };
+        let is_public = is_public && fs::is_reachable(p.path()) && (p.ensure == Ensure::Absent || fs::is_public(p.wanted_mode()));
+        Some(Preview { before, after, is_public })
+    }
+
+    fn redacted(p: &Properties) -> Value {
+        let mut shown = serde_json::to_value(p).unwrap_or_default();
+        if let (Some(content), Some(fields)) = (&p.content, shown.as_object_mut()) {
+            fields.insert("content".to_owned(), Value::String(digest(content.as_bytes())));
+        }
+        shown
+    }
+}
+
+/// What stands for content where it is not shown.
+pub(in crate::resource) fn digest(content: &[u8]) -> String {
+    format!("sha256:{} ({} bytes)", fs::sha256(content), content.len())
+}
+
+/// The file that content is copied from, opened.
+fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
+    let path = host.resolve(Path::new(&p.source));
+    match host.sources(p.follow).open(&path) {
+        Ok((file, _)) => Ok(file),
+        Err(error) if error.is_not_found() || matches!(error, fs::FsError::NotAFile(_)) => {
+            Err(ResourceError::State(format!("source {} is not a file", path.display())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Why it can't be made, or given to its owner, unless an earlier resource of a dry run would mend that.
+fn obstacle(p: &Properties, missing: bool, host: &Host) -> Result<Option<String>, ResourceError> {
+    if p.ensure == Ensure::Absent {
+        return Ok(None);
+    }
+    let gone = if missing && p.ensure == Ensure::Present {
+        parent_checks::missing(p.path(), &host.managed(p.follow), host)?
+    } else {
+        None
+    };
+    Ok(gone.or_else(|| parent_checks::unowned(&p.owner, &p.group, host)))
+}
+
+fn source_sha256(p: &Properties, host: &Host) -> Result<String, ResourceError> {
+    Ok(fs::sha256_of(&mut source(p, host)?).map_err(|error| fs::FsError::io("read", Path::new(&p.source), error))?)
+}
+
+fn not_empty(path: &Path) -> String {
+    let path = path.display();
+    format!("cannot remove {path}: directory is not empty, set 'force: true' to remove non-empty directories")
+}
+
+fn remove_empty(at: &DirEntryHandle) -> Result<(), ResourceError> {
+    at.remove().map_err(|error| match &error {
+        fs::FsError::Io { source, .. } if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
+            ResourceError::State(not_empty(at.path()))
+        }
+        _ => error.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,404 @@
+//! Directories with all that is below them: what differs from a source, or only from the owner and mode that are wanted.
+//!
+//! `compare` decides, without a host; the rest reads and acts through `host/tree.rs`, which follows no link.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::host::fs::{self, FsError};
+use crate::host::tree::{Entry, Node, Tree};
+use crate::host::{DirEntryHandle, Host, WriteSpec};
+
+use super::{Mode, Properties};
+use crate::resource::ResourceError;
+
+/// The most entries of a directory that is managed with all that is below it.
+const ENTRIES: usize = 100_000;
+/// How many steps are listed.
+const LISTED: usize = 200;
+
+/// Something to do below the directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// The path, from the directory on.
+    path: PathBuf,
+    /// What to do.
+    what: What,
+    /// What differs; nothing for what is not there yet, or shall not be.
+    details: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// Remove it with all that is below it.
+    Remove,
+    /// Make the directory.
+    Make,
+    /// Copy the file from the source.
+    Copy,
+    /// Make the link, which leads there.
+    Link(OsString),
+    /// Set owner and mode of a file.
+    SetFile,
+    /// Set owner and mode of a directory.
+    SetDirectory,
+    /// Set the owner of a link.
+    SetLink,
+}
+
+impl Task {
+    fn describe(&self) -> String {
+        let path = self.path.display();
+        match (&self.what, self.details.as_slice()) {
+            (What::Remove, _) => format!("removed {path}"),
+            (_, []) => format!("created {path}"),
+            (_, details) => format!("{path}: {}", details.join(", ")),
+        }
+    }
+}
+
+/// What is wanted of every entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// The number of the owner; none while there is no such account.
+    pub(super) uid: Option<u32>,
+    /// The number of the group.
+    pub(super) gid: Option<u32>,
+    /// The mode of files; that of directories follows from it.
+    pub(super) mode: Mode,
+    /// Whether what the source does not have is removed, and what is of another kind replaced.
+    pub(super) purge: bool,
+}
+
+/// What there is to do, in words: those of the first tasks.
+pub(super) fn describe(tasks: &[Task]) -> Vec<String> {
+    let more = tasks.len().saturating_sub(LISTED);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    tasks.iter().take(LISTED).map(Task::describe).chain(more).collect()
+}
+
+/// The tasks in one phrase.
+pub(super) fn summarise(tasks: &[Task]) -> String {
+    let count = |wanted: fn(&Task) -> bool| tasks.iter().filter(|task| wanted(task)).count();
+    let removed = count(|task| task.what == What::Remove);
+    let created = count(|task| task.what != What::Remove && task.details.is_empty());
+    let counts = [("created", created), ("changed", tasks.len() - created - removed), ("removed", removed)];
+    let counts: Vec<String> =
+        counts.iter().filter(|(_, count)| *count > 0).map(|(verb, count)| format!("{verb} {count}")).collect();
+    format!("{} below the directory", counts.join(", "))
+}
+
+/// What is to be done below the directory of these properties, which is there or not.
+pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) -> Result<Vec<Task>, ResourceError> {
+    let place = host.managed(p.follow).place(p.path())?;
+    if exists && place.as_ref().map_or(Ok(false), DirEntryHandle::is_link)? {
+        let message = format!("{} is a symlink; refusing to manage what is below it through it: name what it leads to", p.name);
+        return Err(ResourceError::State(message));
+    }
+    let tree = if exists { place.map(|place| place.tree()).transpose()? } else { None };
+    let there = tree.as_ref().map_or_else(|| Ok(Vec::new()), |tree| tree.entries(ENTRIES))?;
+    if p.source.is_empty() {
+        return Ok(attributes_only(&there, wanted));
+    }
+    if !exists && check_source(p, host).is_err() {
+        // An earlier resource may make it; in earnest it is missed before the directory is made.
+        return Ok(Vec::new());
+    }
+    let source = source(p, host)?;
+    let is_same = |path: &Path| match &tree {
+        Some(tree) => match sha256(tree, path) {
+            // What may be a file of somebody else is not read, but replaced.
+            Err(FsError::Shared { .. }) => Ok(false),
+            there => Ok(sha256(&source, path)? == there?),
+        },
+        None => Ok(false),
+    };
+    compare(&source.entries(ENTRIES)?, &there, wanted, is_same)
+        .map_err(|error| ResourceError::State(format!("{}: {}", p.name, crate::diag::chain(&error))))
+}
+
+/// Checks that there is a directory to copy, where one is wanted.
+pub(super) fn check_source(p: &Properties, host: &Host) -> Result<(), ResourceError> {
+    let source = host.resolve(Path::new(&p.source));
+    if p.source.is_empty() || host.sources(p.follow).is_directory(&source)? {
+        return Ok(());
+    }
+    Err(ResourceError::State(format!("source {} is not a directory", source.display())))
+}
+
+/// The directory that is copied.
+fn source(p: &Properties, host: &Host) -> Result<Tree, ResourceError> {
+    check_source(p, host)?;
+    let source = host.resolve(Path::new(&p.source));
+    // One within the other would grow with every run, or be purged.
+    let rules = host.sources(p.follow);
+    let (real, own) = (rules.real(&source), rules.real(p.path()));
+    if let (Some(real), Some(own)) = (real, own)
+        && (real.starts_with(&own) || own.starts_with(&real))
+    {
+        return Err(ResourceError::State(format!("source {} and {} are within each other", source.display(), p.name)));
+    }
+    Ok(rules.known_target(&source)?.tree()?)
+}
+
+fn sha256(tree: &Tree, path: &Path) -> Result<String, FsError> {
+    fs::sha256_of(&mut tree.file(path)?).map_err(|error| FsError::io("read", path, error))
+}
+
+/// Takes all steps, in order.
+pub(super) fn apply(tasks: &[Task], p: &Properties, host: &Host) -> Result<(), ResourceError> {
+    let file = WriteSpec { mode: p.mode.unwrap_or(Mode(0)).for_file(), ..p.write_spec(host)? };
+    let directory = p.write_spec(host)?;
+    let mut tree = host.managed(p.follow).known_place(p.path())?.tree()?;
+    let source = if p.source.is_empty() { None } else { Some(source(p, host)?) };
+    for task in tasks {
+        if host.is_over() {
+            return Err(ResourceError::State(format!("{}: the run ended before all below it was done", p.name)));
+        }
+        let path = &task.path;
+        match (&task.what, &source) {
+            (What::Remove, _) => tree.remove(path)?,
+            (What::Make, _) => {
+                tree.directory(path)?;
+                tree.set(path, directory)?;
+            }
+            (What::Copy, Some(source)) => {
+                let mut content = source.file(path)?;
+                let mut new = tree.create(path)?;
+                io::copy(&mut content, &mut new).map_err(|error| FsError::io("write", &p.path().join(path), error))?;
+                new.finish(file, None)?;
+            }
+            (What::Link(target), _) => tree.symlink(path, target, file.uid, file.gid)?,
+            (What::SetFile, _) => tree.set(path, file)?,
+            (What::SetDirectory, _) => tree.set(path, directory)?,
+            (What::SetLink, _) => tree.set_link(path, file.uid, file.gid)?,
+            (What::Copy, None) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Owner and mode of all that is there. Devices, sockets and pipes are left alone.
+fn attributes_only(there: &[Entry], wanted: Wanted) -> Vec<Task> {
+    there.iter().filter_map(|entry| attributes(entry, wanted)).collect()
+}
+
+/// The entry needs no other content: at most another owner or mode.
+fn attributes(entry: &Entry, wanted: Wanted) -> Option<Task> {
+    let (what, mode) = match entry.node {
+        Node::File(_) => (What::SetFile, Some(wanted.mode.for_file())),
+        Node::Directory { .. } => (What::SetDirectory, Some(wanted.mode.for_directory())),
+        Node::Link(_) => (What::SetLink, None),
+        Node::Other => return None,
+    };
+    let mut details = Vec::new();
+    if wanted.uid != Some(entry.uid) {
+        details.push("owner".to_owned());
+    }
+    if wanted.gid != Some(entry.gid) {
+        details.push("group".to_owned());
+    }
+    if let Some(mode) = mode.filter(|mode| *mode != entry.mode) {
+        details.push(format!("mode {} → {}", Mode(entry.mode), Mode(mode)));
+    }
+    (!details.is_empty()).then(|| Task { path: entry.path.clone(), what, details })
+}
+
+/// What can't be made like the source.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unlike {
+    /// Something of another kind is there.
+    #[error("{} is {is}, in the source it is {wanted}; set purge: true to have it replaced", path.display())]
+    InTheWay {
+        /// What.
+        path: PathBuf,
+        /// What it is.
+        is: &'static str,
+        /// What it is in the source.
+        wanted: &'static str,
+    },
+    /// The source has what is not copied.
+    #[error("the source has {}, a device, socket or pipe; only files, directories and links are copied", .0.display())]
+    NotCopied(PathBuf),
+    /// Another file system is mounted where something would be removed.
+    #[error("{} would be removed, but a file system is mounted there", .0.display())]
+    Mounted(PathBuf),
+    /// Content could not be compared.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+}
+
+/// What makes a directory like its source: what is removed first, then the rest, a directory before what is in it.
+fn compare(
+    source: &[Entry],
+    there: &[Entry],
+    wanted: Wanted,
+    is_same: impl Fn(&Path) -> Result<bool, FsError>,
+) -> Result<Vec<Task>, Unlike> {
+    let now: BTreeMap<&Path, &Entry> = there.iter().map(|entry| (entry.path.as_path(), entry)).collect();
+    let (mut gone, mut tasks): (Vec<PathBuf>, Vec<Task>) = (Vec::new(), Vec::new());
+    for entry in source {
+        // What was in a directory that makes room is gone with it.
+        let there = now.get(entry.path.as_path()).copied().filter(|there| !is_below(&there.path, &gone));
+        let (new, differs) = match (&entry.node, there.map(|there| &there.node)) {
+            (Node::Other, _) => return Err(Unlike::NotCopied(entry.path.clone())),
+            (Node::Directory { .. }, Some(Node::Directory { .. })) => (What::Make, None),
+            (Node::File(size), Some(Node::File(other))) => {
+                let same = size == other && is_same(&entry.path)?;
+                (What::Copy, (!same).then(|| "content".to_owned()))
+            }
+            (Node::Link(target), Some(Node::Link(other))) => (
+                What::Link(target.clone()),
+                (target != other).then(|| format!("target {} → {}", other.display(), target.display())),
+            ),
+            // A link is replaced by a file, as `file` does it everywhere.
+            (Node::File(_), Some(Node::Link(_))) => (What::Copy, Some("link → file".to_owned())),
+            (node, Some(other)) if !wanted.purge => {
+                return Err(Unlike::InTheWay { path: entry.path.clone(), is: kind(other), wanted: kind(node) });
+            }
+            (node, Some(Node::Directory { .. })) => {
+                gone.push(entry.path.clone());
+                (create(node), Some(format!("directory → {}", noun(node))))
+            }
+            (node, Some(other)) => (create(node), Some(format!("{} → {}", noun(other), noun(node)))),
+            (node, None) => (create(node), None),
+        };
+        match (there, differs) {
+            (Some(_), Some(why)) => tasks.push(Task { path: entry.path.clone(), what: new, details: vec![why] }),
+            (Some(there), None) => tasks.extend(attributes(there, wanted)),
+            (None, _) => tasks.push(Task { path: entry.path.clone(), what: new, details: vec![] }),
+        }
+    }
+    if wanted.purge {
+        let known: BTreeMap<&Path, ()> = source.iter().map(|entry| (entry.path.as_path(), ())).collect();
+        for entry in there {
+            if !known.contains_key(entry.path.as_path()) && !is_below(&entry.path, &gone) {
+                gone.push(entry.path.clone());
+            }
+        }
+    }
+    let holds = there.iter().find(|entry| entry.node == Node::Directory { mounted: true } && is_below(&entry.path, &gone));
+    if let Some(entry) = holds {
+        return Err(Unlike::Mounted(entry.path.clone()));
+    }
+    gone.sort();
+    let removed = gone.into_iter().map(|path| Task { path, what: What::Remove, details: vec![] });
+    Ok(removed.chain(tasks).collect())
+}
+
+/// True for one of these, and for what is below it.
+fn is_below(path: &Path, gone: &[PathBuf]) -> bool {
+    // The last one is the nearest: both are in the same order.
+    gone.last().is_some_and(|last| path.starts_with(last)) || gone.iter().any(|one| path.starts_with(one))
+}
+
+fn create(node: &Node) -> What {
+    match node {
+        Node::Directory { .. } => What::Make,
+        Node::Link(target) => What::Link(target.clone()),
+        Node::File(_) | Node::Other => What::Copy,
+    }
+}
+
+fn noun(node: &Node) -> &'static str {
+    match node {
+        Node::File(_) => "file",
+        Node::Directory { .. } => "directory",
+        Node::Link(_) => "link",
+        Node::Other => "device, socket or pipe",
+    }
+}
+
+fn kind(node: &Node) -> &'static str {
+    match node {
+        Node::File(_) => "a file",
+        Node::Directory { .. } => "a directory",
+        Node::Link(_) => "a link",
+        Node::Other => "a device, socket or pipe",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODE: Mode = Mode(0o640);
+
+    fn entry(text: &str) -> Entry {
+        let (path, kind) = text.split_once(':').unwrap();
+        let (node, mode) = match kind.split_at(1) {
+            ("f", size) => (Node::File(size.parse().unwrap_or(1)), 0o640),
+            ("d", mounted) => (Node::Directory { mounted: mounted == "m" }, 0o750),
+            ("l", target) => (Node::Link(target.into()), 0o777),
+            _ => (Node::Other, 0o600),
+        };
+        Entry { path: path.into(), node, uid: 0, gid: 0, mode }
+    }
+
+    fn entries(text: &str) -> Vec<Entry> {
+        text.split_whitespace().map(entry).collect()
+    }
+
+    fn wanted(purge: bool) -> Wanted {
+        Wanted { uid: Some(0), gid: Some(0), mode: MODE, purge }
+    }
+
+    /// The decision table: source, what is there, whether to purge, what is done. Files of one byte differ when in `other`.
+    #[test]
+    fn decisions() {
+        for (source, there, purge, expected) in [
+            ("", "", true, Ok("")),
+            ("a:f d:d d/b:f l:lx", "", false, Ok("created a, created d, created d/b, created l")),
+            ("a:f d:d d/b:f l:lx", "a:f d:d d/b:f l:lx", true, Ok("")),
+            ("a:f2", "a:f3", false, Ok("a: content")),
+            ("other:f", "other:f", false, Ok("other: content")),
+            ("l:lx", "l:ly", false, Ok("l: target y → x")),
+            ("a:f", "a:f b:f d:d d/c:f", false, Ok("")),
+            ("a:f", "a:f b:f d:d d/c:f p:o", true, Ok("removed b, removed d, removed p")),
+            ("a:f", "a:lx", false, Ok("a: link → file")),
+            ("a:d", "a:f", false, Err("a is a file, in the source it is a directory; set purge")),
+            ("a:d", "a:lx", false, Err("a is a link, in the source it is a directory")),
+            ("a:f", "a:d", false, Err("a is a directory, in the source it is a file")),
+            ("a:f", "a:o", false, Err("a is a device, socket or pipe")),
+            ("a:lx", "a:f", false, Err("a is a file, in the source it is a link")),
+            ("a:d a/b:f", "a:f", true, Ok("a: file → directory, created a/b")),
+            ("a:f", "a:d a/b:f a/c:d", true, Ok("removed a, a: directory → file")),
+            ("a:lx", "a:d a/b:f", true, Ok("removed a, a: directory → link")),
+            ("a:o", "", true, Err("the source has a, a device")),
+            ("", "a:d a/m:dm", true, Err("a/m would be removed, but a file system is mounted there")),
+            ("a:d a/m:d", "a:d a/m:dm", true, Ok("")),
+            ("ab:f", "a:d ab:f", true, Ok("removed a")),
+        ] {
+            let is_same = |path: &Path| Ok(path != Path::new("other"));
+            let got = compare(&entries(source), &entries(there), wanted(purge), is_same);
+            match (got, expected) {
+                (Ok(tasks), Ok(text)) => assert_eq!(describe(&tasks).join(", "), text, "{source} | {there} | {purge}"),
+                (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{source} | {there}: {error}"),
+                (got, _) => panic!("{source} | {there} | {purge}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn owners_and_modes_of_all() {
+        let mut there = entries("a:f d:d d/l:lx p:o");
+        assert_eq!(attributes_only(&there, wanted(false)), []);
+        for entry in &mut there {
+            (entry.uid, entry.mode) = (7, 0o4711);
+        }
+        let tasks = attributes_only(&there, wanted(false));
+        assert_eq!(describe(&tasks), ["a: owner, mode 4711 → 0640", "d: owner, mode 4711 → 0750", "d/l: owner"]);
+        assert_eq!(summarise(&tasks), "changed 3 below the directory");
+        assert_eq!(attributes_only(&there, Wanted { uid: None, ..wanted(false) }).len(), 3);
+    }
+
+    #[test]
+    fn many_steps_are_cut_short() {
+        let there: Vec<Entry> = (0..LISTED + 5).map(|number| entry(&format!("{number}:f"))).collect();
+        let tasks = compare(&[], &there, wanted(true), |_| Ok(true)).unwrap();
+        assert_eq!((describe(&tasks).len(), describe(&tasks)[LISTED].as_str()), (LISTED + 1, "and 5 more"));
+        assert_eq!(summarise(&tasks), "removed 205 below the directory");
+    }
+}

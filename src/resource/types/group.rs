@@ -1,0 +1,303 @@
+//! `group`: groups of this host, with their numbers and members.
+//!
+//! What is there is read from group(5); changes are made with the shadow suite (`shadow.rs`), which takes the locks that
+//! others take too. `user.rs` is its sibling.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{Command, Host};
+use crate::model::{Effect, Effects};
+
+use crate::resource::core::ensure::Presence;
+use crate::resource::core::shadow_utils;
+use crate::resource::core::shadow_utils::Tools;
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+
+/// Groups.
+pub struct Group;
+
+/// Properties of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The name: letters, digits, `_`, `.` and `-`, at most 32 of them.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Whether the group is there.
+    #[serde(default)]
+    pub ensure: Presence,
+    /// The number; when left out, whatever it has, and for a new group the next that is free. Files that belong to the group
+    /// keep the number that they have.
+    #[serde(default, deserialize_with = "text::number", skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Take the number of a new group from those for system groups.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub system: bool,
+    /// The users in it, all of them unless `append` is set; when left out, members are not managed. Those whose primary group
+    /// it is need not be listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<String>>,
+    /// Add `members` and leave others in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub append: bool,
+}
+
+/// What group(5) says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupState {
+    #[serde(skip)]
+    ensure: Presence,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    members: Vec<String>,
+}
+
+impl State for GroupState {
+    fn ensure(&self) -> &str {
+        self.ensure.as_str()
+    }
+}
+
+/// One step towards the wanted group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GroupChange {
+    /// Make it.
+    Create,
+    /// Give it another number.
+    Number {
+        /// The old one.
+        from: u32,
+        /// The new one.
+        to: u32,
+    },
+    /// Let these users and no others be in it.
+    Members {
+        /// Those who were.
+        from: Vec<String>,
+        /// Those who shall be.
+        to: Vec<String>,
+    },
+    /// Add these users.
+    Add(Vec<String>),
+    /// Remove it.
+    Remove,
+}
+
+impl fmt::Display for GroupChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "created the group",
+            Self::Number { .. } => "changed the gid",
+            Self::Members { .. } => "set the members",
+            Self::Add(_) => "added members",
+            Self::Remove => "removed the group",
+        })
+    }
+}
+
+impl Change for GroupChange {
+    fn details(&self) -> Vec<String> {
+        vec![match self {
+            Self::Number { from, to } => format!("gid {from} → {to}"),
+            Self::Members { from, to } => format!("members [{}] → [{}]", from.join(", "), to.join(", ")),
+            Self::Add(users) => format!("added members {}", users.join(", ")),
+            Self::Create | Self::Remove => self.to_string(),
+        }]
+    }
+}
+
+impl Resource for Group {
+    const TYPE: &'static str = "group";
+    const ABOUT: &'static str = "Groups of this host: number and members.";
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same group"),
+        ("gid", "the tools take no number that another group has"),
+        ("system", "which number a new group gets"),
+        ("append", "adds the members that are named anyway"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<Tools>] =
+        &[ProviderEntry { name: "shadow", explicit: false, suits: Tools::suit, open: Tools::open }];
+
+    type Properties = Properties;
+    type State = GroupState;
+    type Change = GroupChange;
+    type Provider = Tools;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        shadow_utils::check_new_name(&p.name)?;
+        shadow_utils::check_id("gid", p.gid)?;
+        p.members.iter().flatten().try_for_each(|member| shadow_utils::check_reference("members", member))?;
+        if p.append && p.members.is_none() {
+            return Err(Invalid::new("append", "append says how members are meant: it needs members"));
+        }
+        Ok(())
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::group(&p.name));
+        effects.extend(p.members.iter().flatten().map(Effect::user));
+        effects.extend(shadow_utils::GROUP_FILES.iter().copied().map(Effect::implied));
+        effects
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        let (name, ensure) = (name.to_owned(), Presence::Present);
+        Some(Properties { name, ensure, gid: None, system: false, members: None, append: false })
+    }
+
+    fn observe(p: &Properties, _: &Tools, host: &Host) -> Result<GroupState, ResourceError> {
+        let groups = host.accounts().files().groups()?;
+        let found = groups.iter().find(|group| group.name == p.name);
+        Ok(GroupState {
+            ensure: Presence::of(found.is_some()),
+            gid: found.map(|group| group.gid),
+            members: found.map(|group| group.members.clone()).unwrap_or_default(),
+        })
+    }
+
+    fn diff(p: &Properties, state: &GroupState) -> Result<Vec<GroupChange>, ResourceError> {
+        let gid = match (p.ensure, state.gid) {
+            (Presence::Absent, None) => return Ok(vec![]),
+            (Presence::Absent, Some(_)) => return Ok(vec![GroupChange::Remove]),
+            (Presence::Present, None) => Some(GroupChange::Create),
+            (Presence::Present, Some(from)) => p.gid.filter(|to| *to != from).map(|to| GroupChange::Number { from, to }),
+        };
+        Ok(gid.into_iter().chain(members(p, state)).collect())
+    }
+
+    fn apply(change: &GroupChange, p: &Properties, _: &mut GroupState, tools: &Tools, host: &Host) -> Result<(), ResourceError> {
+        let name = p.name.as_str();
+        match change {
+            GroupChange::Create => {
+                let number = p.gid.map(|gid| ["--gid".to_owned(), gid.to_string()]);
+                let system = p.system.then(|| "--system".to_owned());
+                let args = number.into_iter().flatten().chain(system).chain([name.to_owned()]);
+                tools.run(Command::new("groupadd", args), host)
+            }
+            GroupChange::Number { to, .. } => tools.run(Command::new("groupmod", ["--gid", &to.to_string(), name]), host),
+            GroupChange::Members { to, .. } => tools.run(Command::new("gpasswd", ["--members", &to.join(","), name]), host),
+            GroupChange::Add(users) => {
+                users.iter().try_for_each(|user| tools.run(Command::new("gpasswd", ["--add", user, name]), host))
+            }
+            GroupChange::Remove => tools.run(Command::new("groupdel", [name]), host),
+        }
+    }
+}
+
+/// The step that sets the members right, if one is needed. Their order does not matter.
+fn members(p: &Properties, state: &GroupState) -> Option<GroupChange> {
+    let mut wanted = p.members.clone()?;
+    wanted.sort_unstable();
+    wanted.dedup();
+    let missing: Vec<String> = wanted.iter().filter(|member| !state.members.contains(member)).cloned().collect();
+    if p.append {
+        return (!missing.is_empty()).then_some(GroupChange::Add(missing));
+    }
+    let right = missing.is_empty() && state.members.iter().all(|member| wanted.contains(member));
+    (!right).then(|| GroupChange::Members { from: state.members.clone(), to: wanted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fake::{FakeRunner, host};
+
+    fn properties(extra: &serde_json::Value) -> Properties {
+        let mut all = serde_json::json!({"name": "devs"});
+        all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn state(gid: Option<u32>, members: &[&str]) -> GroupState {
+        let members = members.iter().map(|&member| member.to_owned()).collect();
+        GroupState { ensure: Presence::of(gid.is_some()), gid, members }
+    }
+
+    /// The decision table: properties, what is there, the steps, the commands.
+    #[test]
+    fn decisions() {
+        let there = || state(Some(7), &["b", "a"]);
+        for (extra, state, details, commands) in [
+            (serde_json::json!({}), state(None, &[]), vec!["created the group"], vec!["groupadd devs"]),
+            (
+                serde_json::json!({"gid": 9, "system": true, "members": ["a"]}),
+                state(None, &[]),
+                vec!["created the group", "members [] → [a]"],
+                vec!["groupadd --gid 9 --system devs", "gpasswd --members a devs"],
+            ),
+            (serde_json::json!({"members": []}), state(None, &[]), vec!["created the group"], vec!["groupadd devs"]),
+            (serde_json::json!({}), there(), vec![], vec![]),
+            (serde_json::json!({"gid": 7, "members": ["a", "b", "a"]}), there(), vec![], vec![]),
+            (serde_json::json!({"gid": "8"}), there(), vec!["gid 7 → 8"], vec!["groupmod --gid 8 devs"]),
+            (
+                serde_json::json!({"members": ["c", "a"]}),
+                there(),
+                vec!["members [b, a] → [a, c]"],
+                vec!["gpasswd --members a,c devs"],
+            ),
+            (serde_json::json!({"members": []}), there(), vec!["members [b, a] → []"], vec!["gpasswd --members  devs"]),
+            (serde_json::json!({"members": ["a"], "append": true}), there(), vec![], vec![]),
+            (
+                serde_json::json!({"members": ["d", "a", "c"], "append": true}),
+                there(),
+                vec!["added members c, d"],
+                vec!["gpasswd --add c devs", "gpasswd --add d devs"],
+            ),
+            (serde_json::json!({"ensure": "absent", "gid": 9}), there(), vec!["removed the group"], vec!["groupdel devs"]),
+            (serde_json::json!({"ensure": "absent"}), state(None, &[]), vec![], vec![]),
+        ] {
+            let p = properties(&extra);
+            Group::validate(&p).unwrap();
+            let changes = Group::diff(&p, &state).unwrap();
+            assert_eq!(changes.iter().flat_map(Change::details).collect::<Vec<_>>(), details, "{p:?}");
+            let runner = FakeRunner::exiting(&[0; 4]);
+            let host = host(runner.clone());
+            for change in &changes {
+                Group::apply(change, &p, &mut state.clone(), &Tools::open(&host), &host).unwrap();
+            }
+            assert_eq!(runner.ran().iter().map(|words| words.join(" ")).collect::<Vec<_>>(), commands, "{p:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_tool_says_is_the_error() {
+        let host = host(FakeRunner::exiting(&[9]));
+        let error = Group::apply(
+            &GroupChange::Create,
+            &properties(&serde_json::json!({})),
+            &mut state(None, &[]),
+            &Tools::open(&host),
+            &host,
+        );
+        assert!(error.unwrap_err().to_string().starts_with("groupadd failed with exit code 9"));
+    }
+
+    #[test]
+    fn what_can_not_be_meant_is_refused() {
+        for extra in [
+            serde_json::json!({"name": "--root=/x"}),
+            serde_json::json!({"gid": u32::MAX}),
+            serde_json::json!({"members": ["a,b"]}),
+            serde_json::json!({"members": ["-x"]}),
+            serde_json::json!({"append": true}),
+        ] {
+            assert!(Group::validate(&properties(&extra)).is_err(), "{extra}");
+        }
+        assert!(serde_json::from_str::<Properties>(r#"{"name":"x","gid":-1}"#).is_err());
+        assert!(serde_json::from_str::<Properties>(r#"{"name":"x","gid":"many"}"#).is_err());
+    }
+}

@@ -1,0 +1,489 @@
+//! `line`: one line in a text file, the rest of which belongs to others.
+//!
+//! What becomes of the text is decided in `line/edit.rs`; the file is replaced as `replace.rs` does it, with the owner and
+//! mode that it had.
+
+mod edit;
+
+use std::fmt;
+use std::path::Path;
+
+use regex::bytes::Regex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::diag::chain;
+use crate::host::DirEntryHandle;
+use crate::host::account::{effective_gid, effective_uid};
+use crate::host::fs::{self, FileInfo};
+use crate::host::{Host, WriteSpec};
+use crate::model::{Effect, Effects};
+
+use super::file::{self, Mode};
+use crate::resource::core::safe_replace;
+use crate::resource::core::safe_replace::ReplaceOptions;
+use crate::resource::core::{parent_checks, text};
+use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
+
+use edit::{Edit, End, Lines, Side, Spot, Wish, edit};
+
+/// The largest file that is edited, in bytes.
+const LIMIT: u64 = 16 << 20;
+/// The mode of a file that is created, when nothing else is said.
+const NEW_MODE: u32 = 0o644;
+/// How many numbers of lines are listed.
+const LISTED: usize = 10;
+
+/// Single lines in text files.
+pub struct Line;
+
+/// Properties of a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The path of the file; or, with `path`, any name.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Whether the line shall be there.
+    #[serde(default)]
+    pub ensure: Ensure,
+    /// The path of the file, where the name is something else: for several lines in one file.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The line, without its end. Needed unless absent with a `match`.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub line: String,
+    /// A regular expression: the line that matches is replaced, or with absent removed. It must match `line` too. When left
+    /// out, only a line that is equal counts.
+    #[serde(default, rename = "match", deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub pattern: String,
+    /// Replace every line that matches. Otherwise it is an error when there are several.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// A new line goes after the last line that matches this regular expression.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub after: String,
+    /// A new line goes before the first line that matches this regular expression.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub before: String,
+    /// A new line goes to this end of the file: also where nothing matches `after` or `before`, which otherwise is an error.
+    /// By default the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<At>,
+    /// Create the file when it is missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub create: bool,
+    /// The owner of a file that is created. A file that is there keeps its own.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// The group of a file that is created.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The permission bits of a file that is created, in octal; 0644 when left out.
+    #[serde(default, deserialize_with = "file::mode", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", regex(pattern = r"^(0[oO])?[0-7]{1,4}$"))]
+    pub mode: Option<Mode>,
+    /// A command that must accept the changed file before it takes the place of the old: `%s` stands for its path. No shell
+    /// runs. Not run in a dry run.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub validate: String,
+    /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
+    /// Keep the old file before it is changed: `true` beside it, as `NAME.TIME.bak`; an ending that begins with a dot, in
+    /// place of `.bak`; or the absolute path of a directory.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub backup: String,
+    /// How many old files are kept; 10 when left out.
+    #[serde(default = "safe_replace::keep", skip_serializing_if = "safe_replace::is_keep")]
+    #[schemars(range(min = 1))]
+    pub backup_keep: u32,
+}
+
+/// Whether a line shall be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// It is.
+    #[default]
+    Present,
+    /// It is not, nor any that matches.
+    Absent,
+}
+
+/// An end of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum At {
+    /// Before its first line.
+    Start,
+    /// After its last line.
+    End,
+}
+
+impl Properties {
+    fn path(&self) -> &Path {
+        Path::new(if self.path.is_empty() { &self.name } else { &self.path })
+    }
+
+    fn care(&self) -> ReplaceOptions<'_> {
+        ReplaceOptions { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
+    }
+
+    /// What becomes of this content.
+    fn edit(&self, content: &[u8]) -> Result<Edit, ResourceError> {
+        let wrong = |invalid: Invalid| ResourceError::State(invalid.message);
+        let pattern = expression("match", &self.pattern).map_err(wrong)?;
+        let (before, after) =
+            (expression("before", &self.before).map_err(wrong)?, expression("after", &self.after).map_err(wrong)?);
+        let beside = before.as_ref().map(|regex| (Side::Before, regex)).or(after.as_ref().map(|regex| (Side::After, regex)));
+        let or = self.at.map(|at| if at == At::Start { End::Start } else { End::End });
+        let line = self.line.as_bytes();
+        let wish = match (self.ensure, &pattern) {
+            (Ensure::Absent, Some(pattern)) => Wish::Absent(Lines::Matching(pattern)),
+            (Ensure::Absent, None) => Wish::Absent(Lines::Equal(line)),
+            (Ensure::Present, pattern) => {
+                Wish::Present { line, pattern: pattern.as_ref(), all: self.all, spot: Spot { beside, or } }
+            }
+        };
+        edit(content, &wish).map_err(|error| ResourceError::State(format!("{}: {error}", self.path().display())))
+    }
+}
+
+/// A regular expression; none when there is no text.
+fn expression(property: &'static str, text: &str) -> Result<Option<Regex>, Invalid> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Regex::new(text)
+        .map(Some)
+        .map_err(|error| Invalid::new(property, format!("invalid regular expression in {property}: {error}")))
+}
+
+/// What the host says of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LineState {
+    #[serde(skip)]
+    found: Found,
+    /// Whether the line, or one that matches, is there.
+    #[serde(skip)]
+    there: bool,
+    path: String,
+    /// The number of lines in the file.
+    lines: usize,
+    /// Why the file, which is not there, can't be made.
+    #[serde(skip)]
+    obstacle: Option<String>,
+    /// An earlier resource of a dry run would make it.
+    #[serde(skip)]
+    foreseen: bool,
+}
+
+/// What is at the path, links followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    /// Nothing, or a link that leads nowhere.
+    Nothing,
+    /// A regular file.
+    File {
+        content: Vec<u8>,
+        look: FileInfo,
+        /// The path itself is a symbolic link.
+        link: bool,
+    },
+    /// A symbolic link that is not followed, because others than root could have made it.
+    ForeignLink,
+    /// A directory, device, socket or pipe.
+    Other,
+}
+
+impl Found {
+    fn content(&self) -> &[u8] {
+        if let Self::File { content, .. } = self { content } else { &[] }
+    }
+}
+
+impl State for LineState {
+    fn ensure(&self) -> &str {
+        if self.there { "present" } else { "absent" }
+    }
+}
+
+/// One step towards the wanted line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LineChange {
+    /// Create the file with the line.
+    Create,
+    /// Add the line, which then has this number.
+    Add(usize),
+    /// Replace the lines of these numbers.
+    Replace(Vec<usize>),
+    /// Remove the lines of these numbers.
+    Remove(Vec<usize>),
+}
+
+impl fmt::Display for LineChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create => f.write_str("created the file with the line"),
+            Self::Add(_) => f.write_str("added the line"),
+            Self::Replace(numbers) => write!(f, "replaced {}", count(numbers)),
+            Self::Remove(numbers) => write!(f, "removed {}", count(numbers)),
+        }
+    }
+}
+
+impl Change for LineChange {
+    fn details(&self) -> Vec<String> {
+        vec![match self {
+            Self::Create => self.to_string(),
+            Self::Add(number) => format!("added line {number}"),
+            Self::Replace(numbers) => format!("replaced {}", list(numbers)),
+            Self::Remove(numbers) => format!("removed {}", list(numbers)),
+        }]
+    }
+}
+
+fn count(numbers: &[usize]) -> String {
+    match numbers {
+        [_] => "the line".to_owned(),
+        _ => format!("{} lines", numbers.len()),
+    }
+}
+
+fn list(numbers: &[usize]) -> String {
+    let listed: Vec<String> = numbers.iter().take(LISTED).map(ToString::to_string).collect();
+    let more = if numbers.len() > LISTED { format!(" and {} more", numbers.len() - LISTED) } else { String::new() };
+    format!("line{} {}{more}", if numbers.len() == 1 { "" } else { "s" }, listed.join(", "))
+}
+
+impl Resource for Line {
+    const TYPE: &'static str = "line";
+    const ABOUT: &'static str = "Single lines in text files.";
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes from the same file"),
+        ("line", "what is written, not where"),
+        ("match", "which line of the same file"),
+        ("all", "which lines of the same file"),
+        ("after", "where in the same file"),
+        ("before", "where in the same file"),
+        ("at", "where in the same file"),
+        ("create", "makes the same file"),
+        ("owner", "of what is written"),
+        ("group", "of what is written"),
+        ("mode", "of what is written"),
+        ("backup_keep", "how many copies stay where they are written"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
+    const CONTENT: &'static [&'static str] = &["line"];
+    const PROVIDERS: &'static [ProviderEntry<()>] =
+        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+
+    type Properties = Properties;
+    type State = LineState;
+    type Change = LineChange;
+    type Provider = ();
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        if p.path.is_empty() {
+            text::check_path("name", "the name is the path of the file, which", &p.name)?;
+        } else {
+            text::check_path("path", "path", &p.path)?;
+        }
+        if p.name.trim().is_empty() {
+            return Err(Invalid::new("name", "name is required"));
+        }
+        check_line(p)?;
+        if !p.before.is_empty() && !p.after.is_empty() {
+            return Err(Invalid::new("before", "'before' and 'after' are mutually exclusive"));
+        }
+        let created = [("owner", !p.owner.is_empty()), ("group", !p.group.is_empty()), ("mode", p.mode.is_some())];
+        if let Some((property, _)) = created.iter().find(|(_, given)| *given && !p.create) {
+            let message = format!("'{property}' is for a file that is created: it needs 'create: true'");
+            return Err(Invalid::new(property, message));
+        }
+        expression("before", &p.before)?;
+        expression("after", &p.after)?;
+        p.care().check()
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        match p.ensure {
+            Ensure::Present => "present",
+            Ensure::Absent => "absent",
+        }
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let path = if p.path.is_empty() { &p.name } else { &p.path };
+        // Whether a pattern matches tells what is in the file.
+        let mut effects: Effects = [Effect::write(path), Effect::read(path)].into_iter().collect();
+        effects.extend(p.care().effects(path));
+        effects
+    }
+
+    fn observe(p: &Properties, (): &(), host: &Host) -> Result<LineState, ResourceError> {
+        let (_, found) = read(p, host)?;
+        let obstacle = if found == Found::Nothing { obstacle(p, host) } else { None };
+        let pattern = expression("match", &p.pattern).map_err(|invalid| ResourceError::State(invalid.message))?;
+        let (mut lines, mut there) = (0, false);
+        for line in found.content().split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").map_or(line, |line| line.strip_suffix(b"\r").unwrap_or(line));
+            lines += 1;
+            there |= pattern.as_ref().map_or(line == p.line.as_bytes(), |pattern| pattern.is_match(line));
+        }
+        Ok(LineState {
+            found,
+            there,
+            path: p.path().display().to_string(),
+            lines,
+            obstacle,
+            foreseen: host.expects_path(p.path()),
+        })
+    }
+
+    fn diff(p: &Properties, state: &LineState) -> Result<Vec<LineChange>, ResourceError> {
+        let (content, link) = match &state.found {
+            Found::Nothing if p.ensure == Ensure::Present => match &state.obstacle {
+                Some(why) => return Err(ResourceError::State(why.clone())),
+                // Of a file that an earlier resource of a dry run would make, only that run will know the lines.
+                None if state.foreseen => return Ok(vec![LineChange::Create]),
+                None => return p.edit(&[]).map(|_| vec![LineChange::Create]),
+            },
+            Found::Nothing => return Ok(vec![]),
+            Found::File { content, link, .. } => (content, *link),
+            Found::ForeignLink => return Err(through_a_link(p)),
+            Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
+        };
+        let edit = p.edit(content)?;
+        if link && !edit.is_none() {
+            return Err(through_a_link(p));
+        }
+        let replaced = (!edit.replaced.is_empty()).then_some(LineChange::Replace(edit.replaced));
+        let removed = (!edit.removed.is_empty()).then_some(LineChange::Remove(edit.removed));
+        Ok(edit.added.map(LineChange::Add).into_iter().chain(replaced).chain(removed).collect())
+    }
+
+    fn apply(_: &LineChange, p: &Properties, _: &mut LineState, (): &(), host: &Host) -> Result<(), ResourceError> {
+        // As it is now: what others wrote since it was looked at stays.
+        let (place, found) = read(p, host)?;
+        let (content, spec) = match found {
+            Found::ForeignLink | Found::File { link: true, .. } => return Err(through_a_link(p)),
+            Found::File { content, look, .. } => {
+                (p.edit(&content)?.content, WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode })
+            }
+            Found::Other => return Err(fs::FsError::NotAFile(p.path().to_owned()).into()),
+            // It may have gone since.
+            Found::Nothing => match obstacle(p, host) {
+                Some(why) => return Err(ResourceError::State(why)),
+                None => (p.edit(&[])?.content, created(p, host)?),
+            },
+        };
+        let place = place.map_or_else(|| host.managed(p.follow).known_place(p.path()), Ok)?;
+        let staged = place.stage(&mut content.as_slice(), spec)?;
+        p.care().replace(&place, staged, host)
+    }
+
+    fn preview(p: &Properties, state: &LineState, _: &Host) -> Option<Preview> {
+        let before = state.found.content();
+        let after = p.edit(before).ok()?.content;
+        if before.len().max(after.len()) as u64 > file::PREVIEW_LIMIT {
+            return None;
+        }
+        let is_public = match &state.found {
+            Found::File { look, .. } => look.is_public(),
+            _ => fs::is_public(p.mode.map_or(NEW_MODE, Mode::bits)),
+        };
+        let is_public = is_public && fs::is_reachable(p.path());
+        Some(Preview { before: String::from_utf8(before.to_vec()).ok()?, after: String::from_utf8(after).ok()?, is_public })
+    }
+
+    fn redacted(p: &Properties) -> Value {
+        let mut shown = serde_json::to_value(p).unwrap_or_default();
+        // A line is content: it may hold a password.
+        if let Some(line) = shown.get_mut("line") {
+            *line = Value::String(file::digest(p.line.as_bytes()));
+        }
+        shown
+    }
+}
+
+fn check_line(p: &Properties) -> Result<(), Invalid> {
+    let pattern = expression("match", &p.pattern)?;
+    if p.line.is_empty() && (p.ensure == Ensure::Present || pattern.is_none()) {
+        return Err(Invalid::new("line", "line is required"));
+    }
+    if p.line.contains(['\n', '\r']) {
+        return Err(Invalid::new("line", "line must be one line, without a line end"));
+    }
+    if p.all && pattern.is_none() {
+        return Err(Invalid::new("all", "'all' is about lines that match: it needs 'match'"));
+    }
+    // Otherwise the line would be added again and again.
+    if p.ensure == Ensure::Present && pattern.is_some_and(|pattern| !pattern.is_match(p.line.as_bytes())) {
+        let message = format!("match \"{}\" does not match the line itself, so the line would be added at every run", p.pattern);
+        return Err(Invalid::new("match", message));
+    }
+    Ok(())
+}
+
+/// What is at the path, from one descriptor, and the place where it is.
+fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), ResourceError> {
+    let rules = host.managed(p.follow);
+    let Some(place) = rules.place(p.path())? else { return Ok((None, Found::Nothing)) };
+    let link = place.is_link()?;
+    let followed = if link {
+        match rules.target(p.path()) {
+            Err(fs::FsError::ForeignLink { .. } | fs::FsError::NotWithin(_)) => return Ok((Some(place), Found::ForeignLink)),
+            followed => followed?,
+        }
+    } else {
+        None
+    };
+    let at = if link { followed.as_ref() } else { Some(&place) };
+    let found = match at.map(DirEntryHandle::open_regular) {
+        None => Found::Nothing,
+        Some(Err(error)) if error.is_not_found() => Found::Nothing,
+        Some(Err(fs::FsError::NotAFile(_))) => Found::Other,
+        Some(opened) => {
+            let (file, look) = opened?;
+            Found::File { content: fs::read_open(file, p.path(), LIMIT)?, look, link }
+        }
+    };
+    Ok((Some(place), found))
+}
+
+/// Why a file that is not there can't be made, unless an earlier resource of a dry run would mend that.
+fn obstacle(p: &Properties, host: &Host) -> Option<String> {
+    let path = p.path();
+    if host.expects_path(path) {
+        return None;
+    }
+    if !p.create {
+        return Some(format!("{} does not exist; set create: true to have it created", path.display()));
+    }
+    let missing = parent_checks::missing(path, &host.managed(p.follow), host).map_err(|error| chain(&error));
+    missing.unwrap_or_else(Some).or_else(|| parent_checks::unowned(&p.owner, &p.group, host))
+}
+
+fn through_a_link(p: &Properties) -> ResourceError {
+    let path = p.path().display();
+    ResourceError::State(format!("{path} is a symlink; refusing to edit through it: name what it leads to"))
+}
+
+fn created(p: &Properties, host: &Host) -> Result<WriteSpec, ResourceError> {
+    let accounts = host.accounts();
+    Ok(WriteSpec {
+        uid: Some(if p.owner.is_empty() { effective_uid() } else { accounts.uid(&p.owner)? }),
+        gid: Some(if p.group.is_empty() { effective_gid() } else { accounts.gid(&p.group)? }),
+        mode: p.mode.map_or(NEW_MODE, Mode::bits),
+    })
+}
+
+#[cfg(test)]
+mod tests;

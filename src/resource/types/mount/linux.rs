@@ -1,0 +1,224 @@
+//! Mounts on Linux: `/etc/fstab`, `/proc/self/mountinfo`, and the commands of util-linux, which know the helpers of every
+//! type of file system.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::host::fs::{self, FsError};
+use crate::host::{Command, Host, PathInfo, PathResolver, WriteSpec, systemd};
+use crate::model::MountRequest;
+
+use super::mountinfo::Mounted;
+use super::{Mounts, Properties, is_bind};
+use crate::resource::ResourceError;
+
+const FSTAB: &str = MountRequest::TABLE;
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+/// The largest fstab and mountinfo, in bytes.
+const LIMIT: u64 = 16 << 20;
+/// How long a command may take: a server that does not answer is tried for two minutes.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How many characters of what a failed command said are shown.
+const SAID: usize = 2000;
+
+/// The mounts of this host.
+pub(super) struct Linux;
+
+/// True where the kernel tells what is mounted.
+pub(super) fn suits() -> bool {
+    Path::new(MOUNTINFO).exists()
+}
+
+impl Mounts for Linux {
+    fn table(&self) -> Result<Vec<u8>, ResourceError> {
+        match PathResolver::system().read(Path::new(FSTAB), LIMIT) {
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            read => Ok(read?),
+        }
+    }
+
+    fn write_table(&self, table: &[u8], host: &Host) -> Result<(), ResourceError> {
+        let path = Path::new(FSTAB);
+        let place = PathResolver::system().known_place(path)?;
+        let spec = match place.look(false)? {
+            PathInfo::Link => return Err(ResourceError::State(format!("{FSTAB} is a symlink; refusing to replace it"))),
+            PathInfo::Something { look, .. } => WriteSpec { uid: Some(look.uid), gid: Some(look.gid), mode: look.mode },
+            _ => WriteSpec { uid: None, gid: None, mode: 0o644 },
+        };
+        place.stage(&mut &*table, spec)?.put()?;
+        // It makes units of the lines of fstab.
+        if systemd::is_booted() {
+            run("systemctl", &["daemon-reload"], host)?;
+        }
+        Ok(())
+    }
+
+    fn mountinfo(&self) -> Result<Vec<u8>, ResourceError> {
+        Ok(fs::read(Path::new(MOUNTINFO), LIMIT)?)
+    }
+
+    fn is_same(&self, device: &str, options: &str, mounted: &Mounted) -> Result<bool, ResourceError> {
+        if is_bind(options) {
+            return Ok(fs::is_same(Path::new(device), Path::new(&mounted.point))? == Some(true));
+        }
+        let source = Path::new(&mounted.source);
+        if let Some(by_tag) = tagged(device) {
+            // What can't be looked up can't be said to be another.
+            return Ok(fs::is_same(Path::new(&by_tag), source)? != Some(false));
+        }
+        if !device.starts_with('/') {
+            return Ok(device.trim_end_matches('/') == mounted.source.trim_end_matches('/'));
+        }
+        if fs::is_same(Path::new(device), source)? == Some(true) {
+            return Ok(true);
+        }
+        let backing = backing_file(&mounted.source)?;
+        let same = backing.as_deref().map(|file| fs::is_same(Path::new(device), Path::new(file))).transpose()?.flatten();
+        Ok(same == Some(true) || device == mounted.source)
+    }
+
+    fn obstacle(&self, p: &Properties, host: &Host) -> Option<String> {
+        let is_there = |path: &Path| fs::exists(path) || host.expects_path(path);
+        let point = Path::new(&p.name);
+        // As mount(8) says it, which makes it itself where it is told to.
+        let makes = p.options.split(',').any(|option| option.starts_with("X-mount.mkdir") || option.starts_with("x-mount.mkdir"));
+        if !makes && !is_there(point) {
+            return Some(format!("mount point does not exist: {}", p.name));
+        }
+        let is_path = p.device.starts_with('/') && (is_bind(&p.options) || is_of_device(&p.fstype));
+        (is_path && !is_there(Path::new(&p.device))).then(|| format!("special device {} does not exist", p.device))
+    }
+
+    fn mount(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
+        match held(&p.name)? {
+            None => run("mount", &["-t", &p.fstype, "-o", &p.options, "--", &p.device, &p.name], host),
+            Some(held) => run("mount", &["-c", "-t", &p.fstype, "-o", &p.options, "--", &p.device, &held.path()], host),
+        }
+    }
+
+    fn remount(&self, p: &Properties, host: &Host) -> Result<(), ResourceError> {
+        let options = format!("remount,{}", p.options);
+        match held(&p.name)? {
+            None => run("mount", &["-o", &options, "--", &p.device, &p.name], host),
+            Some(held) => run("mount", &["-c", "-o", &options, "--", &p.device, &held.path()], host),
+        }
+    }
+
+    fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError> {
+        // Held open, it could not be unmounted; but no link of others is followed, and nobody can move it while it is mounted.
+        held(point)?;
+        run("umount", &["--", point], host)
+    }
+}
+
+/// A directory that is held open, for a command that takes a path.
+struct Held(fs::File);
+
+impl Held {
+    /// A path that leads to it, whatever its name leads to by then.
+    fn path(&self) -> String {
+        fs::path_of(&self.0)
+    }
+}
+
+/// The mount point, held open where others than root could swap it.
+fn held(point: &str) -> Result<Option<Held>, FsError> {
+    let (rules, path) = (PathResolver::system(), Path::new(point));
+    if rules.is_steady(path)? {
+        return Ok(None);
+    }
+    Ok(Some(Held(rules.known_place(path)?.open_directory()?.into())))
+}
+
+/// True for a type of file system whose device is a path, as far as the kernel knows it.
+fn is_of_device(fstype: &str) -> bool {
+    let Ok(known) = fs::read_text(Path::new("/proc/filesystems"), LIMIT) else { return false };
+    fstype == "auto" || known.lines().any(|line| line.trim_start() == fstype && !line.starts_with("nodev"))
+}
+
+/// Where udev has the device of a tag, as `UUID=…`.
+fn tagged(device: &str) -> Option<String> {
+    let (tag, value) = device.split_once('=')?;
+    let directory = match tag {
+        "UUID" => "by-uuid",
+        "LABEL" => "by-label",
+        "PARTUUID" => "by-partuuid",
+        "PARTLABEL" => "by-partlabel",
+        "ID" => "by-id",
+        _ => return None,
+    };
+    Some(format!("/dev/disk/{directory}/{}", value.trim_matches('"')))
+}
+
+/// The file that a loop device is made of.
+fn backing_file(source: &str) -> Result<Option<String>, FsError> {
+    let Some(name) = source.strip_prefix("/dev/").filter(|name| name.starts_with("loop") && !name.contains('/')) else {
+        return Ok(None);
+    };
+    match fs::read_text(&Path::new("/sys/block").join(name).join("loop/backing_file"), LIMIT) {
+        Ok(text) => Ok(Some(text.trim_end_matches('\n').to_owned())),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn run(program: &str, args: &[&str], host: &Host) -> Result<(), ResourceError> {
+    let mut command = Command::new(program, args.iter().copied());
+    command.timeout = Some(PATIENCE);
+    let output = host.run(&command)?;
+    if output.code == 0 {
+        return Ok(());
+    }
+    let said = host.said(&output, SAID);
+    let said = if said.is_empty() { String::new() } else { format!(": {said}") };
+    let words = args.join(" ");
+    Err(ResourceError::State(format!("\"{program} {words}\" failed with exit code {}{said}", output.code)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fake::{FakeRunner, host};
+
+    #[test]
+    fn commands_have_the_mount_point_as_one_word() {
+        let runner = FakeRunner::exiting(&[0, 0, 0, 32]);
+        let host = host(runner.clone());
+        let wanted = |name: &str| -> Properties {
+            serde_json::from_value(serde_json::json!({"name": name, "ensure": "mounted", "device": "a b", "options": "ro,x=1"}))
+                .unwrap()
+        };
+        Linux.mount(&wanted("/my disk"), &host).unwrap();
+        Linux.remount(&wanted("/my disk"), &host).unwrap();
+        Linux.unmount("/my disk", &host).unwrap();
+        let error = Linux.unmount("/x", &host).unwrap_err().to_string();
+        assert_eq!(error, "\"umount -- /x\" failed with exit code 32");
+        let words: Vec<String> = runner.ran().iter().map(|words| words.join("|")).collect();
+        let wanted = ["mount|-t|auto|-o|ro,x=1|--|a b|/my disk", "mount|-o|remount,ro,x=1|--|a b|/my disk", "umount|--|/my disk"];
+        assert_eq!(words[..3], wanted);
+    }
+
+    #[test]
+    fn devices_are_compared_by_what_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(at("disk"), "").unwrap();
+        std::os::unix::fs::symlink(at("disk"), at("link")).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        for (device, options, source, same) in [
+            (at("disk"), "defaults", at("link"), true),
+            (at("disk"), "defaults", at("directory"), false),
+            (at("none"), "defaults", at("none"), true),
+            ("server:/export/".into(), "", "server:/export".into(), true),
+            ("server:/export".into(), "", "server:/other".into(), false),
+            ("tmpfs".into(), "", "tmpfs".into(), true),
+            // Nobody knows which device that is.
+            ("UUID=no-such".into(), "", "/dev/null".into(), true),
+            (at("directory"), "ro,bind", "/dev/null".into(), true),
+            (at("disk"), "bind", "/dev/null".into(), false),
+        ] {
+            let mounted = Mounted { point: at("directory"), source: source.clone(), ..Mounted::default() };
+            assert_eq!(Linux.is_same(&device, options, &mounted).unwrap(), same, "{device} {source}");
+        }
+    }
+}

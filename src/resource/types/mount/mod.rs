@@ -1,0 +1,439 @@
+//! `mount`: file systems, in `/etc/fstab` and mounted.
+//!
+//! `mount/fstab.rs` edits the table, `mount/mountinfo.rs` reads what is mounted, `mount/linux.rs` is the provider. Swap has
+//! no mount point and is not managed here.
+
+mod effects;
+mod fstab;
+mod linux;
+mod mountinfo;
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::host::Host;
+use crate::model::Effects;
+
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+
+use fstab::Entry;
+use mountinfo::Mounted;
+
+/// What stands at the mount point until somebody goes there, where that mounts it.
+const AUTOFS: &str = "autofs";
+/// The option that asks for it.
+const AUTOMOUNT: &str = "x-systemd.automount";
+
+/// Mounted file systems.
+pub struct Mount;
+
+/// What shall be of a mount point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// In fstab, and mounted.
+    Mounted,
+    /// In fstab, mounted or not.
+    Present,
+    /// In fstab, not mounted.
+    Unmounted,
+    /// Neither in fstab nor mounted.
+    Absent,
+}
+
+impl Ensure {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Mounted => "mounted",
+            Self::Present => "present",
+            Self::Unmounted => "unmounted",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// Properties of a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The mount point: an absolute path, without `.`, `..` or doubled slashes. It must be there when something is mounted.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// What shall be of the mount point.
+    #[serde(deserialize_with = "ensure")]
+    pub ensure: Ensure,
+    /// What is mounted: a device, `UUID=…`, `LABEL=…`, `host:/path`, a file, or with the option `bind` a directory. Needed
+    /// unless absent.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub device: String,
+    /// The type of file system.
+    #[serde(default = "auto", deserialize_with = "text::text")]
+    pub fstype: String,
+    /// Options, with commas. Those that are named and of which the kernel tells (`ro`, `nosuid`, `nodev`, `noexec`,
+    /// `noatime`, `nodiratime` and their opposites, of a tmpfs `size` and `nr_inodes`) are also set right by a remount when they
+    /// are not in force.
+    #[serde(default = "defaults", deserialize_with = "text::text")]
+    pub options: String,
+    /// Whether `dump` saves it: the fifth field of fstab.
+    #[serde(default)]
+    pub dump: u32,
+    /// In which pass it is checked at boot, 0 never: the sixth field of fstab.
+    #[serde(default)]
+    pub pass: u32,
+}
+
+fn ensure<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ensure, D::Error> {
+    let known = [Ensure::Mounted, Ensure::Present, Ensure::Unmounted, Ensure::Absent];
+    let written = text::or_empty(deserializer)?;
+    known.into_iter().find(|one| one.as_str() == written).ok_or_else(|| {
+        serde::de::Error::custom(format_args!(
+            "invalid ensure value: must be one of \"mounted\", \"present\", \"unmounted\" or \"absent\", not \"{written}\""
+        ))
+    })
+}
+
+fn auto() -> String {
+    "auto".to_owned()
+}
+
+fn defaults() -> String {
+    "defaults".to_owned()
+}
+
+impl Properties {
+    fn entry(&self) -> Entry {
+        Entry {
+            device: self.device.clone(),
+            point: self.name.clone(),
+            fstype: self.fstype.clone(),
+            options: self.options.clone(),
+            dump: self.dump,
+            pass: self.pass,
+        }
+    }
+}
+
+/// True when a directory is mounted a second time, not a file system.
+fn is_bind(options: &str) -> bool {
+    options.split(',').any(|option| matches!(option, "bind" | "rbind"))
+}
+
+/// Whether a file system of the wanted type may call itself so.
+fn is_type(wanted: &str, actual: &str) -> bool {
+    matches!(wanted, "auto" | "none")
+        || wanted == actual
+        || (wanted, actual) == ("nfs", "nfs4")
+        // Made by a program, which may call itself as it likes.
+        || actual == "fuseblk"
+        || (actual.starts_with("fuse.") && (wanted == "fuse" || actual.strip_prefix("fuse.") == Some(wanted)))
+}
+
+/// What the host says of the mount point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MountState {
+    /// The lines of fstab.
+    #[serde(skip)]
+    entries: Vec<Entry>,
+    /// What is mounted, the lowest first.
+    #[serde(skip)]
+    mounts: Vec<Mounted>,
+    /// Whether the topmost of them is what is wanted, its options aside.
+    #[serde(skip)]
+    right: bool,
+    /// Why it can't be mounted, where it is not.
+    #[serde(skip)]
+    obstacle: Option<String>,
+    in_fstab: bool,
+    mounted: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    device: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    fstype: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    options: String,
+}
+
+impl State for MountState {
+    fn ensure(&self) -> &str {
+        match (self.in_fstab, self.mounted) {
+            (_, true) => "mounted",
+            (true, false) => "unmounted",
+            (false, false) => "absent",
+        }
+    }
+}
+
+/// One step towards the wanted mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountChange {
+    /// Add the line to fstab.
+    List,
+    /// Change the line in fstab: what differs.
+    Relist(Vec<String>),
+    /// Remove the lines from fstab.
+    Unlist,
+    /// Mount it.
+    Mount,
+    /// Mount it again with its options: why.
+    Remount(Vec<String>),
+    /// Unmount so many file systems.
+    Unmount(usize),
+}
+
+impl fmt::Display for MountChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "added the entry to fstab",
+            Self::Relist(_) => "changed the entry in fstab",
+            Self::Unlist => "removed the entry from fstab",
+            Self::Mount => "mounted the file system",
+            Self::Remount(_) => "remounted the file system",
+            Self::Unmount(_) => "unmounted the file system",
+        })
+    }
+}
+
+impl Change for MountChange {
+    fn details(&self) -> Vec<String> {
+        match self {
+            Self::Relist(details) => details.clone(),
+            Self::Remount(why) if !why.is_empty() => vec![format!("{self}: {}", why.join(", "))],
+            _ => vec![self.to_string()],
+        }
+    }
+}
+
+/// What a mount provider can do.
+pub trait Mounts: Send + Sync {
+    /// The text of fstab; empty when there is none.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    fn table(&self) -> Result<Vec<u8>, ResourceError>;
+    /// Replaces fstab in one step, and tells who must know.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn write_table(&self, table: &[u8], host: &Host) -> Result<(), ResourceError>;
+    /// What is mounted, in the words of the kernel.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    fn mountinfo(&self) -> Result<Vec<u8>, ResourceError>;
+    /// Whether what is mounted is this device.
+    ///
+    /// # Errors
+    /// When the host can't be looked at.
+    #[expect(private_interfaces, reason = "only this type has providers for it")]
+    fn is_same(&self, device: &str, options: &str, mounted: &Mounted) -> Result<bool, ResourceError>;
+    /// Why it can't be mounted, as far as that can be told before it is tried.
+    fn obstacle(&self, _: &Properties, _: &Host) -> Option<String> {
+        None
+    }
+    /// Mounts it, whatever fstab has.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn mount(&self, wanted: &Properties, host: &Host) -> Result<(), ResourceError>;
+    /// Mounts it again with its options, whatever fstab has.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn remount(&self, wanted: &Properties, host: &Host) -> Result<(), ResourceError>;
+    /// Unmounts what is topmost at a mount point.
+    ///
+    /// # Errors
+    /// When that fails, as for one that is in use.
+    fn unmount(&self, point: &str, host: &Host) -> Result<(), ResourceError>;
+}
+
+impl Resource for Mount {
+    const TYPE: &'static str = "mount";
+    const ABOUT: &'static str = "File systems: in fstab, and mounted.";
+    const REFRESHES: bool = true;
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] =
+        &[("dump", "which program of backups saves it"), ("pass", "when it is checked at boot")];
+    const PROVIDERS: &'static [ProviderEntry<dyn Mounts>] =
+        &[ProviderEntry { name: "linux", explicit: false, suits: |_| linux::suits(), open: |_| Box::new(linux::Linux) }];
+
+    type Properties = Properties;
+    type State = MountState;
+    type Change = MountChange;
+    type Provider = dyn Mounts;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        text::check_path("name", "mount point", &p.name)?;
+        if p.name == "/" && matches!(p.ensure, Ensure::Absent | Ensure::Unmounted) {
+            return Err(Invalid::new("ensure", format!("the root can't be {}", p.ensure.as_str())));
+        }
+        if p.fstype == "swap" {
+            return Err(Invalid::new("fstype", "swap has no mount point and is not managed by mount"));
+        }
+        if p.device.is_empty() && p.ensure != Ensure::Absent {
+            return Err(Invalid::new("device", "device is required"));
+        }
+        check_field("fstype", &p.fstype)?;
+        // mount(8) makes the path of a helper program of it.
+        if p.fstype.contains('/') {
+            return Err(Invalid::new("fstype", format!("fstype can't hold a slash: \"{}\"", p.fstype)));
+        }
+        check_field("options", &p.options)?;
+        if p.device.is_empty() { Ok(()) } else { check_field("device", &p.device) }
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        effects::effects(p)
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        let (device, fstype, options) = ("none".to_owned(), auto(), defaults());
+        Some(Properties { name: name.to_owned(), ensure: Ensure::Present, device, fstype, options, dump: 0, pass: 0 })
+    }
+
+    fn observe(p: &Properties, provider: &dyn Mounts, host: &Host) -> Result<MountState, ResourceError> {
+        let entries = fstab::entries(&provider.table()?, &p.name);
+        let (waiting, mounts): (Vec<_>, Vec<_>) =
+            mountinfo::at(&provider.mountinfo()?, &p.name).into_iter().partition(|mounted| mounted.fstype == AUTOFS);
+        let right = match mounts.last() {
+            Some(top) => is_type(&p.fstype, &top.fstype) && provider.is_same(&p.device, &p.options, top)?,
+            None => false,
+        };
+        let automatic = !waiting.is_empty() && p.options.split(',').any(|option| option == AUTOMOUNT);
+        let shown = mounts.last().or(waiting.last().filter(|_| automatic)).cloned().unwrap_or_default();
+        let obstacle = if mounts.is_empty() && !automatic { provider.obstacle(p, host) } else { None };
+        Ok(MountState {
+            obstacle,
+            in_fstab: !entries.is_empty(),
+            mounted: automatic || !mounts.is_empty(),
+            entries,
+            mounts,
+            right,
+            device: shown.source,
+            fstype: shown.fstype,
+            options: shown.options,
+        })
+    }
+
+    fn diff(p: &Properties, state: &MountState) -> Result<Vec<MountChange>, ResourceError> {
+        let unmount = Some(state.mounts.len()).filter(|count| *count > 0).map(MountChange::Unmount);
+        if p.ensure == Ensure::Absent {
+            return Ok(unmount.into_iter().chain(state.in_fstab.then_some(MountChange::Unlist)).collect());
+        }
+        let listing = listing(p, state)?;
+        let remount = remount(p, state);
+        let acting: Vec<_> = match p.ensure {
+            Ensure::Unmounted => unmount.into_iter().collect(),
+            Ensure::Mounted if !state.mounted => match &state.obstacle {
+                Some(why) => return Err(ResourceError::State(why.clone())),
+                None => vec![MountChange::Mount],
+            },
+            Ensure::Mounted if !state.mounts.is_empty() && !state.right => {
+                unmount.into_iter().chain([MountChange::Mount]).collect()
+            }
+            Ensure::Mounted if !remount.is_empty() => vec![MountChange::Remount(remount)],
+            Ensure::Mounted | Ensure::Present | Ensure::Absent => vec![],
+        };
+        // What can't be mounted does not come into fstab: the host might not boot again.
+        Ok(acting.into_iter().chain(listing).collect())
+    }
+
+    fn apply(
+        change: &MountChange,
+        p: &Properties,
+        _: &mut MountState,
+        provider: &dyn Mounts,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        match change {
+            // From the table as it is now: what others wrote since it was looked at stays.
+            MountChange::List | MountChange::Relist(_) => {
+                provider.write_table(&fstab::with(&provider.table()?, &p.entry()), host)
+            }
+            MountChange::Unlist => provider.write_table(&fstab::without(&provider.table()?, &p.name), host),
+            MountChange::Mount => provider.mount(p, host),
+            MountChange::Remount(_) => provider.remount(p, host),
+            MountChange::Unmount(count) => (0..*count).try_for_each(|_| provider.unmount(&p.name, host)),
+        }
+    }
+
+    fn on_refresh(p: &Properties, state: &MountState) -> Vec<MountChange> {
+        let due = Self::diff(p, state);
+        let mounts =
+            |changes: &[MountChange]| changes.iter().any(|change| matches!(change, MountChange::Mount | MountChange::Remount(_)));
+        match due {
+            // What is mounted anew needs no refresh; what is not as wanted says so itself.
+            Ok(changes) if p.ensure == Ensure::Mounted && state.right && !mounts(&changes) => {
+                std::iter::once(MountChange::Remount(vec![])).chain(changes).collect()
+            }
+            _ => vec![],
+        }
+    }
+}
+
+fn check_field(property: &'static str, field: &str) -> Result<(), Invalid> {
+    if field.is_empty() {
+        return Err(Invalid::new(property, format!("{property} cannot be empty")));
+    }
+    if field.contains(['\0', '\n', '\r']) {
+        return Err(Invalid::new(property, format!("{property} must be one line of text")));
+    }
+    // Programs are given it as a word of its own.
+    if field.starts_with('-') {
+        return Err(Invalid::new(property, format!("{property} can't begin with a dash: \"{field}\"")));
+    }
+    Ok(())
+}
+
+/// What is to be done to fstab.
+fn listing(p: &Properties, state: &MountState) -> Result<Option<MountChange>, ResourceError> {
+    let wanted = p.entry();
+    match state.entries.as_slice() {
+        [] => Ok(Some(MountChange::List)),
+        [entry] if *entry == wanted => Ok(None),
+        [entry] => Ok(Some(MountChange::Relist(differences(entry, &wanted)))),
+        several => {
+            let message =
+                format!("{} lines of fstab are about {}: leave one, so that it is clear which counts", several.len(), p.name);
+            Err(ResourceError::State(message))
+        }
+    }
+}
+
+fn differences(entry: &Entry, wanted: &Entry) -> Vec<String> {
+    let text = |name: &str, is: &str, wanted: &str| (is != wanted).then(|| format!("{name} {is} → {wanted}"));
+    [
+        text("device", &entry.device, &wanted.device),
+        text("fstype", &entry.fstype, &wanted.fstype),
+        text("options", &entry.options, &wanted.options),
+        text("dump", &entry.dump.to_string(), &wanted.dump.to_string()),
+        text("pass", &entry.pass.to_string(), &wanted.pass.to_string()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Why what is mounted must be mounted again; nothing when it need not.
+fn remount(p: &Properties, state: &MountState) -> Vec<String> {
+    let Some(top) = state.mounts.last() else { return vec![] };
+    let changed = state.entries.iter().any(|entry| entry.options != p.options);
+    let mut why: Vec<String> = top.lacks(&p.options).into_iter().map(|option| format!("{option} is not in force")).collect();
+    if changed && why.is_empty() {
+        why.push("its options changed".to_owned());
+    }
+    why
+}
+
+#[cfg(test)]
+mod tests;

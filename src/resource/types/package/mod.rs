@@ -1,0 +1,584 @@
+//! `package`: software from the package manager of the host, apt or dnf.
+//!
+//! A [`Manager`] says what is installed and what its index offers, for all packages of a run at once, and carries out
+//! transactions: `package/apt.rs` and `package/dnf.rs`. Which versions are newer is for
+//! `package/debian_version.rs` and `package/rpm_version.rs` to say; `package/together.rs` makes one transaction of many
+//! changes. Names are checked in `package/names.rs`, and never reach a package manager that has no package of exactly
+//! that name.
+
+mod apt;
+mod debian_version;
+mod dnf;
+mod names;
+mod output;
+mod rpm_version;
+#[cfg(test)]
+mod tests;
+mod transaction;
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::host::Host;
+use crate::model::{Effect, Effects, HumanDuration};
+
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, Pending, ProviderEntry, Resource, ResourceError, State};
+
+/// Packages.
+pub struct Package;
+
+/// Properties of a package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The exact name. Where several architectures are installed, `name:i386` (apt) or `name.i686` (dnf) is one of them.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// `present`, `absent`, `latest`, or a version: `1.0-1`, `1:1.0-1`; for dnf also without the release, `1.0`.
+    #[serde(deserialize_with = "text::text")]
+    pub ensure: String,
+    /// How old the package index may be: when it is older and the package may have to be installed or upgraded, the index is
+    /// read again, except in a dry run. When left out, apt never reads it, and dnf when its own configuration says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_valid: Option<HumanDuration>,
+    /// How long to wait for another program that holds the lock of the package manager.
+    #[serde(default = "two_minutes")]
+    pub lock_timeout: HumanDuration,
+}
+
+fn two_minutes() -> HumanDuration {
+    HumanDuration::seconds(120)
+}
+
+/// What `ensure` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted<'a> {
+    Present,
+    Absent,
+    Latest,
+    Version(&'a str),
+}
+
+impl Properties {
+    fn wanted(&self) -> Wanted<'_> {
+        match self.ensure.as_str() {
+            "present" => Wanted::Present,
+            "absent" => Wanted::Absent,
+            "latest" => Wanted::Latest,
+            version => Wanted::Version(version),
+        }
+    }
+}
+
+/// Whose rule says which version is newer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// That of dpkg; versions are written in full.
+    Debian,
+    /// That of rpm; what is left out of a version does not matter.
+    Rpm,
+}
+
+impl Versions {
+    fn compare(self, a: &str, b: &str) -> Ordering {
+        match self {
+            Self::Debian => debian_version::compare(a, b),
+            Self::Rpm => rpm_version::compare(a, b),
+        }
+    }
+
+    /// Whether an installed or offered version is the one that was asked for.
+    fn meets(self, found: &str, asked: &str) -> bool {
+        match self {
+            Self::Debian => debian_version::compare(found, asked).is_eq(),
+            Self::Rpm => rpm_version::meets(found, asked),
+        }
+    }
+}
+
+/// A version of a package that is installed, for one architecture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    version: String,
+    architecture: String,
+}
+
+/// What the package index has under a name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Offer {
+    /// Nobody asked, because it does not matter.
+    #[default]
+    NotAsked,
+    /// No package of that name.
+    Unknown,
+    /// These.
+    Known {
+        /// The version that would be installed when none is asked for.
+        candidate: Option<String>,
+        /// All versions.
+        versions: Vec<String>,
+    },
+}
+
+/// What is known of a package: what is installed, and, where it matters, what is offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageState {
+    versions: Versions,
+    manager: &'static str,
+    name: String,
+    /// Every installed version for every architecture.
+    installed: Vec<Installed>,
+    /// The word of the package manager for a package that is neither installed nor absent, as `half-configured`.
+    unfinished: Option<String>,
+    /// Its files must be unpacked again.
+    broken: bool,
+    /// A person said that it must not change.
+    held: bool,
+    offer: Offer,
+}
+
+impl PackageState {
+    /// The newest installed version, with its architecture.
+    fn newest(&self) -> Option<&Installed> {
+        self.installed.iter().max_by(|a, b| self.versions.compare(&a.version, &b.version))
+    }
+
+    /// The newest installed version of every architecture.
+    fn by_architecture(&self) -> Vec<&Installed> {
+        let mut found: Vec<&Installed> = Vec::new();
+        for one in &self.installed {
+            match found.iter_mut().find(|known| known.architecture == one.architecture) {
+                Some(known) if self.versions.compare(&known.version, &one.version).is_lt() => *known = one,
+                Some(_) => {}
+                None => found.push(one),
+            }
+        }
+        found
+    }
+
+    /// True where, for every architecture that is installed, the version that was asked for is.
+    fn has(&self, asked: &str) -> bool {
+        let is = |one: &Installed| self.versions.meets(&one.version, asked);
+        let of = |architecture: &str| self.installed.iter().any(|one| one.architecture == architecture && is(one));
+        !self.installed.is_empty() && self.installed.iter().all(|one| of(&one.architecture))
+    }
+
+    /// The version of the index that was asked for, as the index writes it; the newest, where several fit.
+    fn offered(&self, asked: &str) -> Option<&str> {
+        let Offer::Known { versions, .. } = &self.offer else { return None };
+        let fits = versions.iter().filter(|version| self.versions.meets(version, asked));
+        fits.max_by(|a, b| self.versions.compare(a, b)).map(String::as_str)
+    }
+
+    fn candidate(&self) -> Option<&str> {
+        match &self.offer {
+            Offer::Known { candidate, .. } => candidate.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl State for PackageState {
+    fn ensure(&self) -> &str {
+        self.newest().map_or("absent", |one| &one.version)
+    }
+}
+
+impl Serialize for PackageState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let newest = self.newest();
+        let status = self.unfinished.as_deref().unwrap_or(if newest.is_some() { "installed" } else { "absent" });
+        let metadata = Metadata {
+            name: &self.name,
+            version: self.ensure(),
+            arch: newest.map(|one| one.architecture.as_str()),
+            provider: self.manager,
+            candidate: self.candidate(),
+            extended: Extended { status, held: self.held },
+        };
+        Shown { metadata }.serialize(serializer)
+    }
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    metadata: Metadata<'a>,
+}
+
+/// The details in the `status` of events.
+#[derive(Serialize)]
+struct Metadata<'a> {
+    name: &'a str,
+    version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arch: Option<&'a str>,
+    provider: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidate: Option<&'a str>,
+    extended: Extended<'a>,
+}
+
+#[derive(Serialize)]
+struct Extended<'a> {
+    status: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    held: bool,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PackageChange {
+    /// What is not there comes.
+    Install {
+        /// As in `ensure`.
+        ensure: String,
+        /// What comes, as far as that is known.
+        version: Option<String>,
+        /// False where the index has no such package or version, at least not yet.
+        offered: bool,
+    },
+    /// Another version takes the place of the one that is there.
+    Replace {
+        /// As in `ensure`.
+        ensure: String,
+        /// What goes.
+        from: String,
+        /// What comes.
+        to: String,
+        /// True for an older one.
+        down: bool,
+        /// False where the index has no such version, at least not yet.
+        offered: bool,
+    },
+    /// What was begun and not brought to its end is.
+    Finish {
+        /// The package manager's word for its state.
+        from: String,
+    },
+    /// It goes.
+    Remove {
+        /// What goes: a version, or the package manager's word for its state.
+        from: String,
+    },
+}
+
+impl fmt::Display for PackageChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Install { ensure, offered, .. } => {
+                match ensure.as_str() {
+                    "present" => f.write_str("installed")?,
+                    "latest" => f.write_str("installed latest")?,
+                    version => write!(f, "installed version {version}")?,
+                }
+                unoffered(f, *offered)
+            }
+            Self::Replace { ensure, down, offered, .. } => {
+                write!(f, "{} to {ensure}", if *down { "downgraded" } else { "upgraded" })?;
+                unoffered(f, *offered)
+            }
+            Self::Finish { .. } => f.write_str("finished the installation"),
+            Self::Remove { .. } => f.write_str("uninstalled"),
+        }
+    }
+}
+
+fn unoffered(f: &mut fmt::Formatter<'_>, offered: bool) -> fmt::Result {
+    if offered { Ok(()) } else { f.write_str(", which no package index has now") }
+}
+
+impl Change for PackageChange {
+    fn details(&self) -> Vec<String> {
+        let (from, to, offered) = match self {
+            Self::Install { ensure, version, offered } => ("absent", version.as_deref().unwrap_or(ensure), *offered),
+            Self::Replace { from, to, offered, .. } => (from.as_str(), to.as_str(), *offered),
+            Self::Finish { from } => (from.as_str(), "installed", true),
+            Self::Remove { from } => (from.as_str(), "absent", true),
+        };
+        let missing = if offered { "" } else { ", which no package index has now" };
+        vec![format!("{from} → {to}{missing}")]
+    }
+}
+
+/// What a transaction does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Install, upgrade, finish.
+    Install,
+    /// Install what is older.
+    Downgrade,
+    /// Remove.
+    Remove,
+}
+
+impl Verb {
+    fn of(change: &PackageChange) -> Self {
+        match change {
+            PackageChange::Remove { .. } => Self::Remove,
+            PackageChange::Replace { down: true, .. } => Self::Downgrade,
+            _ => Self::Install,
+        }
+    }
+
+    /// For errors, as an infinitive.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Install => "install",
+            Self::Downgrade => "downgrade",
+            Self::Remove => "uninstall",
+        }
+    }
+}
+
+/// One package of a transaction.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    properties: &'a Properties,
+    state: &'a PackageState,
+    change: &'a PackageChange,
+}
+
+impl Job<'_> {
+    /// The version to install, as the index writes it; none where any does.
+    ///
+    /// # Errors
+    /// When the index has no such package or version.
+    fn version(&self) -> Result<Option<&str>, ResourceError> {
+        let name = &self.properties.name;
+        if let PackageChange::Finish { .. } = self.change {
+            return Ok(self.state.newest().map(|one| one.version.as_str()));
+        }
+        let (candidate, versions) = match &self.state.offer {
+            Offer::NotAsked | Offer::Unknown => {
+                return Err(ResourceError::State(format!(
+                    "no package index has a package of the name \"{name}\": is the index old (cache_valid), or a repository \
+                     missing?"
+                )));
+            }
+            Offer::Known { candidate, versions } => (candidate, versions),
+        };
+        match self.properties.wanted() {
+            Wanted::Version(asked) => self.state.offered(asked).map(Some).ok_or_else(|| {
+                let known = if versions.is_empty() { "none".to_owned() } else { versions.join(", ") };
+                ResourceError::State(format!("no package index has version {asked} of {name}; versions are: {known}"))
+            }),
+            _ if candidate.is_none() => Err(ResourceError::State(format!(
+                "no version of {name} can be installed: it is a virtual package, or its versions are excluded"
+            ))),
+            Wanted::Latest => Ok(candidate.as_deref()),
+            Wanted::Present | Wanted::Absent => Ok(None),
+        }
+    }
+}
+
+/// Why a transaction did not succeed.
+#[derive(Debug)]
+pub struct Failure {
+    /// What went wrong, for people.
+    message: String,
+    /// True where trying its packages one by one would fail the same way.
+    hopeless: bool,
+}
+
+/// A package manager.
+pub trait Manager: Send + Sync {
+    /// Hears which packages the run holds, so that one question can be for all of them.
+    fn foretell(&self, all: &[&Properties]);
+
+    /// What is installed under a name. Asks the host only when something has changed since the last time.
+    ///
+    /// # Errors
+    /// When the database of the package manager can't be read.
+    fn look(&self, name: &str, host: &Host) -> Result<PackageState, ResourceError>;
+
+    /// What the index offers for a resource, asked for together with what else the run may need to know.
+    ///
+    /// # Errors
+    /// When the package manager does not answer.
+    fn offer(&self, properties: &Properties, host: &Host) -> Result<Offer, ResourceError>;
+
+    /// Reads the index again where it is older than this.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    fn refresh(&self, properties: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError>;
+
+    /// Whether one transaction can do both.
+    fn together(&self, one: Verb, other: Verb) -> bool;
+
+    /// Changes several packages in one transaction.
+    ///
+    /// # Errors
+    /// When that fails; some of them may have been changed.
+    fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure>;
+
+    /// What these packages, which are installed, need: names of packages, by name. May tell of more packages.
+    ///
+    /// # Errors
+    /// When that can't be found out.
+    fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError>;
+
+    /// Whether the database tells that a script of a package has failed, so that it can be believed more than an exit code.
+    fn knows_failures(&self) -> bool;
+}
+
+impl Resource for Package {
+    const TYPE: &'static str = "package";
+    const ABOUT: &'static str = "Software from the package manager: present, absent, the latest or one version.";
+    const BATCHES: bool = true;
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "another version of the same package"),
+        ("cache_valid", "when the index of the node is read again"),
+        ("lock_timeout", "how long is waited"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<dyn Manager>] = &[
+        ProviderEntry {
+            name: "apt",
+            explicit: false,
+            suits: |_| apt::suits(),
+            open: |host| Box::new(apt::Apt::new(host.dpkg())),
+        },
+        ProviderEntry { name: "dnf", explicit: false, suits: |_| dnf::suits(), open: |host| Box::new(dnf::Dnf::new(host.rpm())) },
+    ];
+
+    type Properties = Properties;
+    type State = PackageState;
+    type Change = PackageChange;
+    type Provider = dyn Manager;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        names::check_name(&p.name)?;
+        match p.wanted() {
+            Wanted::Version(version) => names::check_version(version),
+            _ => Ok(()),
+        }
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        &p.ensure
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        std::iter::once(Effect::Package(p.name.clone())).collect()
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        let lock_timeout = two_minutes();
+        Some(Properties { name: name.to_owned(), ensure: "absent".to_owned(), cache_valid: None, lock_timeout })
+    }
+
+    fn foretell(all: &[&Properties], manager: &(dyn Manager + 'static)) {
+        manager.foretell(all);
+    }
+
+    fn refresh_cache(p: &Properties, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {
+        let Some(age) = p.cache_valid else { return Ok(()) };
+        if needs_index(p, &manager.look(&p.name, host)?) { manager.refresh(p, age, host) } else { Ok(()) }
+    }
+
+    fn observe(p: &Properties, manager: &(dyn Manager + 'static), host: &Host) -> Result<PackageState, ResourceError> {
+        let mut state = manager.look(&p.name, host)?;
+        if needs_index(p, &state) {
+            state.offer = manager.offer(p, host)?;
+        }
+        Ok(state)
+    }
+
+    fn diff(p: &Properties, state: &PackageState) -> Result<Vec<PackageChange>, ResourceError> {
+        let change = difference(p, state);
+        match change {
+            Some(_) if state.held => Err(ResourceError::State(format!(
+                "{name} is held as it is ({}): release it with `apt-mark unhold {name}`, or ask for what is there",
+                state.unfinished.as_deref().unwrap_or_else(|| state.ensure()),
+                name = p.name
+            ))),
+            change => Ok(change.into_iter().collect()),
+        }
+    }
+
+    fn apply(
+        change: &PackageChange,
+        p: &Properties,
+        state: &mut PackageState,
+        manager: &(dyn Manager + 'static),
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        transaction::alone(Job { properties: p, state, change }, manager, host)
+    }
+
+    fn apply_all(
+        batch: &mut [Pending<'_, Self>],
+        manager: &(dyn Manager + 'static),
+        host: &Host,
+    ) -> Vec<Result<(), ResourceError>> {
+        transaction::all(batch, manager, host)
+    }
+}
+
+/// Whether it matters what the index offers.
+fn needs_index(p: &Properties, state: &PackageState) -> bool {
+    match p.wanted() {
+        Wanted::Latest => true,
+        Wanted::Absent => false,
+        Wanted::Present | Wanted::Version(_) => {
+            matches!(difference(p, state), Some(PackageChange::Install { .. } | PackageChange::Replace { .. }))
+        }
+    }
+}
+
+/// The step from the state to what is wanted.
+fn difference(p: &Properties, state: &PackageState) -> Option<PackageChange> {
+    let newest = state.newest();
+    let word = state.unfinished.clone();
+    match (p.wanted(), newest) {
+        (Wanted::Absent, newest) => {
+            word.or_else(|| newest.map(|one| one.version.clone())).map(|from| PackageChange::Remove { from })
+        }
+        (wanted, None) => Some(arrival(p, wanted, state)),
+        (Wanted::Present, Some(_)) => word.map(|from| PackageChange::Finish { from }),
+        (Wanted::Latest, Some(_)) => {
+            let replaced = state.candidate().and_then(|candidate| replacement(p, state, candidate));
+            replaced.or_else(|| word.map(|from| PackageChange::Finish { from }))
+        }
+        (Wanted::Version(asked), Some(_)) if state.has(asked) => word.map(|from| PackageChange::Finish { from }),
+        (Wanted::Version(asked), Some(newest)) => {
+            let to = state.offered(asked).unwrap_or(asked);
+            // Where several versions may be installed beside each other, the one that was asked for may be none of them.
+            replacement(p, state, to).or_else(|| Some(exchange(p, state, newest, to)))
+        }
+    }
+}
+
+fn arrival(p: &Properties, wanted: Wanted<'_>, state: &PackageState) -> PackageChange {
+    let version = match wanted {
+        Wanted::Version(asked) => state.offered(asked),
+        _ => state.candidate(),
+    };
+    let offered = version.is_some() || state.offer == Offer::NotAsked;
+    PackageChange::Install { ensure: p.ensure.clone(), version: version.map(str::to_owned), offered }
+}
+
+/// The step to another version of what is installed: for the architecture that is farthest behind, when several are.
+fn replacement(p: &Properties, state: &PackageState, to: &str) -> Option<PackageChange> {
+    let others = state.by_architecture().into_iter().filter(|one| state.versions.compare(&one.version, to).is_ne());
+    let oldest = others.min_by(|a, b| state.versions.compare(&a.version, &b.version))?;
+    Some(exchange(p, state, oldest, to))
+}
+
+fn exchange(p: &Properties, state: &PackageState, old: &Installed, to: &str) -> PackageChange {
+    let down = state.versions.compare(&old.version, to).is_gt();
+    let offered = match p.wanted() {
+        Wanted::Version(asked) => state.offer == Offer::NotAsked || state.offered(asked).is_some(),
+        _ => true,
+    };
+    PackageChange::Replace { ensure: p.ensure.clone(), from: old.version.clone(), to: to.to_owned(), down, offered }
+}

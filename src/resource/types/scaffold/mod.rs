@@ -1,0 +1,477 @@
+//! `scaffold`: directories of templates, rendered into a target directory.
+//!
+//! Everything is rendered in memory when the resource is looked at; the state holds what differs, and
+//! a step writes that. So a template that fails leaves the target as it is. `source` reads the
+//! templates, `target` compares, writes and removes, `post` runs commands on files that change. The
+//! languages are in `template`.
+
+mod post;
+mod source;
+mod target;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::host::Host;
+use crate::model::effects::PathScope;
+use crate::model::{Effect, Effects};
+use crate::template::{self, Scope};
+
+use crate::resource::core::common::TemplateScope;
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
+
+/// How many files a change names.
+const NAMED: usize = 20;
+
+/// Directories of templates.
+pub struct Scaffold;
+
+/// What the target shall be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// Every template is rendered into it.
+    Present,
+    /// No file of the templates is in it.
+    Absent,
+}
+
+impl Ensure {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Present => "present",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ensure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match text::or_empty(deserializer)?.as_str() {
+            "present" => Ok(Self::Present),
+            "absent" => Ok(Self::Absent),
+            "" => Err(serde::de::Error::custom("ensure is required")),
+            other => Err(serde::de::Error::custom(format_args!(
+                "invalid ensure value: must be one of \"present\" or \"absent\", not \"{other}\""
+            ))),
+        }
+    }
+}
+
+/// The languages of templates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// Jinja, between `{{ }}` and `{% %}`. A file `NAME.j2` becomes `NAME`.
+    Jinja,
+    /// Jet, between `[[ ]]`.
+    Jet,
+    /// Go's text/template with the functions of Sprig, between `{{ }}`.
+    Go,
+}
+
+impl From<Engine> for template::Engine {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Jinja => Self::Jinja,
+            Engine::Jet => Self::Jet,
+            Engine::Go => Self::Go,
+        }
+    }
+}
+
+fn engine<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Engine>, D::Error> {
+    match text::or_empty(deserializer)?.as_str() {
+        "" => Ok(None),
+        "jinja" => Ok(Some(Engine::Jinja)),
+        "jet" => Ok(Some(Engine::Jet)),
+        "go" => Ok(Some(Engine::Go)),
+        other => {
+            let message = format_args!("engine must be one of \"jinja\", \"go\" or \"jet\", not \"{other}\"");
+            Err(serde::de::Error::custom(message))
+        }
+    }
+}
+
+/// Properties of a scaffold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The target directory: absolute, without `.`, `..` or doubled slashes.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// `present`: every template is rendered into the target. `absent`: no file of the templates is in it; other files stay.
+    pub ensure: Ensure,
+    /// The directory of the templates on this host; relative to the directory of the manifest. Files in directories
+    /// called `_partials` are rendered only by `render` and not by themselves. A file that is not UTF-8 text is copied.
+    #[serde(deserialize_with = "text::text")]
+    pub source: String,
+    /// The language of the templates. When left out: `jinja` where a file of the source ends in `.j2`, otherwise `jet`.
+    #[serde(default, deserialize_with = "engine", skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// The left delimiter of what is evaluated, instead of the engine's own.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub left_delimiter: String,
+    /// The right delimiter of what is evaluated, instead of the engine's own.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub right_delimiter: String,
+    /// Leave out files that come to nothing but white space.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_empty: bool,
+    /// Remove files from the target that the templates do not make. Directories stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub purge: bool,
+    /// Follow links on the way to the paths that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
+    /// What templates see as data, instead of the data of the manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Map<String, Value>>,
+    /// Commands for files whose name matches a pattern (`*`, `?`, `[a-z]`), run on a copy of the rendered file before it
+    /// is put in place, where it differs from what is there. `{}` stands for the path of the copy, which is the last
+    /// argument otherwise. No shell runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub post: Vec<BTreeMap<String, String>>,
+    #[serde(skip)]
+    #[schemars(skip)]
+    surroundings: TemplateScope,
+}
+
+impl Properties {
+    fn target(&self) -> &Path {
+        Path::new(&self.name)
+    }
+
+    /// The source, wherever the manifest is.
+    fn source(&self, host: &Host) -> PathBuf {
+        host.resolve(Path::new(&self.source))
+    }
+
+    /// What templates may use.
+    fn scope(&self) -> Scope {
+        let scope = self.surroundings.scope();
+        match &self.data {
+            Some(data) if !data.is_empty() => scope.with_data(Value::Object(data.clone())),
+            _ => scope,
+        }
+    }
+}
+
+/// What the templates come to.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rendered {
+    engine: Engine,
+    /// Every directory of the source, by its path below it.
+    directories: Vec<String>,
+    /// Every file, by its path below the target.
+    files: BTreeMap<String, Content>,
+}
+
+/// A rendered file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Content {
+    bytes: Vec<u8>,
+    /// SHA-256 of the bytes, in hex.
+    sha256: String,
+    /// Permission bits.
+    mode: u32,
+}
+
+/// How the target differs from what the templates come to; paths below the target, sorted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Differences {
+    added: Vec<String>,
+    updated: Vec<String>,
+    stable: Vec<String>,
+    /// In the target, and not of the templates.
+    extra: Vec<String>,
+}
+
+/// What the host says of a target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScaffoldState {
+    #[serde(skip)]
+    rendered: Option<Arc<Rendered>>,
+    #[serde(skip)]
+    differences: Differences,
+    metadata: Metadata,
+}
+
+/// The details in the `status` of events; paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+struct Metadata {
+    name: String,
+    provider: &'static str,
+    target_exists: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changed: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    purged: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stable: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<Engine>,
+}
+
+impl ScaffoldState {
+    fn new(p: &Properties, target_exists: bool, rendered: Option<Arc<Rendered>>, differences: Differences) -> Self {
+        let absolute = |paths: &[String]| paths.iter().map(|path| p.target().join(path).display().to_string()).collect();
+        let mut changed: Vec<String> = [absolute(&differences.added), absolute(&differences.updated)].concat();
+        changed.sort();
+        let metadata = Metadata {
+            name: p.name.clone(),
+            provider: PROVIDER,
+            target_exists,
+            changed,
+            purged: absolute(&differences.extra),
+            stable: absolute(&differences.stable),
+            engine: rendered.as_ref().map(|rendered| rendered.engine).or(p.engine),
+        };
+        Self { rendered, differences, metadata }
+    }
+}
+
+impl State for ScaffoldState {
+    fn ensure(&self) -> &str {
+        if self.metadata.target_exists { "present" } else { "absent" }
+    }
+}
+
+/// One step towards the wanted target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScaffoldChange {
+    /// Write the files that differ, and remove those that are purged.
+    Write {
+        /// How many files it concerns.
+        files: usize,
+        /// Which, and how.
+        details: Vec<String>,
+    },
+    /// Remove the files of the templates, and the directories that are empty then.
+    Remove {
+        /// How many files it concerns.
+        files: usize,
+        /// Which.
+        details: Vec<String>,
+    },
+    /// Make the target although there is nothing to put into it, which is an error.
+    Nothing,
+}
+
+impl fmt::Display for ScaffoldChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write { files, .. } => write!(f, "changed {files} scaffold files"),
+            Self::Remove { files, .. } => write!(f, "removed {files} scaffold files"),
+            Self::Nothing => f.write_str("created the target directory"),
+        }
+    }
+}
+
+impl Change for ScaffoldChange {
+    fn details(&self) -> Vec<String> {
+        match self {
+            Self::Write { details, .. } | Self::Remove { details, .. } => details.clone(),
+            Self::Nothing => vec![self.to_string()],
+        }
+    }
+}
+
+/// What a scaffold provider can do.
+pub trait Renderer: Send + Sync {
+    /// What the templates come to.
+    ///
+    /// # Errors
+    /// When they can't be read, or one can't be rendered.
+    fn render(&self, p: &Properties, host: &Host) -> Result<Arc<Rendered>, ResourceError>;
+    /// Keeps what was applied, so that looking at the target right afterwards needs no second rendering.
+    fn keep(&self, p: &Properties, rendered: Arc<Rendered>);
+}
+
+const PROVIDER: &str = "choria";
+
+/// The provider of every host. Its name is that of the Go system's.
+#[derive(Default)]
+struct Choria {
+    applied: Mutex<HashMap<String, Arc<Rendered>>>,
+}
+
+/// What two resources have in common only when they are the same.
+fn key(p: &Properties) -> String {
+    serde_json::to_string(p).unwrap_or_else(|_| p.name.clone())
+}
+
+impl Renderer for Choria {
+    fn render(&self, p: &Properties, host: &Host) -> Result<Arc<Rendered>, ResourceError> {
+        let applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(p));
+        match applied {
+            Some(rendered) => Ok(rendered),
+            None => source::render(p, host).map(Arc::new),
+        }
+    }
+
+    fn keep(&self, p: &Properties, rendered: Arc<Rendered>) {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key(p), rendered);
+    }
+}
+
+impl Resource for Scaffold {
+    const TYPE: &'static str = "scaffold";
+    const ABOUT: &'static str = "Directories of templates, rendered into a target directory.";
+    const TEMPLATED_KEYS: &'static [&'static str] = &["data"];
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes in the same place"),
+        ("engine", "how templates are read"),
+        ("left_delimiter", "how templates are read"),
+        ("right_delimiter", "how templates are read"),
+        ("skip_empty", "which files are written below the target"),
+        ("purge", "removes below the target, which is written anyway"),
+        ("data", "what templates see"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
+    const CONTENT: &'static [&'static str] = &["data"];
+    const PROVIDERS: &'static [ProviderEntry<dyn Renderer>] =
+        &[ProviderEntry { name: PROVIDER, explicit: false, suits: |_| true, open: |_| Box::new(Choria::default()) }];
+
+    type Properties = Properties;
+    type State = ScaffoldState;
+    type Change = ScaffoldChange;
+    type Provider = dyn Renderer;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        check_target(&p.name)?;
+        if p.source.is_empty() {
+            return Err(Invalid::new("source", "source cannot be empty"));
+        }
+        post::check(&p.post)
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::write_below(&p.name));
+        effects.push(Effect::Read(PathScope::below(&p.source)));
+        // Templates are rendered, and commands run on copies, to tell what differs.
+        effects.extend(p.post.iter().flat_map(BTreeMap::values).map(Effect::run_always));
+        effects
+    }
+
+    fn attach_scope(p: &mut Properties, scope: &Scope) {
+        p.surroundings = TemplateScope::of(scope);
+    }
+
+    fn observe(p: &Properties, provider: &dyn Renderer, host: &Host) -> Result<ScaffoldState, ResourceError> {
+        let target_exists = target::exists(p, host)?;
+        source::check_apart(p, host)?;
+        if p.ensure == Ensure::Absent {
+            if !target_exists {
+                source::check_directory(p, host)?;
+                return Ok(ScaffoldState::new(p, false, None, Differences::default()));
+            }
+            let rendered = provider.render(p, host)?;
+            let differences = target::remaining(p, &rendered, host)?;
+            return Ok(ScaffoldState::new(p, true, Some(rendered), differences));
+        }
+        let rendered = provider.render(p, host)?;
+        let (rendered, differences) = target::compare(p, rendered, target_exists, host)?;
+        Ok(ScaffoldState::new(p, target_exists, Some(rendered), differences))
+    }
+
+    fn diff(p: &Properties, state: &ScaffoldState) -> Result<Vec<ScaffoldChange>, ResourceError> {
+        let Differences { added, updated, stable, extra } = &state.differences;
+        let purged: &[String] = if p.purge { extra } else { &[] };
+        let changed = added.len() + updated.len();
+        if p.ensure == Ensure::Absent {
+            // As the Go system counts: extra files too with purge, although they stay.
+            let files = changed + stable.len() + purged.len();
+            let details = named([("removed", updated.as_slice()), ("removed", stable.as_slice())]);
+            return Ok(if changed + stable.len() == 0 { vec![] } else { vec![ScaffoldChange::Remove { files, details }] });
+        }
+        if changed + stable.len() == 0 {
+            return if state.metadata.target_exists { Err(nothing()) } else { Ok(vec![ScaffoldChange::Nothing]) };
+        }
+        let files = changed + purged.len();
+        let details = named([("created", added.as_slice()), ("updated", updated.as_slice()), ("removed", purged)]);
+        Ok(if files == 0 { vec![] } else { vec![ScaffoldChange::Write { files, details }] })
+    }
+
+    fn apply(
+        change: &ScaffoldChange,
+        p: &Properties,
+        state: &mut ScaffoldState,
+        provider: &dyn Renderer,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        match (change, &state.rendered) {
+            (ScaffoldChange::Write { .. }, Some(rendered)) => {
+                target::write(p, rendered, &state.differences, host)?;
+                provider.keep(p, Arc::clone(rendered));
+                Ok(())
+            }
+            (ScaffoldChange::Remove { .. }, Some(_)) => target::remove(p, &state.differences, host),
+            (ScaffoldChange::Nothing, _) => {
+                target::create(p, host)?;
+                Err(nothing())
+            }
+            (_, None) => Ok(()),
+        }
+    }
+
+    fn preview(p: &Properties, state: &ScaffoldState, host: &Host) -> Option<Preview> {
+        target::preview(p, state.rendered.as_ref()?, &state.differences, host)
+    }
+}
+
+fn nothing() -> ResourceError {
+    let message = "failed to reach desired state: present: scaffold produced no changed, stable, or purged files: \
+                   no template of the source makes a file";
+    ResourceError::State(message.to_owned())
+}
+
+/// Files with what is done to them; the first few of many.
+fn named<const N: usize>(lists: [(&str, &[String]); N]) -> Vec<String> {
+    let all: usize = lists.iter().map(|(_, paths)| paths.len()).sum();
+    let each = lists.iter().flat_map(|(done, paths)| paths.iter().map(move |path| format!("{done} {path}")));
+    let mut details: Vec<String> = each.take(NAMED).collect();
+    if all > NAMED {
+        details.push(format!("and {} more", all - NAMED));
+    }
+    details
+}
+
+fn check_target(name: &str) -> Result<(), Invalid> {
+    if name.is_empty() {
+        return Err(Invalid::new("name", "name is required"));
+    }
+    let Some(below) = name.strip_prefix('/') else {
+        return Err(Invalid::new("name", format!("name must be an absolute path: \"{name}\"")));
+    };
+    if below.is_empty() {
+        return Err(Invalid::new("name", "name must not be the filesystem root"));
+    }
+    if below.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        let message = format!("name must be a canonical path, without \".\", \"..\" or extra slashes: \"{name}\"");
+        return Err(Invalid::new("name", message));
+    }
+    if name.contains('\0') {
+        return Err(Invalid::new("name", "name must not contain a NUL character"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

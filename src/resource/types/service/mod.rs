@@ -1,0 +1,383 @@
+//! `service`: units of systemd: whether they run, now and after the next boot.
+//!
+//! `service/manager.rs` is the way to systemd, `services.rs` what a run remembers of it, `outdated.rs` tells when unit
+//! files have changed, `name.rs` which names are taken, `journal.rs` fetches what a unit that failed has to say.
+
+mod daemon_reload;
+mod journal;
+mod manager;
+mod name;
+mod services;
+#[cfg(test)]
+pub(in crate::resource) mod simulated;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::host::{Host, Unit, systemd};
+use crate::model::{Effect, Effects, HumanDuration};
+
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+
+use manager::{Systemctl, Verb, best};
+pub use services::Services;
+
+/// Services.
+pub struct Service;
+
+/// Whether a service runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// It runs.
+    #[default]
+    Running,
+    /// It does not.
+    Stopped,
+}
+
+impl<'de> Deserialize<'de> for Ensure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match text::or_empty(deserializer)?.as_str() {
+            "" | "running" => Ok(Self::Running),
+            "stopped" => Ok(Self::Stopped),
+            other => Err(serde::de::Error::custom(format_args!(
+                "invalid ensure value: invalid ensure property \"{other}\" expects \"running\" or \"stopped\""
+            ))),
+        }
+    }
+}
+
+/// What a running service does when something that it subscribes to has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refresh {
+    /// It is stopped and started.
+    #[default]
+    Restart,
+    /// It reads its configuration again; an error where the unit can't do that.
+    Reload,
+    /// It reloads where the unit can do that, and restarts where it can't.
+    ReloadOrRestart,
+}
+
+impl Refresh {
+    fn verb(self) -> Verb {
+        match self {
+            Self::Restart => Verb::Restart,
+            Self::Reload => Verb::Reload,
+            Self::ReloadOrRestart => Verb::ReloadOrRestart,
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Self::Restart => "restarted",
+            Self::Reload => "reloaded",
+            Self::ReloadOrRestart => "reloaded or restarted",
+        }
+    }
+}
+
+/// Properties of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The unit, as `nginx`, `getty@tty1` or `backup.timer`; without a suffix it is a `.service`.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Whether it runs.
+    #[serde(default)]
+    pub ensure: Ensure,
+    /// Whether it starts at boot; left out, that is not managed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enable: Option<bool>,
+    /// What is done when a resource in `subscribe` has changed, and the service is running.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub refresh: Refresh,
+    /// How long it may take to start, stop or reload; 2 minutes when left out, no limit when zero. systemd has limits of its own.
+    #[serde(default = "two_minutes")]
+    pub timeout: HumanDuration,
+}
+
+fn two_minutes() -> HumanDuration {
+    HumanDuration::seconds(120)
+}
+
+fn is_default(refresh: &Refresh) -> bool {
+    *refresh == Refresh::default()
+}
+
+impl Properties {
+    fn unit(&self) -> String {
+        name::unit(&self.name)
+    }
+
+    /// How long is waited: for a hundred years where there is no limit.
+    fn limit(&self) -> HumanDuration {
+        if self.timeout.limit().is_some() { self.timeout } else { HumanDuration::seconds(100 * 365 * 86_400) }
+    }
+
+    /// True for a state that ends by itself, after which it is clear whether there is something to do.
+    fn waits_for(&self, activity: Activity) -> bool {
+        match activity {
+            Activity::Starting => self.ensure == Ensure::Running,
+            Activity::Stopping => true,
+            Activity::Running | Activity::Stopped | Activity::Waiting => false,
+        }
+    }
+
+    /// The step that makes it start at boot, or not, as wanted.
+    fn enabling(&self, state: &ServiceState) -> Option<ServiceChange> {
+        match self.enable {
+            Some(true) if !state.metadata.enabled => Some(ServiceChange::Enable),
+            Some(false) if state.metadata.enabled => Some(ServiceChange::Disable),
+            _ => None,
+        }
+    }
+}
+
+/// What a unit is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    Running,
+    Stopped,
+    /// On its way up.
+    Starting,
+    /// On its way down.
+    Stopping,
+    /// It failed, and systemd will start it again after a while.
+    Waiting,
+}
+
+impl Activity {
+    fn of(unit: &Unit) -> Self {
+        match unit.active.as_str() {
+            "active" | "reloading" | "refreshing" => Self::Running,
+            "activating" if unit.sub.starts_with("auto-restart") => Self::Waiting,
+            "activating" => Self::Starting,
+            "deactivating" => Self::Stopping,
+            _ => Self::Stopped,
+        }
+    }
+}
+
+/// What systemd says of a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ServiceState {
+    #[serde(skip)]
+    activity: Activity,
+    metadata: Metadata,
+}
+
+/// The details in the `status` of events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Metadata {
+    name: String,
+    provider: &'static str,
+    enabled: bool,
+    running: bool,
+    /// The unit by its own name, where the one that was asked for is an alias.
+    unit: String,
+    active_state: String,
+    sub_state: String,
+    unit_file_state: String,
+}
+
+impl State for ServiceState {
+    fn ensure(&self) -> &str {
+        if self.metadata.running { "running" } else { "stopped" }
+    }
+}
+
+/// Whether a word of `systemctl is-enabled` means that it starts at boot, or that it is for others to say.
+fn is_enabled(word: &str) -> bool {
+    matches!(word, "enabled" | "enabled-runtime" | "alias" | "static" | "indirect" | "generated" | "transient")
+}
+
+/// One step towards the wanted state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceChange {
+    /// Start it.
+    Start,
+    /// Stop it.
+    Stop,
+    /// What is to be done because of a subscription.
+    Refresh(Refresh),
+    /// Have it start at boot.
+    Enable,
+    /// Not any more.
+    Disable,
+}
+
+impl fmt::Display for ServiceChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("started"),
+            Self::Stop => f.write_str("stopped"),
+            Self::Refresh(refresh) => write!(f, "{} via subscribe", refresh.done()),
+            Self::Enable => f.write_str("enabled"),
+            Self::Disable => f.write_str("disabled"),
+        }
+    }
+}
+
+impl Change for ServiceChange {
+    fn details(&self) -> Vec<String> {
+        vec![match self {
+            Self::Start => "service is stopped, expected running".to_owned(),
+            Self::Stop => "service is running, expected stopped".to_owned(),
+            Self::Refresh(_) => self.to_string(),
+            Self::Enable => "service is disabled, expected enabled".to_owned(),
+            Self::Disable => "service is enabled, expected disabled".to_owned(),
+        }]
+    }
+}
+
+impl Resource for Service {
+    const TYPE: &'static str = "service";
+    const ABOUT: &'static str = "Units of systemd: whether they run, and whether they start at boot.";
+    const REFRESHES: bool = true;
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "the same unit is started or stopped"),
+        ("enable", "the same unit"),
+        ("refresh", "the same unit"),
+        ("timeout", "how long is waited"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<Services>] = &[
+        ProviderEntry {
+            name: "systemd",
+            explicit: false,
+            suits: |_| systemd::is_booted(),
+            open: |host| Box::new(Services::new(best(host), host)),
+        },
+        ProviderEntry {
+            name: "systemctl",
+            explicit: true,
+            suits: |_| systemd::is_booted(),
+            open: |host| Box::new(Services::new(Box::new(Systemctl), host)),
+        },
+    ];
+
+    type Properties = Properties;
+    type State = ServiceState;
+    type Change = ServiceChange;
+    type Provider = Services;
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        name::check(&p.name)
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        match p.ensure {
+            Ensure::Running => "running",
+            Ensure::Stopped => "stopped",
+        }
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        std::iter::once(Effect::Unit(p.name.clone())).collect()
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        // As it is at this moment, and in full.
+        let (enable, timeout) = (Some(true), HumanDuration::moment());
+        Some(Properties { name: name.to_owned(), ensure: Ensure::Running, enable, refresh: Refresh::Restart, timeout })
+    }
+
+    fn refresh_cache(p: &Properties, services: &Services, host: &Host) -> Result<(), ResourceError> {
+        services.freshen(&p.unit(), host)
+    }
+
+    fn observe(p: &Properties, services: &Services, host: &Host) -> Result<ServiceState, ResourceError> {
+        let unit = services.unit(&p.unit(), p.limit(), |activity| p.waits_for(activity), host)?;
+        let activity = Activity::of(&unit);
+        let known = name::unit(&p.name);
+        if unit.load == "not-found" && activity == Activity::Stopped && !host.expects_unit(&daemon_reload::names(&known)) {
+            return Err(ResourceError::State(format!("service {} not found: there is no unit {known}", p.name)));
+        }
+        // Links that somebody else has changed are not in systemd's memory; a fresh look costs, and only matters here.
+        let word = match p.enable {
+            Some(_) => services.manager.enabled(&unit.id, host)?.unwrap_or_default(),
+            None => unit.file_state,
+        };
+        let metadata = Metadata {
+            name: p.name.clone(),
+            provider: services.manager.name(),
+            enabled: is_enabled(&word),
+            running: activity == Activity::Running,
+            unit: unit.id,
+            active_state: unit.active,
+            sub_state: unit.sub,
+            unit_file_state: word,
+        };
+        Ok(ServiceState { activity, metadata })
+    }
+
+    fn diff(p: &Properties, state: &ServiceState) -> Result<Vec<ServiceChange>, ResourceError> {
+        if p.waits_for(state.activity) {
+            let (word, limit) = (&state.metadata.active_state, p.timeout);
+            return Err(ResourceError::State(format!("service is still {word} after {limit}; `timeout` gives it longer")));
+        }
+        let change = match (p.ensure, state.activity) {
+            (Ensure::Running, Activity::Running) | (Ensure::Stopped, Activity::Stopped) => None,
+            (Ensure::Running, _) => Some(ServiceChange::Start),
+            (Ensure::Stopped, _) => Some(ServiceChange::Stop),
+        };
+        Ok(change.into_iter().chain(p.enabling(state)).collect())
+    }
+
+    fn apply(
+        change: &ServiceChange,
+        p: &Properties,
+        state: &mut ServiceState,
+        services: &Services,
+        host: &Host,
+    ) -> Result<(), ResourceError> {
+        // By its own name: an alias can't be enabled.
+        let unit = state.metadata.unit.clone();
+        let moved = match change {
+            ServiceChange::Start => {
+                let verb = if state.activity == Activity::Waiting { Verb::StartNow } else { Verb::Start };
+                services.run(verb, &unit, p.limit(), host)
+            }
+            ServiceChange::Refresh(refresh) => services.run(refresh.verb(), &unit, p.limit(), host),
+            ServiceChange::Stop => services.stop(&unit, p.limit(), host),
+            ServiceChange::Enable => return services.enable(&unit, true, host),
+            ServiceChange::Disable => return disable(state, services, host),
+        };
+        if moved.is_err() {
+            // What can't be started now may still be wanted at the next boot.
+            if let Some(enabling) = p.enabling(state) {
+                Self::apply(&enabling, p, state, services, host)?;
+            }
+        }
+        moved
+    }
+
+    fn on_refresh(p: &Properties, state: &ServiceState) -> Vec<ServiceChange> {
+        if p.ensure == Ensure::Stopped || state.activity != Activity::Running {
+            return Vec::new();
+        }
+        [ServiceChange::Refresh(p.refresh)].into_iter().chain(p.enabling(state)).collect()
+    }
+}
+
+fn disable(state: &ServiceState, services: &Services, host: &Host) -> Result<(), ResourceError> {
+    match state.metadata.unit_file_state.as_str() {
+        word @ ("static" | "transient" | "indirect") => Err(ResourceError::State(format!(
+            "failed to reach desired state: service is enabled, expected disabled: the unit is {word}: it has nothing that \
+             could be disabled; leave `enable` out"
+        ))),
+        _ => services.enable(&state.metadata.unit, false, host),
+    }
+}

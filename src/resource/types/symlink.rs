@@ -1,0 +1,392 @@
+//! `symlink`: symbolic links, where they lead and whose they are.
+//!
+//! Only the link itself is looked at and changed: what it leads to belongs to others and need not exist. A link is replaced
+//! in one step (`host/fs/stage.rs`), so that the path always leads somewhere.
+
+use std::fmt;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host::fs::{self, Link};
+use crate::host::{Host, PathInfo};
+use crate::model::effects::PathScope;
+use crate::model::{Effect, Effects};
+
+use crate::resource::core::{parent_checks, text};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+
+/// Symbolic links.
+pub struct Symlink;
+
+/// Properties of a symbolic link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The path of the link: absolute, without `.`, `..` or doubled slashes.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// Whether the link shall be there.
+    #[serde(default)]
+    pub ensure: Ensure,
+    /// Where it leads, kept as it is written: a relative target is seen from the directory of the link. It need not exist.
+    /// Needed unless absent.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub target: String,
+    /// The owner of the link itself, by name or number; not managed when left out.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// The group of the link itself, by name or number; not managed when left out.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Replace, or with absent remove, a file or an empty directory that is in the place of the link.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
+}
+
+/// Whether a link shall be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ensure {
+    /// A link that leads to the target.
+    #[default]
+    Present,
+    /// No link.
+    Absent,
+}
+
+impl Properties {
+    fn path(&self) -> &Path {
+        Path::new(&self.name)
+    }
+}
+
+/// What is at the path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Link(Link),
+    /// A regular file, device, socket or pipe.
+    File,
+    Directory {
+        empty: bool,
+    },
+}
+
+/// What the host says of the path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SymlinkState {
+    #[serde(skip)]
+    found: Found,
+    /// Why no link can be made here, or given to that owner.
+    #[serde(skip)]
+    obstacle: Option<String>,
+    /// The numbers of owner and group that are wanted; none where they are not managed, or there is no such account.
+    #[serde(skip)]
+    wanted: (Option<u32>, Option<u32>),
+    #[serde(skip_serializing_if = "String::is_empty")]
+    target: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    owner: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    group: String,
+}
+
+impl State for SymlinkState {
+    fn ensure(&self) -> &str {
+        match self.found {
+            Found::Nothing => "absent",
+            Found::Link(_) => "present",
+            Found::File => "file",
+            Found::Directory { .. } => "directory",
+        }
+    }
+}
+
+/// One step towards the wanted link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SymlinkChange {
+    /// Make the link where nothing is.
+    Create,
+    /// Make it lead elsewhere.
+    Lead(Vec<String>),
+    /// Put it in the place of a file.
+    ReplaceFile,
+    /// Put it in the place of an empty directory.
+    ReplaceDirectory,
+    /// Set owner and group.
+    SetOwner(Vec<String>),
+    /// Remove the link.
+    Remove,
+    /// Remove a file that is in its place.
+    RemoveFile,
+    /// Remove an empty directory that is in its place.
+    RemoveDirectory,
+}
+
+impl fmt::Display for SymlinkChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "created the link",
+            Self::Lead(_) => "changed the target of the link",
+            Self::ReplaceFile => "replaced the file with a link",
+            Self::ReplaceDirectory => "replaced the empty directory with a link",
+            Self::SetOwner(_) => "set the owner of the link",
+            Self::Remove => "removed the link",
+            Self::RemoveFile => "removed the file",
+            Self::RemoveDirectory => "removed the directory",
+        })
+    }
+}
+
+impl Change for SymlinkChange {
+    fn details(&self) -> Vec<String> {
+        match self {
+            Self::Lead(details) | Self::SetOwner(details) => details.clone(),
+            _ => vec![self.to_string()],
+        }
+    }
+}
+
+impl Resource for Symlink {
+    const TYPE: &'static str = "symlink";
+    const ABOUT: &'static str = "Symbolic links: where they lead, and whose they are.";
+    const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "target", "owner", "group"];
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same path"),
+        ("owner", "of the link itself"),
+        ("group", "of the link itself"),
+        ("force", "replaces what is at the same path"),
+        ("follow", "links on the way are followed before rules and limits are asked again"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<()>] =
+        &[ProviderEntry { name: "posix", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+
+    type Properties = Properties;
+    type State = SymlinkState;
+    type Change = SymlinkChange;
+    type Provider = ();
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        text::check_path("name", "path", &p.name)?;
+        if p.name == "/" {
+            return Err(Invalid::new("name", "the root can't be a link"));
+        }
+        if p.ensure == Ensure::Present && p.target.is_empty() {
+            return Err(Invalid::new("target", "target is required"));
+        }
+        if p.target == p.name {
+            return Err(Invalid::new("target", "a link can't lead to itself"));
+        }
+        if p.target.contains('\0') {
+            return Err(Invalid::new("target", "target must not contain a NUL character"));
+        }
+        Ok(())
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        match p.ensure {
+            Ensure::Present => "present",
+            Ensure::Absent => "absent",
+        }
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        effects.push(Effect::write(&p.name));
+        if !p.target.is_empty() {
+            effects.push(Effect::Expose(PathScope::at(text::beside(&p.name, &p.target))));
+        }
+        effects
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        let (target, owner, group) = ("/".to_owned(), String::new(), String::new());
+        Some(Properties { name: name.to_owned(), ensure: Ensure::Present, target, owner, group, force: false, follow: false })
+    }
+
+    fn observe(p: &Properties, (): &(), host: &Host) -> Result<SymlinkState, ResourceError> {
+        let accounts = host.accounts();
+        let found = find(p, host)?;
+        let wanted = (accounts.uid(&p.owner).ok(), accounts.gid(&p.group).ok());
+        let link = if let Found::Link(link) = &found { Some(link) } else { None };
+        let (target, owner, group) = link.map_or_else(Default::default, |link| {
+            (link.target.display().to_string(), accounts.user_name(link.uid), accounts.group_name(link.gid))
+        });
+        let missing = match (&found, p.ensure) {
+            (Found::Nothing, Ensure::Present) => parent_checks::missing(p.path(), &host.managed(p.follow), host)?,
+            _ => None,
+        };
+        let obstacle = missing.or_else(|| parent_checks::unowned(&p.owner, &p.group, host));
+        Ok(SymlinkState { found, obstacle, wanted, target, owner, group })
+    }
+
+    fn diff(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {
+        let changes = steps(p, state)?;
+        match &state.obstacle {
+            Some(why) if !changes.is_empty() && p.ensure == Ensure::Present => Err(ResourceError::State(why.clone())),
+            _ => Ok(changes),
+        }
+    }
+
+    fn apply(change: &SymlinkChange, p: &Properties, _: &mut SymlinkState, (): &(), host: &Host) -> Result<(), ResourceError> {
+        let place = host.managed(p.follow).known_place(p.path())?;
+        match change {
+            SymlinkChange::Remove | SymlinkChange::RemoveFile | SymlinkChange::RemoveDirectory => place.remove()?,
+            SymlinkChange::SetOwner(_) => {
+                let (uid, gid) = owner(p, host)?;
+                place.set_link_owner(uid, gid)?;
+            }
+            SymlinkChange::Create | SymlinkChange::Lead(_) | SymlinkChange::ReplaceFile | SymlinkChange::ReplaceDirectory => {
+                let (uid, gid) = owner(p, host)?;
+                if *change == SymlinkChange::ReplaceDirectory {
+                    // Nothing can be renamed over a directory but another one.
+                    place.remove()?;
+                }
+                place.write_link(Path::new(&p.target), uid, gid)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The steps that what is there needs.
+fn steps(p: &Properties, state: &SymlinkState) -> Result<Vec<SymlinkChange>, ResourceError> {
+    let in_the_way = |what: &str, way_out: &str| Err(ResourceError::State(format!("{} is {what}, not a link{way_out}", p.name)));
+    let force = "; set force: true to have it replaced or removed";
+    let present = p.ensure == Ensure::Present;
+    match &state.found {
+        Found::Nothing => Ok(if present { vec![SymlinkChange::Create] } else { vec![] }),
+        Found::Link(_) if !present => Ok(vec![SymlinkChange::Remove]),
+        Found::Link(link) => Ok(lead(p, state, link)),
+        Found::File if !p.force => in_the_way("a file", force),
+        Found::File => Ok(vec![if present { SymlinkChange::ReplaceFile } else { SymlinkChange::RemoveFile }]),
+        Found::Directory { .. } if !p.force => in_the_way("a directory", force),
+        Found::Directory { empty: false } => in_the_way("a directory", ", and it is not empty: remove it with a file resource"),
+        Found::Directory { empty: true } => {
+            Ok(vec![if present { SymlinkChange::ReplaceDirectory } else { SymlinkChange::RemoveDirectory }])
+        }
+    }
+}
+
+fn find(p: &Properties, host: &Host) -> Result<Found, ResourceError> {
+    let Some(place) = host.managed(p.follow).place(p.path())? else { return Ok(Found::Nothing) };
+    if let Some(link) = place.read_link()? {
+        return Ok(Found::Link(link));
+    }
+    Ok(match place.look(false)? {
+        PathInfo::Nothing => Found::Nothing,
+        PathInfo::Something { look, .. } if look.kind == fs::FileKind::Directory => {
+            Found::Directory { empty: p.force && place.is_empty()? }
+        }
+        _ => Found::File,
+    })
+}
+
+fn owner(p: &Properties, host: &Host) -> Result<(Option<u32>, Option<u32>), ResourceError> {
+    let accounts = host.accounts();
+    let uid = if p.owner.is_empty() { None } else { Some(accounts.uid(&p.owner)?) };
+    let gid = if p.group.is_empty() { None } else { Some(accounts.gid(&p.group)?) };
+    Ok((uid, gid))
+}
+
+fn lead(p: &Properties, state: &SymlinkState, link: &Link) -> Vec<SymlinkChange> {
+    let mut details = Vec::new();
+    if !p.owner.is_empty() && state.wanted.0 != Some(link.uid) {
+        details.push(format!("owner {} → {}", state.owner, p.owner));
+    }
+    if !p.group.is_empty() && state.wanted.1 != Some(link.gid) {
+        details.push(format!("group {} → {}", state.group, p.group));
+    }
+    // As it is written: `a/` and `a` are different texts, and it is the text that is managed.
+    if link.target.as_os_str() != p.target.as_str() {
+        details.insert(0, format!("target {} → {}", link.target.display(), p.target));
+        return vec![SymlinkChange::Lead(details)];
+    }
+    if details.is_empty() { vec![] } else { vec![SymlinkChange::SetOwner(details)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn properties(extra: &Value) -> Result<Properties, String> {
+        let mut all = json!({"name": "/t/l", "target": "to"});
+        all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let p: Properties = serde_json::from_value(all).map_err(|error| error.to_string())?;
+        Symlink::validate(&p).map(|()| p).map_err(|invalid| invalid.message)
+    }
+
+    /// The decision table: what is wanted, what is there, what a dry run says.
+    #[test]
+    fn decisions() {
+        let link = |target: &str| Found::Link(Link { target: target.into(), uid: 0, gid: 7 });
+        let (full, empty) = (Found::Directory { empty: false }, Found::Directory { empty: true });
+        for (extra, found, expected) in [
+            (json!({}), Found::Nothing, Ok("created the link")),
+            (json!({}), link("to"), Ok("")),
+            (json!({}), link("elsewhere"), Ok("target elsewhere → to")),
+            (json!({}), link("to/"), Ok("target to/ → to")),
+            (json!({"owner": 0, "group": 7}), link("to"), Ok("")),
+            (json!({"owner": 5, "group": 7}), link("to"), Ok("owner root → 5")),
+            (json!({"owner": 5, "group": 6}), link("x"), Ok("target x → to, owner root → 5, group seven → 6")),
+            (json!({}), Found::File, Err("/t/l is a file, not a link; set force: true")),
+            (json!({"force": true}), Found::File, Ok("replaced the file with a link")),
+            (json!({}), full.clone(), Err("/t/l is a directory, not a link; set force: true")),
+            (json!({"force": true}), empty.clone(), Ok("replaced the empty directory with a link")),
+            (json!({"force": true}), full.clone(), Err("and it is not empty")),
+            (json!({"ensure": "absent"}), Found::Nothing, Ok("")),
+            (json!({"ensure": "absent"}), link("any"), Ok("removed the link")),
+            (json!({"ensure": "absent"}), Found::File, Err("set force: true")),
+            (json!({"ensure": "absent", "force": true}), Found::File, Ok("removed the file")),
+            (json!({"ensure": "absent", "force": true}), empty, Ok("removed the directory")),
+            (json!({"ensure": "absent", "force": true}), full, Err("and it is not empty")),
+        ] {
+            let p = properties(&extra).unwrap();
+            let wanted = (p.owner.parse().ok(), p.group.parse().ok());
+            let state = SymlinkState {
+                found: found.clone(),
+                obstacle: None,
+                wanted,
+                target: String::new(),
+                owner: "root".into(),
+                group: "seven".into(),
+            };
+            match (Symlink::diff(&p, &state), expected) {
+                (Ok(changes), Ok(expected)) => {
+                    let details: Vec<String> = changes.iter().flat_map(Change::details).collect();
+                    assert_eq!(details.join(", "), expected, "{extra} {found:?}");
+                }
+                (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{extra} {found:?}: {error}"),
+                (got, _) => panic!("{extra} {found:?}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn validation() {
+        assert!(properties(&json!({"target": "../a b/ü"})).is_ok());
+        assert!(properties(&json!({"ensure": "absent", "target": null})).is_ok());
+        for (bad, message) in [
+            (json!({"target": ""}), "target is required"),
+            (json!({"target": "/t/l"}), "can't lead to itself"),
+            (json!({"target": "a\0"}), "NUL"),
+            (json!({"name": "l"}), "must be absolute"),
+            (json!({"name": "/t/../l"}), "must be canonical"),
+            (json!({"name": "/", "ensure": "absent"}), "the root can't be a link"),
+            (json!({"mode": "0777"}), "unknown field"),
+        ] {
+            assert!(properties(&bad).unwrap_err().contains(message), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! `sysctl`: settings of the kernel, now and after the next boot.
+//!
+//! Each setting is persisted in a file of its own (`snippet.rs`), which sysctl.d(5) reads after those of the distribution
+//! and `99-sysctl.conf`. The kernel's own side is `/proc/sys`, written in place.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{FsError, Host, PathResolver};
+use crate::model::effects::EffectKind;
+use crate::model::{Effect, Effects, SysctlKey};
+
+use crate::resource::core::ensure::Presence;
+use crate::resource::core::owned_file;
+use crate::resource::core::owned_file::OwnedFile;
+use crate::resource::core::text;
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+
+/// Where settings are persisted; an administrator's directory, read at every boot.
+const DIRECTORY: &str = "/etc/sysctl.d";
+/// Where the kernel has them.
+const KERNEL: &str = "/proc/sys";
+/// The largest value that is read.
+const LIMIT: u64 = 1 << 16;
+
+/// Settings whose values are programs that the kernel runs, or bring such.
+const PROGRAM_KEYS: &[&str] =
+    &["kernel/core_pattern", "kernel/modprobe", "kernel/hotplug", "kernel/poweroff_cmd", "fs/binfmt_misc/"];
+
+/// Settings of the kernel.
+pub struct Sysctl;
+
+/// Properties of a sysctl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// The key, as `net.ipv4.ip_forward` or `net/ipv4/ip_forward`; where a part has a dot of its own, as interfaces do, as
+    /// `net/ipv4/conf/eth0.100/forwarding`.
+    #[serde(deserialize_with = "text::text")]
+    pub name: String,
+    /// `absent` takes the persisted setting away; the running kernel keeps its value until the next boot.
+    #[serde(default)]
+    pub ensure: Presence,
+    /// The value. Between several numbers, any whitespace is as good as any other. Needed unless absent.
+    #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// Whether it holds after the next boot, by a file of its own in `/etc/sysctl.d`; `false` removes that file.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub persist: bool,
+    /// Whether it holds in the running kernel; `false` leaves that alone.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub runtime: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Properties {
+    fn key(&self) -> Result<SysctlKey, Invalid> {
+        self.name.parse().map_err(|why| Invalid::new("name", format!("{:?} is no key of a kernel setting: {why}", self.name)))
+    }
+
+    /// The key of properties that are valid.
+    fn known_key(&self) -> Result<SysctlKey, ResourceError> {
+        self.key().map_err(|invalid| ResourceError::State(invalid.message))
+    }
+
+    fn file_text(&self) -> Result<String, ResourceError> {
+        Ok(format!("# Managed by Ensign: changes are lost.\n{} = {}\n", self.known_key()?, normal(&self.value)))
+    }
+}
+
+/// A value with one space wherever there is whitespace: the kernel writes tabs where people write spaces.
+fn normal(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What the kernel and the file say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SysctlState {
+    /// In the running kernel; none where it has no such key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    /// In the file of the setting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    persisted: Option<String>,
+    #[serde(skip)]
+    file: Option<OwnedFile>,
+}
+
+impl State for SysctlState {
+    fn ensure(&self) -> &str {
+        Presence::of(self.value.is_some() || self.file.is_some()).as_str()
+    }
+}
+
+/// One step towards the wanted setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SysctlChange {
+    /// Set it in the running kernel.
+    Set {
+        /// What it is; none where the kernel has no such key yet.
+        from: Option<String>,
+        /// What it shall be.
+        to: String,
+    },
+    /// Write its file.
+    Persist {
+        /// What differs.
+        details: String,
+    },
+    /// Remove its file.
+    Remove,
+}
+
+impl fmt::Display for SysctlChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Set { .. } => "set the value",
+            Self::Persist { .. } => "persisted the value",
+            Self::Remove => "removed the persisted value",
+        })
+    }
+}
+
+impl Change for SysctlChange {
+    fn details(&self) -> Vec<String> {
+        vec![match self {
+            Self::Set { from: Some(from), to } => format!("value {from} → {to}"),
+            Self::Set { from: None, to } => format!("value → {to}"),
+            Self::Persist { details } => details.clone(),
+            Self::Remove => self.to_string(),
+        }]
+    }
+}
+
+impl Resource for Sysctl {
+    const TYPE: &'static str = "sysctl";
+    const ABOUT: &'static str = "Settings of the kernel, in the running one and after the next boot.";
+    const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
+        ("ensure", "absent removes the same file"),
+        ("persist", "whether the same file is written"),
+        ("runtime", "whether the same key is set"),
+    ];
+    const PROVIDERS: &'static [ProviderEntry<()>] =
+        &[ProviderEntry { name: "linux", explicit: false, suits: |_| true, open: |_| Box::new(()) }];
+
+    type Properties = Properties;
+    type State = SysctlState;
+    type Change = SysctlChange;
+    type Provider = ();
+
+    fn validate(p: &Properties) -> Result<(), Invalid> {
+        p.key()?;
+        if p.value.contains(['\n', '\r', '\0']) {
+            return Err(Invalid::new("value", "value must be one line"));
+        }
+        if p.ensure == Presence::Present {
+            if normal(&p.value).is_empty() {
+                return Err(Invalid::new("value", "value is required"));
+            }
+            if !p.persist && !p.runtime {
+                return Err(Invalid::new("persist", "with neither persist nor runtime there is nothing to do"));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(p: &Properties) -> &str {
+        &p.name
+    }
+
+    fn ensure(p: &Properties) -> &str {
+        p.ensure.as_str()
+    }
+
+    fn effects(p: &Properties) -> Effects {
+        let mut effects = Effects::default();
+        let Ok(key) = p.key() else {
+            // What is no key yet may become any.
+            effects.push(Effect::unknown(Some(EffectKind::Kernel), &p.name));
+            effects.push(Effect::unknown(Some(EffectKind::Write), &p.name));
+            effects.push(Effect::run(&p.value));
+            return effects;
+        };
+        effects.push(Effect::Kernel(key.to_string()));
+        effects.push(Effect::implied(format!("{KERNEL}/{}", key.path())));
+        effects.push(Effect::implied(persisted_path(&key)));
+        if !p.value.is_empty() && PROGRAM_KEYS.iter().any(|of| key.path().starts_with(of)) {
+            effects.push(Effect::run(&p.value));
+        }
+        effects
+    }
+
+    fn query(name: &str) -> Option<Properties> {
+        let (name, value) = (name.to_owned(), "0".to_owned());
+        Some(Properties { name, ensure: Presence::Present, value, persist: true, runtime: true })
+    }
+
+    fn observe(p: &Properties, (): &(), host: &Host) -> Result<SysctlState, ResourceError> {
+        let key = p.known_key()?;
+        let file = owned_file::look(&file(&key, host))?;
+        let needed = p.ensure == Presence::Present && p.runtime;
+        let value = match read(&kernel_path(&key, host)) {
+            Err(error) if needed => return Err(error),
+            read => read.unwrap_or(None),
+        };
+        Ok(SysctlState {
+            // What is absent is so whatever the running kernel has.
+            value: value.filter(|_| p.ensure == Presence::Present),
+            persisted: file.as_ref().and_then(|file| persisted(&file.text)),
+            file,
+        })
+    }
+
+    fn diff(p: &Properties, state: &SysctlState) -> Result<Vec<SysctlChange>, ResourceError> {
+        let present = p.ensure == Presence::Present;
+        let to = normal(&p.value);
+        let mut changes = Vec::new();
+        // First in the kernel: a value that it refuses must not be there at the next boot.
+        if present && p.runtime && state.value.as_ref() != Some(&to) {
+            changes.push(SysctlChange::Set { from: state.value.clone(), to });
+        }
+        match &state.file {
+            Some(_) if !present || !p.persist => changes.push(SysctlChange::Remove),
+            None if present && p.persist => changes.push(SysctlChange::Persist { details: "persisted the value".to_owned() }),
+            Some(file) if present => {
+                let details = match &state.persisted {
+                    Some(from) if *from != normal(&p.value) => format!("persisted value {from} → {}", normal(&p.value)),
+                    _ if file.text != p.file_text()? => "the form of the file".to_owned(),
+                    _ if !file.sound => "owner or mode of the file".to_owned(),
+                    _ => return Ok(changes),
+                };
+                changes.push(SysctlChange::Persist { details });
+            }
+            _ => {}
+        }
+        Ok(changes)
+    }
+
+    fn apply(change: &SysctlChange, p: &Properties, _: &mut SysctlState, (): &(), host: &Host) -> Result<(), ResourceError> {
+        let key = p.known_key()?;
+        match change {
+            SysctlChange::Set { to, .. } => set(&kernel_path(&key, host), to),
+            SysctlChange::Persist { .. } => {
+                PathResolver::system().directory_made(&host.system_path(DIRECTORY), 0o755)?;
+                owned_file::write(&file(&key, host), &p.file_text()?)
+            }
+            SysctlChange::Remove => owned_file::remove(&file(&key, host)),
+        }
+    }
+}
+
+fn kernel_path(key: &SysctlKey, host: &Host) -> PathBuf {
+    host.system_path(KERNEL).join(key.path())
+}
+
+/// The file of a setting; its name comes after others, and what comes last counts.
+fn file(key: &SysctlKey, host: &Host) -> PathBuf {
+    host.system_path(persisted_path(key))
+}
+
+fn persisted_path(key: &SysctlKey) -> String {
+    format!("{DIRECTORY}/99-zz-ensign-{}.conf", key.file_name())
+}
+
+/// The value that a file of one setting gives.
+fn persisted(text: &str) -> Option<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
+    lines.filter_map(|line| line.split_once('=')).next_back().map(|(_, value)| normal(value))
+}
+
+/// The value in the running kernel; none where it has no such key.
+fn read(path: &Path) -> Result<Option<String>, ResourceError> {
+    match PathResolver::system().read_text(path, LIMIT) {
+        Ok(value) => Ok(Some(normal(&value))),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(explain(error)),
+    }
+}
+
+fn set(path: &Path, value: &str) -> Result<(), ResourceError> {
+    let place = PathResolver::system().known_place(path).map_err(explain)?;
+    place.write_into(&format!("{value}\n")).map_err(explain)
+}
+
+/// What the kernel says, with what to do about it.
+fn explain(error: FsError) -> ResourceError {
+    let (path, kind) = match &error {
+        FsError::Io { path, source, .. } => (path, source.kind()),
+        FsError::NotAFile(path) => (path, ErrorKind::IsADirectory),
+        FsError::NoParent(path) => (path, ErrorKind::NotFound),
+        _ => return error.into(),
+    };
+    let shown = path.display();
+    let message = match kind {
+        ErrorKind::NotFound => {
+            format!("the kernel has no {shown}: check the key, or load the module that brings it; 'runtime: false' only persists")
+        }
+        ErrorKind::ReadOnlyFilesystem => format!(
+            "{shown} can't be written: /proc/sys is read-only, as in most containers; set it on their host, or only persist it \
+             with 'runtime: false'"
+        ),
+        ErrorKind::InvalidInput => format!("the kernel refuses this value for {shown} (invalid argument)"),
+        ErrorKind::IsADirectory => format!("{shown} is a directory of settings, not a setting"),
+        ErrorKind::PermissionDenied => {
+            format!("{shown} may not be accessed: it needs root, or can't be read or written by anybody")
+        }
+        _ => return error.into(),
+    };
+    ResourceError::State(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn properties(extra: &Value) -> Properties {
+        let mut all = json!({"name": "net.ipv4.tcp_rmem", "value": "1 2  3"});
+        all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn state(value: Option<&str>, text: Option<&str>, sound: bool) -> SysctlState {
+        SysctlState {
+            value: value.map(str::to_owned),
+            persisted: text.and_then(persisted),
+            file: text.map(|text| OwnedFile { text: text.to_owned(), sound }),
+        }
+    }
+
+    /// The decision table: properties, what is there, the steps.
+    #[test]
+    fn decisions() {
+        let right = "# Managed by Ensign: changes are lost.\nnet.ipv4.tcp_rmem = 1 2 3\n";
+        let other = right.replace('3', "4");
+        let (right, other) = (Some(right), Some(other.as_str()));
+        let kernel = Some("1 2 3");
+        for (extra, state, wanted) in [
+            (json!({}), state(kernel, right, true), vec![]),
+            (json!({}), state(Some("0 2 3"), None, true), vec!["value 0 2 3 → 1 2 3", "persisted the value"]),
+            (json!({}), state(None, right, true), vec!["value → 1 2 3"]),
+            (json!({}), state(kernel, other, true), vec!["persisted value 1 2 4 → 1 2 3"]),
+            (json!({}), state(kernel, right, false), vec!["owner or mode of the file"]),
+            (json!({}), state(kernel, Some("net.ipv4.tcp_rmem=1 2 3"), true), vec!["the form of the file"]),
+            (json!({}), state(kernel, Some(""), false), vec!["the form of the file"]),
+            (json!({"runtime": false}), state(Some("0"), right, true), vec![]),
+            (json!({"runtime": false}), state(None, None, true), vec!["persisted the value"]),
+            (json!({"persist": false}), state(kernel, None, true), vec![]),
+            (json!({"persist": false}), state(Some("0"), right, true), vec!["value 0 → 1 2 3", "removed the persisted value"]),
+            (json!({"ensure": "absent"}), state(None, right, false), vec!["removed the persisted value"]),
+            (json!({"ensure": "absent", "value": ""}), state(None, None, true), vec![]),
+        ] {
+            let p = properties(&extra);
+            Sysctl::validate(&p).unwrap();
+            let changes = Sysctl::diff(&p, &state).unwrap();
+            assert_eq!(changes.iter().flat_map(Change::details).collect::<Vec<_>>(), wanted, "{extra} {state:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_meant_is_refused() {
+        for extra in [
+            json!({"name": "net/../../etc/passwd"}),
+            json!({"value": ""}),
+            json!({"value": " \t"}),
+            json!({"value": "1\nkernel.x = 2"}),
+            json!({"persist": false, "runtime": false}),
+        ] {
+            assert!(Sysctl::validate(&properties(&extra)).is_err(), "{extra}");
+        }
+        assert_eq!(properties(&json!({"value": 1})).value, "1");
+    }
+
+    #[test]
+    fn the_kernel_s_answers_say_what_to_do() {
+        let error = |kind: ErrorKind| explain(FsError::io("write", Path::new("/proc/sys/a/b"), kind.into())).to_string();
+        assert!(error(ErrorKind::ReadOnlyFilesystem).contains("'runtime: false'"));
+        assert!(error(ErrorKind::NotFound).contains("load the module"));
+        assert!(error(ErrorKind::InvalidInput).contains("refuses this value"));
+        assert!(error(ErrorKind::PermissionDenied).contains("needs root"));
+        assert_eq!(read(Path::new("/proc/sys/net/nothing/here")).unwrap(), None);
+        assert!(read(Path::new("/proc/sys/net")).unwrap_err().to_string().contains("directory of settings"));
+        assert!(read(Path::new("/proc/sys/kernel/ostype")).unwrap().is_some());
+    }
+}

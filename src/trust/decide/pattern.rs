@@ -1,0 +1,239 @@
+//! Names and patterns: `?` one character, `*` any number, neither across a `/`; `**` across.
+
+use crate::model::effects::PathScope;
+
+/// A part of a path that no pattern spells out.
+const ANY_NAME: &str = "/\u{1}";
+/// How deep below a directory patterns are tried: only `**` reaches both the first level and this one.
+const DEEP: usize = 40;
+
+/// True when the whole of `text` matches `pattern`. Takes time of pattern × text at most.
+pub(in crate::trust) fn matches(pattern: &str, text: &str) -> bool {
+    fits(pattern, text, |_| true)
+}
+
+/// True when a command matches a pattern. Wildcards stand for characters that mean nothing to a shell; signs such as `;` or
+/// `$` must be written out. The pattern `**` alone stands for every command.
+pub(in crate::trust) fn matches_command(pattern: &str, command: &str) -> bool {
+    pattern == "**" || pattern == command || fits(pattern, command, is_plain)
+}
+
+/// Characters that a shell takes as they are.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || " _-./:=,@+%".contains(c)
+}
+
+/// True when a pattern of commands spells out the program, or stands for every command.
+pub(in crate::trust) fn names_program(pattern: &str) -> bool {
+    pattern == "**" || !pattern.split(' ').next().unwrap_or_default().contains(['*', '?'])
+}
+
+/// True when some pattern matches a path, `.` and `..` resolved; where everything below it counts too, a pattern must
+/// reach all of that.
+pub(in crate::trust) fn matches_any_path(patterns: &[String], place: &PathScope) -> bool {
+    let path = normalize_path(&place.path);
+    let base = path.trim_end_matches('/');
+    let below = |pattern: &str| {
+        matches(pattern, &format!("{base}{ANY_NAME}")) && matches(pattern, &format!("{base}{}", ANY_NAME.repeat(DEEP)))
+    };
+    matches_any(patterns, &path) && (!place.below || patterns.iter().any(|pattern| below(pattern)))
+}
+
+/// True when a pattern begins with `prefix`, and the rest of it matches `text`.
+pub(in crate::trust) fn matches_after(pattern: &str, prefix: &str, text: &str) -> bool {
+    pattern.strip_prefix(prefix).is_some_and(|pattern| matches(pattern, text))
+}
+
+/// A pattern of paths where `real` has replaced the directories before the first wildcard.
+pub(in crate::trust) fn resolve_links(pattern: &str, real: &impl Fn(&str) -> String) -> String {
+    if !pattern.starts_with('/') {
+        return pattern.to_owned();
+    }
+    let plain = pattern.find(['*', '?']).unwrap_or(pattern.len());
+    let slash = pattern.get(..plain).and_then(|head| head.rfind('/')).unwrap_or(0);
+    let (directory, rest) = pattern.split_at(slash);
+    let directory = if directory.is_empty() { String::new() } else { real(directory) };
+    format!("{}{rest}", directory.trim_end_matches('/'))
+}
+
+/// True when the whole of `text` matches `pattern`, and wildcards stand for characters that `reaches` allows.
+fn fits(pattern: &str, text: &str, reaches: impl Fn(char) -> bool) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    // reach[i]: what was read of the pattern so far matches the first i characters.
+    let mut reach = vec![false; text.len() + 1];
+    if let Some(start) = reach.first_mut() {
+        *start = true;
+    }
+    let mut rest = pattern.chars().peekable();
+    while let Some(c) = rest.next() {
+        reach = match c {
+            '*' => {
+                let across = rest.next_if_eq(&'*').is_some();
+                spread(&reach, &text, |c| reaches(c) && (across || c != '/'))
+            }
+            '?' => step(&reach, &text, |c| reaches(c) && c != '/'),
+            wanted => step(&reach, &text, |c| c == wanted),
+        };
+    }
+    reach.last() == Some(&true)
+}
+
+/// Any number of further characters that fit.
+fn spread(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool> {
+    let mut on = false;
+    let mut before = None;
+    reach
+        .iter()
+        .enumerate()
+        .map(|(i, here)| {
+            let stopped = before.is_some_and(|c: &char| !fits(*c));
+            on = *here || (on && !stopped);
+            before = text.get(i);
+            on
+        })
+        .collect()
+}
+
+/// One further character that fits.
+fn step(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool> {
+    std::iter::once(false).chain(reach.iter().zip(text).map(|(here, c)| *here && fits(*c))).collect()
+}
+
+/// True when some pattern of the list matches.
+pub(in crate::trust) fn matches_any(patterns: &[String], text: &str) -> bool {
+    patterns.iter().any(|pattern| matches(pattern, text))
+}
+
+/// An absolute path without `.`, `..`, empty parts and a slash at its end; other texts as they are.
+///
+/// Lexical: what a symbolic link does to a path is for the engine to ask when it runs.
+pub(in crate::trust) fn normalize_path(name: &str) -> String {
+    if !name.starts_with('/') {
+        return name.to_owned();
+    }
+    let mut parts = Vec::new();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, text, wanted) in [
+            ("nginx", "nginx", true),
+            ("nginx", "nginx2", false),
+            ("nginx*", "nginx-full", true),
+            ("*", "nginx", true),
+            ("*", "", true),
+            ("*", "/etc", false),
+            ("?", "/", false),
+            ("we?", "web", true),
+            ("we?", "we", false),
+            ("/srv/*", "/srv/a", true),
+            ("/srv/*", "/srv/a/b", false),
+            ("/srv/*", "/srv", false),
+            ("/srv/**", "/srv/a/b", true),
+            ("/srv/**", "/srvx/a", false),
+            ("/srv/*/x", "/srv/a/x", true),
+            ("/srv/**/x", "/srv/a/b/x", true),
+            ("**", "/any/thing", true),
+            ("*.conf", "a.conf", true),
+            ("*.conf", "a/b.conf", false),
+            ("ä?", "äö", true),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern, text), wanted, "{pattern} {text}");
+        }
+        // Patterns that make a backtracking matcher hang.
+        assert!(!matches(&"*a".repeat(50), &"a".repeat(49)));
+        assert!(!matches(&format!("{}b", "**a*".repeat(30)), &"a".repeat(2000)));
+    }
+
+    #[test]
+    fn wildcards_of_commands_stand_for_no_sign_of_the_shell() {
+        for (pattern, command, wanted) in [
+            ("/bin/ls *", "/bin/ls -la", true),
+            ("/bin/ls **", "/bin/ls -la /srv/www", true),
+            ("/bin/ls *", "/bin/ls /srv", false),
+            ("/bin/ls **", "/bin/ls; reboot", false),
+            ("/bin/ls **", "/bin/ls x\nreboot", false),
+            ("/bin/ls **", "/bin/ls `reboot`", false),
+            ("/bin/ls **", "/bin/ls $(reboot)", false),
+            ("/bin/ls **", "/bin/ls x > /etc/passwd", false),
+            ("/bin/ls **", "/bin/ls x & reboot", false),
+            ("/bin/ls **", "/bin/ls x | sh", false),
+            ("/bin/ls **", "/bin/ls 'x'", false),
+            ("/bin/ls **", "/bin/ls \\\nreboot", false),
+            ("/bin/ls **", "/bin/ls ~root", false),
+            ("/bin/ls ?", "/bin/ls ;", false),
+            ("a; b *", "a; b c", true),
+            ("a; b *", "a; b c; d", false),
+            ("ls *.conf", "ls *.conf", true),
+            ("**", "a; b", true),
+        ] {
+            assert_eq!(matches_command(pattern, command), wanted, "{pattern} {command}");
+        }
+        for (pattern, wanted) in [("/bin/ls *", true), ("ls", true), ("**", true), ("/srv/**", false), ("?s x", false)] {
+            assert_eq!(names_program(pattern), wanted, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn everything_below_needs_a_pattern_that_reaches_it() {
+        for (patterns, path, wanted) in [
+            (&["/srv/**"][..], "/srv/a", true),
+            (&["/srv/a", "/srv/a/**"], "/srv/a", true),
+            (&["/srv/a/**"], "/srv/a", false),
+            (&["/srv/*"], "/srv/a", false),
+            (&["/srv/*", "/srv/*/*", "/srv/*/*/*"], "/srv/a", false),
+            (&["**"], "/", true),
+            (&["/srv/**"], "/srv/a/../../etc", false),
+        ] {
+            let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+            assert_eq!(matches_any_path(&patterns, &PathScope::below(path)), wanted, "{patterns:?} {path}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_located_before_their_wildcards() {
+        let real = |path: &str| path.replace("/var/run", "/run");
+        for (pattern, wanted) in [
+            ("/var/run/x/*", "/run/x/*"),
+            ("/var/run/**", "/run/**"),
+            ("/var/*/x", "/var/*/x"),
+            ("/x*", "/x*"),
+            ("nginx*", "nginx*"),
+            ("**", "**"),
+        ] {
+            assert_eq!(resolve_links(pattern, &real), wanted);
+        }
+    }
+
+    #[test]
+    fn paths_become_normal() {
+        for (name, wanted) in [
+            ("/srv/www/../../etc/passwd", "/etc/passwd"),
+            ("/../../x", "/x"),
+            ("//srv/./a//b/", "/srv/a/b"),
+            ("/", "/"),
+            ("/..", "/"),
+            ("/a/...", "/a/..."),
+            ("nginx", "nginx"),
+            ("a/../b", "a/../b"),
+        ] {
+            assert_eq!(normalize_path(name), wanted);
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! The way in: from bytes off the wire to a [`Verified`] command, or a [`Refusal`].
+//!
+//! Cheap checks before costly ones, and every one of them before the command reaches anything that
+//! acts: size, envelope, signatures by known keys, type, form, fleet, audience, time, seen before,
+//! channel, trust, policy, local limits, subject, and `where`, the only one that looks at the host.
+
+use std::ops::Deref;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::diag::chain;
+use crate::model::{Effects, NodeId};
+use crate::wire::command::{Action, Command, Selector};
+use crate::wire::report::ChannelPosition;
+use crate::wire::subject::Route;
+use crate::wire::{COMMAND_TYPE, Envelope, EnvelopeError, Subjects, digest, json};
+
+use super::limits::NodeLimits;
+use super::policy::{self, PolicyDecision};
+use super::rejection::{Rejection, RejectionCode};
+use super::rights::Rights;
+use crate::trust::bundle::{TrustedBundle, TrustedKey};
+use crate::trust::keys::signers::SignerSearch;
+
+pub use crate::trust::keys::signers::SignatureBudget;
+
+/// How far the clocks of operator and node may differ.
+pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(30);
+/// How far a channel may go ahead in one step, so that nobody can use up its numbers.
+pub const MAX_CHANNEL_STEP: u64 = 1_000_000;
+
+/// What this node accepted before.
+pub trait ReplayStore {
+    /// The digest of the command of this id, when one was accepted and not yet forgotten.
+    fn accepted_digest(&self, id: Uuid) -> Option<String>;
+    /// The latest accepted state of a channel.
+    fn channel(&self, name: &str) -> Option<ChannelPosition>;
+    /// Since when accepted commands are remembered; none when that is not known.
+    fn remembers_since(&self) -> Option<Timestamp>;
+    /// What is known of the trust bundles that were in force.
+    fn trust(&self) -> KnownTrust;
+}
+
+/// What a node knows of the trust bundles that it obeyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownTrust {
+    /// None was later than this version.
+    AtLeast(u64),
+    /// That was lost, and nobody could be asked since.
+    Unknown,
+}
+
+/// Something whose signatures were checked and that policy and limits allow. Only [`Verifier`] makes one. Derefs to what
+/// was signed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verified<T> {
+    value: T,
+    digest: String,
+    allowed: PolicyDecision,
+    envelope: Vec<u8>,
+    proof: Proof,
+}
+
+/// Which keys made the signatures of an envelope. That follows from its bytes and the keys of the bundle alone, so it
+/// stays true for as long as both are the same; whether those keys may ask for anything is no part of it.
+#[derive(Debug, Clone, PartialEq)]
+struct Proof {
+    /// The digest of the trust bundle that has the keys.
+    bundle: String,
+    /// The distinct keys, by their places in that bundle, valid or not.
+    keys: Vec<usize>,
+}
+
+impl<T> Deref for Verified<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Verified<T> {
+    /// What was signed.
+    pub fn get(&self) -> &T {
+        &self.value
+    }
+
+    /// SHA-256 of the signed bytes, lower-case hex.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The ids of the signing keys that the allowing rule counts.
+    pub fn signers(&self) -> &[String] {
+        &self.allowed.keys
+    }
+
+    /// The rule of the trust bundle that allows it, from 1.
+    pub fn rule(&self) -> usize {
+        self.allowed.rule
+    }
+
+    /// What the allowing rule lets its run do.
+    pub fn rights(&self) -> &Rights {
+        &self.allowed.rights
+    }
+
+    /// The envelope as it came.
+    pub fn envelope(&self) -> &[u8] {
+        &self.envelope
+    }
+}
+
+/// A message that was not refused.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OpenedMessage {
+    /// To be written down and run.
+    New(Verified<Command>),
+    /// Accepted before, the very same: its answer is to be sent again, nothing is to be run.
+    Seen {
+        /// The command.
+        id: Uuid,
+        /// SHA-256 of its signed bytes.
+        digest: String,
+    },
+    /// Not for this node: its `where` is false here.
+    NotSelected(Verified<Command>),
+    /// The latest of a channel, which is for other nodes now: whatever was standing here in this channel ends.
+    Elsewhere(Verified<Command>),
+}
+
+/// What one node measures commands by.
+#[derive(Clone, Copy)]
+pub struct Verifier<'a> {
+    /// The trust bundle in force.
+    pub trust: &'a TrustedBundle,
+    /// This node.
+    pub node: &'a NodeId,
+    /// Its groups.
+    pub groups: &'a [String],
+    /// Its own limits.
+    pub limits: &'a NodeLimits,
+    /// The subjects of its fleet.
+    pub subjects: &'a Subjects,
+    /// The time; not before the latest that this node knows has passed, whatever its clock says.
+    pub now: Timestamp,
+    /// What it accepted before.
+    pub seen: &'a dyn ReplayStore,
+    /// Evaluates a `where` over the facts of this node.
+    pub condition: &'a dyn Fn(&str) -> Result<bool, String>,
+    /// Tells the effects of an `ensure` from its type and properties: `engine::effects::of_signed`.
+    pub effects: &'a dyn Fn(&str, &Map<String, Value>) -> Effects,
+}
+
+/// A refusal before it is known of what.
+type Reason = (RejectionCode, String);
+
+/// What is known of a message while it is looked at, for the refusal.
+struct RejectionContext {
+    digest: String,
+    id: Option<Uuid>,
+    keyids: Vec<String>,
+}
+
+impl RejectionContext {
+    fn refuse(self, (code, message): Reason) -> Rejection {
+        Rejection { code, message, digest: self.digest, id: self.id, keyids: self.keyids }
+    }
+}
+
+/// A command that verified keys signed, with the ids of those that are valid now. Not yet allowed anything.
+struct SignedCommand {
+    command: Command,
+    signers: Vec<String>,
+    proof: Proof,
+}
+
+impl Verifier<'_> {
+    /// Opens a message that came on `subject`, or that somebody carried here by hand (`None`).
+    ///
+    /// # Errors
+    /// The first reason for which it must not run.
+    pub fn open(&self, bytes: &[u8], subject: Option<&str>) -> Result<OpenedMessage, Rejection> {
+        self.open_within(bytes, subject, &mut SignatureBudget::default())
+    }
+
+    /// As [`Self::open`], with a bound on the signatures that are computed. Afterwards `effort` tells how many were.
+    ///
+    /// # Errors
+    /// The first reason for which it must not run.
+    pub fn open_within(
+        &self,
+        bytes: &[u8],
+        subject: Option<&str>,
+        effort: &mut SignatureBudget,
+    ) -> Result<OpenedMessage, Rejection> {
+        let (mut known, signed) = self.signed(bytes, effort)?;
+        known.id = Some(signed.command.id);
+        match self.evaluate(&signed, &known.digest, subject) {
+            Ok(Verdict::Seen) => Ok(OpenedMessage::Seen { id: signed.command.id, digest: known.digest }),
+            Ok(Verdict::Run(allowed)) => Ok(OpenedMessage::New(verified(signed, known, allowed, bytes))),
+            Ok(Verdict::NotSelected(allowed)) => Ok(OpenedMessage::NotSelected(verified(signed, known, allowed, bytes))),
+            Ok(Verdict::Elsewhere(allowed)) => Ok(OpenedMessage::Elsewhere(verified(signed, known, allowed, bytes))),
+            Err(reason) => Err(known.refuse(reason)),
+        }
+    }
+
+    /// Opens a command that this node accepted before it was stopped, from its own ledger.
+    ///
+    /// Its time, id, serial and subject were checked then; keys, policy and limits may have changed
+    /// and are checked again. Whether it is still worth running is for the caller to say.
+    ///
+    /// # Errors
+    /// The first reason for which it must not run any more.
+    pub fn reverify_queued(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
+        let (mut known, signed) = self.signed(bytes, &mut SignatureBudget::default())?;
+        known.id = Some(signed.command.id);
+        match self.check_target(&signed.command).and_then(|()| self.check_policy(&signed.command, &signed.signers)) {
+            Ok(allowed) => Ok(verified(signed, known, allowed, bytes)),
+            Err(reason) => Err(known.refuse(reason)),
+        }
+    }
+
+    /// Looks once more at a command that was verified when it came, and has waited since: as [`Self::reopen`] of the
+    /// envelope that it came in, but for less.
+    ///
+    /// Everything that may have changed meanwhile is decided anew: which keys are revoked or over their time, audience,
+    /// the time of the bundle, rules, limits. Only the signatures are not computed once more while the bundle is the very
+    /// same. Whatever speaks against the command is not believed here either: then all is verified from the bytes.
+    /// Gives the rights that the command has now.
+    ///
+    /// # Errors
+    /// The first reason for which it must not run any more.
+    pub fn recheck(&self, verified: &Verified<Command>) -> Result<Rights, Rejection> {
+        match self.still_allowed(verified) {
+            Ok(allowed) => Ok(allowed.rights),
+            Err(_) => self.reverify_queued(&verified.envelope).map(|verified| verified.allowed.rights),
+        }
+    }
+
+    fn still_allowed(&self, verified: &Verified<Command>) -> Result<PolicyDecision, Reason> {
+        let proof = &verified.proof;
+        if proof.bundle != self.trust.digest() {
+            return Err((RejectionCode::UnknownKey, "it was verified under another trust bundle".to_owned()));
+        }
+        let signers = self.valid(proof, false)?;
+        self.check_target(&verified.value)?;
+        self.check_policy(&verified.value, &signers)
+    }
+
+    /// Recalls standing desired state that this node accepted, from its own disk.
+    ///
+    /// It stays in force until something later takes its place, also when it, its key or the trust bundle is over its
+    /// time, or the key was revoked: what was accepted is not undone by silence. Only that a key of the bundle signed it
+    /// is checked again, against damage, and the limits of the host.
+    ///
+    /// # Errors
+    /// When nobody that this node knows signed it, or the host does not allow it any more.
+    pub fn reverify_assignment(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
+        let (mut known, envelope) = enveloped(bytes)?;
+        let proof = self.proof(self.trust.find_signers(&envelope, &mut SignatureBudget::default()).keys);
+        let signers: Vec<String> = self.keys_of(&proof).map(|key| key.id.clone()).collect();
+        let recalled = command(&envelope).and_then(|command| {
+            known.id = Some(command.id);
+            if signers.is_empty() {
+                return Err((RejectionCode::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()));
+            }
+            self.limits.check(&command, &self.effects_of(&command)).map_err(|why| (RejectionCode::LocalLimit, why))?;
+            Ok(command)
+        });
+        match recalled {
+            Ok(command) => {
+                let rights = policy::assignment_rights(self.trust.rules(), &command, &signers);
+                let allowed = PolicyDecision { rule: 0, keys: signers.clone(), for_all: false, rights };
+                Ok(verified(SignedCommand { command, signers, proof }, known, allowed, bytes))
+            }
+            Err(reason) => Err(known.refuse(reason)),
+        }
+    }
+
+    fn signed(&self, bytes: &[u8], effort: &mut SignatureBudget) -> Result<(RejectionContext, SignedCommand), Rejection> {
+        let (known, envelope) = enveloped(bytes)?;
+        let result = self.signers(&envelope, effort).and_then(|(signers, proof)| {
+            let command = command(&envelope)?;
+            Ok(SignedCommand { command, signers, proof })
+        });
+        match result {
+            Ok(signed) => Ok((known, signed)),
+            Err(reason) => Err(known.refuse(reason)),
+        }
+    }
+
+    fn proof(&self, keys: Vec<usize>) -> Proof {
+        Proof { bundle: self.trust.digest().to_owned(), keys }
+    }
+
+    /// The keys of a proof, which is of the bundle in force.
+    fn keys_of(&self, proof: &Proof) -> impl Iterator<Item = &TrustedKey> {
+        proof.keys.iter().filter_map(|index| self.trust.keys().get(*index))
+    }
+
+    /// The ids of the distinct keys that are valid now and whose signatures verify.
+    fn signers(&self, envelope: &Envelope, effort: &mut SignatureBudget) -> Result<(Vec<String>, Proof), Reason> {
+        let SignerSearch { keys, named, cut_short } = self.trust.find_signers(envelope, effort);
+        if keys.is_empty() && cut_short {
+            let why = "too many forged messages come at present: only signatures whose keyid names their key are verified";
+            return Err((RejectionCode::Busy, why.to_owned()));
+        }
+        let proof = self.proof(keys);
+        Ok((self.valid(&proof, named)?, proof))
+    }
+
+    /// The ids of those keys that are valid now. `hinted`: a known one is named at all.
+    fn valid(&self, proof: &Proof, hinted: bool) -> Result<Vec<String>, Reason> {
+        let is_valid = |key: &&TrustedKey| !key.revoked && key.is_in_time(self.now);
+        let valid: Vec<String> = self.keys_of(proof).filter(is_valid).map(|key| key.id.clone()).collect();
+        if !valid.is_empty() {
+            return Ok(valid);
+        }
+        Err(match (self.keys_of(proof).find(|key| key.revoked), self.keys_of(proof).next()) {
+            (Some(key), _) => (RejectionCode::RevokedKey, format!("the key {} is revoked", key.id)),
+            (None, Some(key)) => (RejectionCode::KeyNotValid, format!("the key {} is not valid at this time", key.id)),
+            (None, None) if hinted => (RejectionCode::BadSignature, "no signature verifies".to_owned()),
+            (None, None) => (RejectionCode::UnknownKey, "it is not signed by a key of the trust bundle".to_owned()),
+        })
+    }
+
+    fn evaluate(&self, signed: &SignedCommand, digest: &str, subject: Option<&str>) -> Result<Verdict, Reason> {
+        let command = &signed.command;
+        let addressed = self.check_target(command);
+        // Of a channel there is one latest message for all: whom it leaves out learns that from the same.
+        let left_out = command.action.is_desired_state() && matches!(addressed, Err((RejectionCode::NotForMe, _)));
+        if !left_out {
+            addressed.clone()?;
+        }
+        self.check_time(command)?;
+        match self.seen.accepted_digest(command.id) {
+            Some(before) if before == digest => {
+                // What stood before, in place of what stands now: somebody turns the channel back.
+                return match self.check_serial(command) {
+                    Err((RejectionCode::StaleSerial, why)) if command.action.is_desired_state() => {
+                        Err((RejectionCode::StaleSerial, why))
+                    }
+                    _ => Ok(Verdict::Seen),
+                };
+            }
+            Some(_) => return Err((RejectionCode::Replayed, "another command with this id was accepted before".to_owned())),
+            None => {}
+        }
+        self.check_serial(command)?;
+        let allowed = self.check_policy(command, &signed.signers)?;
+        if let Some(subject) = subject {
+            self.check_subject(command, subject)?;
+        }
+        self.check_replay_memory(command)?;
+        if left_out {
+            // Who may speak to some nodes only has no say in what the others keep to.
+            return match addressed {
+                Err(reason) if !allowed.for_all => Err(reason),
+                _ => Ok(Verdict::Elsewhere(allowed)),
+            };
+        }
+        match &command.to.only_where {
+            // Facts change: what stands asks them again, whenever it runs.
+            Some(_) if command.action.is_desired_state() => Ok(Verdict::Run(allowed)),
+            None => Ok(Verdict::Run(allowed)),
+            Some(text) => match (self.condition)(text) {
+                Ok(true) => Ok(Verdict::Run(allowed)),
+                Ok(false) => Ok(Verdict::NotSelected(allowed)),
+                Err(why) => Err((RejectionCode::BadWhere, format!("its \"where\" can't be evaluated: {why}"))),
+            },
+        }
+    }
+
+    /// What was signed before this node began to remember commands may have run here. What stands is ordered by its channel.
+    fn check_replay_memory(&self, command: &Command) -> Result<(), Reason> {
+        match self.seen.remembers_since() {
+            Some(born) if command.issued <= born && !command.action.is_desired_state() => {
+                let why = format!("it was signed at {}; this node remembers commands from {born} on", command.issued);
+                Err((RejectionCode::BeforeLedger, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A bundle that is older than one that was obeyed has keys that were revoked since.
+    fn check_trust_version(&self) -> Result<(), Reason> {
+        let version = self.trust.version();
+        let lost = match self.seen.trust() {
+            KnownTrust::AtLeast(known) if known <= version => return Ok(()),
+            KnownTrust::AtLeast(known) => format!("version {known} of the trust bundle was in force here, and is lost"),
+            KnownTrust::Unknown => "the trust bundle that was in force here is lost".to_owned(),
+        };
+        Err((RejectionCode::TrustLost, format!("{lost}; this node has version {version}")))
+    }
+
+    fn check_target(&self, command: &Command) -> Result<(), Reason> {
+        if command.fleet != self.trust.fleet() {
+            return Err((RejectionCode::WrongFleet, format!("it is for the fleet {}", command.fleet)));
+        }
+        let mine = command.to.includes(self.node, self.groups);
+        if mine { Ok(()) } else { Err((RejectionCode::NotForMe, "it is for other nodes".to_owned())) }
+    }
+
+    fn check_time(&self, command: &Command) -> Result<(), Reason> {
+        let start = command.not_before.map_or(command.issued, |time| time.max(command.issued));
+        if self.now.duration_since(command.expires) > MAX_CLOCK_SKEW {
+            return Err((RejectionCode::Expired, format!("it expired at {}, and here it is {}", command.expires, self.now)));
+        }
+        if start.duration_since(self.now) > MAX_CLOCK_SKEW {
+            return Err((RejectionCode::NotYetValid, format!("it is valid from {start}, and here it is {}", self.now)));
+        }
+        Ok(())
+    }
+
+    fn check_serial(&self, command: &Command) -> Result<(), Reason> {
+        let Some(wanted) = &command.channel else { return Ok(()) };
+        let name = &wanted.name;
+        // A channel that is new here may begin with any serial, but not with an epoch without a next one.
+        let last = self.seen.channel(name);
+        let first = last.is_none();
+        let last = last.unwrap_or(ChannelPosition { epoch: 0, serial: wanted.serial, digest: String::new() });
+        let reached = format!("channel {name} is at epoch {}, serial {}", last.epoch, last.serial);
+        if wanted.epoch != last.epoch {
+            return match wanted.epoch.checked_sub(last.epoch) {
+                None => Err((RejectionCode::StaleSerial, reached)),
+                Some(ahead) if ahead > MAX_CHANNEL_STEP => Err((RejectionCode::SerialJump, reached)),
+                Some(_) => Ok(()),
+            };
+        }
+        match wanted.serial.checked_sub(last.serial) {
+            None => Err((RejectionCode::StaleSerial, reached)),
+            Some(ahead) if ahead > MAX_CHANNEL_STEP => Err((RejectionCode::SerialJump, reached)),
+            // The same once more is no harm: a run repeated with a new id. What stands is said once.
+            Some(0) if !first && (command.action.is_desired_state() || !same_artifact(command, &last)) => {
+                Err((RejectionCode::SerialConflict, format!("{reached}, with other content")))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn check_policy(&self, command: &Command, signers: &[String]) -> Result<PolicyDecision, Reason> {
+        self.check_trust_version()?;
+        if self.trust.is_expired(self.now) {
+            return Err((
+                RejectionCode::TrustExpired,
+                format!("the trust bundle of this node expired at {}", self.trust.expires()),
+            ));
+        }
+        let effects = self.effects_of(command);
+        let allowed = policy::decide(self.trust.rules(), command, &effects, signers)
+            .map_err(|denied| (RejectionCode::NotAllowed, denied.to_string()))?;
+        self.limits.check(command, &effects).map_err(|why| (RejectionCode::LocalLimit, why))?;
+        Ok(allowed)
+    }
+
+    /// The effects of an `ensure`; other actions have none of their own.
+    fn effects_of(&self, command: &Command) -> Effects {
+        match &command.action {
+            Action::Ensure(ensure) => (self.effects)(&ensure.kind, &ensure.properties),
+            _ => Effects::default(),
+        }
+    }
+
+    /// The subject routes and decides nothing; but what travels elsewhere than it was signed for is somebody's trick.
+    fn check_subject(&self, command: &Command, subject: &str) -> Result<(), Reason> {
+        let right = self.subjects.route(subject).is_some_and(|(action, route)| {
+            action.is_none_or(|action| action == command.action.name())
+                && match (route, command.to.selector()) {
+                    (Route::Desired(name), _) => {
+                        command.action.is_desired_state() && command.channel.as_ref().is_some_and(|channel| channel.name == name)
+                    }
+                    _ if command.action.is_desired_state() => false,
+                    (Route::Node(id), Some(Selector::Nodes(_))) => id == self.node.as_str(),
+                    (Route::Group(name), Some(Selector::Groups(groups))) => groups.contains(&name) && self.groups.contains(&name),
+                    (Route::All, Some(Selector::All)) => true,
+                    _ => false,
+                }
+        });
+        if right { Ok(()) } else { Err((RejectionCode::SubjectMismatch, format!("it was not signed for the subject {subject}"))) }
+    }
+}
+
+enum Verdict {
+    Run(PolicyDecision),
+    NotSelected(PolicyDecision),
+    Elsewhere(PolicyDecision),
+    Seen,
+}
+
+fn verified(signed: SignedCommand, known: RejectionContext, allowed: PolicyDecision, bytes: &[u8]) -> Verified<Command> {
+    let SignedCommand { command, proof, .. } = signed;
+    Verified { value: command, digest: known.digest, allowed, envelope: bytes.to_vec(), proof }
+}
+
+fn enveloped(bytes: &[u8]) -> Result<(RejectionContext, Envelope), Rejection> {
+    let envelope = Envelope::parse(bytes).map_err(|error| {
+        let code = if matches!(error, EnvelopeError::TooLarge(_)) { RejectionCode::TooLarge } else { RejectionCode::BadEnvelope };
+        RejectionContext { digest: digest(bytes), id: None, keyids: vec![] }.refuse((code, chain(&error)))
+    })?;
+    let keyids = envelope.signatures.iter().map(|s| s.keyid.clone()).collect();
+    Ok((RejectionContext { digest: envelope.digest(), id: None, keyids }, envelope))
+}
+
+/// Reads the very bytes that were verified.
+fn command(envelope: &Envelope) -> Result<Command, Reason> {
+    if envelope.payload_type != COMMAND_TYPE {
+        return Err((
+            RejectionCode::WrongType,
+            format!("the payload type is \"{}\", not that of a command", envelope.payload_type),
+        ));
+    }
+    let command: Command = json::read(&envelope.payload).map_err(|error| (RejectionCode::Malformed, chain(&error)))?;
+    command.check().map_err(|error| (RejectionCode::Malformed, error.to_string()))?;
+    Ok(command)
+}
+
+fn same_artifact(command: &Command, last: &ChannelPosition) -> bool {
+    matches!(&command.action, crate::wire::Action::Apply(apply) if apply.sha256 == last.digest)
+}
+
+mod control;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+//! Ed25519 keys: read, written, generated, and the two things they do: sign and verify.
+//!
+//! Signatures cover DSSE's encoding of type and bytes. Verification is the strict one, which
+//! refuses the malleable and small-order cases that RFC 8032 leaves open; weak public keys, under
+//! which anybody can sign, are refused when a key is read, so that no list of keys can hold one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use ed25519_dalek::Signer;
+use sha2::{Digest, Sha256};
+use ssh_key::private::{Ed25519Keypair, KeypairData};
+use ssh_key::{Cipher, Kdf, LineEnding};
+use zeroize::Zeroizing;
+
+use crate::model::Secret;
+use crate::wire::pae;
+
+/// Rounds of bcrypt-pbkdf over the passphrase of a key file: OpenSSH's own default.
+const ROUNDS: u32 = 16;
+const SHORT: &str = "ed25519:";
+
+/// A key that can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// Neither of the two forms of a public key.
+    #[error("not a public key: expected \"ssh-ed25519 AAAA...\" or \"ed25519:\" and the base64 of 32 bytes")]
+    NotAKey,
+    /// An OpenSSH key of another kind.
+    #[error("the key is {0}, only ssh-ed25519 can sign")]
+    Algorithm(String),
+    /// The key of a FIDO device.
+    #[error(
+        "the key is in a FIDO device ({0}), whose signatures cover more than the bytes that nodes verify; only ssh-ed25519 can sign"
+    )]
+    Fido(String),
+    /// A point of small order: signatures under it prove nothing.
+    #[error("the key is weak: anybody can make signatures for it")]
+    Weak,
+    /// The text is no OpenSSH private key, or a broken one.
+    #[error("not an OpenSSH private key")]
+    PrivateKey(#[source] ssh_key::Error),
+    /// The private key is encrypted, and there is no passphrase.
+    #[error("the key is encrypted: it needs its passphrase")]
+    NeedsPassphrase,
+    /// The passphrase is not that of the key.
+    #[error("the passphrase is wrong")]
+    WrongPassphrase,
+    /// The private key could not be written as text.
+    #[error("could not encode the key")]
+    Encode(#[source] ssh_key::Error),
+    /// The system has no randomness to give.
+    #[error("could not get random bytes")]
+    Random(#[source] getrandom::Error),
+}
+
+impl KeyError {
+    /// A key of an algorithm that can't sign here.
+    fn other(algorithm: &ssh_key::Algorithm) -> Self {
+        match algorithm {
+            ssh_key::Algorithm::SkEd25519 | ssh_key::Algorithm::SkEcdsaSha2NistP256 => Self::Fido(algorithm.to_string()),
+            _ => Self::Algorithm(algorithm.to_string()),
+        }
+    }
+}
+
+/// A public key. Never a weak one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublicKey(ed25519_dalek::VerifyingKey);
+
+impl PublicKey {
+    /// The key of these 32 bytes.
+    ///
+    /// # Errors
+    /// When they are no point of the curve, or a weak one.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
+        let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::NotAKey)?;
+        if key.is_weak() { Err(KeyError::Weak) } else { Ok(Self(key)) }
+    }
+
+    /// `ed25519:` and the base64 of its 32 bytes.
+    pub fn to_short(&self) -> String {
+        format!("{SHORT}{}", STANDARD.encode(self.0.as_bytes()))
+    }
+
+    /// One line as in `authorized_keys`: `ssh-ed25519 AAAA... comment`.
+    pub fn to_openssh(&self, comment: &str) -> String {
+        let line = format!("ssh-ed25519 {} {comment}", STANDARD.encode(self.blob()));
+        line.trim_end().to_owned()
+    }
+
+    /// Its fingerprint, as `ssh-keygen -l` shows it: `SHA256:` and base64 without padding.
+    pub fn fingerprint(&self) -> String {
+        format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
+    }
+
+    fn blob(&self) -> Vec<u8> {
+        // RFC 8709: two strings, each after its length as 4 bytes.
+        let mut blob = Vec::with_capacity(51);
+        blob.extend_from_slice(&[0, 0, 0, 11]);
+        blob.extend_from_slice(b"ssh-ed25519");
+        blob.extend_from_slice(&[0, 0, 0, 32]);
+        blob.extend_from_slice(self.0.as_bytes());
+        blob
+    }
+
+    /// True when `signature` is this key's over these bytes of this type.
+    pub fn verify(&self, payload_type: &str, payload: &[u8], signature: &[u8]) -> bool {
+        self.verify_encoded(&pae(payload_type, payload), signature)
+    }
+
+    /// As [`Self::verify`], over what [`pae`] made; for several keys over the same bytes.
+    pub(in crate::trust) fn verify_encoded(&self, encoded: &[u8], signature: &[u8]) -> bool {
+        ed25519_dalek::Signature::from_slice(signature).is_ok_and(|signature| self.0.verify_strict(encoded, &signature).is_ok())
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let text = text.trim();
+        if let Some(encoded) = text.strip_prefix(SHORT) {
+            let bytes = STANDARD.decode(encoded).map_err(|_| KeyError::NotAKey)?;
+            return Self::from_bytes(bytes.as_slice().try_into().map_err(|_| KeyError::NotAKey)?);
+        }
+        let key = ssh_key::PublicKey::from_openssh(text).map_err(|_| KeyError::NotAKey)?;
+        match key.key_data().ed25519() {
+            Some(key) => Self::from_bytes(&key.0),
+            None => Err(KeyError::other(&key.algorithm())),
+        }
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_short())
+    }
+}
+
+/// A private key: wiped from memory when dropped, never printed.
+pub struct SigningKey(ed25519_dalek::SigningKey);
+
+impl SigningKey {
+    /// A new key from the system's randomness.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub fn generate() -> Result<Self, KeyError> {
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(seed.as_mut()).map_err(KeyError::Random)?;
+        Ok(Self::from_seed(&seed))
+    }
+
+    /// The key of this seed (the 32 bytes that RFC 8032 calls the private key).
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(ed25519_dalek::SigningKey::from_bytes(seed))
+    }
+
+    /// Reads the text of an OpenSSH private key file.
+    ///
+    /// # Errors
+    /// When it is none, of another algorithm, or encrypted and the passphrase is missing or wrong.
+    pub fn from_openssh(text: &str, passphrase: Option<&Secret>) -> Result<Self, KeyError> {
+        let mut key = ssh_key::PrivateKey::from_openssh(text).map_err(KeyError::PrivateKey)?;
+        if key.algorithm() != ssh_key::Algorithm::Ed25519 {
+            return Err(KeyError::other(&key.algorithm()));
+        }
+        if key.is_encrypted() {
+            let passphrase = passphrase.ok_or(KeyError::NeedsPassphrase)?;
+            key = key.decrypt(passphrase.reveal()).map_err(|error| match error {
+                ssh_key::Error::Crypto => KeyError::WrongPassphrase,
+                error => KeyError::PrivateKey(error),
+            })?;
+        }
+        match key.key_data() {
+            KeypairData::Ed25519(pair) => Ok(Self::from_seed(&Zeroizing::new(pair.private.to_bytes()))),
+            _ => Err(KeyError::other(&key.algorithm())),
+        }
+    }
+
+    /// The text of an OpenSSH private key file, encrypted when there is a passphrase.
+    ///
+    /// # Errors
+    /// When the system has no randomness, or the library refuses.
+    pub fn to_openssh(&self, comment: &str, passphrase: Option<&Secret>) -> Result<Zeroizing<String>, KeyError> {
+        let pair = Ed25519Keypair::from_seed(self.0.as_bytes());
+        let mut key = ssh_key::PrivateKey::new(KeypairData::Ed25519(pair), comment).map_err(KeyError::Encode)?;
+        if let Some(passphrase) = passphrase {
+            let (mut salt, mut check) = (vec![0; 16], [0; 4]);
+            getrandom::fill(&mut salt).map_err(KeyError::Random)?;
+            getrandom::fill(&mut check).map_err(KeyError::Random)?;
+            let kdf = Kdf::Bcrypt { salt, rounds: ROUNDS };
+            key = key
+                .encrypt_with(Cipher::Aes256Ctr, kdf, u32::from_ne_bytes(check), passphrase.reveal())
+                .map_err(KeyError::Encode)?;
+        }
+        key.to_openssh(LineEnding::LF).map_err(KeyError::Encode)
+    }
+
+    /// Its public key.
+    pub fn public(&self) -> PublicKey {
+        // A key of a hashed and clamped seed is never of small order.
+        PublicKey(self.0.verifying_key())
+    }
+
+    /// The seed it is made of.
+    pub(in crate::trust) fn seed(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
+    /// The 64 bytes of its signature over these bytes of this type.
+    pub fn sign(&self, payload_type: &str, payload: &[u8]) -> Vec<u8> {
+        self.0.sign(&pae(payload_type, payload)).to_bytes().to_vec()
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({})", self.public())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Made with: ssh-keygen -t ed25519 -C alice@host -f plain -N '' (and -N 'correct horse', -Z aes256-ctr -a 4).
+    const PLAIN: &str = include_str!("testdata/plain");
+    const LOCKED: &str = include_str!("testdata/locked");
+    const PLAIN_PUB: &str = include_str!("testdata/plain.pub");
+    const LOCKED_PUB: &str = include_str!("testdata/locked.pub");
+
+    #[test]
+    fn keys_of_openssh_are_read() {
+        let key = SigningKey::from_openssh(PLAIN, None).unwrap();
+        assert_eq!(key.public(), PLAIN_PUB.parse().unwrap());
+        assert_eq!(key.public().to_openssh("alice@host"), PLAIN_PUB.trim());
+        // As `ssh-keygen -lf plain.pub` says.
+        assert_eq!(key.public().fingerprint(), "SHA256:gv7PszOBb3Uoi6ocuXl48Trl4ABt7I6p+pq5OEYjIzI");
+        let right = Secret::new("correct horse");
+        let key = SigningKey::from_openssh(LOCKED, Some(&right)).unwrap();
+        assert_eq!(key.public(), LOCKED_PUB.parse().unwrap());
+        assert!(matches!(SigningKey::from_openssh(LOCKED, None), Err(KeyError::NeedsPassphrase)));
+        let wrong = SigningKey::from_openssh(LOCKED, Some(&Secret::new("wrong")));
+        assert!(matches!(wrong, Err(KeyError::WrongPassphrase)), "{wrong:?}");
+        assert!(matches!(SigningKey::from_openssh("nonsense", None), Err(KeyError::PrivateKey(_))));
+    }
+
+    #[test]
+    fn keys_survive_being_written() {
+        let key = SigningKey::generate().unwrap();
+        let text = key.to_openssh("c", None).unwrap();
+        assert_eq!(SigningKey::from_openssh(&text, None).unwrap().public(), key.public());
+        let secret = Secret::new("pass");
+        let text = key.to_openssh("c", Some(&secret)).unwrap();
+        assert!(matches!(SigningKey::from_openssh(&text, None), Err(KeyError::NeedsPassphrase)));
+        assert_eq!(SigningKey::from_openssh(&text, Some(&secret)).unwrap().public(), key.public());
+        assert!(!format!("{key:?}").contains(&STANDARD.encode(key.0.as_bytes())));
+    }
+
+    #[test]
+    fn public_keys_have_two_forms() {
+        let key = SigningKey::from_seed(&[7; 32]).public();
+        assert_eq!(key.to_short().parse::<PublicKey>().unwrap(), key);
+        assert_eq!(key.to_openssh("who @ where").parse::<PublicKey>().unwrap(), key);
+        assert_eq!(key.to_openssh("").parse::<PublicKey>().unwrap(), key);
+        for bad in ["", "ed25519:", "ed25519:AAAA", "ssh-ed25519 AAAA", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQD=", "x"] {
+            assert!(bad.parse::<PublicKey>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn weak_keys_are_refused() {
+        // The eight points of small order, from the tables of "Taming the many EdDSAs", canonical forms.
+        for hex in [
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000080",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        ] {
+            let bytes: Vec<u8> = (0..32).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
+            let text = format!("{SHORT}{}", STANDARD.encode(&bytes));
+            assert!(matches!(text.parse::<PublicKey>(), Err(KeyError::Weak)), "{hex}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_of_its_key_type_and_bytes() {
+        let key = SigningKey::from_seed(&[1; 32]);
+        let signature = key.sign("t", b"payload");
+        assert!(key.public().verify("t", b"payload", &signature));
+        assert!(!key.public().verify("u", b"payload", &signature));
+        assert!(!key.public().verify("t", b"payloae", &signature));
+        assert!(!key.public().verify("t", b"payload", &signature[..63]));
+        assert!(!SigningKey::from_seed(&[2; 32]).public().verify("t", b"payload", &signature));
+    }
+
+    #[test]
+    fn verification_is_the_strict_one() {
+        // Made with the private key: R is the neutral element, S the challenge times the secret. RFC 8032 lets it pass.
+        const NEUTRAL_R: &str = "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABJvvtO3fUtROyqPR0M+FmYBMvwAqsm/1y/kOhcbQyLAw==";
+        let signature = STANDARD.decode(NEUTRAL_R).unwrap();
+        let key = SigningKey::from_seed(&[1; 32]).public();
+        let lax = ed25519_dalek::Signature::from_slice(&signature).unwrap();
+        assert!(ed25519_dalek::Verifier::verify(&key.0, &pae("t", b"payload"), &lax).is_ok());
+        assert!(!key.verify("t", b"payload", &signature));
+    }
+}

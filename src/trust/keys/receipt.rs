@@ -1,0 +1,183 @@
+//! Receipts, made by nodes and checked by whoever reads what they say.
+//!
+//! The signature says that the holder of the node's key sent exactly these bytes on exactly this subject. That the key
+//! is the node's is for the caller to know; that nothing is missing is what the chain of statements tells.
+
+use uuid::Uuid;
+
+use crate::model::NodeId;
+use crate::wire::receipt::{MalformedReceipt, RECEIPT_TYPE, Receipt, ReceiptBody};
+use crate::wire::report::{ROLLOUT_SUCCESS, RolloutResult};
+use crate::wire::rollout_plan::Witness;
+use crate::wire::{digest, json};
+
+use crate::trust::keys::key::{PublicKey, SigningKey};
+
+/// A message whose receipt does not hold.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiptError {
+    /// There is none.
+    #[error("it has no receipt")]
+    Missing,
+    /// It can't be read.
+    #[error("its receipt can't be read")]
+    Malformed(#[from] MalformedReceipt),
+    /// The signature is not one of this key over this statement.
+    #[error("its receipt is not signed by the key of the node")]
+    Signature,
+    /// The receipt of another node.
+    #[error("its receipt is that of the node {0}")]
+    Node(NodeId),
+    /// The receipt of a message on another subject.
+    #[error("its receipt is that of a message on {0}")]
+    Subject(String),
+    /// The receipt of other bytes.
+    #[error("its receipt is that of another message: what it says was changed")]
+    Payload,
+    /// The answer to another command.
+    #[error("its receipt answers another command")]
+    Command,
+}
+
+/// A statement whose signature was checked, about a message that it fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedReceipt {
+    /// What the node says.
+    pub statement: ReceiptBody,
+    /// SHA-256 of the statement, lower-case hex.
+    pub digest: String,
+}
+
+/// Signs a statement.
+pub fn sign_receipt(key: &SigningKey, statement: &ReceiptBody) -> Receipt {
+    // Texts and numbers only: there is nothing in it that could fail to be written.
+    let statement = serde_json::to_vec(statement).unwrap_or_default();
+    let signature = key.sign(RECEIPT_TYPE, &statement);
+    Receipt { statement, signature }
+}
+
+/// Signs a statement; gives the text of the header.
+pub fn issue_receipt(key: &SigningKey, statement: &ReceiptBody) -> String {
+    sign_receipt(key, statement).encode()
+}
+
+/// Checks the receipt of a message of `node`, whose key this is.
+///
+/// # Errors
+/// When it is missing, not signed by this key, or about something else.
+pub fn verify_receipt(
+    receipt: Option<&str>,
+    key: &PublicKey,
+    node: &NodeId,
+    subject: &str,
+    payload: &[u8],
+) -> Result<VerifiedReceipt, ReceiptError> {
+    let receipt = Receipt::parse(receipt.ok_or(ReceiptError::Missing)?)?;
+    if !key.verify(RECEIPT_TYPE, &receipt.statement, &receipt.signature) {
+        return Err(ReceiptError::Signature);
+    }
+    let statement = receipt.read()?;
+    if statement.node != *node {
+        return Err(ReceiptError::Node(statement.node));
+    }
+    if statement.subject != subject {
+        return Err(ReceiptError::Subject(statement.subject));
+    }
+    if statement.sha256 != digest(payload) {
+        return Err(ReceiptError::Payload);
+    }
+    Ok(VerifiedReceipt { digest: receipt.digest(), statement })
+}
+
+/// True when a message is the mark of a witness that the command `id`, whose signed bytes have this digest, went well on it.
+pub fn proves_success(witness: &Witness, id: Uuid, command: &str, subject: &str, receipt: Option<&str>, payload: &[u8]) -> bool {
+    let Ok(key) = witness.key.parse::<PublicKey>() else { return false };
+    let attested =
+        verify_receipt(receipt, &key, &witness.node, subject, payload).and_then(|attested| attested.check_answers(command));
+    let mark = json::read::<RolloutResult>(payload);
+    attested.is_ok() && mark.is_ok_and(|mark| mark.protocol == ROLLOUT_SUCCESS && mark.id == id && mark.node == witness.node)
+}
+
+impl VerifiedReceipt {
+    /// Holds it to be an answer to the command of this digest.
+    ///
+    /// # Errors
+    /// When it answers another one, or none.
+    pub fn check_answers(self, command: &str) -> Result<Self, ReceiptError> {
+        if self.statement.command.as_deref() == Some(command) { Ok(self) } else { Err(ReceiptError::Command) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn node(name: &str) -> NodeId {
+        name.parse().unwrap()
+    }
+
+    fn statement() -> ReceiptBody {
+        ReceiptBody {
+            node: node("web1"),
+            boot: Uuid::nil(),
+            seq: None,
+            prev: None,
+            subject: "s".into(),
+            sha256: digest(b"payload"),
+            at: Timestamp::UNIX_EPOCH,
+            command: Some("c".into()),
+        }
+    }
+
+    #[test]
+    fn a_success_is_proved_by_its_witness_for_one_command() {
+        let (key, other, id) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]), Uuid::from_u128(7));
+        let witness = |key: &SigningKey| Witness { node: node("web1"), key: key.public().to_short() };
+        let mark = |id| {
+            let at = Timestamp::UNIX_EPOCH;
+            let outcome = crate::wire::CommandOutcome::Changed;
+            serde_json::to_vec(&RolloutResult { protocol: ROLLOUT_SUCCESS.to_owned(), id, node: node("web1"), at, outcome })
+                .unwrap()
+        };
+        let payload = mark(id);
+        let receipt =
+            |key: &SigningKey, payload: &[u8]| issue_receipt(key, &ReceiptBody { sha256: digest(payload), ..statement() });
+        let good = receipt(&key, &payload);
+        assert!(proves_success(&witness(&key), id, "c", "s", Some(&good), &payload));
+        for (witness, id, command, subject, receipt, payload) in [
+            (witness(&other), id, "c", "s", Some(good.clone()), payload.clone()),
+            (witness(&key), Uuid::from_u128(8), "c", "s", Some(good.clone()), payload.clone()),
+            (witness(&key), id, "another command", "s", Some(good.clone()), payload.clone()),
+            (witness(&key), id, "c", "another subject", Some(good.clone()), payload.clone()),
+            (witness(&key), id, "c", "s", None, payload.clone()),
+            (witness(&key), id, "c", "s", Some(receipt(&other, &payload)), payload.clone()),
+            (witness(&key), id, "c", "s", Some(receipt(&key, &mark(Uuid::from_u128(8)))), mark(Uuid::from_u128(8))),
+            (witness(&key), id, "c", "s", Some(good), b"{}".to_vec()),
+            (Witness { node: node("web1"), key: "no key".into() }, id, "c", "s", None, payload.clone()),
+        ] {
+            assert!(!proves_success(&witness, id, command, subject, receipt.as_deref(), &payload));
+        }
+    }
+
+    #[test]
+    fn a_receipt_is_of_one_node_subject_and_payload() {
+        let key = SigningKey::from_seed(&[1; 32]);
+        let receipt = issue_receipt(&key, &statement());
+        let check = |receipt: Option<&str>, key: &SigningKey, name: &str, subject: &str, payload: &[u8]| {
+            verify_receipt(receipt, &key.public(), &node(name), subject, payload)
+        };
+        let attested = check(Some(&receipt), &key, "web1", "s", b"payload").unwrap();
+        assert_eq!(attested.statement, statement());
+        assert!(attested.clone().check_answers("c").is_ok());
+        assert!(matches!(attested.check_answers("d"), Err(ReceiptError::Command)));
+        let other = SigningKey::from_seed(&[2; 32]);
+        assert!(matches!(check(None, &key, "web1", "s", b"payload"), Err(ReceiptError::Missing)));
+        assert!(matches!(check(Some("x"), &key, "web1", "s", b"payload"), Err(ReceiptError::Malformed(_))));
+        assert!(matches!(check(Some(&receipt), &other, "web1", "s", b"payload"), Err(ReceiptError::Signature)));
+        assert!(matches!(check(Some(&receipt), &key, "web2", "s", b"payload"), Err(ReceiptError::Node(_))));
+        assert!(matches!(check(Some(&receipt), &key, "web1", "t", b"payload"), Err(ReceiptError::Subject(_))));
+        assert!(matches!(check(Some(&receipt), &key, "web1", "s", b"payloae"), Err(ReceiptError::Payload)));
+    }
+}

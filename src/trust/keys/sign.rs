@@ -1,0 +1,100 @@
+//! Signing: bytes and keys in, an envelope out. Runs where the operator is; the keys stay there.
+
+use std::fmt;
+
+use crate::host::ssh_agent::SshAgentError;
+use crate::wire::{Envelope, Signature};
+
+use crate::trust::keys::key::{PublicKey, SigningKey};
+
+/// No signature was made.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    /// The SSH agent that holds the key did not sign.
+    #[error("could not sign")]
+    Agent(#[from] SshAgentError),
+    /// What the SSH agent gave is no signature of its key over these bytes.
+    #[error("the ssh-agent gave a signature ({0}) that its key did not make over these bytes")]
+    Wrong(String),
+    /// What is to be signed can't be written as JSON.
+    #[error("could not write what is to be signed")]
+    Json(#[from] serde_json::Error),
+}
+
+/// What can sign: a private key at hand, or one that somebody else holds.
+pub trait Signer: fmt::Debug + Send + Sync {
+    /// The public key that verifies its signatures.
+    fn public(&self) -> PublicKey;
+
+    /// The 64 bytes of its signature over these bytes of this type.
+    ///
+    /// # Errors
+    /// When whoever holds the key does not sign.
+    fn signature(&self, payload_type: &str, payload: &[u8]) -> Result<Vec<u8>, SignError>;
+}
+
+impl Signer for SigningKey {
+    fn public(&self) -> PublicKey {
+        Self::public(self)
+    }
+
+    fn signature(&self, payload_type: &str, payload: &[u8]) -> Result<Vec<u8>, SignError> {
+        Ok(self.sign(payload_type, payload))
+    }
+}
+
+/// Signs these bytes with each key; the id beside a key is the hint that goes with its signature.
+pub fn sign_envelope(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &SigningKey)]) -> Envelope {
+    let signatures =
+        keys.iter().map(|(id, key)| Signature { keyid: (*id).to_owned(), sig: key.sign(payload_type, &payload) }).collect();
+    Envelope { payload_type: payload_type.to_owned(), payload, signatures }
+}
+
+/// As [`seal`], for keys that others may hold.
+///
+/// # Errors
+/// When one of them does not sign.
+pub fn sign_envelope_with(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &dyn Signer)]) -> Result<Envelope, SignError> {
+    let mut envelope = Envelope { payload_type: payload_type.to_owned(), payload, signatures: Vec::new() };
+    countersign(&mut envelope, keys)?;
+    Ok(envelope)
+}
+
+/// Adds the signature of each key to an envelope, in place of an earlier one by the same key.
+///
+/// # Errors
+/// When one of them does not sign; then the envelope stays as it was.
+pub fn countersign(envelope: &mut Envelope, keys: &[(&str, &dyn Signer)]) -> Result<(), SignError> {
+    let sign = |(id, key): &(&str, &dyn Signer)| {
+        let sig = key.signature(&envelope.payload_type, &envelope.payload)?;
+        Ok((key.public(), Signature { keyid: (*id).to_owned(), sig }))
+    };
+    let made = keys.iter().map(sign).collect::<Result<Vec<_>, SignError>>()?;
+    for (key, signature) in made {
+        let Envelope { payload_type, payload, signatures } = envelope;
+        signatures.retain(|before| !key.verify(payload_type, payload, &before.sig));
+        signatures.push(signature);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_signs_the_same_bytes() {
+        let (a, b) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
+        let envelope = sign_envelope("t", b"x".to_vec(), &[("a", &a), ("b", &b)]);
+        for (signature, (id, key)) in envelope.signatures.iter().zip([("a", &a), ("b", &b)]) {
+            assert_eq!(signature.keyid, id);
+            assert!(key.public().verify("t", b"x", &signature.sig));
+        }
+        assert_eq!(sign_envelope_with("t", b"x".to_vec(), &[("a", &a), ("b", &b)]).unwrap(), envelope);
+        let mut later = sign_envelope("t", b"x".to_vec(), &[("a", &a)]);
+        countersign(&mut later, &[("b", &b)]).unwrap();
+        assert_eq!(later, envelope);
+        countersign(&mut later, &[("again", &a)]).unwrap();
+        assert_eq!(later.signatures.iter().map(|s| s.keyid.as_str()).collect::<Vec<_>>(), ["b", "again"]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Keys that an SSH agent holds: found by what people call them, and signed with like any other.
+//!
+//! The agent signs the bytes that nodes verify, so a node can't tell such a signature from one by a key file. How the
+//! agent is spoken to is `host`'s business.
+
+use crate::host::ssh_agent::{Identity, SshAgent, SshAgentError};
+use crate::wire::pae;
+
+use super::sign::{SignError, Signer};
+use crate::trust::keys::key::PublicKey;
+
+/// The one form of signature that nodes verify.
+const ED25519: &str = "ssh-ed25519";
+/// What the algorithms of keys in FIDO devices begin with.
+const FIDO: &str = "sk-";
+
+/// No key of the agent to sign with.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentKeyError {
+    /// It can't be asked.
+    #[error(transparent)]
+    Agent(#[from] SshAgentError),
+    /// It has none that is meant.
+    #[error("the ssh-agent has no key {wanted}; it has {}", list(has))]
+    None {
+        /// What was looked for.
+        wanted: String,
+        /// The names of those it has.
+        has: Vec<String>,
+    },
+    /// It has several that may be meant.
+    #[error("the ssh-agent has {0} keys {1}: name one by its fingerprint")]
+    Several(usize, String),
+    /// A key of a FIDO device: it signs a counter and flags of the device too, which nodes do not know.
+    #[error(
+        "the key {0} is in a FIDO device ({1}), whose signatures cover more than the bytes that nodes verify; only ssh-ed25519 can sign"
+    )]
+    Fido(String, String),
+    /// Another kind of key.
+    #[error("the key {0} is {1}, only ssh-ed25519 can sign")]
+    Algorithm(String, String),
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none at all".to_owned() } else { names.join(", ") }
+}
+
+/// Which key of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySelector {
+    /// The only one that can sign.
+    Only,
+    /// The one of this comment, or of this fingerprint (`SHA256:...`).
+    Named(String),
+    /// This one.
+    Key(PublicKey),
+}
+
+impl KeySelector {
+    fn is(&self, held: &AgentIdentity) -> bool {
+        match self {
+            Self::Only => held.algorithm == ED25519,
+            Self::Named(name) => held.identity.comment == *name || held.fingerprint == *name,
+            Self::Key(key) => held.key.as_ref() == Some(key),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Only => "that can sign (ssh-ed25519)".to_owned(),
+            Self::Named(name) => format!("\"{name}\""),
+            Self::Key(key) => key.to_string(),
+        }
+    }
+}
+
+/// A key as the agent shows it.
+struct AgentIdentity {
+    identity: Identity,
+    algorithm: String,
+    fingerprint: String,
+    key: Option<PublicKey>,
+}
+
+impl AgentIdentity {
+    fn of(identity: Identity) -> Self {
+        let parsed = ssh_key::PublicKey::from_bytes(&identity.blob).ok();
+        let key = parsed.as_ref().and_then(|key| key.key_data().ed25519()).and_then(|key| PublicKey::from_bytes(&key.0).ok());
+        Self {
+            algorithm: parsed
+                .as_ref()
+                .map_or_else(|| "of a kind that is not known here".to_owned(), |key| key.algorithm().to_string()),
+            fingerprint: parsed.map(|key| key.fingerprint(ssh_key::HashAlg::Sha256).to_string()).unwrap_or_default(),
+            identity,
+            key,
+        }
+    }
+
+    fn name(&self) -> String {
+        if self.identity.comment.is_empty() { self.fingerprint.clone() } else { format!("\"{}\"", self.identity.comment) }
+    }
+}
+
+/// A key that an SSH agent signs with.
+#[derive(Debug, Clone)]
+pub struct AgentKey {
+    agent: SshAgent,
+    blob: Vec<u8>,
+    public: PublicKey,
+    comment: String,
+}
+
+impl AgentKey {
+    /// Finds a key of an agent.
+    ///
+    /// # Errors
+    /// When there is none or several, or when it is not one that can sign.
+    pub fn find(agent: &SshAgent, wanted: &KeySelector) -> Result<Self, AgentKeyError> {
+        let all: Vec<AgentIdentity> = agent.identities()?.into_iter().map(AgentIdentity::of).collect();
+        let has: Vec<String> = all.iter().map(AgentIdentity::name).collect();
+        let mut found: Vec<AgentIdentity> = all.into_iter().filter(|held| wanted.is(held)).collect();
+        let (count, last) = (found.len(), found.pop());
+        match last {
+            None => Err(AgentKeyError::None { wanted: wanted.words(), has }),
+            Some(_) if count > 1 => Err(AgentKeyError::Several(count, wanted.words())),
+            Some(AgentIdentity { identity, key: Some(public), .. }) => {
+                Ok(Self { agent: agent.clone(), blob: identity.blob, public, comment: identity.comment })
+            }
+            Some(held) if held.algorithm.starts_with(FIDO) => Err(AgentKeyError::Fido(held.name(), held.algorithm)),
+            Some(held) => Err(AgentKeyError::Algorithm(held.name(), held.algorithm)),
+        }
+    }
+
+    /// What the agent calls it.
+    pub fn comment(&self) -> &str {
+        &self.comment
+    }
+}
+
+impl Signer for AgentKey {
+    fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    fn signature(&self, payload_type: &str, payload: &[u8]) -> Result<Vec<u8>, SignError> {
+        let (form, signature) = self.agent.sign(&self.blob, &pae(payload_type, payload))?;
+        // It would be refused by every node; who holds the agent is the one to hear of it.
+        if form != ED25519 || !self.public.verify(payload_type, payload, &signature) {
+            return Err(SignError::Wrong(form));
+        }
+        Ok(signature)
+    }
+}
