@@ -3,13 +3,12 @@
 //!
 //! Violations that are there already are in [`known`]. A list there only shrinks: an entry that is mended fails its test.
 
-mod known;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenTree};
 
+use crate::support::known;
 use crate::support::paths::{Crate, Edge};
 use crate::support::source::{self, Source, each_token, sources};
 
@@ -53,17 +52,17 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("std::process::Command", &["host/", "store/"]),
     ("nix::", &["host/", "store/"]),
     ("zbus", &["host/systemd.rs"]),
-    ("println!", &["cli/ui.rs"]),
-    ("eprintln!", &["cli/ui.rs"]),
-    ("print!", &["cli/ui.rs"]),
-    ("eprint!", &["cli/ui.rs"]),
+    ("println!", &["cli/ui/"]),
+    ("eprintln!", &["cli/ui/"]),
+    ("print!", &["cli/ui/"]),
+    ("eprint!", &["cli/ui/"]),
     ("dbg!", &[]),
-    ("io::stdout", &["cli/ui.rs"]),
-    ("io::stderr", &["cli/ui.rs", "cli/agent/log.rs"]),
-    ("error.print", &["cli/ui.rs"]),
+    ("io::stdout", &["cli/ui/"]),
+    ("io::stderr", &["cli/ui/", "cli/agent/log.rs"]),
+    ("error.print", &["cli/ui/"]),
     ("of_format", &["cli/ui/text.rs"]),
     ("set_hook", &["cli/mod.rs"]),
-    ("/dev/tty", &["host/terminal.rs", "host/confine.rs"]),
+    ("/dev/tty", &["host/terminal.rs", "host/confine/"]),
     ("std::env", &["cli/", "main.rs", "host/command.rs", "host/checkpoint.rs"]),
     ("Timestamp::now", &["host/"]),
     ("SystemTime", &["host/"]),
@@ -85,8 +84,8 @@ const FILE_SYSTEM_METHODS: &[&str] = &[
 
 /// Methods of the same names that ask no file system: file, method, and the type whose method it is.
 const OTHER_METHODS: &[(&str, &str)] = &[
-    ("resource/archive/extract.rs metadata", "an open file"),
-    ("resource/symlink.rs read_link", "a place of `host`"),
+    ("resource/types/archive/extract.rs metadata", "an open file"),
+    ("resource/types/symlink.rs read_link", "a place of `host`"),
     ("template/lookup.rs exists", "a value of gjson"),
     ("unpack/tar.rs is_dir", "the kind of an entry"),
     ("unpack/tar.rs is_file", "the kind of an entry"),
@@ -95,15 +94,6 @@ const OTHER_METHODS: &[(&str, &str)] = &[
 
 /// Names that every module of a kind defines for itself, with the kind.
 const NAMES_OF_A_KIND: &[(&str, &str)] = &[("Properties", "a resource type"), ("Handle", "a task of the agent")];
-
-/// Compares the violations with those that are known: no other, and none that is mended.
-fn compare(rule: &str, found: &BTreeMap<String, String>, known: &[&str]) {
-    let new: Vec<_> = found.iter().filter(|(entry, _)| !known.contains(&entry.as_str())).collect();
-    let mended: Vec<_> = known.iter().filter(|entry| !found.contains_key(**entry)).collect();
-    let text: String = new.iter().map(|(entry, detail)| format!("  \"{entry}\", // {detail}\n")).collect();
-    assert!(new.is_empty(), "{rule}: {} new violations (in the form of a list in known.rs):\n{text}", new.len());
-    assert!(mended.is_empty(), "{rule}: mended; remove from tests/it/architecture/known.rs: {mended:#?}");
-}
 
 fn layer(module: &str) -> Option<u8> {
     LAYERS.iter().find(|(name, _)| *name == module).map(|(_, layer)| *layer)
@@ -147,7 +137,7 @@ fn owned_names_occur_only_in_their_files() {
             }
         }
     }
-    compare("owners", &found, known::OWNERS);
+    known::compare("owners", &found);
 }
 
 /// Returns the methods of [`FILE_SYSTEM_METHODS`] that are called without arguments, or named with their type.
@@ -185,7 +175,7 @@ fn only_host_and_store_ask_the_file_system() {
     for (entry, of) in OTHER_METHODS {
         assert!(found.remove(*entry).is_some(), "remove from OTHER_METHODS: {entry} ({of})");
     }
-    compare("file system", &found, known::FILE_SYSTEM);
+    known::compare("file_system", &found);
 }
 
 /// Finds the strongly connected components of more than one file.
@@ -240,7 +230,7 @@ fn no_circle_between_files() {
             found.insert((*file).to_owned(), format!("circle {number}: uses {}{more}", shown.join(", ")));
         }
     }
-    compare("circles", &found, known::CIRCLES);
+    known::compare("circles", &found);
 }
 
 /// A name of a type means one thing in the crate: no two structs, enums, unions, traits or aliases share it, except those that are
@@ -258,7 +248,7 @@ fn one_type_a_name() {
     let is_of_a_kind = |name: &str| NAMES_OF_A_KIND.iter().any(|(known, _)| *known == name);
     let several = places.into_iter().filter(|(name, files)| files.len() > 1 && !is_of_a_kind(name));
     let found = several.map(|(name, files)| (name, files.into_iter().collect::<Vec<_>>().join(", "))).collect();
-    compare("type names", &found, known::TYPE_NAMES);
+    known::compare("type_names", &found);
 }
 
 /// Returns the names of the types, and whether they are private to their module.
@@ -315,7 +305,7 @@ fn one_style_of_modules() {
         }
         directories.extend(inside.into_iter().filter(|path| path.is_dir()));
     }
-    compare("module style", &found, known::MODULE_STYLE);
+    known::compare("module_style", &found);
 }
 
 #[test]

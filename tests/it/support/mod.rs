@@ -4,6 +4,7 @@ pub mod certificates;
 pub mod clock;
 pub mod fleet;
 pub mod jwt;
+pub mod known;
 pub mod nats;
 pub mod netns;
 pub mod node;
