@@ -3,7 +3,7 @@
 //! A doc comment begins with a noun phrase or a verb in the third person. A sentence of it has at most 25 words and names its
 //! subject. Neither a doc comment nor a string literal has a word of [`BANNED`].
 //!
-//! Files in `tests/it/known/language.txt` may still have findings, all others have none. For them:
+//! Files in `tests/it/architecture/known/language.txt` may still have findings, all others have none. For them:
 //!
 //! - `ENSIGN_LINT=src/agent cargo nextest run -E 'test(/^language::/)'` fails with every finding below a path;
 //! - `ENSIGN_LINT=count cargo nextest run --no-capture -E 'test(/^language::/)'` prints the number of findings a folder.

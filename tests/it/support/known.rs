@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Compares violations with those of `tests/it/known/RULE.txt`: no other may be there, and none that is mended.
+/// Compares violations with those of `tests/it/architecture/known/RULE.txt`: no other may be there, and none that is mended.
 ///
 /// `ENSIGN_BLESS=1` writes the file.
 pub fn compare(rule: &str, found: &BTreeMap<String, String>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/known").join(rule).with_extension("txt");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/architecture/known").join(rule).with_extension("txt");
     if std::env::var_os("ENSIGN_BLESS").is_some() {
         let text: String = found.keys().map(|entry| format!("{entry}\n")).collect();
         if text.is_empty() {
