@@ -45,6 +45,7 @@ mod operator;
 mod origin;
 mod orphans;
 mod package;
+mod page_facts;
 mod page_language;
 mod partition;
 mod permissions;
