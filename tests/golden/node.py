@@ -77,7 +77,7 @@ class Node:
 
     def __init__(self, rootfs, repos, needs, binds, program):
         self.needs = needs
-        self.dir = tempfile.mkdtemp(prefix="ensign-golden-node-", dir="/var/tmp")
+        self.dir = tempfile.mkdtemp(prefix=f"ensign-golden-{os.environ.get('ENSIGN_RUN', '')}-node-", dir="/var/tmp")
         self.name = "golden-" + os.path.basename(self.dir).rpartition("-")[2].replace("_", "x")
         self.process = None
         for sub in "uwm":

@@ -106,7 +106,8 @@ class Stage:
     def __init__(self, case, nodes=None, program=None):
         self.case = case
         # a node has a /tmp of its own, but the same /var/tmp once it is bound there
-        self.root = os.path.realpath(tempfile.mkdtemp(prefix="ensign-golden-", dir="/var/tmp" if case.is_node else None))
+        run = os.environ.get("ENSIGN_RUN", "")  # tests/run looks for what is left of a run
+        self.root = os.path.realpath(tempfile.mkdtemp(prefix=f"ensign-golden-{run}-", dir="/var/tmp" if case.is_node else None))
         os.chmod(self.root, 0o755)
         self.server = self.node = None
         if "serve" in case.spec:

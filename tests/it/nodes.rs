@@ -17,7 +17,7 @@ fn a_node_has_a_system_of_its_own_and_goes_away_with_its_value() {
     let other = node.exec(&["sh", "-c", "echo out; echo err >&2; exit 3"]);
     assert_eq!((other.code, other.stdout.as_str(), other.stderr.as_str()), (3, "out\n", "err\n"));
     assert!(node.ensign(&["--version"]).ok().starts_with("ensign "));
-    let place = Path::new("/tmp").join(&name);
+    let place = std::env::temp_dir().join(&name);
     assert!(place.exists());
     drop(node);
     assert!(!place.exists());

@@ -83,7 +83,7 @@ exec "$@"'
 run() {
     why
     make_root
-    dir=$(mktemp -d /tmp/ensign-node-XXXXXX)
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/ensign-node-XXXXXX")
     name=$(basename "$dir") outer='' waiter=''
     trap down EXIT
     trap 'exit 1' INT TERM HUP
