@@ -30,6 +30,7 @@ mod disk;
 mod documents;
 mod examples;
 mod fleet;
+mod fuzz;
 mod generated;
 mod golden;
 mod health;
