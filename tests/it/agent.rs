@@ -70,7 +70,7 @@ fn a_signed_ensure_runs_once_however_often_it_is_sent() {
 }
 
 #[test]
-fn what_is_not_right_is_refused_answered_and_published() {
+fn invalid_commands_are_refused_answered_and_published() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "paths = [\"/nonesuch\"]\n").await;
         let _agent = fleet.agent().await;
@@ -146,7 +146,7 @@ fn a_full_queue_is_busy_and_intake_answers_during_a_run() {
 }
 
 #[test]
-fn what_waited_too_long_is_not_run() {
+fn a_command_that_waited_too_long_does_not_run() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -224,7 +224,7 @@ fn a_result_survives_the_server() {
 }
 
 #[test]
-fn a_stopped_agent_says_so_and_gives_a_run_time_to_end() {
+fn a_stopping_agent_reports_it_and_gives_a_run_time_to_end() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let agent = fleet.agent().await;
@@ -367,7 +367,7 @@ fn one_state_directory_is_for_one_agent() {
 }
 
 #[test]
-fn where_looks_at_facts() {
+fn where_selects_nodes_by_facts() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -383,7 +383,7 @@ fn where_looks_at_facts() {
 }
 
 #[test]
-fn the_check_says_who_the_node_is() {
+fn the_check_prints_the_identity_of_the_node() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let check = |config: &Path| {

@@ -70,7 +70,7 @@ fn output_that_is_to_be_logged_is_shown() {
 }
 
 #[test]
-fn what_takes_long_is_shown_at_a_terminal() {
+fn long_steps_are_shown_on_a_terminal() {
     let desk = Desk::new();
     desk.write("m.yaml", "ccm:\n  resources:\n    - exec: {name: patience, command: \"sleep 2.5\"}\n    - exec: {name: quick, command: \"true\"}\n");
     // script(1) gives it a terminal.

@@ -103,7 +103,7 @@ fn a_killed_download_is_resumed() {
 }
 
 #[test]
-fn an_interrupt_ends_a_download_at_once_and_keeps_what_there_is() {
+fn an_interrupt_ends_a_download_at_once_and_keeps_its_part() {
     let desk = Desk::new();
     let web = Web::new(|asked: &Asked| Reply::file(asked, &[7; 1000], "v1").cut(500, Cut::Hang));
     let child = desk.command(&["--url", &web.url("/app.tar.gz")]).spawn().unwrap();

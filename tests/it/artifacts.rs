@@ -67,7 +67,7 @@ async fn done(fleet: &Fleet, place: &Place, apply: Apply, timeout: u64) -> Comma
 }
 
 #[test]
-fn hostile_artifacts_are_refused_each_with_its_own_words() {
+fn hostile_artifacts_are_refused_each_with_its_own_message() {
     on_every_server(async |binary| {
         let cases: Vec<(&'static str, Vec<u8>, &'static str)> = vec![
             ("bomb", bomb(), "too large: its size unpacked"),

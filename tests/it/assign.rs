@@ -80,7 +80,7 @@ async fn latest(fleet: &Fleet) -> view::Desired {
 }
 
 #[test]
-fn of_two_operators_at_the_same_moment_one_is_stored_and_the_other_is_told() {
+fn of_two_simultaneous_assignments_one_is_stored_and_the_other_operator_learns_it() {
     on_every_server(async |binary| {
         let fleet = fleet(binary).await;
         let _old = fleet.agent().await;
@@ -175,7 +175,7 @@ fn a_lost_acknowledgement_is_no_conflict() {
 
 /// The other operator is quicker, while this one still reads what is behind the URL.
 #[test]
-fn the_operator_who_comes_second_is_told_who_was_first_and_what_to_do() {
+fn the_second_of_two_operators_learns_of_the_first_and_gets_a_hint() {
     on_every_server(async |binary| {
         let fleet = Arc::new(fleet(binary).await);
         // The thread of the web server outlives the test: it must not keep the fleet.
@@ -238,7 +238,7 @@ fn the_operator_who_comes_second_is_told_who_was_first_and_what_to_do() {
 }
 
 #[test]
-fn a_node_that_keeps_to_what_the_stream_does_not_have_says_so() {
+fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
     on_every_server(async |binary| {
         let fleet = fleet(binary).await;
         let agent = fleet.agent().await;
@@ -278,7 +278,7 @@ fn a_node_that_keeps_to_what_the_stream_does_not_have_says_so() {
 
 /// What no node would take is refused here, and nothing of it is stored.
 #[test]
-fn what_every_node_would_refuse_is_neither_signed_nor_stored() {
+fn commands_that_every_node_would_refuse_are_neither_signed_nor_stored() {
     on_every_server(async |binary| {
         let fleet = fleet(binary).await;
         as_operator(&fleet, &["status"]);

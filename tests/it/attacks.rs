@@ -200,7 +200,7 @@ async fn refusal(events: &mut StreamReader) -> RejectionEvent {
 }
 
 #[tokio::test]
-async fn a_running_agent_takes_nothing_of_the_corpus_and_says_why() {
+async fn a_running_agent_refuses_the_attack_corpus_with_reasons() {
     let Some(library) = library() else { return };
     let (setup, groups) = corpus();
     let server = NatsServer::start_binary(binaries().last().unwrap(), &Options { jetstream: true, ..Options::default() });

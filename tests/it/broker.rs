@@ -71,7 +71,7 @@ async fn answered(fleet: &Fleet, place: &Place, name: &str) -> uuid::Uuid {
 }
 
 #[test]
-fn a_server_that_lost_everything_gets_what_waits_once_the_streams_are_made() {
+fn an_emptied_server_gets_the_queued_messages_once_the_streams_exist() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, "").await;
         let (place, _agent) = started(&fleet).await;
@@ -146,7 +146,7 @@ async fn told_once(fleet: &Fleet, place: &Place, commands: &[uuid::Uuid]) {
 }
 
 #[test]
-fn a_stream_that_is_full_is_named_and_holds_up_only_what_is_for_it() {
+fn a_full_stream_is_named_and_delays_only_its_own_messages() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let (place, agent) = started(&fleet).await;

@@ -46,7 +46,7 @@ fn a_directory_gives_the_same_bundle_each_time() {
 }
 
 #[test]
-fn what_makes_no_bundle_is_said_and_nothing_is_written() {
+fn an_invalid_bundle_directory_is_reported_and_nothing_is_written() {
     let desk = site();
     desk.write("again/manifest.yaml", "ccm:\n  resuorces: []\n");
     std::os::unix::fs::symlink("/etc/passwd", desk.path("site/link")).unwrap();

@@ -61,7 +61,7 @@ fn base(fleet: &Fleet) -> Value {
 }
 
 #[test]
-fn who_was_away_catches_up_and_who_has_no_broker_goes_on() {
+fn an_offline_node_catches_up_and_a_node_without_a_broker_continues() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         let first = assign(&fleet, "one", &["--all", "--reason", "CHG-1"]);
@@ -100,7 +100,7 @@ fn who_was_away_catches_up_and_who_has_no_broker_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_used_leaves_the_last_good_one_in_force() {
+fn an_unusable_assignment_leaves_the_last_good_one_active() {
     let mut fleet = fleet(&binaries()[0]);
     assert_eq!(assign(&fleet, "good", &["--all"]).code, 0);
     let broken = fleet.path("broken.yaml");
@@ -132,7 +132,7 @@ fn what_cannot_be_used_leaves_the_last_good_one_in_force() {
 }
 
 #[test]
-fn channels_are_for_some_and_end() {
+fn channels_select_nodes_and_can_be_ended() {
     let mut fleet = fleet(&binaries()[0]);
     let some = assign(&fleet, "web", &["--all", "--where", "Facts.role == 'web'"]);
     assert_eq!(
@@ -167,7 +167,7 @@ fn channels_are_for_some_and_end() {
 }
 
 #[tokio::test]
-async fn nothing_older_forged_or_foreign_takes_its_place() {
+async fn no_older_forged_or_foreign_assignment_replaces_the_active_one() {
     let fleet = tokio::task::spawn_blocking(|| fleet(&binaries()[0])).await.unwrap();
     let operator = fleet.connect("operator", None).await;
     let stream = fleet.subjects.stream("DESIRED");
@@ -243,7 +243,7 @@ fn data_of_the_host_is_laid_over_and_remembered() {
 
 /// Drift is told from what was asked for, and what fails from when on; both survive a restart.
 #[test]
-fn changes_say_whether_they_are_drift_and_failures_since_when() {
+fn changes_tell_drift_from_intention_and_failures_have_a_start() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         assert_eq!(assign(&fleet, "one", &["--all"]).code, 0);

@@ -71,7 +71,7 @@ impl Skewed {
 }
 
 #[tokio::test]
-async fn a_clock_before_all_commands_is_said_and_waited_for() {
+async fn a_clock_in_the_past_is_reported_and_waited_for() {
     let now = Timestamp::now().as_second();
     let Some(node) = Skewed::new(60 - now).await else { return };
     let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.troubles.is_empty()).await;
@@ -92,7 +92,7 @@ async fn a_clock_before_all_commands_is_said_and_waited_for() {
 }
 
 #[tokio::test]
-async fn a_clock_after_all_commands_is_said_and_does_no_lasting_harm() {
+async fn a_clock_in_the_future_is_reported_and_does_no_lasting_harm() {
     let Some(node) = Skewed::new(25 * 365 * 86_400).await else { return };
     let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.troubles.is_empty()).await;
     assert!(state.troubles[0].starts_with("the trust bundle expired at "), "{state:?}");
@@ -128,7 +128,7 @@ async fn a_clock_after_all_commands_is_said_and_does_no_lasting_harm() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_set_back_opens_no_old_window() {
+async fn a_clock_that_is_set_back_makes_no_expired_command_valid() {
     let Some(node) = Skewed::new(0).await else { return };
     node.works("first").await;
     let mut old = node.place.append(&node.fleet, "old");
@@ -146,7 +146,7 @@ async fn a_clock_that_is_set_back_opens_no_old_window() {
 }
 
 #[test]
-fn an_operator_whose_clock_is_wrong_is_told_and_sees_the_fleet_as_it_is() {
+fn an_operator_with_a_wrong_clock_is_warned_and_sees_the_true_fleet() {
     let Some(library) = library() else { return };
     let mut fleet = crate::support::fleet::Fleet::new(&binaries()[0], &[("web1", "web")]);
     fleet.start("web1", "web");

@@ -114,7 +114,7 @@ async fn a_link_that_a_check_overlooks_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn what_reaches_the_system_works_outside() {
+async fn types_that_change_the_whole_system_run_outside_the_confinement() {
     let (fleet, _agent) = fleet("paths = [\"OWN\", \"/proc/sys/vm\", \"/etc/sysctl.d\"]\ntypes = [\"sysctl\", \"file\"]").await;
     let before = std::fs::read_to_string("/proc/sys/vm/swappiness").unwrap();
     let key = json!({"name": "vm.swappiness", "value": before.trim(), "persist": false});
@@ -134,7 +134,7 @@ async fn what_reaches_the_system_works_outside() {
 }
 
 #[tokio::test]
-async fn an_agent_that_must_be_held_says_what_is_not() {
+async fn an_agent_that_requires_confinement_names_what_is_missing() {
     let (fleet, _agent) = fleet("paths = [\"OWN\"]\nconfine = \"required\"").await;
     fleet.until("the log says what is held", || fleet.log().contains("the kernel holds of the limits: ")).await;
     assert!(fleet.log().contains("not held by the kernel: attributes"), "{}", fleet.log());
@@ -143,7 +143,7 @@ async fn an_agent_that_must_be_held_says_what_is_not() {
 }
 
 #[test]
-fn a_node_of_files_alone_is_hardly_exposed() {
+fn a_hardened_unit_of_a_node_with_files_only_has_a_low_exposure() {
     let dir = tempfile::tempdir().unwrap();
     let config = |types: &str| {
         let text = format!(

@@ -126,7 +126,7 @@ fn all_text(directory: &Path) -> String {
 }
 
 #[test]
-fn a_secret_is_in_nothing_that_leaves_a_run() {
+fn a_secret_is_in_no_output_of_a_run() {
     let desk = Desk::new();
     std::fs::create_dir(desk.path("credentials")).unwrap();
     desk.write("credentials/db", "hunter2-geheim\n");

@@ -81,7 +81,7 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_state_directory_that_becomes_read_only_is_a_trouble_and_no_end() {
+async fn a_read_only_state_directory_raises_an_alarm_and_the_agent_continues() {
     let Some(disk) = Tmpfs::new(512) else { return };
     let fleet = Fleet::new(&binaries()[0], "").await;
     let place = with_state_on(&fleet, &disk);
@@ -100,7 +100,7 @@ async fn a_state_directory_that_becomes_read_only_is_a_trouble_and_no_end() {
 }
 
 #[tokio::test]
-async fn a_target_without_room_keeps_what_it_has() {
+async fn a_target_without_space_keeps_its_content() {
     let Some(disk) = Tmpfs::new(256) else { return };
     let fleet = Fleet::new(&binaries()[0], "").await;
     let place = Place::new(&fleet, "web1", &fleet.server.url(), &Wishes::default());

@@ -29,7 +29,7 @@ fn id(envelope: &[u8]) -> Uuid {
 }
 
 #[tokio::test]
-async fn what_python_signs_a_node_does() {
+async fn a_node_executes_commands_signed_by_python() {
     let there = Command::new("python3").args(["-c", "import cryptography"]).output();
     if !there.is_ok_and(|ran| ran.status.success()) {
         return skip(Reason::Missing, "python3 has no module `cryptography` (Debian: python3-cryptography)");

@@ -76,7 +76,7 @@ fn a_signed_ensure_is_done_once_and_repeated_without_effect() {
 }
 
 #[test]
-fn a_bundle_reaches_everybody_and_who_is_away_is_named() {
+fn a_bundle_reaches_all_nodes_and_offline_nodes_are_named() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         let [uid, gid] = owner();
@@ -141,7 +141,7 @@ async fn next(what: &str, wait: impl Future<Output = Option<Message>>) -> Messag
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_signed_for_this_node_now_is_refused_and_the_refusal_is_published() {
+async fn commands_not_signed_for_this_node_and_time_are_refused_and_published() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         fleet.start("web1", "web");
@@ -330,7 +330,7 @@ fn the_demonstration_shows_what_it_says() {
 }
 
 #[test]
-fn without_a_server_it_says_what_to_do() {
+fn without_a_server_a_hint_is_printed() {
     let port = Port::new();
     let nobody = format!("nats://{}", port.address());
     let ran = ensign(&["fleet", "--fleet", "f", "--nats", &nobody, "status"]);

@@ -47,7 +47,7 @@ fn rules_are_checked_after_the_resource() {
 }
 
 #[test]
-fn what_is_wrong_with_rules_is_said_before_anything_runs() {
+fn invalid_health_rules_are_reported_before_anything_runs() {
     for (from, to, messages) in [
         ("mode: \"0640\", c", "mod: \"0640\", c", &["unknown attribute \"mod\"", "did you mean \"mode\"?"][..]),
         ("exit-status: 0, ", "", &["exit-status is missing", "hint: say what it is to be, as exit-status: 0"]),

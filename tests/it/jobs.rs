@@ -103,7 +103,7 @@ fn an_operator_that_dies_loses_nothing() {
 }
 
 #[test]
-fn who_was_away_gets_it_once_more_and_nobody_does_it_twice() {
+fn an_offline_node_gets_a_resent_command_and_no_node_runs_it_twice() {
     for binary in binaries() {
         let mut fleet = fleet(&binary, &NODES);
         fleet.kill("db1");
@@ -131,7 +131,7 @@ fn who_was_away_gets_it_once_more_and_nobody_does_it_twice() {
 }
 
 #[test]
-fn every_end_has_a_name() {
+fn every_outcome_of_a_node_has_a_name() {
     for binary in binaries() {
         let mut fleet = fleet(&binary, &NODES[..1]);
         let detached = |fleet: &Fleet, between: &str, more: &[&str]| {

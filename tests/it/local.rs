@@ -168,7 +168,7 @@ fn apply_prints_a_line_a_resource_and_a_summary() {
 }
 
 #[test]
-fn a_failure_is_said_and_what_needs_it_does_not_run() {
+fn a_failure_is_reported_and_its_dependants_do_not_run() {
     let desk = Desk::new();
     desk.write("m.yaml", FAILING);
     let ran = desk.run(&["apply", "m.yaml"]);
@@ -314,7 +314,7 @@ const WRONG: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn what_may_be_wrong_is_told_and_stops_nothing() {
+fn suspicious_manifests_are_warned_about_and_pass_the_check() {
     let desk = Desk::new();
     desk.write(
         "m.yaml",
@@ -593,7 +593,7 @@ fn an_interrupted_run_ends_its_commands_and_says_what_was_not_reached() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let desk = Desk::new();
     let all: String = (0..3000).map(|n| format!("  - file: {{name: \"@D@/none/f{n}\", ensure: absent}}\n")).collect();
     desk.write("m.yaml", &format!("ccm:\n  resources:\n{all}"));

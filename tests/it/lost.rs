@@ -56,7 +56,7 @@ async fn a_command_does_not_run_again_after_the_ledger_was_lost() {
 }
 
 #[tokio::test]
-async fn a_node_that_lost_its_trust_obeys_nobody_until_that_is_back() {
+async fn a_node_without_its_trust_bundle_refuses_all_commands() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let agent = fleet.agent().await;
     fleet.rotate(2).await;
@@ -82,7 +82,7 @@ async fn a_node_that_lost_its_trust_obeys_nobody_until_that_is_back() {
 }
 
 #[tokio::test]
-async fn a_node_that_lost_everything_begins_with_its_named_bundle_until_it_is_shown_the_next() {
+async fn a_node_without_state_begins_with_its_configured_trust_bundle() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let agent = fleet.agent().await;
     let revoking = fleet.trust_with(2, |bundle| bundle.revoked = vec!["ops".into()]);
@@ -103,7 +103,7 @@ async fn a_node_that_lost_everything_begins_with_its_named_bundle_until_it_is_sh
 }
 
 #[tokio::test]
-async fn an_assignment_that_nobody_signs_again_is_an_alarm_and_stays() {
+async fn an_assignment_that_is_not_renewed_raises_an_alarm_and_stays_active() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let _agent = fleet.agent().await;
     std::fs::write(fleet.path("m.yaml"), "ccm:\n  resources: []\n").unwrap();
@@ -116,7 +116,7 @@ async fn an_assignment_that_nobody_signs_again_is_an_alarm_and_stays() {
 }
 
 #[tokio::test]
-async fn a_costly_where_holds_nobody_up() {
+async fn a_costly_where_blocks_no_other_command() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let _agent = fleet.agent().await;
     let mut costly = fleet.slow("costly", 0);
@@ -131,7 +131,7 @@ async fn a_costly_where_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn an_agent_that_stops_takes_nothing_more() {
+async fn a_stopping_agent_accepts_no_command() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let agent = fleet.agent().await;
     let running = fleet.gated("running");
@@ -149,7 +149,7 @@ async fn an_agent_that_stops_takes_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_flood_of_forged_messages_does_not_hold_up_a_good_one() {
+async fn a_flood_of_forged_messages_does_not_delay_a_valid_command() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let _agent = fleet.agent().await;
     let foreign: Vec<(String, SigningKey)> =
@@ -176,7 +176,7 @@ async fn a_flood_of_forged_messages_does_not_hold_up_a_good_one() {
 }
 
 #[tokio::test]
-async fn what_is_acknowledged_is_on_the_disk() {
+async fn acknowledged_commands_are_on_the_disk() {
     if !has_program("strace", "strace") {
         return;
     }

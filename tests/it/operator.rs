@@ -32,7 +32,7 @@ fn said(document: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_node_that_joins_meanwhile_is_known_by_its_state() {
+fn a_node_that_joins_later_is_known_by_its_state() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         fleet.start_with("web1", "web", "", "exec = true");
@@ -70,7 +70,7 @@ fn a_node_that_joins_meanwhile_is_known_by_its_state() {
 }
 
 #[test]
-fn a_node_that_fell_silent_just_before_is_not_waited_for_to_the_end() {
+fn a_command_does_not_wait_for_a_node_that_just_fell_silent() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         NODES.iter().for_each(|(node, group)| fleet.start_with(node, group, "", "exec = true"));
@@ -94,7 +94,7 @@ fn manifest(fleet: &Fleet, content: &str) -> String {
 }
 
 #[test]
-fn what_is_behind_a_url_is_seen_and_signed() {
+fn the_content_behind_a_url_is_shown_and_signed() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         fleet.start_with("web1", "web", "", "fetch_hosts = [\"127.0.0.1\"]");
@@ -149,7 +149,7 @@ fn what_is_behind_a_url_is_seen_and_signed() {
 }
 
 #[test]
-fn a_server_without_room_says_how_much_there_is() {
+fn a_server_without_space_for_the_streams_reports_its_limits() {
     for binary in binaries() {
         let options = Options::default();
         let mut server = NatsServer::start_binary(&binary, &options);
@@ -200,7 +200,7 @@ fn a_server_without_room_says_how_much_there_is() {
 }
 
 #[test]
-fn wrong_names_and_flags_are_said_before_anything_is_sent() {
+fn wrong_names_and_flags_are_reported_before_anything_is_sent() {
     let mut fleet = Fleet::new(&binaries()[0], &NODES);
     fleet.start("web1", "web");
     let site = fleet.path("site");
@@ -245,7 +245,7 @@ fn wrong_names_and_flags_are_said_before_anything_is_sent() {
 }
 
 #[test]
-fn a_url_may_say_who_asks() {
+fn a_url_may_hold_credentials() {
     let config = "accounts { A { jetstream: enabled, users: [{user: ann, password: \"p@ss\"}] } }\n".to_owned();
     let server = NatsServer::start(&Options { jetstream: true, config });
     let init = |login: &str| {

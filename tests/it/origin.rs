@@ -121,7 +121,7 @@ fn bundles_and_directories_are_applied_as_files_are() {
 }
 
 #[test]
-fn what_is_no_manifest_is_said_with_a_remedy() {
+fn input_that_is_no_manifest_is_refused_with_a_hint() {
     let desk = site();
     std::fs::create_dir(desk.path("empty")).unwrap();
     let bundle = packed(&desk);
@@ -165,7 +165,7 @@ fn what_is_no_manifest_is_said_with_a_remedy() {
 }
 
 #[test]
-fn what_a_web_server_gives_is_applied() {
+fn a_manifest_from_a_web_server_is_applied() {
     let desk = site();
     let (bundle, alone) = (packed(&desk), desk.fill(ALONE).into_bytes());
     let (served, single) = (bundle.clone(), alone.clone());
@@ -275,7 +275,7 @@ fn store(binary: &Path, objects: &[(&str, &[u8])]) -> NatsServer {
 }
 
 #[test]
-fn what_an_object_store_has_is_applied() {
+fn a_manifest_from_an_object_store_is_applied() {
     for binary in binaries() {
         let desk = site();
         let bundle = packed(&desk);

@@ -329,7 +329,7 @@ fn busy_with_dnf() {
 }
 
 #[test]
-fn configuration_is_kept_and_what_is_left_of_it_is_absent() {
+fn configuration_files_of_removed_packages_count_as_absent() {
     let Some(host) = Host::start("apt") else { return };
     host.before("try-conf=1.0-1");
     host.node.write("/etc/try.conf", "edited\n");
@@ -343,7 +343,7 @@ fn configuration_is_kept_and_what_is_left_of_it_is_absent() {
 }
 
 #[test]
-fn what_dpkg_was_not_done_with_is_brought_to_its_end() {
+fn an_interrupted_dpkg_is_completed() {
     let Some(host) = Host::start("apt") else { return };
     host.before("try-01 try-02 try-03");
     let put = |name: &str, status: &str| {

@@ -113,7 +113,7 @@ async fn assigned(fleet: &Fleet, site: &std::path::Path, number: u64) -> Command
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_is_cut_off_catches_up_with_what_stands() {
+async fn a_host_that_is_cut_off_catches_up_with_its_assignments() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     let Some(near) = host(&fleet, 4).await else { return };
     let Some(mut far) = host(&fleet, 5).await else { return };

@@ -103,7 +103,7 @@ async fn confined(binary: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_speaks_for_another_or_hears_what_is_not_for_him() {
+async fn no_user_publishes_or_reads_for_another_node() {
     for binary in binaries() {
         confined(&binary).await;
     }

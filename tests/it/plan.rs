@@ -35,7 +35,7 @@ fn refused(done: &CommandResult, why: &str) {
 }
 
 #[test]
-fn what_was_planned_is_done_and_nothing_else() {
+fn an_approved_plan_is_applied_exactly() {
     on_every_server(async |binary| {
         let fleet = solo::Fleet::new(binary, "").await;
         let agent = fleet.agent().await;
@@ -74,7 +74,7 @@ fn what_was_planned_is_done_and_nothing_else() {
 }
 
 #[test]
-fn other_values_behind_the_same_words_are_noticed() {
+fn changed_values_behind_the_same_plan_text_are_noticed() {
     on_every_server(async |binary| {
         let fleet = solo::Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -140,7 +140,7 @@ fn a_secret_is_no_part_of_a_plan() {
 }
 
 #[test]
-fn a_plan_says_what_is_updated_and_shows_the_difference_of_what_everybody_may_read() {
+fn a_plan_shows_updates_and_diffs_of_world_readable_files_only() {
     on_every_server(async |binary| {
         let fleet = solo::Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -175,7 +175,7 @@ fn a_plan_says_what_is_updated_and_shows_the_difference_of_what_everybody_may_re
 }
 
 #[test]
-fn questions_wait_for_no_run() {
+fn queries_wait_for_no_run() {
     on_every_server(async |binary| {
         let fleet = solo::Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -327,7 +327,7 @@ fn a_fleet_does_what_its_plan_said() {
 }
 
 #[test]
-fn nodes_are_chosen_by_what_they_are_and_asked_about_it() {
+fn nodes_are_selected_by_facts_and_queried() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         NODES.iter().for_each(|(node, group)| fleet.start(node, group));
@@ -383,7 +383,7 @@ fn nodes_are_chosen_by_what_they_are_and_asked_about_it() {
 }
 
 #[test]
-fn the_health_of_what_is_assigned_is_looked_at_when_somebody_asks() {
+fn the_health_of_an_assignment_is_checked_on_request() {
     for binary in binaries() {
         let mut fleet = Fleet::new(&binary, &NODES);
         fleet.start("web1", "web");

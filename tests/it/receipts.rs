@@ -123,7 +123,7 @@ fn kinds(report: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_node_did_not_sign_is_not_its_result() {
+async fn only_results_signed_by_a_node_count_as_its_results() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         let earlier = done(&fleet, "web1", "one");
@@ -215,7 +215,7 @@ async fn what_a_node_did_not_sign_is_not_its_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_withheld_leaves_a_gap() {
+async fn withheld_messages_leave_a_gap_in_the_audit() {
     for binary in binaries() {
         let mut fleet = fleet(&binary);
         for name in ["one", "two", "three"] {
@@ -326,7 +326,7 @@ async fn what_is_withheld_leaves_a_gap() {
 }
 
 #[test]
-fn a_key_that_changed_is_an_alarm_until_the_operator_says_otherwise() {
+fn a_changed_node_key_is_an_alarm_until_an_operator_trusts_it() {
     let binary = &binaries()[0];
     let mut fleet = Fleet::new(binary, &NODES);
     let config = fleet.path("web1/agent.toml");

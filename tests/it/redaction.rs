@@ -169,7 +169,7 @@ fn plannable(manifest: &str) -> String {
 }
 
 #[test]
-fn what_a_program_prints_of_its_properties_stays_on_the_node() {
+fn secrets_that_a_program_prints_stay_on_the_node() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let agent = fleet.agent().await;
@@ -219,7 +219,7 @@ fn what_a_program_prints_of_its_properties_stays_on_the_node() {
 }
 
 #[test]
-fn what_a_program_prints_of_its_properties_is_not_shown_by_a_local_run() {
+fn secrets_that_a_program_prints_are_redacted_in_a_local_run() {
     let desk = crate::local::Desk::new();
     let here = desk.path("").display().to_string();
     desk.write("given", GIVEN);

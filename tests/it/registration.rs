@@ -123,7 +123,7 @@ fn a_service_is_registered_seen_and_removed() {
 }
 
 #[test]
-fn wrong_arguments_are_said_without_a_server() {
+fn wrong_arguments_are_reported_without_a_server() {
     for (words, why) in [
         (vec!["registration", "query", "a.b"], "\"a.b\" is not a valid name"),
         (vec!["registration", "query", "*", "*", "*", "host"], "neither an IPv4 nor an IPv6 address"),
@@ -173,7 +173,7 @@ fn manifest(directory: &Path) -> String {
 }
 
 #[test]
-fn apply_registers_what_is_as_wanted_and_templates_ask_the_bus() {
+fn apply_registers_converged_services_and_templates_query_the_bus() {
     for binary in binaries() {
         let server = server(&binary);
         let url = server.url();
@@ -245,7 +245,7 @@ fn data_comes_from_a_bucket() {
 }
 
 #[test]
-fn a_value_that_is_not_there_is_named() {
+fn a_missing_value_is_named() {
     for binary in binaries() {
         let server = server(&binary);
         let url = server.url();

@@ -141,7 +141,7 @@ fn a_canary_that_fails_stops_the_rest() {
 }
 
 #[test]
-fn a_halt_holds_those_that_wait_and_a_resume_lets_them_go_on() {
+fn a_halt_holds_waiting_nodes_and_a_resume_lets_them_continue() {
     on_each(|binary| {
         let mut fleet = fleet(binary);
         let id = fleet.roll("good", &["--waves", "1,100%", "--hold", "15s"]);
@@ -223,7 +223,7 @@ fn the_sender_gives_the_go_ahead_of_each_wave_and_a_person_may() {
 }
 
 #[test]
-fn what_stands_is_taken_up_in_waves_too() {
+fn assignments_are_applied_in_waves_too() {
     on_each(|binary| {
         let fleet = fleet(binary);
         let assign = |manifest: &str, flags: &[&str]| {

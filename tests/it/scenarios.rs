@@ -373,7 +373,7 @@ fn play(file: &Path, each: impl Fn(&Run, &mut Place, &Web) -> Vec<String>) -> Ve
 }
 
 #[test]
-fn every_scenario_goes_as_written() {
+fn every_scenario_passes() {
     let mut wrong = String::new();
     let mut count = 0;
     for file in files().into_values().flatten() {

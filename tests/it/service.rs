@@ -69,7 +69,7 @@ async fn answered(fleet: &Fleet) -> (AckStatus, CommandOutcome) {
 }
 
 #[test]
-fn the_service_manager_is_told_when_the_agent_listens_lives_and_stops() {
+fn systemd_is_notified_of_start_liveness_and_stop() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, "").await;
         let manager = Manager::new(fleet.path("notify"));
@@ -180,7 +180,7 @@ fn full(state: &NodeState) -> bool {
 }
 
 #[test]
-fn a_full_disk_refuses_is_shown_and_is_over_when_there_is_room() {
+fn a_full_disk_refuses_commands_until_it_has_space_again() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let Some(disk) = SmallDisk::mount(&fleet.path("state")) else { return };

@@ -286,7 +286,7 @@ fn changed_unit_files_are_read_once_a_run() {
 }
 
 #[test]
-fn a_dry_run_only_looks() {
+fn a_dry_run_changes_nothing_on_the_nodes() {
     both_ways(|host, _| {
         host.unit("down.service", "", INSTALL);
         host.unit("up.service", "", INSTALL);

@@ -78,7 +78,7 @@ async fn a_node_takes_signed_values_and_never_goes_back() {
 }
 
 #[tokio::test]
-async fn the_operator_signs_values_and_sees_whose_they_are() {
+async fn an_operator_signs_values_and_sees_their_signers() {
     let fleet = Fleet::new(&binaries()[0], "").await;
     bucket(&fleet).await;
     let key = fleet.path("ops.key");

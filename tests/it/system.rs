@@ -28,7 +28,7 @@ fn outcomes(text: &str) -> Vec<(String, bool, bool)> {
 }
 
 #[test]
-fn what_is_made_is_there_for_others() {
+fn resources_use_accounts_and_files_that_earlier_ones_made() {
     let Some(node) = Node::start() else { return };
     node.write("/root/manifest.yaml", MANIFEST);
     node.sh("mkdir -p /etc/cron.d");

@@ -53,7 +53,7 @@ async fn refused(settings: &BusSettings) -> String {
 }
 
 #[tokio::test]
-async fn a_server_is_believed_when_its_authority_is() {
+async fn a_server_is_trusted_by_its_certificate_authority() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     for binary in binaries() {
         let server = tls_server(&binary, &certificates, "server", "");
@@ -105,7 +105,7 @@ async fn a_server_without_tls_is_refused_when_it_is_required() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_a_certificate_gets_one() {
+async fn a_server_that_requires_a_client_certificate_gets_one() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     for binary in binaries() {
         let server = tls_server(&binary, &certificates, "server", "verify: true");
@@ -371,7 +371,7 @@ fn bundles_come_over_https() {
 }
 
 #[test]
-fn this_machine_itself_is_fetched_from_only_by_name() {
+fn addresses_of_this_machine_are_fetched_from_only_when_listed() {
     on_every_server(async |binary| {
         let certificates = Certificates::new();
         let fleet = Fleet::new(binary, "").await;

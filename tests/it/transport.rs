@@ -105,7 +105,7 @@ async fn streams_are_made_changed_and_read() {
 }
 
 #[tokio::test]
-async fn what_a_stream_stores_is_sent_on() {
+async fn a_stream_republishes_what_it_stores() {
     for binary in binaries() {
         let server = NatsServer::start_binary(&binary, &with_jetstream());
         let bus = Bus::connect(&settings(&server)).await.unwrap();
@@ -145,7 +145,7 @@ async fn objects_come_back_as_they_were() {
 }
 
 #[tokio::test]
-async fn without_jetstream_that_is_what_is_said() {
+async fn a_server_without_jetstream_is_reported() {
     for binary in binaries() {
         let server = NatsServer::start_binary(&binary, &Options::default());
         let bus = Bus::connect(&settings(&server)).await.unwrap();
@@ -222,7 +222,7 @@ async fn credentials_are_used_and_their_refusal_is_clear() {
 
 /// Many writers keep replacing the one message of their subject, as heartbeats do: a reader must find every subject.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_message_of_each_subject_is_found_while_it_is_replaced() {
+async fn the_last_message_of_each_subject_is_found_while_others_replace_it() {
     const SUBJECTS: usize = 60;
     for binary in binaries() {
         let server = NatsServer::start_binary(&binary, &with_jetstream());

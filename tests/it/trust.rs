@@ -140,7 +140,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
 }
 
 #[test]
-fn a_node_that_was_away_takes_all_it_missed_in_order() {
+fn a_node_that_was_offline_takes_all_missed_trust_bundles_in_order() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         assert_eq!(fleet.agent().await.stop(), Some(0));
@@ -173,7 +173,7 @@ fn a_node_that_was_away_takes_all_it_missed_in_order() {
 }
 
 #[test]
-fn what_waits_is_checked_again_under_the_new_bundle() {
+fn queued_commands_are_verified_again_under_a_new_trust_bundle() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -326,7 +326,7 @@ impl Drop for SshAgent {
 }
 
 #[test]
-fn an_ssh_agent_signs_what_nodes_obey() {
+fn an_ssh_agent_signs_commands() {
     let binary = &binaries()[0];
     let mut fleet = fleet::Fleet::new(binary, &[("web1", "web")]);
     fleet.start("web1", "web");

@@ -32,7 +32,7 @@ fn says(state: &NodeState, part: &str) -> bool {
 }
 
 #[test]
-fn a_node_with_root_keys_alone_obeys_the_chain_that_they_signed_and_nothing_before() {
+fn a_node_with_root_keys_only_accepts_the_chain_that_they_signed() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         fleet.edit_config("bundle = \"trust.json\"\n", "");

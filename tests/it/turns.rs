@@ -62,7 +62,7 @@ fn one_run_at_a_time_changes_a_host() {
 }
 
 #[test]
-fn a_killed_run_holds_nothing() {
+fn a_killed_run_releases_the_lock_of_the_host() {
     let desk = desk();
     let mut slow = begun(&desk);
     slow.kill().unwrap();
@@ -72,7 +72,7 @@ fn a_killed_run_holds_nothing() {
 }
 
 #[test]
-fn a_run_within_a_run_is_part_of_it() {
+fn a_run_within_a_run_does_not_wait_for_its_lock() {
     let desk = Desk::new();
     desk.write(
         "outer.yaml",
@@ -86,7 +86,7 @@ fn a_run_within_a_run_is_part_of_it() {
 }
 
 #[test]
-fn an_agent_and_a_person_take_turns() {
+fn an_agent_and_a_local_run_wait_for_each_other() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let desk = desk();

@@ -250,14 +250,14 @@ fn is_at(state: &NodeState, place: &Place, serial: u64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_assigned_comes_into_force_wherever_the_agent_dies() {
+async fn an_assignment_becomes_active_wherever_the_agent_dies() {
     if is_armed() {
         Stage::new().await.rounds(ASSIGNED, false).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_withdrawn_stays_so_wherever_the_agent_dies() {
+async fn a_withdrawn_assignment_stays_withdrawn_wherever_the_agent_dies() {
     if is_armed() {
         Stage::new().await.rounds(WITHDRAWN, true).await;
     }
@@ -271,7 +271,7 @@ fn kept_version(place: &Place) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_trust_bundle_is_obeyed_and_told_wherever_the_agent_dies() {
+async fn the_next_trust_bundle_is_active_and_reported_wherever_the_agent_dies() {
     if !is_armed() {
         return;
     }
@@ -314,7 +314,7 @@ async fn the_next_trust_bundle_is_obeyed_and_told_wherever_the_agent_dies() {
 
 /// Files of channels that were lost, or come from a copy: never something older; and the stream has what is to stand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_not_what_the_ledger_says_is_not_in_force() {
+async fn an_assignment_file_that_differs_from_the_ledger_is_not_applied() {
     let stage = Stage::new().await;
     let bus = &stage.fleet.bus;
     let place = stage.place("restored");

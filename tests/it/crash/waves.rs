@@ -136,7 +136,7 @@ async fn round(fleet: &Fleet, at: Checkpoint, stands: bool, breaks: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_health_is_looked_at_although_the_agent_dies() {
+async fn the_health_check_after_a_run_survives_the_death_of_the_agent() {
     if !is_armed() {
         return;
     }
@@ -157,7 +157,7 @@ fn word(fleet: &Fleet, place: &Place, halt: bool, job: &Command, after: i64) -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_word_is_remembered_although_the_agent_dies() {
+async fn a_halt_survives_the_death_of_the_agent() {
     if !is_armed() {
         return;
     }

@@ -30,7 +30,7 @@ fn shifted_clock(dir: &TempDir) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_clock_far_from_the_servers_is_a_trouble() {
+fn a_clock_far_from_the_servers_raises_an_alarm() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let Some(library) = shifted_clock(&fleet.dir) else {
@@ -65,7 +65,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_disk_that_is_nearly_full_is_a_trouble_before_it_is_full() {
+fn a_nearly_full_disk_raises_an_alarm() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let Some(mounted) = Mounted::new(&fleet.path("state")) else {

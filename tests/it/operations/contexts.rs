@@ -77,7 +77,7 @@ fn operators_and_agents_connect_as_a_context_says() {
 }
 
 #[test]
-fn a_token_of_the_operator_mode_stands_in_a_context() {
+fn a_context_may_hold_a_user_token_and_its_seed() {
     on_every_server(async |binary| {
         let operator = Operator::new();
         let server = NatsServer::start_binary(binary, &Options { config: operator.config.clone(), ..Options::default() });

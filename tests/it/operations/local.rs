@@ -23,7 +23,7 @@ fn status(fleet: &Fleet) -> AgentStatus {
 }
 
 #[test]
-fn the_status_is_told_with_and_without_a_server() {
+fn the_status_is_printed_with_and_without_a_server() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, "paths = [\"/srv\", \"/tmp\"]").await;
         let none = ask(&fleet, &["status"]);

@@ -58,7 +58,7 @@ fn groups_and_limits_change_and_commands_go_on() {
 }
 
 #[test]
-fn what_waits_is_held_to_the_new_limits_and_groups() {
+fn queued_commands_are_checked_against_new_limits_and_groups() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let agent = fleet.agent().await;
@@ -87,7 +87,7 @@ fn what_waits_is_held_to_the_new_limits_and_groups() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing_and_is_a_trouble_until_a_good_one_comes() {
+fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let agent = fleet.agent().await;
@@ -124,7 +124,7 @@ fn a_wrong_file_changes_nothing_and_is_a_trouble_until_a_good_one_comes() {
 }
 
 #[test]
-fn the_service_manager_is_told_of_a_reload() {
+fn systemd_is_notified_of_a_reload() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let path = fleet.path("notify");

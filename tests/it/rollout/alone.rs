@@ -202,7 +202,7 @@ fn a_clock_that_jumps_begins_no_wave_and_ends_none() {
 }
 
 #[test]
-fn a_witness_that_is_not_selected_says_so_once_however_often_it_is_asked() {
+fn a_witness_that_is_not_selected_answers_once() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -257,7 +257,7 @@ fn a_wave_waits_for_its_go_ahead() {
 }
 
 #[test]
-fn without_a_server_nothing_begins() {
+fn without_a_server_no_wave_begins() {
     on_every_server(async |binary| {
         let mut fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -291,7 +291,7 @@ fn without_a_server_nothing_begins() {
 }
 
 #[test]
-fn only_the_latest_word_of_an_operator_counts() {
+fn only_the_latest_halt_or_resume_counts() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let _agent = fleet.agent().await;
@@ -341,7 +341,7 @@ fn only_the_latest_word_of_an_operator_counts() {
 }
 
 #[test]
-fn others_failures_and_the_end_of_its_time_end_it() {
+fn a_waiting_job_ends_by_failures_of_others_and_by_its_deadline() {
     on_every_server(async |binary| {
         let fleet = Fleet::new(binary, "").await;
         let agent = fleet.agent().await;

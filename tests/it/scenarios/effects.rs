@@ -365,7 +365,7 @@ fn law(run: &Run, place: &mut Place) -> Vec<String> {
 }
 
 #[test]
-fn what_resources_do_is_what_they_declare() {
+fn resources_have_no_undeclared_effects() {
     if !is_root("all scenarios run") || !has_program("strace", "strace") {
         return;
     }
@@ -399,7 +399,7 @@ ccm:
 "#;
 
 #[test]
-fn what_resources_do_on_a_node_is_what_they_declare() {
+fn resources_on_a_node_have_no_undeclared_effects() {
     let Some(node) = Node::start() else { return };
     node.write("/root/manifest.yaml", ON_A_NODE);
     node.sh("mkdir -p /etc/cron.d /tmp/trace");
