@@ -22,7 +22,8 @@ pub const MAX_ASSIGNMENT_ROLLOUT: HumanDuration = HumanDuration::seconds(7 * 86_
 pub const MAX_COMMAND_ROLLOUT: HumanDuration = HumanDuration::seconds(86_400);
 /// How long after all waves have had their time nodes may still begin: those of a job that was halted and then resumed.
 pub const LATE_START_GRACE: HumanDuration = HumanDuration::seconds(3600);
-/// What a wave is given beside its run and its hold: for the queue of a busy node, and the way of its mark.
+/// Time of a wave beside its run and its hold, unless the command has another: for the queue of a busy node, and the way of its
+/// mark.
 pub const WAVE_MARGIN: HumanDuration = HumanDuration::seconds(30);
 /// The most witnesses of a wave: a node reads the marks of one wave.
 pub const MAX_WITNESSES: usize = 50;
@@ -39,6 +40,9 @@ pub struct RolloutPlan {
     pub steps: Vec<Wave>,
     /// How long a node must be well after its run before its success counts.
     pub hold: HumanDuration,
+    /// Time of a wave beside its run and its hold: for the queue of a busy node, and the way of its mark.
+    #[serde(default = "usual_margin", skip_serializing_if = "is_usual_margin")]
+    pub margin: HumanDuration,
     /// How many nodes may fail: when more have, no further node begins. A witness that stays silent has failed.
     pub max_failed: u64,
     /// True: a node whose health checks are critical at the end of the hold has failed.
@@ -47,6 +51,14 @@ pub struct RolloutPlan {
     /// True: each wave after the first also needs a signed go-ahead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub go: bool,
+}
+
+fn usual_margin() -> HumanDuration {
+    WAVE_MARGIN
+}
+
+fn is_usual_margin(margin: &HumanDuration) -> bool {
+    *margin == WAVE_MARGIN
 }
 
 /// A wave.
@@ -142,7 +154,7 @@ pub enum InvalidRolloutPlan {
     #[error("\"max_failed\" of \"waves\" is at most {MAX_BUDGET}")]
     Budget,
     /// It takes too long.
-    #[error("\"waves\" may take more than {0}: waves, times the timeout, the hold and {WAVE_MARGIN}")]
+    #[error("\"waves\" may take more than {0}: waves, times the timeout, the hold and the margin")]
     TooLong(HumanDuration),
 }
 
@@ -207,7 +219,7 @@ impl RolloutPlan {
     /// How long the waves before one may take, when a run may take `timeout`. A witness that is silent for longer has
     /// failed.
     pub fn max_wait(&self, wave: usize, timeout: HumanDuration) -> Duration {
-        let each = timeout.get().saturating_add(self.hold.get()).saturating_add(WAVE_MARGIN.get());
+        let each = timeout.get().saturating_add(self.hold.get()).saturating_add(self.margin.get());
         each.saturating_mul(u32::try_from(wave.saturating_sub(1)).unwrap_or(u32::MAX))
     }
 
@@ -255,7 +267,7 @@ mod tests {
             steps.push(Wave { upto, min_ok: witnesses.len() as u64, witnesses });
             from = upto;
         }
-        RolloutPlan { steps, hold: HumanDuration::seconds(60), max_failed: 0, health: false, go: false }
+        RolloutPlan { steps, hold: HumanDuration::seconds(60), margin: WAVE_MARGIN, max_failed: 0, health: false, go: false }
     }
 
     #[test]

@@ -174,7 +174,7 @@ fn a_canary_that_is_killed_stops_the_rest() {
     on_each(|binary| {
         const EIGHT: [&str; 8] = ["web1", "web2", "web3", "web4", "web5", "web6", "web7", "web8"];
         let mut fleet = fleet_of(binary, &EIGHT);
-        let id = fleet.roll("good", &["--waves", "1,50%,100%", "--hold", "8s", "--timeout", "1s"]);
+        let id = fleet.roll("good", &["--waves", "1,50%,100%", "--hold", "8s", "--margin", "6s", "--timeout", "1s"]);
         let begun = |fleet: &Fleet| -> Vec<&str> {
             EIGHT.into_iter().filter(|node| fleet.path(node).join("site/good").exists()).collect()
         };

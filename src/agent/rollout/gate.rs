@@ -479,7 +479,7 @@ mod tests {
     use super::*;
     use crate::model::HumanDuration;
     use crate::wire::command::Target;
-    use crate::wire::rollout_plan::Witness;
+    use crate::wire::rollout_plan::{WAVE_MARGIN, Witness};
 
     fn word(issued: i64, id: u128, halted: bool) -> Override {
         let issued = Timestamp::from_second(issued).unwrap();
@@ -530,7 +530,7 @@ mod tests {
             Wave { upto: RolloutPosition::try_from("7fffffffffffffff".to_owned()).unwrap(), witnesses, min_ok },
             Wave { upto: RolloutPosition::LAST, witnesses: vec![], min_ok: 0 },
         ];
-        RolloutPlan { steps, hold: HumanDuration::seconds(60), max_failed, health: false, go: false }
+        RolloutPlan { steps, hold: HumanDuration::seconds(60), margin: WAVE_MARGIN, max_failed, health: false, go: false }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::fleet::rollout::request::{Count, InvalidPlan, RolloutRequest};
 use crate::fleet::targeting::states;
 use crate::model::HumanDuration;
 use crate::wire::Command;
+use crate::wire::rollout_plan::WAVE_MARGIN;
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Ui, text};
@@ -25,6 +26,10 @@ pub(in crate::cli) struct WavesArgs {
     /// How long a node must be well after its run before its success counts for the next wave. 60s when left out.
     #[arg(long, global = true, value_name = "DURATION")]
     hold: Option<HumanDuration>,
+    /// Time that a wave gets beside its timeout and its hold: for the queue of a busy node. A witness that is silent for longer
+    /// has failed. 30s when left out.
+    #[arg(long, global = true, value_name = "DURATION")]
+    margin: Option<HumanDuration>,
     /// How many nodes may fail, as 3 or 2%, 50 at most: when more have, no further node begins. Silence is a failure. 0 when
     /// left out.
     #[arg(long, global = true, value_name = "COUNT")]
@@ -51,15 +56,15 @@ impl WavesArgs {
         let usage = |error: InvalidPlan| Failure::usage(error.to_string());
         let Some(counts) = &self.waves else {
             return match self {
-                Self { hold: None, max_failed: None, min_ok: None, health_gate: false, go: false, .. } => Ok(None),
-                _ => Err(Failure::usage("--hold, --max-failed, --min-ok, --health-gate and --go are about --waves")
+                Self { hold: None, margin: None, max_failed: None, min_ok: None, health_gate: false, go: false, .. } => Ok(None),
+                _ => Err(Failure::usage("--hold, --margin, --max-failed, --min-ok, --health-gate and --go are about --waves")
                     .hint("--waves 1,10%,50%,100% begins with one node, goes on with a tenth of all, ...")),
             };
         };
         let budget: Count = self.max_failed.as_deref().unwrap_or("0").parse().map_err(usage)?;
         let min_ok = self.min_ok.as_deref().map(str::parse::<Count>).transpose().map_err(usage)?;
         let plan = RolloutRequest::new(counts, self.hold.unwrap_or(HOLD), budget, self.health_gate).map_err(usage)?;
-        Ok(Some(plan.enough(min_ok).with_go(self.go)))
+        Ok(Some(plan.enough(min_ok).with_go(self.go).with_margin(self.margin.unwrap_or(WAVE_MARGIN))))
     }
 
     /// The counts of the waves, as they are asked for.

@@ -14,7 +14,7 @@ use crate::model::{HumanDuration, NodeId};
 use crate::transport::{Bus, MESSAGE_ID, TransportError};
 use crate::trust::PublicKey;
 use crate::wire::command::{Command, GoAhead, JobRef, RolloutPlan};
-use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, Wave, Witness};
+use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, WAVE_MARGIN, Wave, Witness};
 use crate::wire::{Action, Envelope, Options, Subjects, Target, json};
 
 use crate::fleet::job::checked::{CheckedCommand, Checker};
@@ -117,6 +117,7 @@ impl Count {
 pub struct RolloutRequest {
     counts: Vec<Count>,
     hold: HumanDuration,
+    margin: HumanDuration,
     budget: Count,
     min_ok: Option<Count>,
     health: bool,
@@ -156,7 +157,7 @@ impl RolloutRequest {
         if hold == HumanDuration::default() {
             return Err(InvalidPlan::Hold);
         }
-        Ok(Self { counts, hold, budget, min_ok: None, health, go: false })
+        Ok(Self { counts, hold, margin: WAVE_MARGIN, budget, min_ok: None, health, go: false })
     }
 
     /// The same, with so many successes of a wave being enough for the next one.
@@ -169,6 +170,12 @@ impl RolloutRequest {
     #[must_use]
     pub fn with_go(self, go: bool) -> Self {
         Self { go, ..self }
+    }
+
+    /// The same, where a wave has this time beside its timeout and its hold.
+    #[must_use]
+    pub fn with_margin(self, margin: HumanDuration) -> Self {
+        Self { margin: HumanDuration::seconds(margin.get().as_secs()), ..self }
     }
 
     /// The waves of the command `id` for these nodes, with the keys by which the witnesses of a wave prove its success.
@@ -216,7 +223,7 @@ impl RolloutRequest {
             }
             steps.push(step);
         }
-        Ok(RolloutPlan { steps, hold: self.hold, max_failed, health: self.health, go: self.go })
+        Ok(RolloutPlan { steps, hold: self.hold, margin: self.margin, max_failed, health: self.health, go: self.go })
     }
 
     /// How many of the witnesses of a wave must succeed: all of them, but for their part of what may fail.

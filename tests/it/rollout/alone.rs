@@ -8,7 +8,7 @@ use ensign::trust::{SigningKey, sign_envelope};
 use ensign::wire::command::{Action, Command, GoAhead, JobRef, RolloutPlan};
 use ensign::wire::receipt::{HEADER, ReceiptBody};
 use ensign::wire::report::{ROLLOUT_SUCCESS, RolloutResult};
-use ensign::wire::rollout_plan::{RolloutPosition, Wave, Witness};
+use ensign::wire::rollout_plan::{RolloutPosition, WAVE_MARGIN, Wave, Witness};
 use ensign::wire::subject::EventKind;
 use ensign::wire::{Ack, AckStatus, COMMAND_TYPE, CommandOutcome, CommandResult, RejectionEvent};
 use jiff::{SignedDuration, Timestamp};
@@ -18,7 +18,7 @@ use crate::support::clock::{Clock, library};
 use crate::support::solo::{Fleet, PATIENCE, ensure, node, on_every_server};
 
 fn waves(steps: Vec<Wave>, max_failed: u64) -> RolloutPlan {
-    RolloutPlan { steps, hold: HumanDuration::seconds(1), max_failed, health: false, go: false }
+    RolloutPlan { steps, hold: HumanDuration::seconds(1), margin: WAVE_MARGIN, max_failed, health: false, go: false }
 }
 
 /// In one wave: the turn of the node comes at once.
@@ -169,6 +169,7 @@ fn a_wave_that_stays_silent_has_failed() {
         let (mut command, canary) = after_canary(fleet.file("silent", "x"));
         // A second for the run, one for the hold, and the margin.
         command.options.timeout = HumanDuration::seconds(1);
+        command.options.waves.as_mut().unwrap().margin = HumanDuration::seconds(4);
         accepted(&fleet, &command).await;
         let done = fleet.only_result(command.id).await;
         assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Halted, Some("halted")));

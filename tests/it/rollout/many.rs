@@ -57,7 +57,20 @@ fn a_silent_canary_stops_a_large_fleet_without_an_operator() {
         let sim = fleet.start(NODES, &["--silent-rate", "100%"]);
         let what = ["ensure", "file", "/srv/motd", "--content", "x", "--owner", "root", "--file-group", "root", "--mode=0644"];
         // Much may fail, and the canary did not: it is silent. Time alone begins nothing.
-        let how = ["--all", "--waves", "1,10%,100%", "--hold", "1s", "--timeout", "2s", "--max-failed", "50%", "--detach"];
+        let how = [
+            "--all",
+            "--waves",
+            "1,10%,100%",
+            "--hold",
+            "1s",
+            "--margin",
+            "8s",
+            "--timeout",
+            "2s",
+            "--max-failed",
+            "50%",
+            "--detach",
+        ];
         let sent = fleet.run(&[&what[..], &how].concat());
         assert_eq!(sent.code, 0, "{}", sent.stderr);
         sim.wait_for("the canary is silent", |figures| figures["played"] == 1 && figures["connected"] == NODES - 1);
