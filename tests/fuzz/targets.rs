@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ensign::engine::{Inputs, plan_manifest};
+use ensign::engine::{RunInputs, plan_manifest};
 use ensign::host::Host;
 use ensign::manifest::Source;
 use ensign::template::{Engine, Options, Scope, render_tree};
@@ -20,7 +20,7 @@ use serde_json::json;
 /// Any text as a manifest: planned or refused; nothing runs.
 pub fn manifest(text: &str) {
     let facts = || json!({"host": {"info": {"hostname": "web1", "platformFamily": "debian"}}, "role": "web"});
-    let inputs = Inputs::new(facts, BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]), None);
+    let inputs = RunInputs::new(facts, BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]), None);
     let source = Source { text: text.to_owned(), name: "fuzz.yaml".to_owned(), directory: None, digest: None };
     let _planned = plan_manifest(&source, &inputs, &Host::system(None));
 }

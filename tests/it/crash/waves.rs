@@ -47,7 +47,8 @@ fn gated(place: &Place, mut command: Command) -> Command {
     let witness = Witness { node: place.node.clone(), key: SigningKey::from_seed(&[7; 32]).public().to_short() };
     let first = Wave { upto: Turn::of(command.id, &place.node), witnesses: vec![witness], min_ok: 1 };
     let steps = vec![first, Wave { upto: Turn::LAST, witnesses: vec![], min_ok: 0 }];
-    command.options.waves = Some(RolloutPlan { steps, hold: HumanDuration::seconds(2), margin: WAVE_MARGIN, max_failed: 0, health: true, go: false });
+    command.options.waves =
+        Some(RolloutPlan { steps, hold: HumanDuration::seconds(2), margin: WAVE_MARGIN, max_failed: 0, health: true, go: false });
     command
 }
 
