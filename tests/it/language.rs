@@ -277,7 +277,9 @@ fn docs_and_messages_are_plain() {
     if wanted.as_deref() == Some("count") {
         counts.iter().for_each(|(folder, count)| println!("{count:6} src/{folder}"));
     }
-    known::compare("language", &files);
+    if let Err(why) = known::compare("language", &files) {
+        panic!("{why}");
+    }
     assert!(wrong.is_empty(), "{} findings:\n{}", wrong.len(), wrong.join("\n"));
 }
 

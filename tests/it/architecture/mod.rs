@@ -99,11 +99,20 @@ fn layer(module: &str) -> Option<u8> {
     LAYERS.iter().find(|(name, _)| *name == module).map(|(_, layer)| *layer)
 }
 
+/// All rules about the text of the sources, which are parsed once. Every rule that is broken is reported.
 #[test]
-fn modules_import_only_lower_layers() {
+fn the_sources_keep_the_rules() {
     let sources = sources();
+    let paths = Crate::new(&sources);
+    let rules = [layers(&paths), owners(&sources, &paths), file_system(&sources), circles(&paths.edges()), type_names(&sources)];
+    let broken: Vec<String> = rules.into_iter().filter_map(Result::err).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// A module imports only modules of lower layers.
+fn layers(paths: &Crate) -> Result<(), String> {
     let mut wrong = BTreeSet::new();
-    for (file, path) in Crate::new(&sources).absolute() {
+    for (file, path) in paths.absolute() {
         let module = file.split(['/', '.']).next().unwrap();
         let Some(own) = layer(module) else {
             assert!(["lib", "main"].contains(&module), "{file}: the module is in no layer");
@@ -116,7 +125,7 @@ fn modules_import_only_lower_layers() {
             None => _ = wrong.insert(format!("{file} imports crate::{other}, which is in no layer")),
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.into_iter().collect::<Vec<_>>().join("\n"));
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.into_iter().collect::<Vec<_>>().join("\n")) }
 }
 
 /// True when the text holds `what`, not as the end of a longer name.
@@ -124,11 +133,10 @@ fn names(text: &str, what: &str) -> bool {
     text.match_indices(what).any(|(at, _)| !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_'))
 }
 
-#[test]
-fn owned_names_occur_only_in_their_files() {
-    let (mut found, sources) = (BTreeMap::new(), sources());
-    let imports = Crate::new(&sources).imports();
-    for source in &sources {
+/// A name with an owner occurs only in the files of its owner.
+fn owners(sources: &[Source], paths: &Crate) -> Result<(), String> {
+    let (mut found, imports) = (BTreeMap::new(), paths.imports());
+    for source in sources {
         let imports = imports.iter().filter(|(file, _)| *file == source.path).map(|(_, path)| path.join("::") + "::");
         let code = source.code() + &imports.collect::<Vec<_>>().join("\n");
         for (what, owners) in OWNERS {
@@ -137,7 +145,7 @@ fn owned_names_occur_only_in_their_files() {
             }
         }
     }
-    known::compare("owners", &found);
+    known::compare("owners", &found)
 }
 
 /// Returns the methods of [`FILE_SYSTEM_METHODS`] that are called without arguments, or named with their type.
@@ -164,10 +172,10 @@ fn file_system_methods(source: &Source) -> BTreeSet<&'static str> {
     found
 }
 
-#[test]
-fn only_host_and_store_ask_the_file_system() {
+/// Only `host` and `store` ask the file system.
+fn file_system(sources: &[Source]) -> Result<(), String> {
     let mut found = BTreeMap::new();
-    for source in sources().iter().filter(|source| !["host/", "store/"].iter().any(|owner| source.path.starts_with(owner))) {
+    for source in sources.iter().filter(|source| !["host/", "store/"].iter().any(|owner| source.path.starts_with(owner))) {
         for method in file_system_methods(source) {
             found.insert(format!("{} {method}", source.path), "belongs to host/ and store/".to_owned());
         }
@@ -175,11 +183,11 @@ fn only_host_and_store_ask_the_file_system() {
     for (entry, of) in OTHER_METHODS {
         assert!(found.remove(*entry).is_some(), "remove from OTHER_METHODS: {entry} ({of})");
     }
-    known::compare("file_system", &found);
+    known::compare("file_system", &found)
 }
 
 /// Finds the strongly connected components of more than one file.
-fn circles(edges: &BTreeSet<Edge>) -> Vec<BTreeSet<&str>> {
+fn components(edges: &BTreeSet<Edge>) -> Vec<BTreeSet<&str>> {
     let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     edges.iter().for_each(|edge| _ = uses.entry(&edge.from).or_default().insert(&edge.to));
     let reached = |start: &'_ str| {
@@ -211,13 +219,9 @@ fn circles(edges: &BTreeSet<Edge>) -> Vec<BTreeSet<&str>> {
 /// either: the type of the value is named where the value was made. So a parent either declares and re-exports its children, or uses them;
 /// in the second case the children do not use what the parent defines: the shared part goes to a file of its own.
 /// `ENSIGN_CIRCLES=1` prints every use within the circles.
-#[test]
-fn no_circle_between_files() {
-    let sources = sources();
-    let edges = Crate::new(&sources).edges();
-    let circles = circles(&edges);
+fn circles(edges: &BTreeSet<Edge>) -> Result<(), String> {
     let mut found = BTreeMap::new();
-    for (number, circle) in circles.iter().enumerate() {
+    for (number, circle) in components(edges).iter().enumerate() {
         let within = |edge: &&Edge| circle.contains(edge.from.as_str()) && circle.contains(edge.to.as_str());
         if std::env::var_os("ENSIGN_CIRCLES").is_some() {
             println!("circle {number}: {} files", circle.len());
@@ -230,15 +234,14 @@ fn no_circle_between_files() {
             found.insert((*file).to_owned(), format!("circle {number}: uses {}{more}", shown.join(", ")));
         }
     }
-    known::compare("circles", &found);
+    known::compare("circles", &found)
 }
 
 /// A name of a type means one thing in the crate: no two structs, enums, unions, traits or aliases share it, except those that are
 /// private to their files, and [`NAMES_OF_A_KIND`].
-#[test]
-fn one_type_a_name() {
+fn type_names(sources: &[Source]) -> Result<(), String> {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for source in sources() {
+    for source in sources {
         for (name, is_private) in types(&source.file.items) {
             if !is_private {
                 places.entry(name).or_default().insert(source.path.clone());
@@ -248,7 +251,7 @@ fn one_type_a_name() {
     let is_of_a_kind = |name: &str| NAMES_OF_A_KIND.iter().any(|(known, _)| *known == name);
     let several = places.into_iter().filter(|(name, files)| files.len() > 1 && !is_of_a_kind(name));
     let found = several.map(|(name, files)| (name, files.into_iter().collect::<Vec<_>>().join(", "))).collect();
-    known::compare("type_names", &found);
+    known::compare("type_names", &found)
 }
 
 /// Returns the names of the types, and whether they are private to their module.
@@ -287,7 +290,7 @@ fn violations_are_found() {
         Source::parse("a/c.rs", &["a", "c"], "use super::d; pub struct C(d::D, super::Shared);"),
         Source::parse("a/d.rs", &["a", "d"], "#[serde(with = \"crate::a::b::f\")] pub struct D;"),
     ];
-    assert_eq!(circles(&Crate::new(&files).edges()), [BTreeSet::from(["a/b.rs", "a/c.rs", "a/d.rs"])]);
+    assert_eq!(components(&Crate::new(&files).edges()), [BTreeSet::from(["a/b.rs", "a/c.rs", "a/d.rs"])]);
 }
 
 /// A module with children is `foo/mod.rs`, one without is `foo.rs`; neither `foo.rs` beside `foo/` nor a lone `foo/mod.rs`.
@@ -305,7 +308,9 @@ fn one_style_of_modules() {
         }
         directories.extend(inside.into_iter().filter(|path| path.is_dir()));
     }
-    known::compare("module_style", &found);
+    if let Err(why) = known::compare("module_style", &found) {
+        panic!("{why}");
+    }
 }
 
 #[test]

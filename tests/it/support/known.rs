@@ -6,7 +6,10 @@ use std::path::Path;
 /// Compares violations with those of `tests/it/architecture/known/RULE.txt`: no other may be there, and none that is mended.
 ///
 /// `ENSIGN_BLESS=1` writes the file.
-pub fn compare(rule: &str, found: &BTreeMap<String, String>) {
+///
+/// # Errors
+/// The violations that are new, or those that are mended.
+pub fn compare(rule: &str, found: &BTreeMap<String, String>) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/architecture/known").join(rule).with_extension("txt");
     if std::env::var_os("ENSIGN_BLESS").is_some() {
         let text: String = found.keys().map(|entry| format!("{entry}\n")).collect();
@@ -15,13 +18,18 @@ pub fn compare(rule: &str, found: &BTreeMap<String, String>) {
         } else {
             std::fs::write(&path, text).unwrap();
         }
-        return;
+        return Ok(());
     }
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let known: Vec<&str> = text.lines().collect();
     let new: Vec<_> = found.iter().filter(|(entry, _)| !known.contains(&entry.as_str())).collect();
     let mended: Vec<_> = known.iter().filter(|entry| !found.contains_key(**entry)).collect();
     let text: String = new.iter().map(|(entry, detail)| format!("  {entry}: {detail}\n")).collect();
-    assert!(new.is_empty(), "{rule}: {} new violations:\n{text}", new.len());
-    assert!(mended.is_empty(), "{rule}: mended; remove from {}: {mended:#?}", path.display());
+    if !new.is_empty() {
+        return Err(format!("{rule}: {} new violations:\n{text}", new.len()));
+    }
+    if !mended.is_empty() {
+        return Err(format!("{rule}: mended; remove from {}: {mended:#?}", path.display()));
+    }
+    Ok(())
 }
