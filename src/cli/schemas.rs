@@ -36,7 +36,7 @@ pub static ALL: &[Named] = &[
     Named { name: "node_state", make: || of::<wire::NodeState>() },
     Named { name: "receipt", make: || of::<wire::receipt::ReceiptBody>() },
     Named { name: "agent_status", make: || of::<wire::AgentStatus>() },
-    Named { name: "agent", make: || of::<crate::config::AgentFile>() },
+    Named { name: "agent", make: || of::<crate::config::Settings>() },
 ];
 
 /// A generator with our settings: JSON Schema 2020-12.

@@ -1,5 +1,6 @@
-//! A context of the NATS CLI (NATS ADR-21): how to reach a server, in a JSON file of its own, as `nats context add` writes
-//! it. What it means there it means here; what can't be done here is said, and nothing of it is left out in silence.
+//! Contexts of the NATS CLI (NATS ADR-21): a connection in a JSON file of its own, as `nats context add` writes it.
+//!
+//! Every key has the meaning that the NATS CLI gives it. A key that Ensign does not support is an error, never ignored.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +9,13 @@ use serde_json::{Map, Value};
 use crate::diag::Diagnostic;
 use crate::model::Secret;
 
-use super::file::PingInterval;
-use super::{Login, Nats, SecretFrom, Tls, server_address};
+use super::connection::{Nats, PING_INTERVAL, Tls, check_server};
 
-/// What the NATS CLI connects to when a context names no server.
+/// The server of a context without `url`, as in the NATS CLI.
 const DEFAULT_SERVER: &str = "nats://127.0.0.1:4222";
-/// Keys that say nothing about the connection.
+/// Keys without a meaning for the connection.
 const NOTES: &[&str] = &["name", "description", "color_scheme"];
-/// Keys that can't be followed, and what to do instead.
+/// Keys that Ensign does not support, each with a replacement.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("nsc", "write the credentials with `nsc generate creds` and name their file in `creds`"),
     ("socks_proxy", "Ensign connects to the server itself"),
@@ -31,18 +31,18 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 /// Reads a context from the text of its file, called `name`. `~` in it is `home`.
 ///
 /// # Errors
-/// The first thing that is wrong, or can't be done.
+/// The first mistake, or the first key without support.
 pub fn read(text: &str, name: &str, home: Option<&Path>) -> Result<Nats, Diagnostic> {
     let written: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         // Its message may show a part of the text: the place is enough.
-        Diagnostic::new(format!("{name}:{}:{}: this is no NATS context", error.line(), error.column()))
+        Diagnostic::new(format!("{name}:{}:{}: not a NATS context", error.line(), error.column()))
     })?;
     let given =
         |value: &Value| !matches!(value, Value::Null | Value::Bool(false)) && value != "" && value != &Value::Array(vec![]);
     Context { written: written.into_iter().filter(|(_, value)| given(value)).collect(), name, home }.nats()
 }
 
-/// What a context says, without what it leaves empty.
+/// The keys of a context that are not empty.
 struct Context<'a> {
     written: Map<String, Value>,
     name: &'a str,
@@ -56,28 +56,44 @@ impl Context<'_> {
             return Err(self.wrong(&format!("`{key}` is not supported")).hint(*hint));
         }
         let servers = self.servers()?;
-        let login = self.login()?;
+        let (user, password) = (self.text("user")?, self.secret("password")?);
+        let (jwt, seed) = (self.secret("user_jwt")?, self.secret("user_seed")?);
+        let (creds, nkey, token) = (self.path("creds")?, self.path("nkey")?, self.secret("token")?);
         let (cert, key, ca) = (self.path("cert")?, self.path("key")?, self.path("ca")?);
-        let identity = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (None, None) => None,
-            _ => return Err(self.wrong("`cert` and `key` need each other")),
-        };
-        let tls_first = self.written.remove("tls_first") == Some(Value::Bool(true));
-        let tls = (identity.is_some() || ca.is_some()).then_some(Tls { ca, identity, required: false });
-        let inbox_prefix = self.text("inbox_prefix")?;
-        match self.written.keys().next() {
-            Some(key) => Err(self.wrong(&format!("the key `{key}` is not known here"))),
-            None => Ok(Nats {
-                servers,
-                ping_interval: PingInterval::default().0.get(),
-                login,
-                tls,
-                tls_first,
-                inbox_prefix,
-                context: None,
-            }),
+        let pairs = [
+            ("user", user.is_some(), "password", password.is_some()),
+            ("user_jwt", jwt.is_some(), "user_seed", seed.is_some()),
+            ("cert", cert.is_some(), "key", key.is_some()),
+        ];
+        if let Some((one, _, other, _)) = pairs.iter().find(|(_, one, _, other)| one != other) {
+            return Err(self.wrong(&format!("`{one}` and `{other}` need each other")));
         }
+        let ways = [user.is_some(), creds.is_some(), nkey.is_some(), jwt.is_some(), token.is_some()];
+        if ways.into_iter().filter(|is_given| *is_given).count() > 1 {
+            let hint = "keep one of user, creds, nkey, user_jwt, token";
+            return Err(self.wrong("more than one way to log in is given").hint(hint));
+        }
+        let tls_first = self.written.remove("tls_first") == Some(Value::Bool(true));
+        let inbox_prefix = self.text("inbox_prefix")?;
+        if let Some(key) = self.written.keys().next() {
+            return Err(self.wrong(&format!("unknown key `{key}`")));
+        }
+        Ok(Nats {
+            servers,
+            context: None,
+            ping_interval: PING_INTERVAL,
+            creds,
+            nkey,
+            user,
+            password,
+            password_file: None,
+            token,
+            token_file: None,
+            tls: (cert.is_some() || ca.is_some()).then_some(Tls { ca, cert, key, required: false }),
+            user_jwt: jwt.zip(seed),
+            tls_first,
+            inbox_prefix,
+        })
     }
 
     fn wrong(&self, what: &str) -> Diagnostic {
@@ -88,11 +104,11 @@ impl Context<'_> {
         match self.written.remove(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.wrong(&format!("`{key}` must be a text"))),
+            Some(_) => Err(self.wrong(&format!("`{key}` must be a string"))),
         }
     }
 
-    /// A path as the NATS CLI takes it: `~/` is the home directory, `file://` may stand before it.
+    /// Returns a path in the form of the NATS CLI: `~/` is the home directory, and `file://` may precede it.
     fn path(&mut self, key: &str) -> Result<Option<PathBuf>, Diagnostic> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let path = text.strip_prefix("file://").unwrap_or(&text);
@@ -106,7 +122,7 @@ impl Context<'_> {
         }
     }
 
-    /// A secret that stands in the context itself. The CLI can also fetch it from elsewhere.
+    /// Returns a secret that is in the context itself. The CLI can also fetch secrets from elsewhere.
     fn secret(&mut self, key: &str) -> Result<Option<Secret>, Diagnostic> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         if ["op://", "env://", "file://", "nsc://", "data:"].iter().any(|scheme| text.starts_with(scheme)) {
@@ -118,7 +134,7 @@ impl Context<'_> {
     fn servers(&mut self) -> Result<Vec<String>, Diagnostic> {
         let url = self.text("url")?.unwrap_or_else(|| DEFAULT_SERVER.to_owned());
         let servers: Vec<String> = url.split(',').map(|server| server.trim().to_owned()).collect();
-        match servers.iter().find_map(|server| server_address(server).err()) {
+        match servers.iter().find_map(|server| check_server(server).err()) {
             Some((why, hint)) => {
                 let wrong = self.wrong(&format!("`url`: {why}"));
                 Err(if hint.is_empty() { wrong } else { wrong.hint("use `user` and `password`, or `creds`") })
@@ -126,40 +142,19 @@ impl Context<'_> {
             None => Ok(servers),
         }
     }
-
-    fn login(&mut self) -> Result<Option<Login>, Diagnostic> {
-        let user = match (self.text("user")?, self.secret("password")?) {
-            (Some(user), Some(password)) => Some(Login::User { user, password: SecretFrom::Here(password) }),
-            (None, None) => None,
-            _ => return Err(self.wrong("`user` and `password` need each other")),
-        };
-        let jwt = match (self.secret("user_jwt")?, self.secret("user_seed")?) {
-            (Some(jwt), Some(seed)) => Some(Login::Jwt { jwt, seed }),
-            (None, None) => None,
-            _ => return Err(self.wrong("`user_jwt` and `user_seed` need each other")),
-        };
-        let creds = self.path("creds")?.map(Login::Creds);
-        let nkey = self.path("nkey")?.map(Login::Nkey);
-        let token = self.secret("token")?.map(|token| Login::Token(SecretFrom::Here(token)));
-        let mut ways: Vec<Login> = [user, creds, nkey, jwt, token].into_iter().flatten().collect();
-        if ways.len() > 1 {
-            let hint = "keep one of user, creds, nkey, user_jwt, token";
-            return Err(self.wrong("more than one way to log in is given").hint(hint));
-        }
-        Ok(ways.pop())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Login, SecretFrom};
 
     fn parsed(text: &str) -> Result<Nats, Diagnostic> {
         read(text, "prod", Some(Path::new("/home/me")))
     }
 
     #[test]
-    fn what_a_context_says_is_used() {
+    fn a_context_gives_the_connection() {
         let nats = parsed(
             r#"{"description": "x", "url": "nats://a:4222, tls://b", "token": "", "user": "u", "password": "hunter2", "creds": "",
                 "cert": "~/c.pem", "key": "/k.pem", "ca": "file:///ca.pem", "nsc": "", "inbox_prefix": "_INBOX_ops",
@@ -167,25 +162,25 @@ mod tests {
         )
         .unwrap();
         assert_eq!(nats.servers, ["nats://a:4222", "tls://b"]);
-        let Some(Login::User { user, password: SecretFrom::Here(password) }) = &nats.login else { panic!() };
+        let Some(Login::User { user, password: SecretFrom::Inline(password) }) = nats.login() else { panic!() };
         assert_eq!((user.as_str(), password.reveal()), ("u", "hunter2"));
-        let identity = Some(("/home/me/c.pem".into(), "/k.pem".into()));
-        assert_eq!(nats.tls, Some(Tls { ca: Some("/ca.pem".into()), identity, required: false }));
+        let (cert, key) = (Some("/home/me/c.pem".into()), Some("/k.pem".into()));
+        assert_eq!(nats.tls, Some(Tls { ca: Some("/ca.pem".into()), cert, key, required: false }));
         assert_eq!((nats.inbox_prefix.as_deref(), nats.tls_first), (Some("_INBOX_ops"), true));
         let least = parsed("{}").unwrap();
-        assert_eq!((least.servers, least.login, least.tls), (vec![DEFAULT_SERVER.to_owned()], None, None));
+        assert_eq!((least.login(), least.servers, least.tls), (None, vec![DEFAULT_SERVER.to_owned()], None));
         for (text, wanted) in [
             (r#"{"creds": "~/n.creds"}"#, Login::Creds("/home/me/n.creds".into())),
             (r#"{"nkey": "/n.nk"}"#, Login::Nkey("/n.nk".into())),
-            (r#"{"token": "t"}"#, Login::Token(SecretFrom::Here(Secret::new("t")))),
+            (r#"{"token": "t"}"#, Login::Token(SecretFrom::Inline(Secret::new("t")))),
             (r#"{"user_jwt": "j", "user_seed": "s"}"#, Login::Jwt { jwt: Secret::new("j"), seed: Secret::new("s") }),
         ] {
-            assert_eq!(parsed(text).unwrap().login, Some(wanted));
+            assert_eq!(parsed(text).unwrap().login(), Some(wanted));
         }
     }
 
     #[test]
-    fn what_can_not_be_done_is_said() {
+    fn unsupported_keys_are_errors() {
         for (text, said) in [
             (r#"{"nsc": "nsc://o/a/u"}"#, "`nsc` is not supported"),
             (r#"{"socks_proxy": "socks5://h"}"#, "`socks_proxy` is not supported"),
@@ -197,9 +192,9 @@ mod tests {
             (r#"{"cert": "/a"}"#, "`cert` and `key` need each other"),
             (r#"{"url": "nats://u:hunter2@h"}"#, "an address holds no user and no password"),
             (r#"{"url": "ws://h"}"#, "a server begins with nats:// or tls://, not ws://"),
-            (r#"{"url": 4222}"#, "`url` must be a text"),
-            (r#"{"quantum": "yes"}"#, "the key `quantum` is not known here"),
-            (r#"{"token": "hunter2" oops"#, "prod:1:21: this is no NATS context"),
+            (r#"{"url": 4222}"#, "`url` must be a string"),
+            (r#"{"quantum": "yes"}"#, "unknown key `quantum`"),
+            (r#"{"token": "hunter2" oops"#, "prod:1:21: not a NATS context"),
         ] {
             let wrong = parsed(text).unwrap_err();
             assert!(wrong.message.contains(said) && wrong.message.contains("prod"), "{text}: {wrong}");

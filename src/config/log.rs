@@ -8,9 +8,40 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
-use super::file::Level;
+/// Log level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Level {
+    /// Errors.
+    Error,
+    /// Errors and warnings.
+    Warn,
+    /// The actions of the program as well.
+    #[default]
+    Info,
+    /// Details of every action as well.
+    Debug,
+    /// Everything.
+    Trace,
+}
 
-/// How much is logged.
+impl Level {
+    /// All levels, from the fewest lines to the most.
+    pub const ALL: [Self; 5] = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        })
+    }
+}
+
+/// Log settings: a level, and levels of single modules.
 #[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Log {

@@ -1,4 +1,8 @@
+use std::path::Path;
+
 use super::*;
+use crate::diag::Diagnostic;
+use crate::model::HumanDuration;
 
 const MINIMAL: &str = "fleet = \"prod\"\n[nats]\nservers = [\"nats://127.0.0.1:4222\"]\n[trust]\nroot = [\"ed25519:AAAA\"]\n";
 
@@ -24,9 +28,9 @@ fn a_minimal_file_has_the_defaults() {
     assert_eq!(settings.node.as_str(), "web1_example_org");
     assert!(settings.node_is_mapped());
     assert_eq!(settings.state_dir, Path::new("/var/lib/ensign"));
-    assert_eq!(settings.heartbeat, Duration::from_secs(30));
+    assert_eq!(settings.heartbeat, HumanDuration::seconds(30));
     assert_eq!((settings.outbox_max, settings.queue, settings.max_bundle), (64 << 20, 16, 64 << 20));
-    assert_eq!((settings.outbox_age.as_secs(), settings.outbox_rate), (7 * 86_400, 50));
+    assert_eq!((settings.outbox_age.get().as_secs(), settings.outbox_rate), (7 * 86_400, 50));
     assert_eq!((settings.events, settings.log), (Publish::Changes, Log::default()));
     assert_eq!(settings.trust.threshold, 1);
     let limits = Limits {
@@ -45,7 +49,7 @@ fn a_minimal_file_has_the_defaults() {
         archive_ratio: 1000,
     };
     assert_eq!(settings.limits, limits);
-    assert_eq!(settings.nats.login, None);
+    assert_eq!(settings.nats.login(), None);
     assert_eq!(settings.http.listen, Some("127.0.0.1:9769".parse().unwrap()));
 }
 
@@ -62,7 +66,7 @@ fn the_example_shows_every_key_and_the_defaults() {
         })
         .collect();
     let whole: toml::Table = uncommented.parse().unwrap();
-    let schema = document::inlined_schema::<AgentFile>();
+    let schema = document::inlined_schema::<Settings>();
     assert_same_keys(&whole, &schema, "");
     assert_eq!(as_default(settings), as_default(read(MINIMAL).unwrap()));
     // What remains without the keys that have no default are the defaults.
@@ -111,7 +115,7 @@ fn mistakes_are_shown_where_they_are() {
         (
             "fleet = \"prod\"",
             "fleet = \"prod\"\nnode = \"Web1.x\"",
-            "2:1 \"Web1.x\" is not a node id: 1 to 63 of a-z, 0-9, _ and -",
+            "2:8 \"Web1.x\" is not a node id: 1 to 63 of a-z, 0-9, _ and -",
             "write it as \"web1_x\"",
         ),
         ("fleet = \"prod\"", "fleet = \"prod\"\nqueue = 0", "2:1 `queue` must be between 1 and 1024, not 0", ""),
@@ -144,7 +148,7 @@ fn mistakes_are_shown_where_they_are() {
         (
             "[nats]",
             "[http]\nlisten = \"localhost\"\n[nats]",
-            "3:1 \"localhost\" is not an address with a port",
+            "3:10 \"localhost\" is not an address with a port",
             "write listen = \"127.0.0.1:9769\", or \"off\"",
         ),
         ("[trust]", "context = \"prod\"\n[trust]", "3:1 `servers` and `context` exclude each other", "keep one of the two"),
@@ -197,6 +201,6 @@ fn secrets_are_not_shown() {
 fn relative_paths_begin_at_the_file() {
     let text = MINIMAL.replace("[trust]", "creds = \"node.creds\"\n[trust]\nbundle = \"/srv/trust.json\"");
     let settings = read(&text).unwrap();
-    assert_eq!(settings.nats.login, Some(Login::Creds("/etc/ensign/node.creds".into())));
+    assert_eq!(settings.nats.login(), Some(Login::Creds("/etc/ensign/node.creds".into())));
     assert_eq!(settings.trust.bundle.as_deref(), Some(Path::new("/srv/trust.json")));
 }

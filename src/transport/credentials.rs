@@ -1,4 +1,4 @@
-//! From the settings to credentials. Secrets are read from their files here, once.
+//! Credentials of a connection: from settings, where secrets are read from their files once, and from URLs.
 
 use std::path::Path;
 
@@ -8,23 +8,26 @@ use crate::model::Secret;
 
 use super::{BusSettings, Credentials, Tls};
 
-/// A password, token or seed is shorter than this.
-const LONGEST_SECRET: u64 = 64 * 1024;
+/// Longest file with a password, token or seed, in bytes.
+const MAX_SECRET: u64 = 64 * 1024;
 
-/// User and password, or token, as a server URL carries them: `nats://user:password@host`, `nats://token@host`. The client
-/// itself does not look there.
-pub(super) fn in_url(url: &str) -> Option<Credentials> {
+/// Returns the credentials in the URL of a server: `nats://user:password@host`, `nats://token@host`.
+///
+/// The client library ignores them.
+pub(super) fn from_url(url: &str) -> Option<Credentials> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next()?;
     let (login, _) = authority.rsplit_once('@')?;
     Some(match login.split_once(':') {
-        Some((user, password)) => Credentials::UserPassword { user: decoded(user), password: Secret::new(decoded(password)) },
-        None => Credentials::Token(Secret::new(decoded(login))),
+        Some((user, password)) => {
+            Credentials::UserPassword { user: percent_decode(user), password: Secret::new(percent_decode(password)) }
+        }
+        None => Credentials::Token(Secret::new(percent_decode(login))),
     })
 }
 
-/// Without percent-encoding (RFC 3986, section 2.1); what is none stays as it is.
-fn decoded(text: &str) -> String {
+/// Decodes percent-encoding (RFC 3986, section 2.1). Invalid sequences stay unchanged.
+fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((plain, after)) = rest.split_once('%') {
@@ -45,7 +48,7 @@ fn decoded(text: &str) -> String {
 }
 
 impl BusSettings {
-    /// The connection of these settings, for somebody called `name`.
+    /// Returns the connection of these settings for a client `name`.
     ///
     /// # Errors
     /// When a file with a secret can't be read, or others can read it.
@@ -53,17 +56,10 @@ impl BusSettings {
         Ok(Self {
             servers: nats.servers.clone(),
             name: name.into(),
-            credentials: nats.login.as_ref().map(credentials).transpose()?,
-            tls: nats
-                .tls
-                .clone()
-                .map(|tls| {
-                    let (cert, key) = tls.identity.unzip();
-                    Tls { ca: tls.ca, cert, key, required: tls.required }.checked()
-                })
-                .transpose()?,
+            credentials: nats.login().map(credentials).transpose()?,
+            tls: nats.tls.clone().map(Tls::checked).transpose()?,
             tls_first: nats.tls_first,
-            ping: nats.ping_interval,
+            ping: nats.ping_interval.get(),
             inbox_prefix: nats.inbox_prefix.clone(),
             ..Self::default()
         })
@@ -71,40 +67,40 @@ impl BusSettings {
 }
 
 impl Tls {
-    /// These, when nobody else can read the private key.
+    /// Checks that only the owner can read the private key.
     ///
     /// # Errors
-    /// When others can, or the file can't be looked at.
+    /// When others can read the key, or the file can't be examined.
     pub fn checked(self) -> Result<Self, FsError> {
-        // The library reads it.
+        // The library reads the file.
         self.key.as_deref().map_or(Ok(()), fs::check_private)?;
         Ok(self)
     }
 }
 
-fn credentials(login: &Login) -> Result<Credentials, FsError> {
+fn credentials(login: Login) -> Result<Credentials, FsError> {
     Ok(match login {
         Login::Creds(path) => {
-            // The library reads it.
-            fs::check_private(path)?;
-            Credentials::CredsFile(path.clone())
+            // The library reads the file.
+            fs::check_private(&path)?;
+            Credentials::CredsFile(path)
         }
-        Login::Nkey(path) => Credentials::NkeySeed(secret_file(path)?),
-        Login::User { user, password } => Credentials::UserPassword { user: user.clone(), password: secret(password)? },
-        Login::Jwt { jwt, seed } => Credentials::Jwt { jwt: jwt.clone(), seed: seed.clone() },
+        Login::Nkey(path) => Credentials::NkeySeed(secret_file(&path)?),
+        Login::User { user, password } => Credentials::UserPassword { user, password: secret(password)? },
+        Login::Jwt { jwt, seed } => Credentials::Jwt { jwt, seed },
         Login::Token(token) => Credentials::Token(secret(token)?),
     })
 }
 
-fn secret(from: &SecretFrom) -> Result<Secret, FsError> {
+fn secret(from: SecretFrom) -> Result<Secret, FsError> {
     match from {
-        SecretFrom::Here(secret) => Ok(secret.clone()),
-        SecretFrom::File(path) => secret_file(path),
+        SecretFrom::Inline(secret) => Ok(secret),
+        SecretFrom::File(path) => secret_file(&path),
     }
 }
 
 fn secret_file(path: &Path) -> Result<Secret, FsError> {
-    let text = Secret::new(fs::read_private_text(path, LONGEST_SECRET)?);
+    let text = Secret::new(fs::read_private_text(path, MAX_SECRET)?);
     Ok(Secret::new(text.reveal().trim_end_matches(['\r', '\n'])))
 }
 
@@ -120,14 +116,14 @@ mod tests {
         assert!(matches!(secret_file(&path), Err(FsError::Loose { .. })));
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let login = Login::User { user: "u".into(), password: SecretFrom::File(path.clone()) };
-        let Credentials::UserPassword { password, .. } = credentials(&login).unwrap() else { panic!() };
+        let Credentials::UserPassword { password, .. } = credentials(login).unwrap() else { panic!() };
         assert_eq!(password.reveal(), " hunter2 ");
-        assert!(credentials(&Login::Token(SecretFrom::File(path.join("x")))).is_err());
+        assert!(credentials(Login::Token(SecretFrom::File(path.join("x")))).is_err());
     }
 
     #[test]
-    fn urls_may_carry_who_we_are() {
-        let shown = |url| match in_url(url) {
+    fn urls_may_have_credentials() {
+        let shown = |url| match from_url(url) {
             Some(Credentials::UserPassword { user, password }) => format!("{user} {}", password.reveal()),
             Some(Credentials::Token(token)) => token.reveal().to_owned(),
             _ => "nobody".to_owned(),

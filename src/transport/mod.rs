@@ -18,6 +18,7 @@ use jiff::Timestamp;
 
 use crate::model::Secret;
 
+pub use crate::config::Tls;
 pub use nats::{Bus, Inbox, Kept, Room, StreamReader};
 
 /// The oldest server that is supported. Older ones answer JetStream requests in another form.
@@ -96,19 +97,6 @@ pub enum Credentials {
     },
     /// A token.
     Token(Secret),
-}
-
-/// Transport security. Certificates are PEM files.
-#[derive(Debug, Clone, Default)]
-pub struct Tls {
-    /// Authorities to trust instead of the system's.
-    pub ca: Option<PathBuf>,
-    /// Our own certificate.
-    pub cert: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
-    /// Never speak to a server without TLS.
-    pub required: bool,
 }
 
 /// A message as it came.

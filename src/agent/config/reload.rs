@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::config::Log;
 use crate::config::Settings;
-use crate::config::log::Log;
 use crate::diag::Diagnostic;
 
 use crate::agent::Node;

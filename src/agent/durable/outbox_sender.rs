@@ -160,7 +160,7 @@ impl Task {
     async fn batch(&self, most: usize) -> Option<Vec<Queued>> {
         let disk = &self.node.disk;
         let fresh = match self.lane {
-            StreamQueue::Events => disk.expire(self.node.now(), self.node.settings().outbox_age),
+            StreamQueue::Events => disk.expire(self.node.now(), self.node.settings().outbox_age.get()),
             StreamQueue::Jobs | StreamQueue::Rollouts => Ok(()),
         };
         let batch = fresh.and_then(|()| disk.batch(self.lane, most, BYTES));

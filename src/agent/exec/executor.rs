@@ -10,7 +10,7 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::config::file::PublishRegistrations;
+use crate::config::PublishRegistrations;
 use crate::host::{Cancel, Checkpoint, checkpoint};
 use crate::manifest::Source;
 use crate::model::{DiscoveryClient, HealthStatus};

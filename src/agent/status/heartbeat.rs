@@ -45,7 +45,7 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Re
     let mut link = task.bus.watch();
     let mut settings = task.node.settings.watch();
     // Spread from the start: a fleet that was switched on together does not beat together.
-    let mut due = Instant::now() + jitter::random_delay(task.node.settings().heartbeat);
+    let mut due = Instant::now() + jitter::random_delay(task.node.settings().heartbeat.get());
     loop {
         task.look();
         publish_state(&task.node, &task.bus).await;
@@ -59,7 +59,7 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Re
                 () = tokio::time::sleep_until(busy.map_or(due, |busy| busy.min(due)).into()) => {
                     let now = Instant::now();
                     if due <= now {
-                        due = now + task.node.settings().heartbeat;
+                        due = now + task.node.settings().heartbeat.get();
                     }
                     break;
                 }
@@ -72,7 +72,7 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Re
                 },
                 changed = settings.changed() => if changed.is_ok() {
                     // The state has the groups and the interval, and the next one may be due sooner.
-                    due = due.min(Instant::now() + task.node.settings().heartbeat);
+                    due = due.min(Instant::now() + task.node.settings().heartbeat.get());
                     break;
                 },
                 changed = link.changed() => if changed.is_ok() && link.borrow().connected { break },
@@ -121,7 +121,7 @@ impl Task {
     /// Looks at what no event tells of.
     fn look(&mut self) {
         let node = &self.node;
-        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings().heartbeat) {
+        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings().heartbeat.get()) {
             self.twin = None;
             node.board.clear(AlarmKind::Identity);
         }
@@ -133,7 +133,7 @@ impl Task {
                 Err(error) => node.board.raise(AlarmKind::Disk, crate::diag::chain(&error)),
             }
         }
-        if self.looked.is_none_or(|looked| looked.elapsed() >= node.settings().heartbeat / 2) {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= node.settings().heartbeat.get() / 2) {
             self.looked = Some(Instant::now());
             let low = node.board.read(|standing| standing.alarms.contains_key(&AlarmKind::Space));
             node.board.set(AlarmKind::Space, disk_space::look(&node.settings().state_dir, low));

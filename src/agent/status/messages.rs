@@ -133,7 +133,7 @@ pub(in crate::agent) fn state(node: &Node, alive: bool) -> NodeState {
         protocol: report::STATE.to_owned(),
         node: node.settings().node.clone(),
         at: node.now(),
-        interval: node.settings().heartbeat.as_secs().max(1),
+        interval: node.settings().heartbeat.get().as_secs().max(1),
         alive,
         hostname: node.settings().hostname.clone(),
         boot: node.boot,

@@ -5,15 +5,11 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::config::Nats;
 use crate::config::document::Document;
-use crate::config::{Nats, file};
 use crate::diag::{Diagnostic, chain};
-use crate::host::fs;
-use crate::model::{NodeId, Secret};
-use crate::transport::{BusSettings, Credentials, Tls};
-
-/// The longest file that holds one secret.
-const SECRET_MAX: u64 = 64 * 1024;
+use crate::model::NodeId;
+use crate::transport::BusSettings;
 
 /// `operator.toml` as it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -31,7 +27,7 @@ pub struct OperatorFile {
     /// absolute.
     pub trust: Option<PathBuf>,
     /// The connection, as in `agent.toml`.
-    pub nats: Option<file::Nats>,
+    pub nats: Option<Nats>,
 }
 
 /// What the command line and the environment say.
@@ -124,7 +120,7 @@ pub fn connection(
 /// Everything that is wrong.
 pub fn context(written: Option<(&str, &Path)>) -> Result<Option<String>, Vec<Diagnostic>> {
     let Some(nats) = read(written)?.0.nats else { return Ok(None) };
-    if nats.context.is_some() && (file::Nats { context: None, ..nats.clone() }) != file::Nats::default() {
+    if nats.keys_beside_context().next().is_some() {
         let hint = "keep one of the two";
         return Err(vec![Diagnostic::new("`context` in [nats] excludes everything else there").hint(hint)]);
     }
@@ -147,23 +143,23 @@ fn read(written: Option<(&str, &Path)>) -> Result<(OperatorFile, PathBuf), Vec<D
     Ok((Document::new(text, &name).read::<OperatorFile>()?, path.parent().unwrap_or(Path::new("")).to_owned()))
 }
 
-fn bus(
-    server: Option<&str>,
-    context: Option<&Nats>,
-    nats: Option<file::Nats>,
-    directory: &Path,
-) -> Result<BusSettings, Diagnostic> {
+fn bus(server: Option<&str>, context: Option<&Nats>, nats: Option<Nats>, directory: &Path) -> Result<BusSettings, Diagnostic> {
     let mut bus =
         BusSettings { name: "ensign operator".to_owned(), backlog: BusSettings::GATHER_BACKLOG, ..BusSettings::default() };
-    if let Some(context) = context {
-        let settings = BusSettings::of(context, bus.name).map_err(|error| Diagnostic::new(chain(&error)))?;
+    let nats = match (context, nats) {
+        (Some(context), _) => Some(context.clone()),
+        (None, Some(mut nats)) => {
+            if nats.user.is_some() && nats.password.is_none() && nats.password_file.is_none() {
+                return Err(Diagnostic::new("`user` needs `password` or `password_file`"));
+            }
+            nats.resolve(directory);
+            Some(nats)
+        }
+        (None, None) => None,
+    };
+    if let Some(nats) = nats {
+        let settings = BusSettings::of(&nats, bus.name).map_err(|error| Diagnostic::new(chain(&error)))?;
         bus = BusSettings { backlog: bus.backlog, ..settings };
-    } else if let Some(nats) = nats {
-        bus.servers.clone_from(&nats.servers);
-        bus.credentials = credentials(&nats, directory)?;
-        let at = |path: Option<PathBuf>| path.map(|path| directory.join(path));
-        let tls = nats.tls.map(|tls| Tls { ca: at(tls.ca), cert: at(tls.cert), key: at(tls.key), required: tls.required });
-        bus.tls = tls.map(Tls::checked).transpose().map_err(|error| Diagnostic::new(chain(&error)))?;
     }
     if let Some(server) = server {
         bus.servers = server.split(',').map(|url| url.trim().to_owned()).collect();
@@ -171,36 +167,10 @@ fn bus(
     Ok(bus)
 }
 
-fn credentials(nats: &file::Nats, directory: &Path) -> Result<Option<Credentials>, Diagnostic> {
-    let secret = |path: &PathBuf| -> Result<Secret, Diagnostic> {
-        let text = fs::read_private_text(&directory.join(path), SECRET_MAX).map_err(|error| Diagnostic::new(chain(&error)))?;
-        Ok(Secret::new(text.trim()))
-    };
-    let here_or_file = |here: &Option<Secret>, file: &Option<PathBuf>| match (here, file) {
-        (Some(here), _) => Ok(Some(here.clone())),
-        (None, Some(file)) => secret(file).map(Some),
-        (None, None) => Ok(None),
-    };
-    if let Some(creds) = &nats.creds {
-        let path = directory.join(creds);
-        // The library reads it.
-        fs::check_private(&path).map_err(|error| Diagnostic::new(chain(&error)))?;
-        return Ok(Some(Credentials::CredsFile(path)));
-    }
-    if let Some(nkey) = &nats.nkey {
-        return Ok(Some(Credentials::NkeySeed(secret(nkey)?)));
-    }
-    if let Some(user) = &nats.user {
-        let password = here_or_file(&nats.password, &nats.password_file)?
-            .ok_or_else(|| Diagnostic::new("`user` needs `password` or `password_file`"))?;
-        return Ok(Some(Credentials::UserPassword { user: user.clone(), password }));
-    }
-    Ok(here_or_file(&nats.token, &nats.token_file)?.map(Credentials::Token))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Credentials;
 
     #[test]
     fn what_is_given_wins_over_what_is_written() {

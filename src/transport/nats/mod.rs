@@ -261,7 +261,7 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
             options = options.add_client_certificate(cert.clone(), key.clone());
         }
     }
-    let in_url = || settings.servers.iter().find_map(|url| credentials::in_url(url));
+    let in_url = || settings.servers.iter().find_map(|url| credentials::from_url(url));
     Ok(match settings.credentials.clone().or_else(in_url) {
         None => options,
         Some(Credentials::CredsFile(path)) => {

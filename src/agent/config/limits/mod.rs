@@ -39,16 +39,12 @@ pub(in crate::agent) fn bounds(limits: &config::Limits) -> ResourceLimits {
 
 /// The files of the agent itself, which no run may touch: its state, its configuration, its keys.
 pub(in crate::agent) fn own_files(settings: &config::Settings) -> Vec<PathBuf> {
-    let secret = |from: &SecretFrom| match from {
-        SecretFrom::File(path) => Some(path.clone()),
-        SecretFrom::Here(_) => None,
-    };
-    let login = settings.nats.login.as_ref().and_then(|login| match login {
-        Login::Creds(path) | Login::Nkey(path) => Some(path.clone()),
-        Login::User { password: from, .. } | Login::Token(from) => secret(from),
-        Login::Jwt { .. } => None,
+    let login = settings.nats.login().and_then(|login| match login {
+        Login::Creds(path) | Login::Nkey(path) => Some(path),
+        Login::User { password: SecretFrom::File(path), .. } | Login::Token(SecretFrom::File(path)) => Some(path),
+        Login::User { .. } | Login::Token(_) | Login::Jwt { .. } => None,
     });
-    let identity = settings.nats.tls.iter().filter_map(|tls| tls.identity.clone()).flat_map(|(cert, key)| [cert, key]);
+    let identity = settings.nats.tls.clone().into_iter().flat_map(|tls| [tls.cert, tls.key]).flatten();
     let own = [settings.state_dir.clone(), settings.file.clone()];
     own.into_iter().chain(settings.trust.bundle.clone()).chain(login).chain(identity).collect()
 }

@@ -391,7 +391,7 @@ pub(in crate::agent) fn publish_state(node: &Node, job: &Job, mut state: ApplySt
     let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.command.options.noop;
     if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {
         let settings = node.settings();
-        let interval = if settings.events == Publish::All { Duration::ZERO } else { settings.stable_interval };
+        let interval = if settings.events == Publish::All { Duration::ZERO } else { settings.stable_interval.get() };
         let mut runs = node.stable.lock().unwrap_or_else(PoisonError::into_inner);
         // The first run of an assignment is what its command came to.
         let interval = if job.run == job.id() { Duration::ZERO } else { interval };
