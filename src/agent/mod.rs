@@ -198,7 +198,7 @@ struct Node {
 /// Runs an agent until it is asked to stop.
 ///
 /// # Errors
-/// When it can't start. Once it runs, troubles are logged and shown in its state.
+/// When it can't start. Once it runs, alarms are logged and shown in its state.
 pub fn run(parts: AgentOptions, reload: Reload, beside: SidecarTask) -> Result<(), AgentError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -37,7 +37,7 @@ pub struct Create {
     directory: PathBuf,
     /// The bundle; what is there is replaced.
     file: PathBuf,
-    /// How to print the result.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -49,7 +49,7 @@ pub struct Show {
     origin: ManifestSource,
     #[command(flatten)]
     connection: Connection,
-    /// How to print the result.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -66,7 +66,7 @@ pub struct Push {
 /// Bytes that a signature can name.
 #[derive(Debug, Serialize)]
 struct Pinned {
-    /// Where they are: a path, or a URL.
+    /// The source: a path, or a URL.
     source: String,
     /// SHA-256, in hex.
     sha256: String,
@@ -74,10 +74,10 @@ struct Pinned {
     size: u64,
 }
 
-/// What is in a bundle.
+/// The content of a bundle.
 #[derive(Debug, Serialize)]
 struct Shown {
-    /// Where it was: a path, or a URL without credentials.
+    /// The source: a path, or a URL without credentials.
     source: String,
     /// SHA-256 of the bundle, in hex.
     sha256: String,
@@ -155,7 +155,7 @@ fn show(args: &Show, ui: &mut Ui) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// `type#name`; the name as it stands there, as a template of it is not rendered.
+/// Returns `type#name`; a template in the name is not rendered.
 fn written(mut declaration: Declaration) -> String {
     let properties = declaration.take_properties();
     format!("{}#{}", declaration.kind, properties.get("name").and_then(Value::as_str).unwrap_or_default())

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use super::Cli;
 use crate::resource::core::text;
 
-/// What stands for something else on the pages, and something that could stand there.
+/// The placeholders of the pages, each with a value that could replace it.
 const PLACEHOLDERS: &[(&str, &str)] = &[
     ("ID", "0198c1f2-7a3b-7c4d-8e5f-102030405060"),
     ("HEX", "00"),
@@ -54,7 +54,7 @@ fn calls(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What clap says against a command; that help is shown is nothing against it.
+/// Returns the error of clap for a command. Shown help is no error.
 fn wrong(call: &[String]) -> Option<clap::Error> {
     let error = Cli::command().try_get_matches_from(call).err()?;
     (!matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)).then_some(error)

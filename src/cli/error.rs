@@ -1,4 +1,4 @@
-//! What ends a command: exit codes (`docs/exit-codes.md`), and errors with their hints.
+//! The end of a command: exit codes (`docs/exit-codes.md`), and errors with their hints.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ use super::ui::Ui;
 pub enum Exit {
     /// Done, and nothing failed.
     Success,
-    /// One or more resources (or nodes) failed.
+    /// At least one resource (or node) failed.
     Failed,
     /// The usage, manifest, configuration or request is wrong: nothing was run.
     Usage,
@@ -40,9 +40,9 @@ impl Exit {
 /// A command that could not do its work.
 #[derive(Debug)]
 pub struct Failure {
-    /// How it ends.
+    /// The exit code.
     pub exit: Exit,
-    /// Why; printed one after the other.
+    /// The errors, printed in this order.
     pub diagnostics: Vec<Diagnostic>,
 }
 

@@ -1,4 +1,4 @@
-//! How events and summaries look to people: one line a resource, one block a run.
+//! Rendering of events and summaries for people: a line for each resource, a block for each run.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::model::{Outcome, Summary, TransactionEvent};
 
 use super::ui::{Text, Tone, Ui, Whole, text};
 
-/// How wide the column is that says how it ended.
+/// Width of the column of the outcome.
 const WORD_WIDTH: usize = 7;
 
-/// How wide the column is that says how long it took.
+/// Width of the column of the duration.
 const TOOK_WIDTH: usize = 8;
 
-/// How wide the column is that says what happened.
+/// Width of the column of the changes.
 const WHAT_WIDTH: usize = 40;
 
 /// The widest label that is padded to; longer ones push their line.
@@ -72,14 +72,14 @@ pub fn event_line(ui: &Ui, event: &TransactionEvent, width: usize) -> Text {
     text
 }
 
-/// What the program of an event said, where that is to be shown: its lines, the last ones where there are many.
+/// Returns the output of the program of an event, where it is shown: the last lines of many.
 pub fn said(event: &TransactionEvent) -> impl Iterator<Item = &str> {
     let output = event.status.as_ref().and_then(|status| status.get("output")).and_then(Value::as_str).unwrap_or_default();
     let lines = output.lines().count();
     output.lines().skip(lines.saturating_sub(MOST_LINES))
 }
 
-/// What happened, in a few words.
+/// Returns the changes in a few words.
 fn what(event: &TransactionEvent) -> Cow<'_, str> {
     match event.outcome() {
         Outcome::Failed => event.errors.join("; ").into(),
@@ -91,7 +91,7 @@ fn what(event: &TransactionEvent) -> Cow<'_, str> {
     }
 }
 
-/// What was changed: a few steps on one line, many one below the other, and of very many only the first.
+/// Returns the changed properties: few steps on one line, many below each other, and only the first of very many.
 fn changes(steps: &[String]) -> String {
     if steps.len() <= ON_A_LINE {
         return steps.join(", ");

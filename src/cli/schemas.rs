@@ -31,7 +31,7 @@ pub static ALL: &[Named] = &[
     Named { name: "rollout_ok", make: || of::<wire::report::RolloutResult>() },
     Named { name: "rollout_failed", make: || of::<wire::report::RolloutResult>() },
     Named { name: "stable", make: || of::<wire::report::StableRuns>() },
-    Named { name: "life", make: || of::<wire::report::LifecycleEvent>() },
+    Named { name: "lifecycle", make: || of::<wire::report::LifecycleEvent>() },
     Named { name: "refused", make: || of::<wire::RejectionEvent>() },
     Named { name: "node_state", make: || of::<wire::NodeState>() },
     Named { name: "receipt", make: || of::<wire::receipt::ReceiptBody>() },
@@ -64,8 +64,8 @@ fn properties(kind: &dyn ResourceType, definitions: &mut Map<String, Value>) -> 
     own
 }
 
-/// A property as a manifest may have it: a text without quotes is a number to YAML, an optional text may be null,
-/// and what is no text may be a template that gives it.
+/// Extends a property to the forms that a manifest may have. A string without quotes is a number to YAML. An optional string
+/// may be null. Any other value may be a template.
 fn as_written(property: &mut Value, required: bool) {
     let Some(map) = property.as_object_mut() else { return };
     let is_text = match map.get("type") {
@@ -101,7 +101,7 @@ fn as_written(property: &mut Value, required: bool) {
 /// A text that holds a template.
 const TEMPLATE: &str = r"\{\{|\$\{";
 
-/// A schema without what only a root has. Types of one name in two resource types are told apart by `scope`.
+/// Returns a schema without the keys of a root. `scope` tells types of one name in two resource types apart.
 fn scoped(schema: Value, scope: &str, definitions: &mut Map<String, Value>) -> Value {
     let text = schema.to_string().replace("\"#/$defs/", &format!("\"#/$defs/{scope}."));
     let Ok(Value::Object(mut schema)) = serde_json::from_str(&text) else { return schema };

@@ -8,11 +8,11 @@ use crate::model::{MountLimit, ResourceLimits};
 use super::document::Checks;
 use super::size::byte_size;
 
-/// Whether the kernel holds runs to the limits as well.
+/// Enforcement of the limits by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Confine {
-    /// As far as the kernel can.
+    /// Enforced as far as the kernel can.
     #[default]
     Auto,
     /// The agent does not start, and nothing runs, where the kernel can't hold all that it could.
@@ -25,14 +25,14 @@ pub enum Confine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BusData {
-    /// They shape content of files, and nothing else.
+    /// Unsigned values can only be content of files.
     #[default]
     Signed,
-    /// They are values like any other: who has the server decides what this node does with them.
+    /// Unsigned values count as signed: the owner of the server decides what this node does with them.
     Any,
 }
 
-/// What nobody can widen from outside.
+/// Restrictions that no command can widen.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -43,24 +43,23 @@ pub struct Limits {
     /// Path prefixes below which templates may read files (`readFile()`, `secret("file:...")`), beside those of the bundle
     /// itself; those of `paths` when left out.
     pub read_paths: Option<Vec<String>>,
-    /// Whether commands may be run: by `exec`, and as health checks, post commands or `validate` of other types.
+    /// True when commands may be run: by `exec`, and as health checks, post commands or `validate` of other types.
     pub exec: bool,
     /// File systems that may be mounted. When left out: none where `types`, `paths`, `read_paths` or `exec` limit
     /// something, otherwise all.
     pub mount: Option<Vec<MountLimit>>,
-    /// Whether manifests may be applied.
+    /// True when manifests may be applied.
     pub apply: bool,
     /// Hosts that bundles and archives may come from. When left out: every host but addresses of this machine itself
     /// (loopback, link-local, cloud metadata), which must be named.
     pub fetch_hosts: Option<Vec<String>>,
-    /// What becomes of these limits in the kernel.
+    /// Enforcement of these limits by the kernel.
     pub confine: Confine,
-    /// Whether runs that are held to `paths` may connect to sockets of this host, as those of a database, the container
-    /// engine or systemd, which may do outside of `paths` what they are told.
+    /// True when runs that are restricted to `paths` may connect to sockets of this host. The servers behind them, as a
+    /// database, the container engine or systemd, may act outside of `paths`.
     pub unix_sockets: bool,
-    /// The use of unsigned values of the bus (`kvGet()`, `registrations()`, `data = "kv://..."`): `signed`: they
-    /// shape only what a type declares as content, never a command, path, URL, condition or account. `any`: they are values
-    /// like any other.
+    /// The use of unsigned values of the bus (`kvGet()`, `registrations()`, `data = "kv://..."`). `signed`: only as declared
+    /// content, never as a command, path, URL, condition or account. `any`: as any other value.
     pub bus_data: BusData,
     /// Largest archive of an `archive` resource, as it is fetched and as it is unpacked.
     #[serde(deserialize_with = "byte_size")]

@@ -1,6 +1,6 @@
-//! How much is logged, as it is written: `info`, or with parts of the program apart, `info,ensign::agent=debug`.
+//! Log settings: `info`, or with levels of single modules, `info,ensign::agent=debug`.
 //!
-//! The form is that of `RUST_LOG`, which operators of Rust programs know; the command line turns it into a filter.
+//! The form is that of `RUST_LOG`, which operators of Rust programs know. The command line turns it into a filter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,7 +51,7 @@ pub struct Log {
     pub modules: Vec<(String, Level)>,
 }
 
-/// What is wrong with such a text.
+/// A mistake in log settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     /// A word that is no level.
@@ -61,7 +61,7 @@ pub enum LogError {
     #[error("\"{0}\" is no name of a module, as ensign::agent")]
     Module(String),
     /// Two levels for everything.
-    #[error("more than one level stands without a module")]
+    #[error("more than one level has no module")]
     Twice,
 }
 

@@ -105,7 +105,7 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// Which events are published.
+/// The events that are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Publish {
@@ -120,7 +120,7 @@ pub enum Publish {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Registration {
-    /// Whether and how they are published.
+    /// The way to publish registrations.
     pub publish: PublishRegistrations,
     /// The stream that keeps them, for publishing and for `registrations()`.
     pub stream: String,
@@ -142,7 +142,7 @@ impl Registration {
     }
 }
 
-/// Whether and how service registrations are published.
+/// The way to publish service registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PublishRegistrations {

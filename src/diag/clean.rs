@@ -1,8 +1,8 @@
 //! Text from elsewhere, made safe to show: printable, on one line, and of bounded length.
 //!
 //! Terminals, log readers and scrapers take control characters for commands and line ends for new rows. Characters that a
-//! reader cannot see, or that change the order of others, are shown as escapes (`\x1b`, `\u{202e}`). What is too long is
-//! cut, with a mark that says how much is missing.
+//! reader cannot see, or that change the order of others, are shown as escapes (`\x1b`, `\u{202e}`). Text beyond the limit is
+//! cut, and a mark shows the length of the rest.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -80,9 +80,9 @@ fn is_mark(c: char) -> bool {
 #[derive(Debug)]
 pub struct Cleaner {
     text: String,
-    /// So many characters still fit.
+    /// The number of characters that still fit.
     room: usize,
-    /// So many did not.
+    /// The number of characters that did not fit.
     cut: usize,
     keeps_blanks: bool,
     /// The last character was a blank; at the beginning it is the column before.
@@ -92,12 +92,12 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// As [`cell`], with this length.
+    /// Acts as [`cell`], with this length.
     pub fn cell(longest: usize) -> Self {
         Self { text: String::new(), room: longest, cut: 0, keeps_blanks: false, after_blank: false, marks: MARKS }
     }
 
-    /// As [`line()`], with this length.
+    /// Acts as [`line()`], with this length.
     pub fn line(longest: usize) -> Self {
         Self { keeps_blanks: true, ..Self::cell(longest) }
     }

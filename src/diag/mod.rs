@@ -20,14 +20,14 @@ pub struct Place {
     pub text: String,
 }
 
-/// One thing that is wrong, with its place and its remedy where they are known.
+/// A mistake or failure, with its place and its remedy where they are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
-    /// Where.
+    /// The place.
     pub place: Option<Place>,
-    /// What to do about it.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
@@ -53,8 +53,8 @@ impl Diagnostic {
 }
 
 impl Diagnostic {
-    /// The message with its place, which may have several lines; then the lines that follow it: the line of the place, the
-    /// mark below it, and the hint.
+    /// Returns the message with its place, which may have several lines, and the lines that follow. These are the line of the
+    /// place, the mark below it, and the hint.
     pub fn lines(&self) -> (String, Vec<String>) {
         let mut more = Vec::new();
         // Line ends stay: some messages have a list.
@@ -109,7 +109,7 @@ fn hushed(line: &str) -> String {
 /// Keys of manifests after which a secret may be written out.
 const KEYS: [&str; 4] = ["password:", "password_hash:", "environment:", "headers:"];
 
-/// Where the value of a variable begins, in a line that is an item of a list of variables: `- NAME=value`.
+/// Returns the start of the value in a line that is an item of a list of variables: `- NAME=value`.
 fn variable(line: &str) -> Option<usize> {
     let item = line.trim_start().strip_prefix("- ")?.trim_start().trim_start_matches(['"', '\'']);
     let (name, value) = item.split_once('=')?;

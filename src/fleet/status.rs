@@ -154,8 +154,8 @@ pub fn fleet(fleet: &str, states: &NodeStates, now: Timestamp) -> FleetStatus {
         if let Some(usual) = usual.filter(|usual| state.trust < *usual) {
             attend(format!("obeys version {} of the trust bundle, most nodes obey version {usual}", state.trust));
         }
-        for trouble in &state.troubles {
-            attend(trouble.clone());
+        for alarm in &state.alarms {
+            attend(alarm.clone());
         }
     }
     for doubtful in &states.doubtful {
@@ -174,7 +174,7 @@ mod tests {
     fn what_needs_a_look_is_named() {
         let now: Timestamp = "2026-01-02T10:01:00Z".parse().unwrap();
         let mut troubled = state("web1", &[], "2026-01-02T10:00:50Z", true);
-        troubled.troubles = vec!["the disk is full".into()];
+        troubled.alarms = vec!["the disk is full".into()];
         troubled.dropped = 3;
         let all = [troubled, state("web2", &[], "2026-01-02T09:00:00Z", true), state("web3", &[], "2026-01-02T10:00:59Z", false)];
         let believed: BTreeMap<_, _> = all.into_iter().map(|state| (state.node.clone(), state)).collect();

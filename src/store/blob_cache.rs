@@ -1,4 +1,4 @@
-//! What was fetched for standing assignments, by the SHA-256 of its bytes: what a node without a network goes on with.
+//! Cache of the blobs of assignments, by SHA-256: a node without a network continues from it.
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! The resources that the runs of a channel left as wanted, and those that fail: a later change of the first is drift.
+//! The converged and the failing resources of the runs of a channel. A later change of a converged resource is drift.
 //!
-//! One small file a channel. It is replaced in one step and not synced: what a power cut takes of it counts as intended.
+//! A small file for each channel, replaced in one step and not synced: resources lost in a power cut count as intended changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct Convergence {
 }
 
 impl Convergence {
-    /// Reads the file of a channel. One that is missing or damaged is empty.
+    /// Reads the file of a channel. A missing or damaged file counts as empty.
     pub fn read(state_dir: &Path, channel: &str) -> Self {
         let bytes = fs::read(&path(state_dir, channel), MAX_FILE);
         bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()

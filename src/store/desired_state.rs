@@ -1,7 +1,7 @@
-//! What stands on this node: for each channel the latest that was accepted, and the last assignment that could be used.
+//! The desired state of this node: for each channel the latest accepted and the last good assignment.
 //!
-//! One small file a channel, replaced in one step. It is what a node without a broker goes on with after a reboot. What
-//! the files hold was verified when it was accepted; `trust` checks it again when it is read back.
+//! A small file for each channel, replaced in one step. A node without a broker continues from it after a reboot. The content
+//! was verified on arrival; `trust` checks it again after reading.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -74,10 +74,10 @@ impl DesiredStateStore {
         Ok((store, found))
     }
 
-    /// Writes down how a channel stands. When this returns, it is on disk.
+    /// Persists the record of a channel. On return the record is on disk.
     ///
     /// # Errors
-    /// When the system refuses; then what was there before still counts.
+    /// When the system refuses; then the record before still counts.
     pub fn write(&self, channel: &str, kept: &ChannelRecord) -> Result<(), StoreError> {
         state_dir::write_atomic(&self.dir.join(channel).with_extension(ENDING), &serde_json::to_vec(kept)?)
     }

@@ -19,19 +19,19 @@ use crate::model::{Outcome, RunOutcome, Summary, TransactionEvent};
 
 use super::{StoreError, state_dir};
 
-/// How many runs are kept; the oldest go first.
+/// The number of kept runs; the oldest go first.
 const MAX_RUNS: usize = 100;
 /// The largest file that is read.
 const MAX_FILE: u64 = 64 << 20;
-/// What the names of its files end in.
+/// The suffix of file names.
 const SUFFIX: &str = "run";
 
-/// What runs: the first line.
+/// The identity of a run: the first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStart {
     /// The run, as its events name it.
     pub run_id: Uuid,
-    /// When it began.
+    /// The start of the run.
     pub started: Timestamp,
     /// The manifest, or the resource, as it was given.
     pub what: String,
@@ -40,12 +40,12 @@ pub struct RunStart {
     pub digest: Option<String>,
 }
 
-/// How it ended: the last line.
+/// The end of a run: the last line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEnd {
-    /// When.
+    /// The time of the end.
     pub ended: Timestamp,
-    /// How.
+    /// The outcome.
     pub outcome: RunOutcome,
     /// The counts of all its resources.
     pub summary: Summary,
@@ -63,20 +63,20 @@ enum Line<'a> {
 /// A run, as it is remembered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RecordedRun {
-    /// What ran.
+    /// The identity of the run.
     #[serde(flatten)]
     pub start: RunStart,
-    /// How it ended; none when it has not.
+    /// The end; none for a run that has not ended.
     #[serde(flatten)]
     pub end: Option<RunEnd>,
-    /// True while it runs. One that neither ended nor runs was killed.
+    /// True while the run is active. A run that neither ended nor is active was killed.
     pub running: bool,
-    /// What was not as wanted.
+    /// The resources that were not as wanted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<TransactionEvent>,
 }
 
-/// Where the history is.
+/// The directory of the history.
 #[derive(Debug, Clone)]
 pub struct History {
     directory: PathBuf,
@@ -111,7 +111,7 @@ impl History {
         Ok(recorder)
     }
 
-    /// Removes what is more than is kept. What can't be removed is tried again after the next run.
+    /// Removes runs beyond the limit. A file that can't be removed is tried again after the next run.
     fn forget(&self) {
         let Ok(files) = self.files() else { return };
         for path in files.iter().rev().skip(MAX_RUNS) {
@@ -191,7 +191,7 @@ fn read(path: &Path) -> Result<RecordedRun, StoreError> {
     Ok(RecordedRun { start, end, running, events })
 }
 
-/// Records a run as far as it can: no run fails because nobody can remember it.
+/// Records a run as far as possible: no run fails because its history can't be written.
 #[derive(Debug, Default)]
 pub struct Recording {
     recorder: Option<Recorder>,

@@ -1,9 +1,9 @@
-//! What must outlive the process: sessions, the history of runs, the ledger of accepted commands, messages on their way
-//! out, what stands on the node and what was fetched for it, what was said of rollouts.
+//! State that must survive the process: sessions, the history of runs, the ledger of accepted commands, the outbox. Also
+//! desired state with its blobs, and the overrides of rollouts.
 //!
-//! Everything here survives `kill -9` at any point: files are appended to and a torn end is cut
-//! off, or they are replaced in one step. `host` knows files in general; this module owns the
-//! program's own. Nothing here decides: `trust` says what may be accepted, the agent what is run.
+//! Everything here survives `kill -9` at any point. Files are appended to and a torn end is cut off, or they are replaced in
+//! one step. `host` has general access to files; this module owns the files of the program. Nothing here decides: `trust`
+//! decides about acceptance, the agent about runs.
 
 mod append_log;
 pub mod blob_cache;
@@ -44,7 +44,7 @@ pub enum StoreError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The process, when it said so.
+        /// The process, when it is recorded.
         pid: Option<String>,
     },
     /// A file that is open has another one, or none, in its place.
@@ -60,7 +60,7 @@ pub enum StoreError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },

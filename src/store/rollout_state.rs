@@ -1,5 +1,4 @@
-//! What must survive of commands in waves beside the ledger: what the operators said last of each, and the looks at the
-//! health that are still to be taken.
+//! State of commands in waves beside the ledger: the last override of each, and the pending health gates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,22 +13,22 @@ use crate::wire::MAX_ENVELOPE;
 use super::{StoreError, state_dir};
 
 const OVERRIDES_FILE: &str = "words.json";
-/// As many words as the agent keeps, with room to spare.
+/// The size of all overrides that the agent keeps, in bytes, with room to spare.
 const MAX_OVERRIDES_BYTES: u64 = 1 << 20;
 const HEALTH_GATE_SUFFIX: &str = "look";
 
-/// What an operator said last of a job.
+/// The last override of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Override {
-    /// When it was signed.
+    /// The time of the signature.
     pub issued: Timestamp,
     /// The command that said it.
     pub id: Uuid,
     /// True for a halt, false for a resume.
     pub halted: bool,
-    /// Who signed it.
+    /// The ids of the signers.
     pub by: Vec<String>,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -92,7 +91,7 @@ impl HealthGateStore {
         Ok((store, found))
     }
 
-    /// Writes down that a look is to be taken. When this returns, it is on disk.
+    /// Persists a pending health gate. On return it is on disk.
     ///
     /// # Errors
     /// When the system refuses.
@@ -100,10 +99,10 @@ impl HealthGateStore {
         state_dir::write_atomic(&self.path(id), envelope)
     }
 
-    /// It was taken, or is not wanted any more.
+    /// Removes a health gate that is complete or not wanted any more.
     ///
     /// # Errors
-    /// When the system refuses; then it is taken once more after the next start.
+    /// When the system refuses; then the gate runs again after the next start.
     pub fn remove(&self, id: Uuid) -> Result<(), StoreError> {
         Ok(fs::remove(&self.path(id))?)
     }

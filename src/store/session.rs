@@ -20,12 +20,12 @@ use super::{StoreError, state_dir};
 /// The largest event file that is read.
 const MAX_EVENT: u64 = 16 << 20;
 
-/// What the last event of a resource says.
+/// The last event of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// It was changed, or would be.
+    /// True when the resource was changed, or would be.
     pub changed: bool,
-    /// It failed.
+    /// True when the resource failed.
     pub failed: bool,
     /// Something that it requires was not met.
     pub unmet: bool,
@@ -118,7 +118,7 @@ impl DirectorySession {
         self.tally.summary()
     }
 
-    /// What was skipped when the session was opened, in words.
+    /// Returns the entries that opening the session skipped, in words.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -193,7 +193,7 @@ impl Session for DirectorySession {
         self.memory.last(of)
     }
 
-    /// Adds a record of the start, and makes the directory if need be. What was recorded before stays.
+    /// Adds a record of the start, and creates the directory if needed. Earlier records stay.
     fn start(&mut self, at: Timestamp, id: Uuid) -> Result<(), StoreError> {
         state_dir::create(&self.path)?;
         self.write(id, &SessionStart { protocol: SESSION_START.to_owned(), event_id: id, timestamp: at })?;

@@ -12,9 +12,9 @@ use crate::host::{Checkpoint, FsError, checkpoint, fs};
 
 use super::StoreError;
 
-/// What the name of every temporary file begins with.
+/// The prefix of the names of temporary files.
 const TEMPORARY: &str = ".new-";
-/// How much [`probe`] writes: more than most commands and results have.
+/// The number of bytes that [`probe`] writes: more than most commands and results have.
 const PROBE: usize = 64 * 1024;
 
 /// Makes a directory that only its owner can look into, with the parents it lacks.
@@ -126,8 +126,8 @@ pub fn lock(dir: &Path) -> Result<Lock, StoreError> {
     Ok(Lock { _file: file })
 }
 
-/// A process that is being started holds our descriptors until it becomes its program: a lock that was just given back
-/// may still be taken for a moment.
+/// Tries to lock, several times. A process that is being started holds our descriptors until it becomes its program, so a
+/// released lock may stay taken for a moment.
 fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(25);
@@ -140,10 +140,10 @@ fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Which start of the machine this is; the kernel makes a new one at every boot.
+/// Returns the boot id of the machine; the kernel makes a new id at every boot.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the kernel gives none.
 pub fn boot_id() -> Result<Uuid, StoreError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = fs::read_text(path, 64)?;

@@ -11,21 +11,21 @@ use crate::host::fs;
 use super::{StoreError, state_dir};
 
 const FILE: &str = "values.json";
-/// As many values as are remembered, with room to spare.
+/// The size of all remembered values, in bytes, with room to spare.
 const MAX_FILE: u64 = 4 << 20;
-/// How many keys are remembered: more than the manifests of a host read. The oldest goes first.
+/// The number of remembered keys: more than the manifests of a host read. The oldest goes first.
 const MAX_KEYS: usize = 4096;
 
 /// The newest signed value of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewestValue {
-    /// When it was signed.
+    /// The time of the signature.
     pub issued: Timestamp,
     /// SHA-256 of the signed bytes, lower-case hex.
     pub digest: String,
 }
 
-/// What is remembered, by `bucket/key`: one small file, replaced in one step.
+/// Remembered values, by `bucket/key`: a small file, replaced in one step.
 #[derive(Debug)]
 pub struct ValueStore {
     path: PathBuf,

@@ -24,27 +24,27 @@ pub use nats::{Bus, Inbox, Kept, Room, StreamReader};
 /// The oldest server that is supported. Older ones answer JetStream requests in another form.
 pub const OLDEST_SERVER: (u64, u64) = (2, 10);
 
-/// How to reach the bus.
+/// Settings of a connection.
 #[derive(Debug, Clone)]
 pub struct BusSettings {
     /// Server URLs, as `nats://host:4222` or `tls://host:4222`; they are tried in random order.
     pub servers: Vec<String>,
-    /// What the server calls this connection in its own reports.
+    /// The name of the connection in the reports of the server.
     pub name: String,
-    /// Who we are to the server.
+    /// The credentials.
     pub credentials: Option<Credentials>,
     /// Transport security.
     pub tls: Option<Tls>,
-    /// TLS begins at once, before the server has said who it is. The server must be told to expect that.
+    /// True when TLS begins before the server sends its greeting. The server must be configured for it.
     pub tls_first: bool,
     /// First tokens of our reply subjects, `_INBOX` when none. An account can give a user rights to its own only.
     pub inbox_prefix: Option<String>,
     /// True for a daemon: `connect` returns at once and goes on trying. False for a command: it fails.
     pub retry_initial: bool,
-    /// Time between two questions to a server that says nothing. One that leaves two unanswered is gone: a connection that is
-    /// open at this end only is noticed within three times as long.
+    /// Time between two pings to a silent server. After two pings without an answer the connection counts as lost: a connection
+    /// that is open at this end only is noticed within three intervals.
     pub ping: Duration,
-    /// How many messages of one subscription may wait before the client drops them (and says so).
+    /// The number of messages of one subscription that may wait. The client drops further messages and reports it.
     pub backlog: usize,
 }
 
@@ -67,14 +67,14 @@ impl Default for BusSettings {
 }
 
 impl BusSettings {
-    /// A backlog for whoever waits for answers of a whole fleet: two messages of each of 32 768 nodes at once.
+    /// The backlog of a client that collects answers of a whole fleet: two messages of each of 32 768 nodes at once.
     pub const GATHER_BACKLOG: usize = 1 << 16;
 
-    /// What [`BusSettings::ping`] is when nothing else is said: a lost server is noticed within a minute.
+    /// The default of [`BusSettings::ping`]: a lost server is noticed within a minute.
     pub const PING: Duration = Duration::from_secs(20);
 }
 
-/// Who we are to the server. Has no say in what a node obeys.
+/// Credentials for the server, without effect on the commands that a node accepts.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     /// A `.creds` file (JWT and seed).
@@ -104,17 +104,17 @@ pub enum Credentials {
 pub struct Message {
     /// The subject it was published on.
     pub subject: String,
-    /// Where its sender wants an answer.
+    /// The subject for the reply.
     pub reply: Option<String>,
     /// Its headers, in no particular order.
     pub headers: Vec<(String, String)>,
     /// Its body.
     pub payload: Vec<u8>,
-    /// When the server stored it; none for a message that is not from a stream.
+    /// The time at which the server stored it; none for a message that is not from a stream.
     pub time: Option<Timestamp>,
     /// Its place in the stream; none for a message that is not from one.
     pub seq: Option<u64>,
-    /// True for the server's own answer that nobody listens on the subject of a request.
+    /// True for the server's own answer that the subject of a request has no subscriber.
     pub no_responders: bool,
 }
 
@@ -139,15 +139,15 @@ pub struct StreamSpec {
     pub name: String,
     /// The subjects it stores.
     pub subjects: Vec<String>,
-    /// How long messages are kept; for ever when none.
+    /// The age at which messages are removed; none keeps them for ever.
     pub max_age: Option<Duration>,
-    /// How many bytes are kept; no bound when none. The oldest go first.
+    /// The largest size in bytes; none is no bound. The oldest messages go first.
     pub max_bytes: Option<u64>,
-    /// How many messages of one subject are kept; no bound when none.
+    /// Most messages of one subject; none is no bound.
     pub max_per_subject: Option<u64>,
     /// May be read without a consumer.
     pub allow_direct: bool,
-    /// How long a message id is remembered.
+    /// The time for which a message id is remembered.
     pub dedupe_window: Duration,
     /// On how many servers of a cluster.
     pub replicas: usize,
@@ -157,23 +157,23 @@ pub struct StreamSpec {
     pub markers: Option<Duration>,
     /// No message can be deleted one by one. A stream that has this keeps it: servers do not take it back.
     pub deny_delete: bool,
-    /// What is stored is sent on to whoever listens at that moment: from these subjects of the stream, to those
-    /// (both with one `>` at the end). At most once, and without a consumer (NATS ADR-28).
+    /// Republishing of stored messages to online subscribers: from these subjects of the stream, to those (both with one `>` at
+    /// the end). At most once, and without a consumer (NATS ADR-28).
     pub republish: Option<(String, String)>,
 }
 
-/// What making something exist came to.
+/// The outcome of creating or updating a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ensured {
-    /// It was not there.
+    /// The object did not exist.
     Created,
-    /// It was as it should be.
+    /// The object was as wanted.
     Unchanged,
-    /// It was not: each difference in words.
+    /// The object differed: each difference in words.
     Updated(Vec<String>),
 }
 
-/// Where a [`Feed`] begins.
+/// The start of a [`StreamReader`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     /// With the oldest message there is.
@@ -186,18 +186,18 @@ pub enum StartAt {
     Latest,
 }
 
-/// The state of the connection, for whoever must act when it comes back.
+/// The state of the connection, for tasks that act when it comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
     /// True while there is one.
     pub connected: bool,
-    /// How often it was made; grows with every reconnect.
+    /// The number of connects; grows with every reconnect.
     pub connects: u64,
     /// True after [`Bus::drain`] has come to its end.
     pub closed: bool,
 }
 
-/// What went wrong on the connection since it was opened.
+/// Errors of the connection since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Connections that were lost.
@@ -213,7 +213,7 @@ pub struct Counters {
 /// The cause of a [`TransportError`], as the client gives it.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// What can go wrong on the bus.
+/// An error of the bus.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// A server URL that is none.
@@ -227,14 +227,14 @@ pub enum TransportError {
     Connect {
         /// The servers that were tried.
         servers: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
     /// A server that is too old.
     #[error("the NATS server is version {0}; {major}.{minor} is the oldest that is supported", major = OLDEST_SERVER.0, minor = OLDEST_SERVER.1)]
     TooOld(String),
-    /// There is no connection at the moment.
+    /// No connection at the moment.
     #[error("not connected to a NATS server")]
     Disconnected,
     /// No answer.
@@ -255,7 +255,7 @@ pub enum TransportError {
     /// Larger than allowed.
     #[error("{what} has {size} bytes; at most {max} are allowed")]
     TooLarge {
-        /// What.
+        /// The missing object.
         what: String,
         /// Its size.
         size: u64,
@@ -265,18 +265,18 @@ pub enum TransportError {
     /// The server, or what it allows our account, has no room for a stream.
     #[error("{doing}: the server has no room for it")]
     NoRoom {
-        /// What was being done, to what.
+        /// The failed action and its object.
         doing: String,
-        /// What the server says.
+        /// The answer of the server.
         #[source]
         source: Cause,
     },
     /// Anything else.
     #[error("{doing}")]
     Failed {
-        /// What was being done, to what: `could not publish on X`.
+        /// The failed action and its object: `could not publish on X`.
         doing: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
@@ -288,7 +288,7 @@ impl TransportError {
     }
 }
 
-/// Whether a server of this version is new enough. A version that can't be read is not.
+/// True when a server of this version is new enough. A version that can't be parsed is not.
 fn is_supported(version: &str) -> bool {
     is_at_least(version, OLDEST_SERVER)
 }

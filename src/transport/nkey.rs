@@ -1,5 +1,5 @@
-//! NATS user keys (nkeys): who a node or operator is to the server. They sign the server's nonce
-//! and nothing else; what a node obeys is signed with `trust`'s keys.
+//! NATS user keys (nkeys): the identity of a node or operator for the server. An nkey signs only the nonce of the server.
+//! Commands are signed with the keys of `trust`.
 
 use nkeys::{KeyPair, KeyPairType};
 

@@ -1,7 +1,7 @@
-//! The trust bundle, checked: from signed bytes to keys and rules that can be relied on.
+//! The trust bundle, checked: from signed bytes to trusted keys and rules.
 //!
-//! The rules of succession are TUF's for its root role: version N+1, and no other, takes the place
-//! of N, and needs the threshold of N's roots as well as of its own.
+//! The rules of succession are those of TUF for its root role. Only version N+1 replaces version N, and it needs the threshold
+//! of N's roots as well as of its own.
 
 use std::collections::HashSet;
 
@@ -24,11 +24,11 @@ pub enum BundleError {
     /// Too few of the roots that decide signed it.
     #[error("the trust bundle is signed by {found} of {whose}, needed are {needed}")]
     Quorum {
-        /// Whose roots.
+        /// The bundle of the roots.
         whose: &'static str,
         /// The threshold.
         needed: u32,
-        /// How many distinct ones signed.
+        /// The number of distinct roots that signed.
         found: usize,
     },
     /// Signed, but as something else.
@@ -37,13 +37,13 @@ pub enum BundleError {
     /// The payload is no trust bundle.
     #[error("the trust bundle is malformed")]
     Json(#[from] JsonError),
-    /// It contradicts itself.
+    /// The bundle contradicts itself.
     #[error("the trust bundle is invalid: {0}")]
     Invalid(String),
     /// A key in it can't be used.
     #[error("the {0} of the trust bundle can't be used")]
     Key(String, #[source] KeyError),
-    /// It is of another fleet.
+    /// The bundle is of another fleet.
     #[error("the trust bundle is of the fleet \"{found}\", not of \"{wanted}\"")]
     Fleet {
         /// This node's fleet.
@@ -51,7 +51,7 @@ pub enum BundleError {
         /// The bundle's.
         found: String,
     },
-    /// It is not the next version.
+    /// The bundle is not the next version.
     #[error("the trust bundle has version {found}; after {current} only {} is accepted", current.saturating_add(1))]
     Version {
         /// The version in force.
@@ -79,7 +79,7 @@ impl BundleError {
     }
 }
 
-/// Why a bundle is believed.
+/// The reason to trust a bundle.
 #[derive(Debug, Clone, Copy)]
 pub enum Pin<'a> {
     /// The first one: these roots are written in the node's own configuration.
@@ -88,19 +88,19 @@ pub enum Pin<'a> {
         fleet: &'a str,
         /// The roots.
         keys: &'a [PublicKey],
-        /// How many distinct ones must have signed.
+        /// The number of distinct keys that must have signed.
         threshold: u32,
     },
     /// The next one after the one in force.
     Current(&'a TrustedBundle),
-    /// One that this node accepted before, read back from its own disk: its own roots, against damage.
+    /// A bundle that this node accepted before, from its own disk: its own roots protect against damage.
     Kept,
 }
 
 /// An operator's key, ready for use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedKey {
-    /// What rules call it.
+    /// The name of the key in rules.
     pub id: String,
     /// The key.
     pub key: PublicKey,
@@ -130,8 +130,8 @@ pub struct TrustedBundle {
 }
 
 impl TrustedBundle {
-    /// What comes before version 1 where only root keys are known: no operator, no rule. Version 1 succeeds it as any
-    /// version succeeds the one before, so the chain of a fleet is rooted in these keys.
+    /// Returns the bundle before version 1: root keys, no operator, no rule. Version 1 succeeds it as any version succeeds the
+    /// version before, so the chain of a fleet is rooted in these keys.
     pub fn before_first(fleet: &str, keys: Vec<PublicKey>, threshold: u32) -> Self {
         let root = Roots { threshold, keys: keys.iter().map(PublicKey::to_short).collect() };
         let bundle = TrustBundle {
@@ -161,7 +161,7 @@ impl TrustedBundle {
         self.bundle.version
     }
 
-    /// When nodes stop accepting new work under it.
+    /// Returns the time from which nodes accept no new work under the bundle.
     pub fn expires(&self) -> Timestamp {
         self.bundle.expires
     }
@@ -329,7 +329,7 @@ fn check_key(key: &OperatorKey, revoked: &[String]) -> Result<TrustedKey, Bundle
     })
 }
 
-/// How entries of `reads` begin.
+/// The beginnings of entries of `reads`.
 const READS: [&str; 5] = ["/", "env:", "credential:", "secret:", "kv:"];
 
 fn check_rule(rule: &Rule) -> Result<(), &'static str> {

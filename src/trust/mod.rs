@@ -1,8 +1,8 @@
-//! Who may ask what of this node: keys, signatures, the trust bundle, policy, local limits.
+//! Trust: keys, signatures, the trust bundle, policy, local limits, and the decision about every command.
 //!
-//! Pure: bytes, a clock reading and what was seen before go in, a decision comes out; the agent
-//! writes down and runs. What signs may be elsewhere (`ssh_agent.rs`). The only user of the signature library, and the only maker of
-//! [`Verified`]. Formats are `wire`'s, the memory of accepted commands is `store`'s.
+//! Pure: bytes, a clock reading and the memory of accepted commands go in, a decision comes out; the agent persists and runs. A
+//! key may be in another process (`ssh_agent`). Only this module uses the signature library, and only it makes [`Verified`].
+//! Formats belong to `wire`, the memory of accepted commands belongs to `store`.
 
 pub mod bundle;
 pub mod decide;

@@ -84,9 +84,8 @@ fn about(status: &AgentStatus, page: &mut Page) {
         "1 while the agent can do its work, as /healthz.",
         u8::from(status.active_alarms().is_empty()),
     );
-    let mut troubles =
-        page.family("ensign_trouble", Kind::Gauge, "1 for everything that is wrong with the agent itself, by topic.");
-    status.troubles.keys().for_each(|topic| troubles.figure(&[("topic", topic)], 1));
+    let mut alarms = page.family("ensign_alarm", Kind::Gauge, "1 for everything that is wrong with the agent itself, by topic.");
+    status.alarms.keys().for_each(|topic| alarms.figure(&[("topic", topic)], 1));
     page.one("ensign_trust_version", Kind::Gauge, "The version of the trust bundle that is obeyed.", status.trust.version);
     let help = "When the trust bundle expires, as Unix time.";
     page.one("ensign_trust_expires_time_seconds", Kind::Gauge, help, seconds(status.trust.expires));
@@ -208,7 +207,7 @@ mod tests {
             outbox: 0,
             dropped: 0,
             counts: AgentCounters::default(),
-            troubles: BTreeMap::new(),
+            alarms: BTreeMap::new(),
             pending: vec![],
         }
     }
@@ -217,12 +216,12 @@ mod tests {
     fn labels_are_clean_and_few() {
         let mut status = status();
         let hostile = "x\"} 1\nforged{a=\"\x1b[2J\u{202e}";
-        status.troubles = (0..5000).map(|n| (format!("{n:05}{hostile}{}", "y".repeat(5000)), String::new())).collect();
+        status.alarms = (0..5000).map(|n| (format!("{n:05}{hostile}{}", "y".repeat(5000)), String::new())).collect();
         let text = text(&status);
-        let found: Vec<&str> = text.lines().filter(|line| line.starts_with("ensign_trouble{")).collect();
+        let found: Vec<&str> = text.lines().filter(|line| line.starts_with("ensign_alarm{")).collect();
         assert_eq!(found.len(), MOST_FIGURES);
         assert!(found.iter().all(|line| line.len() < 300 && line.ends_with("\"} 1")), "{}", found[0]);
-        assert!(found[0].starts_with(r#"ensign_trouble{topic="00000x\"} 1\\nforged{a=\"\\x1b[2J\\u{202e}yyy"#), "{}", found[0]);
+        assert!(found[0].starts_with(r#"ensign_alarm{topic="00000x\"} 1\\nforged{a=\"\\x1b[2J\\u{202e}yyy"#), "{}", found[0]);
         assert!(text.lines().all(|line| !line.starts_with("forged")));
     }
 
@@ -230,7 +229,7 @@ mod tests {
     fn figures_stand_once_below_their_family() {
         let mut status = status();
         status.counts.refused = BTreeMap::from([("expired".to_owned(), 2), ("not_allowed".to_owned(), 1)]);
-        status.troubles.insert("a\"b\\c\nd".to_owned(), "x".to_owned());
+        status.alarms.insert("a\"b\\c\nd".to_owned(), "x".to_owned());
         let text = text(&status);
         for line in [
             "ensign_build_info{version=\"0.1.0\",node=\"web1\",fleet=\"prod\"} 1",
@@ -239,7 +238,7 @@ mod tests {
             "ensign_nats_connected 0",
             "ensign_commands_total{result=\"refused\"} 3",
             "ensign_commands_refused_total{code=\"expired\"} 2",
-            r#"ensign_trouble{topic="a\"b\\c\\nd"} 1"#,
+            r#"ensign_alarm{topic="a\"b\\c\\nd"} 1"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -39,7 +39,7 @@ const AT_ONCE: usize = 64;
 /// The pause before a busy port is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What is shown, and where troubles are told.
+/// What is shown, and where alarms are told.
 #[derive(Clone)]
 pub struct Source {
     /// How the agent stands now.

@@ -1,4 +1,4 @@
-//! What a command asks for: the part of [`super::Command`] that says what to do.
+//! Actions: the part of [`super::Command`] that names the work.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const MIN_INTERVAL: HumanDuration = HumanDuration::seconds(30);
 /// Runs of a channel are at most this far apart.
 const MAX_INTERVAL: HumanDuration = HumanDuration::seconds(7 * 86_400);
 
-/// What to do: an object with exactly one key.
+/// The action of a command: an object with exactly one key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Action {
@@ -57,13 +57,13 @@ pub enum MalformedAction {
     /// An interval that no node keeps.
     #[error("\"{key}\" must be between {least} and {most}, not {given}")]
     Interval {
-        /// Which.
+        /// The key of the value.
         key: &'static str,
         /// The shortest.
         least: HumanDuration,
         /// The longest.
         most: HumanDuration,
-        /// What was given.
+        /// The value in the command.
         given: HumanDuration,
     },
     /// The name of a channel is none.
@@ -72,7 +72,7 @@ pub enum MalformedAction {
 }
 
 impl Action {
-    /// The name of the action, as it stands in subjects and policy.
+    /// Returns the name of the action in subjects and policy.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Ensure(_) => "ensure",
@@ -98,10 +98,10 @@ impl Action {
         matches!(self, Self::Ensure(_) | Self::Apply(_))
     }
 
-    /// Everything about its form that can be said without a node.
+    /// Checks the form of the action, as far as possible without a node.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first mistake.
     pub fn check(&self) -> Result<(), MalformedAction> {
         match self {
             Self::Ensure(ensure) => ensure.check(),
@@ -115,7 +115,7 @@ impl Action {
     }
 }
 
-/// One resource.
+/// A single resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ensure {
@@ -147,7 +147,7 @@ impl Ensure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Apply {
-    /// Where to fetch it: `https://`, `http://`, `obj://bucket/key`, `file://` on the node. A hint: the digest decides.
+    /// The source: `https://`, `http://`, `obj://bucket/key`, `file://` on the node. A hint: the digest decides.
     pub url: String,
     /// SHA-256 of its bytes, lower-case hex.
     pub sha256: String,
@@ -181,7 +181,7 @@ pub struct Assign {
     /// Over how much time the first runs of the nodes are spread.
     #[serde(default = "no_time", skip_serializing_if = "is_no_time")]
     pub splay: HumanDuration,
-    /// False: runs are dry, drift is said and not repaired.
+    /// False: runs are dry. The node reports drift and does not repair it.
     #[serde(default = "yes")]
     pub enforce: bool,
 }
@@ -219,7 +219,7 @@ impl Assign {
     }
 }
 
-/// Which health checks.
+/// The health checks to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Healthcheck {
@@ -228,11 +228,11 @@ pub struct Healthcheck {
     pub channel: Option<String>,
 }
 
-/// Which facts.
+/// The facts to report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Facts {
-    /// What is at this place among them, as `os.name`; all of them when left out.
+    /// The path of a value among them, as `os.name`; all facts when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! How the agent of a host stands, told to whoever asks on that host: `ensign agent status`, `/metrics`, `/healthz`.
+//! Status of an agent for users of its own host: `ensign agent status`, `/metrics`, `/healthz`.
 //!
-//! More than the [state](super::NodeState) that goes over the bus, and there also when there is no bus.
+//! Holds more than the [state](super::NodeState) on the bus, and works without a bus.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::report::ChannelPosition;
 /// Protocol of an [`AgentStatus`].
 pub const STATUS: &str = "io.ensign.v1.agent.status";
 
-/// How an agent stands.
+/// Status of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentStatus {
     /// Always `io.ensign.v1.agent.status`.
@@ -32,21 +32,21 @@ pub struct AgentStatus {
     pub groups: Vec<String>,
     /// The version of the program.
     pub version: String,
-    /// Which start of the agent.
+    /// The id of this start of the agent.
     pub boot: Uuid,
-    /// When the agent started.
+    /// The start time of the agent.
     #[schemars(with = "String")]
     pub started: Timestamp,
-    /// When this was said.
+    /// The time of this status.
     #[schemars(with = "String")]
     pub at: Timestamp,
     /// The connection to the bus.
     pub connection: ConnectionStatus,
-    /// The trust bundle that is obeyed.
+    /// The active trust bundle.
     pub trust: TrustStatus,
-    /// What nobody can widen from outside.
+    /// Restrictions that no command can widen.
     pub limits: LimitsStatus,
-    /// What of them the kernel holds; absent when the agent does not say.
+    /// The part of them that the kernel enforces; absent when the agent does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<ConfinementState>,
     /// The latest serial of each channel.
@@ -55,9 +55,9 @@ pub struct AgentStatus {
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
-    /// How many wait behind it.
+    /// The number of commands that wait behind it.
     pub queued: u64,
-    /// How many may wait.
+    /// The number of commands that may wait.
     pub queue: u64,
     /// The last run since the agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,11 +66,11 @@ pub struct AgentStatus {
     pub outbox: u64,
     /// Messages that had to be dropped because the outbox was full, ever.
     pub dropped: u64,
-    /// What was counted since the agent started.
+    /// Counters since the start of the agent.
     pub counts: AgentCounters,
-    /// What is wrong with the agent itself, in words, by what it is about.
+    /// Alarms of the agent itself: text by topic.
     #[serde(default)]
-    pub troubles: BTreeMap<String, String>,
+    pub alarms: BTreeMap<String, String>,
     /// Keys of the configuration that were changed and wait for a restart.
     #[serde(default)]
     pub pending: Vec<String>,
@@ -86,19 +86,19 @@ pub struct ConnectionStatus {
     /// The version of the server; none before the first connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_version: Option<String>,
-    /// How often it was made.
+    /// Connections made.
     pub connects: u64,
-    /// How often it was lost.
+    /// Connections lost.
     pub disconnects: u64,
-    /// How often messages were lost because they came faster than they were taken.
+    /// Times that messages were lost because they arrived faster than the agent read them.
     pub slow_consumers: u64,
-    /// How often the server did not accept who we are.
+    /// Times that the server did not accept the credentials.
     pub auth_errors: u64,
-    /// How often the server did not let us publish or subscribe.
+    /// Times that the server denied a publish or a subscription.
     pub denied: u64,
 }
 
-/// The trust bundle that is obeyed.
+/// The active trust bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrustStatus {
     /// Its version.
@@ -117,16 +117,16 @@ pub struct LimitsStatus {
     /// Path prefixes below which files may be managed; none is all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<String>>,
-    /// Whether commands may be run.
+    /// True when commands may be run.
     pub exec: bool,
-    /// Whether manifests may be applied.
+    /// True when manifests may be applied.
     pub apply: bool,
     /// Hosts that bundles and archives may come from; none is every host but this machine itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch_hosts: Option<Vec<String>>,
 }
 
-/// What an agent counts from its start on.
+/// Counters of an agent since its start.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AgentCounters {
     /// Commands that were accepted.
@@ -146,9 +146,9 @@ pub struct AgentCounters {
     pub ended: BTreeMap<String, u64>,
     /// Seconds spent on running them.
     pub run_seconds: f64,
-    /// Messages that the server stored, by kind: `transaction`, `run`, `refused`, `life`, `done`.
+    /// Messages that the server stored, by kind: `transaction`, `run`, `refused`, `lifecycle`, `done`.
     pub published: BTreeMap<String, u64>,
-    /// How often the configuration was read again.
+    /// Times that the configuration was read again.
     pub reloads: u64,
 }
 
@@ -157,6 +157,6 @@ impl AgentStatus {
     pub fn active_alarms(&self) -> Vec<String> {
         let offline = (!self.connection.connected)
             .then(|| format!("not connected to a NATS server ({})", self.connection.servers.join(", ")));
-        offline.into_iter().chain(self.troubles.values().cloned()).collect()
+        offline.into_iter().chain(self.alarms.values().cloned()).collect()
     }
 }

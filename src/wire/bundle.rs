@@ -12,10 +12,10 @@ pub struct TrustBundle {
     pub fleet: String,
     /// From 1; each next one is one more.
     pub version: u64,
-    /// When nodes stop accepting new work under it.
+    /// The time from which nodes accept no new work under the bundle.
     #[schemars(with = "String")]
     pub expires: Timestamp,
-    /// Who may change the bundle.
+    /// The keys that may change the bundle.
     pub root: Roots,
     /// The operators' keys.
     #[serde(default)]
@@ -23,7 +23,7 @@ pub struct TrustBundle {
     /// Ids of keys that are no longer valid, whatever else says so.
     #[serde(default)]
     pub revoked: Vec<String>,
-    /// What keys may do. Whatever no rule allows is refused.
+    /// Rights of keys. Work that no rule allows is refused.
     #[serde(default)]
     pub rules: Vec<Rule>,
 }
@@ -32,7 +32,7 @@ pub struct TrustBundle {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Roots {
-    /// How many distinct ones must sign.
+    /// The number of distinct keys that must sign.
     pub threshold: u32,
     /// Public keys, as `ssh-ed25519 AAAA... [comment]` or `ed25519:<base64>`.
     pub keys: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Roots {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperatorKey {
-    /// What rules call it, as `ops-alice`.
+    /// The name of the key in rules, as `ops-alice`.
     pub id: String,
     /// The public key, in either form.
     pub key: String,
@@ -56,7 +56,7 @@ pub struct OperatorKey {
     pub not_after: Option<Timestamp>,
 }
 
-/// What some keys may do. A list that is left out allows everything of its kind; `*` and `?` are wildcards.
+/// Rights of some keys. A list that is left out allows everything of its kind; `*` and `?` are wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -69,14 +69,15 @@ pub struct Rule {
     /// known when it is verified. A resource that brings commands along (health checks, post commands) needs `exec` too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub types: Option<Vec<String>>,
-    /// Resource names, for `ensure`; paths are compared after `.` and `..` are resolved, and `*` does not cross a `/`, `**` does.
-    /// What else a resource acts on is compared as a name too: the command of an `exec`, where an archive is unpacked,
-    /// which file is copied. In a rule whose actions name `data`, also `bucket/key`. A name with a template in it is no name that a list can allow.
+    /// Resource names, for `ensure`. Paths are compared after `.` and `..` are resolved; `*` does not cross a `/`, `**` does.
+    /// Other objects are compared as names too: the command of an `exec`, the directory of an archive, the source of a file. In
+    /// a rule whose actions name `data`, also `bucket/key`. No list allows a name with a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
-    /// What templates may read on the node, beside the files of a signed bundle itself: files (`/etc/app/**`), `env:NAME`,
-    /// `credential:NAME`, `kv:BUCKET/KEY` and `registrations`. `source` of a resource follows it too, or `names`. When left
-    /// out, a rule with types, names or `noop_only` reads nothing, and any other reads what the node allows.
+    /// Objects that templates may read on the node, beside the files of a signed bundle: files (`/etc/app/**`), `env:NAME`,
+    /// `credential:NAME`, `kv:BUCKET/KEY` and `registrations`. The `source` of a resource must match this list or `names`. When
+    /// the list is left out, a rule with types, names or `noop_only` reads nothing. Any other rule reads everything that the
+    /// node allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Vec<String>>,
     /// Nodes that may be named. A rule that lists nodes and no groups allows no groups.
@@ -94,7 +95,7 @@ pub struct Rule {
     /// Dry runs only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noop_only: bool,
-    /// How many distinct keys of this rule must have signed.
+    /// The number of distinct keys of this rule that must have signed.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub quorum: u32,
 }

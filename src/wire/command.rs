@@ -19,9 +19,9 @@ pub use super::rollout_plan::RolloutPlan;
 
 /// The longest life of a one-shot command: `expires` − `issued`.
 pub const MAX_LIFETIME: HumanDuration = HumanDuration::seconds(15 * 60);
-/// The longest life of standing desired state: what nobody has signed again for so long is not taken up anew.
+/// The longest lifetime of an assignment. A node does not begin an assignment that was not signed again for this long.
 pub const MAX_ASSIGNMENT_LIFETIME: HumanDuration = HumanDuration::seconds(90 * 86_400);
-/// How long a run may take at most: a day is longer than any upgrade, and a run that hangs frees the node the next day.
+/// The longest run. A day is longer than any upgrade, and a run that hangs frees the node the next day.
 pub const MAX_TIMEOUT: HumanDuration = HumanDuration::seconds(86_400);
 
 /// A command. Unknown and duplicate keys are refused.
@@ -32,9 +32,9 @@ pub struct Command {
     pub id: Uuid,
     /// The fleet; other fleets refuse.
     pub fleet: String,
-    /// Which nodes.
+    /// The nodes of the command.
     pub to: Target,
-    /// When it was signed.
+    /// The time of the signature.
     #[schemars(with = "String")]
     pub issued: Timestamp,
     /// Not to be accepted before this time.
@@ -47,12 +47,12 @@ pub struct Command {
     /// The place of an `apply`, `assign` or `withdraw` in a series: a node that accepted a later one refuses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<Channel>,
-    /// What to do.
+    /// The work.
     pub action: Action,
-    /// How to do it.
+    /// Options of the work.
     #[serde(default)]
     pub options: Options,
-    /// Why, for people: lands in the audit trail.
+    /// The reason, for people. The audit trail keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -66,7 +66,7 @@ pub enum MalformedCommand {
     /// A name that must be a single subject token is none.
     #[error("{what} \"{name}\" is not 1 to 63 of a-z, 0-9, _ and -")]
     Token {
-        /// What the name is of, as `the group`.
+        /// The noun of the name, as `the group`.
         what: &'static str,
         /// The name.
         name: String,
@@ -74,13 +74,13 @@ pub enum MalformedCommand {
     /// A node or group is named twice.
     #[error("\"{0}\" is named twice in \"to\"")]
     Twice(String),
-    /// It expires before it was issued.
+    /// The command expires before it was issued.
     #[error("\"expires\" must be after \"issued\"")]
     Backwards,
-    /// It lives too long.
+    /// The lifetime is too long.
     #[error("\"expires\" is more than {0} after \"issued\"")]
     Life(HumanDuration),
-    /// It becomes valid only after it expired.
+    /// The command becomes valid only after it expired.
     #[error("\"not_before\" must be before \"expires\"")]
     NeverValid,
     /// A channel on something that has none.
@@ -89,10 +89,10 @@ pub enum MalformedCommand {
     /// Standing desired state without a channel.
     #[error("an {0} must be in a channel")]
     NoChannel(&'static str),
-    /// What it asks for.
+    /// A mistake in the action.
     #[error(transparent)]
     Action(#[from] MalformedAction),
-    /// When nodes may begin.
+    /// A mistake in the rollout plan.
     #[error(transparent)]
     Waves(#[from] InvalidRolloutPlan),
     /// A run may not take that long.
@@ -114,10 +114,10 @@ pub fn is_token(text: &str) -> bool {
 }
 
 impl Command {
-    /// Everything about its form that can be said without a clock, a node or keys.
+    /// Checks the form of the command, as far as possible without a clock, a node or keys.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first mistake.
     pub fn check(&self) -> Result<(), MalformedCommand> {
         check_token("the fleet", &self.fleet)?;
         self.to.check()?;
@@ -159,7 +159,7 @@ impl Command {
         waves.check(self.id, self.options.timeout, longest).map_err(MalformedCommand::Waves)
     }
 
-    /// How long a command of this kind may live.
+    /// Returns the longest lifetime of a command of this kind.
     pub fn max_lifetime(&self) -> HumanDuration {
         if self.action.is_desired_state() { MAX_ASSIGNMENT_LIFETIME } else { MAX_LIFETIME }
     }
@@ -213,7 +213,7 @@ pub struct Channel {
     pub serial: u64,
 }
 
-/// Which nodes a command is for. Exactly one of `nodes`, `groups` and `all: true`.
+/// The nodes of a command. Exactly one of `nodes`, `groups` and `all: true`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -226,7 +226,7 @@ pub struct Target {
     /// Every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<bool>,
-    /// And of those, the ones where this expression over facts holds.
+    /// An expression over facts that selects among those nodes.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     pub only_where: Option<String>,
 }
@@ -268,7 +268,7 @@ impl Target {
         }
     }
 
-    /// Whether a node is among them, as far as that can be said without its facts.
+    /// True when a node is among them, as far as known without its facts.
     pub fn includes(&self, node: &NodeId, groups: &[String]) -> bool {
         match self.selector() {
             Some(Selector::Nodes(nodes)) => nodes.contains(node),
@@ -295,15 +295,15 @@ impl Target {
     }
 }
 
-/// How to do it.
+/// Options of the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// A dry run: say what would change, change nothing.
     pub noop: bool,
-    /// How long the run may take.
+    /// The longest duration of the run.
     pub timeout: HumanDuration,
-    /// Which nodes begin when, and how many may fail.
+    /// The order of the nodes, and the number of nodes that may fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waves: Option<RolloutPlan>,
     /// The id of a dry run of the same: a node that would now do something else than it said then refuses.

@@ -1,4 +1,4 @@
-//! What of its owner's limits the kernel of a node holds, in its state and its status.
+//! The limits of a node that its kernel enforces, in the state and the status of the node.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct ConfinementState {
     /// The version of Landlock in the kernel; 0 where there is none.
     pub landlock: i32,
-    /// What the kernel holds, as `files`, `programs`, `network`.
+    /// The limits that the kernel enforces, as `files`, `programs`, `network`.
     #[serde(default)]
     pub held: Vec<String>,
-    /// What only the checks of the agent hold, or nothing.
+    /// The limits that only the checks of the agent enforce, or that are not enforced.
     #[serde(default)]
     pub unrestricted: Vec<String>,
 }

@@ -1,5 +1,6 @@
-//! Signed data: a value of a key-value bucket with what it is meant for, exactly as signed. It lies in the bucket as an
-//! envelope, where a plain value would lie.
+//! Signed data: a value of a key-value bucket with its purpose, exactly as signed.
+//!
+//! The bucket holds an envelope in place of the plain value.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +24,7 @@ pub struct SignedData {
     pub bucket: String,
     /// The key in the bucket.
     pub key: String,
-    /// When it was signed: nodes never go back to an earlier value of the same key.
+    /// The time of the signature. Nodes never go back to an earlier value of the same key.
     #[schemars(with = "String")]
     pub issued: Timestamp,
     /// After this time it counts no more.
@@ -50,7 +51,7 @@ pub enum MalformedData {
     /// `base64` is not standard base64 with padding.
     #[error("\"base64\" is not base64")]
     Base64,
-    /// It ends before it begins.
+    /// The value expires before it was issued.
     #[error("\"expires\" must be after \"issued\"")]
     Backwards,
 }

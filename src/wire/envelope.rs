@@ -1,7 +1,7 @@
 //! The DSSE envelope: bytes of a named type, and signatures over exactly these bytes.
 //!
-//! Source: DSSE protocol v1.0.0 (secure-systems-lab/dsse). The signed bytes are never decoded and
-//! encoded again: what was verified is what is parsed. Who may sign is `trust`'s business.
+//! Source: DSSE protocol v1.0.0 (secure-systems-lab/dsse). The signed bytes are never decoded and encoded again: a node parses
+//! the bytes that it verified. The module `trust` decides which keys may sign.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +35,7 @@ pub enum EnvelopeError {
 /// A signature with the hint which key made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
-    /// Which key it says it is from: a hint that decides nothing.
+    /// The id of the key: a hint without effect on decisions.
     pub keyid: String,
     /// The signature over [`pae`] of type and payload.
     pub sig: Vec<u8>,
@@ -44,7 +44,7 @@ pub struct Signature {
 /// A payload with its type and its signatures, none of them checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// What the payload is, as `application/vnd.ensign.command.v1+json`.
+    /// The type of the payload, as `application/vnd.ensign.command.v1+json`.
     pub payload_type: String,
     /// The signed bytes.
     pub payload: Vec<u8>,

@@ -1,7 +1,7 @@
-//! Strict JSON: one meaning for every text that is accepted.
+//! Strict JSON: a single meaning for every accepted text.
 //!
-//! Readers disagree about duplicate keys and about what follows a value; whoever signs must mean
-//! what whoever verifies reads, so both are refused. Everything in this folder is read through here.
+//! Readers disagree about duplicate keys and about text after a value. Signer and verifier must read the same, so both are
+//! refused. Everything in this folder is read by this module.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde_path_to_error::Track;
 
 use super::shape;
 
-/// How deep arrays and objects may nest.
+/// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 64;
 
 /// A text that is not strict JSON, or not of the wanted shape.
@@ -21,18 +21,18 @@ pub enum JsonError {
     /// The text itself is wrong.
     #[error("invalid JSON at {path}")]
     Text {
-        /// Where, as `action.ensure.type`; `.` is the top.
+        /// The path, as `action.ensure.type`; `.` is the top.
         path: String,
-        /// What is wrong.
+        /// The mistake.
         #[source]
         source: serde_json::Error,
     },
     /// The text is JSON, but something in it is missing, unknown or of another type.
     #[error("unexpected JSON at {path}")]
     Shape {
-        /// Where.
+        /// The path.
         path: String,
-        /// What is wrong.
+        /// The mistake.
         #[source]
         source: serde_json::Error,
     },
@@ -67,7 +67,7 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     from_value(&parse(bytes)?)
 }
 
-/// Whether [`parse`] takes it.
+/// True when [`parse`] accepts the text.
 fn is_strict(bytes: &[u8]) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     Look { depth: 0 }.deserialize(&mut reader).is_ok() && reader.end().is_ok()
@@ -162,7 +162,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// As [`Strict`], and builds nothing.
+/// A [`Strict`] that builds no value.
 #[derive(Clone, Copy)]
 struct Look {
     depth: usize,

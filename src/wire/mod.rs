@@ -1,9 +1,12 @@
 //! Message formats and subjects: pure functions over bytes.
 //!
-//! `command.rs` (with `action.rs`, `waves.rs`) is what an operator signs, `envelope.rs` what carries it, `report.rs` what nodes
-//! answer and publish, `receipt.rs` what they sign about it, `plan.rs` compares what dry runs would change, `status.rs` is what an agent tells on its host, `bundle.rs` the
-//! trust bundle, `subject.rs` every subject of a fleet, `registration.rs` those of service registrations, `micro.rs` what
-//! the tools of NATS ask services, `json.rs` the strict reader. Signatures are `trust`'s business; sending is `transport`'s.
+//! - `command` (with `action`, `rollout_plan`): the content that an operator signs; `envelope`: its carrier.
+//! - `report`: answers and events of nodes; `receipt`: their signatures; `plan`: comparison of dry runs.
+//! - `agent_status`: the status of an agent on its own host; `nats_micro`: answers to the tools of NATS.
+//! - `bundle`: the trust bundle; `subject`: every subject of a fleet; `registration`: subjects of service registrations.
+//! - `json`: the strict reader.
+//!
+//! Signatures belong to `trust`, sending belongs to `transport`.
 
 pub mod action;
 pub mod agent_status;

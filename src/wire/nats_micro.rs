@@ -1,4 +1,4 @@
-//! What a service says about itself to the tools of NATS (NATS ADR-32, "Service API"): ping, info and stats.
+//! Service discovery by the tools of NATS (NATS ADR-32, "Service API"): ping, info and stats.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,23 +18,23 @@ pub fn id(fleet: &str, node: &NodeId) -> String {
     format!("{fleet}-{node}")
 }
 
-/// What an agent listens to: questions to all services, to all agents, to itself.
+/// Returns the subjects of an agent: requests to all services, to all agents, to itself.
 pub fn subjects(id: &str) -> [String; 3] {
     ["$SRV.*".to_owned(), format!("$SRV.*.{SERVICE_NAME}"), format!("$SRV.*.{SERVICE_NAME}.{id}")]
 }
 
-/// What is asked for.
+/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Who is there.
+    /// The identity of the service.
     Ping,
-    /// Where it listens.
+    /// The endpoints.
     Info,
-    /// What it counted.
+    /// The counters.
     Stats,
 }
 
-/// What a subject asks for, and whether of one service alone; `None` for a verb that is not known.
+/// Returns the verb of a subject, and true for a request to one service alone. `None` for an unknown verb.
 pub fn parse_subject(subject: &str) -> Option<(Verb, bool)> {
     let mut words = subject.strip_prefix("$SRV.")?.split('.');
     let verb = match words.next()? {
@@ -46,16 +46,16 @@ pub fn parse_subject(subject: &str) -> Option<(Verb, bool)> {
     Some((verb, words.count() == 2))
 }
 
-/// What every answer has.
+/// The fields of every response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServiceIdentity {
     /// The kind of the service.
     pub name: String,
-    /// Which one.
+    /// The id of the instance.
     pub id: String,
     /// Its version, as SemVer.
     pub version: String,
-    /// Whatever else is to be known of it.
+    /// Further properties.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -69,13 +69,13 @@ pub struct PingAnswer {
 }
 
 impl PingAnswer {
-    /// Who is there.
+    /// Creates the response to a ping.
     pub fn new(identity: ServiceIdentity) -> Self {
         Self { kind: "io.nats.micro.v1.ping_response", identity }
     }
 }
 
-/// Where a service listens.
+/// An endpoint of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
     name: String,
@@ -103,14 +103,14 @@ pub struct InfoAnswer {
 }
 
 impl InfoAnswer {
-    /// Who is there, and where it listens.
+    /// Creates the response to an info request.
     pub fn new(identity: ServiceIdentity, endpoints: Vec<Endpoint>) -> Self {
         let description = "An agent of Ensign: signed configuration of its host";
         Self { kind: "io.nats.micro.v1.info_response", identity, description, endpoints }
     }
 }
 
-/// What an endpoint counted. Times are nanoseconds.
+/// Counters of an endpoint. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EndpointStats {
     name: String,
@@ -124,12 +124,12 @@ pub struct EndpointStats {
     data: Value,
 }
 
-/// What a service counted of an endpoint.
+/// Counts of requests to an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceCounters {
     /// All requests.
     pub requests: u64,
-    /// How many of them failed.
+    /// The number of failed requests.
     pub errors: u64,
     /// The last error.
     pub last_error: Option<String>,
@@ -167,7 +167,7 @@ pub struct StatsAnswer {
 }
 
 impl StatsAnswer {
-    /// Who is there, since when, and what it counted.
+    /// Creates the response to a stats request.
     pub fn new(identity: ServiceIdentity, started: Timestamp, endpoints: Vec<EndpointStats>) -> Self {
         Self { kind: "io.nats.micro.v1.stats_response", identity, started, endpoints }
     }

@@ -1,6 +1,6 @@
-//! What a dry run would change, and the digests by which two such plans are compared (`docs/wire.md`, "Plans").
+//! Changes of a dry run, and the digests by which two plans are compared (`docs/wire.md`, "Plans").
 //!
-//! Pure: the agent feeds it the events of a dry run, the operator's half compares what came back.
+//! Pure: the agent feeds the events of a dry run, and the operator compares the results.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use serde_json::Value;
 use super::command::Action;
 use super::report::{PlannedChange, PlannedChanges};
 
-/// How many changes a plan names; its digest is over all of them.
+/// Most changes that a plan lists. The digest is over all of them.
 const MAX_CHANGES: usize = 50;
-/// How many characters of each are shown.
+/// Most characters of a change that are shown.
 const MAX_CHANGE_CHARS: usize = 200;
-/// The longest diff of one change, in bytes, and the most bytes of all diffs of a plan: a result must pass the server's limit
-/// and is kept in the ledger of the node.
+/// The longest diff of one change, in bytes. All diffs of a plan have a bound too: a result must fit the message limit of the
+/// server, and the ledger keeps it.
 const MAX_DIFF_BYTES: usize = 4 << 10;
 const MAX_DIFFS_BYTES: usize = 48 << 10;
 
 /// The first string under the digest: which digest it is.
 const DOMAIN: &str = "ensign.plan.v1";
-const RESOLVED_DOMAIN: &str = "ensign.plan.exact.v1";
+const RESOLVED_DOMAIN: &str = "ensign.plan.resolved.v1";
 
 /// Strings under a digest, each written as a netstring: its length in bytes, `:`, its bytes, `,`.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl NetstringHasher {
 #[derive(Debug, Clone)]
 pub struct PlanBuilder {
     words: NetstringHasher,
-    exact: NetstringHasher,
+    resolved: NetstringHasher,
     changes: Vec<PlannedChange>,
     more: u64,
     /// Bytes that are left for diffs.
@@ -61,16 +61,17 @@ impl PlanBuilder {
     pub fn new(manifest: &str) -> Self {
         let mut words = NetstringHasher::new(DOMAIN);
         words.add(manifest);
-        Self { words, exact: NetstringHasher::new(RESOLVED_DOMAIN), changes: Vec::new(), more: 0, room: MAX_DIFFS_BYTES }
+        Self { words, resolved: NetstringHasher::new(RESOLVED_DOMAIN), changes: Vec::new(), more: 0, room: MAX_DIFFS_BYTES }
     }
 
-    /// A resource (`type#name`) that would change: what would be done, in words; and what it shall be, in any form that is
-    /// the same for the same. A diff is for people, and under no digest.
+    /// Adds a resource (`type#name`) that would change: the change in words, and the wanted state in any deterministic form.
+    ///
+    /// A diff is for people, and part of no digest.
     pub fn change(&mut self, resource: &str, what: &str, wanted: &str, diff: Option<&str>) {
         self.words.add(resource);
         self.words.add(what);
-        self.exact.add(resource);
-        self.exact.add(wanted);
+        self.resolved.add(resource);
+        self.resolved.add(wanted);
         if self.changes.len() < MAX_CHANGES {
             let diff = diff.filter(|_| self.room > 0).map(|diff| head_lines(diff, MAX_DIFF_BYTES.min(self.room)));
             self.room = self.room.saturating_sub(diff.as_ref().map_or(0, String::len));
@@ -84,7 +85,7 @@ impl PlanBuilder {
     pub fn build(self, action: &Action) -> PlannedChanges {
         PlannedChanges {
             digest: self.words.digest(),
-            exact: self.exact.digest(),
+            resolved_digest: self.resolved.digest(),
             action: action_digest(action),
             changes: self.changes,
             more: self.more,
@@ -139,18 +140,18 @@ impl PlannedChanges {
         self.changes.is_empty()
     }
 
-    /// How many resources would be changed.
+    /// Returns the number of resources that would change.
     pub fn count(&self) -> u64 {
         self.changes.len() as u64 + self.more
     }
 
-    /// Whether `now`, a plan of the same action made later, comes to what this one says, or to nothing at all: what was
-    /// approved is then done already.
+    /// Checks that `now`, a later plan of the same action, has the same changes or none. None means: the approved changes are
+    /// already made.
     ///
     /// # Errors
     /// The first difference, in words.
     pub fn still_holds(&self, now: &Self) -> Result<(), String> {
-        if now.is_empty() || (self.digest == now.digest && self.exact == now.exact) {
+        if now.is_empty() || (self.digest == now.digest && self.resolved_digest == now.resolved_digest) {
             return Ok(());
         }
         for (number, wanted) in now.changes.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The receipt: what a node signs about each message that it sends. It travels in a header of the message.
+//! The receipt: the signature of a node over each message that it sends, in a header of the message.
 //!
-//! `base64(statement) "." base64(signature)`, the signature over DSSE's encoding of [`RECEIPT_TYPE`] and the bytes of
-//! the statement. What was signed is what is read: the bytes are never written anew. Keys are `trust`'s business.
+//! `base64(statement) "." base64(signature)`. The signature is over DSSE's encoding of [`RECEIPT_TYPE`] and the bytes of the
+//! statement. Readers parse exactly the signed bytes, which are never encoded again. Keys belong to `trust`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -22,13 +22,13 @@ pub const RECEIPT_TYPE: &str = "application/vnd.ensign.receipt.v1+json";
 /// The longest header; a statement has a subject, two digests and some numbers.
 pub const MAX_RECEIPT: usize = 4096;
 
-/// What a node says about a message.
+/// The statement of a node about a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptBody {
-    /// Who sends.
+    /// The sender.
     pub node: NodeId,
-    /// Which start of the agent.
+    /// The id of the start of the agent.
     pub boot: Uuid,
     /// The place of the message in the chain of the node, from 1; none for what may get lost (acknowledgements,
     /// answers, states).
@@ -41,7 +41,7 @@ pub struct ReceiptBody {
     pub subject: String,
     /// SHA-256 of the payload, lower-case hex.
     pub sha256: String,
-    /// When it was signed.
+    /// The time of the signature.
     #[schemars(with = "String")]
     pub at: Timestamp,
     /// SHA-256 of the signed bytes of the command that it answers, or of what was refused; lower-case hex.
@@ -99,7 +99,7 @@ impl Receipt {
         digest(&self.statement)
     }
 
-    /// What it says.
+    /// Parses the statement.
     ///
     /// # Errors
     /// When it is not strict JSON, or its place in the chain makes no sense.
@@ -122,7 +122,7 @@ mod tests {
 
     fn statement() -> Value {
         json!({
-            "node": "web1", "boot": Uuid::nil(), "seq": 2, "prev": "ab", "subject": "ensign.v1.prod.event.web1.life",
+            "node": "web1", "boot": Uuid::nil(), "seq": 2, "prev": "ab", "subject": "ensign.v1.prod.event.web1.lifecycle",
             "sha256": "cd", "at": "2026-11-20T10:01:00Z", "command": "ef",
         })
     }

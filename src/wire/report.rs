@@ -1,4 +1,4 @@
-//! What nodes say: acknowledgement, result, refusal, state.
+//! Messages of nodes: acknowledgement, result, refusal, state.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub const REJECTION: &str = "io.ensign.v1.event.refused";
 pub const ROLLOUT_FAILURE: &str = "io.ensign.v1.rollout.failed";
 /// Protocol of a [`RolloutMark`] that says that it went well.
 pub const ROLLOUT_SUCCESS: &str = "io.ensign.v1.rollout.ok";
-/// Protocol of a [`Life`].
-pub const LIFECYCLE: &str = "io.ensign.v1.event.life";
+/// Protocol of a [`LifecycleEvent`].
+pub const LIFECYCLE: &str = "io.ensign.v1.event.lifecycle";
 /// Protocol of a [`StableRuns`].
 pub const STABLE: &str = "io.ensign.v1.event.stable";
 /// Protocol of a [`NodeState`].
@@ -31,7 +31,7 @@ pub const STATE: &str = "io.ensign.v1.node.state";
 
 /// Header of a command that has a subject for answers.
 pub const ANSWER: &str = "Ensign-Answer";
-/// Value of [`ANSWER`]: whoever asks reads the stream of jobs, and wants to be told beside it only what that may not have.
+/// Value of [`ANSWER`]: the client reads the stream of jobs, and wants as direct answers only those that the stream may lack.
 pub const NOT_TAKEN: &str = "not-taken";
 
 /// The first answer to a command, within a second.
@@ -43,14 +43,14 @@ pub struct Ack {
     pub id: Uuid,
     /// SHA-256 of the signed payload, lower-case hex.
     pub digest: String,
-    /// Who answers.
+    /// The node that answers.
     pub node: NodeId,
-    /// When.
+    /// The time of the answer.
     #[schemars(with = "String")]
     pub at: Timestamp,
-    /// What becomes of it.
+    /// The decision about the command.
     pub status: AckStatus,
-    /// How many commands run before it.
+    /// The number of commands that run before it.
     #[serde(default)]
     pub queued: u64,
     /// The wave that this node is in, from 1, while it waits for its turn.
@@ -64,11 +64,11 @@ pub struct Ack {
     pub signers: Vec<String>,
 }
 
-/// What becomes of a command.
+/// The decision of a node about a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AckStatus {
-    /// It is on disk and will run.
+    /// The command is on disk and will run.
     Accepted,
     /// The node is not among those that the `where` of the command selects.
     NotSelected,
@@ -84,9 +84,9 @@ pub struct CommandResult {
     pub id: Option<Uuid>,
     /// SHA-256 of the signed payload, lower-case hex.
     pub digest: String,
-    /// Who answers.
+    /// The node that answers.
     pub node: NodeId,
-    /// When.
+    /// The time of the answer.
     #[schemars(with = "String")]
     pub at: Timestamp,
     /// The terminal state.
@@ -120,19 +120,19 @@ pub struct CommandResult {
     pub signers: Vec<String>,
 }
 
-/// What a dry run would change.
+/// The changes of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedChanges {
     /// SHA-256 over all changes, lower-case hex: the same on two nodes that would change the same (`docs/wire.md`).
     pub digest: String,
-    /// SHA-256 over what the changed resources shall be, lower-case hex: another one when templates give other values. Made
-    /// by the node for itself; only it compares.
-    pub exact: String,
+    /// SHA-256 over the resolved properties of the changed resources, lower-case hex. Other template values give another
+    /// digest. Only the node that made it compares it.
+    pub resolved_digest: String,
     /// SHA-256 of the action, lower-case hex: only the same action can be approved.
     pub action: String,
     /// The changes, in the order of the manifest: the first few.
     pub changes: Vec<PlannedChange>,
-    /// How many more there are.
+    /// The number of further changes.
     #[serde(default)]
     pub more: u64,
 }
@@ -142,7 +142,7 @@ pub struct PlannedChanges {
 pub struct PlannedChange {
     /// `type#name`.
     pub resource: String,
-    /// What would be done, in words.
+    /// The change in words.
     pub what: String,
     /// A unified diff of the content, without secrets; absent where there is none, or where it may not leave the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,7 +169,7 @@ pub enum CommandOutcome {
     Expired,
     /// The agent died or was stopped while it ran.
     Interrupted,
-    /// It was not begun: the job was halted, or too many nodes had failed before it was this node's turn.
+    /// Not begun: the job was halted, or too many nodes had failed before the turn of this node.
     Halted,
     /// The `where` of the command does not select this node.
     NotSelected,
@@ -200,9 +200,9 @@ pub struct RejectionEvent {
     pub protocol: String,
     /// UUIDv7 of this record.
     pub event_id: Uuid,
-    /// Who refused.
+    /// The node that refused.
     pub node: NodeId,
-    /// When.
+    /// The time of the refusal.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
     /// The stable code of the reason.
@@ -221,8 +221,8 @@ pub struct RejectionEvent {
     pub keyids: Vec<String>,
 }
 
-/// The word of a node on a command in waves: its run went well to the end of the hold, which the next wave waits for; or it
-/// failed, which the nodes of later waves count.
+/// The report of a node on a command in waves: a success or a failure. The next wave waits for successes, sent at the end of
+/// the hold. Nodes of later waves count failures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutResult {
     /// `io.ensign.v1.rollout.ok` or `io.ensign.v1.rollout.failed`.
@@ -254,24 +254,23 @@ pub struct StableRuns {
 /// An agent came or went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LifecycleEvent {
-    /// Always `io.ensign.v1.event.life`.
+    /// Always `io.ensign.v1.event.lifecycle`.
     pub protocol: String,
     /// UUIDv7 of this record.
     pub event_id: Uuid,
-    /// Who.
+    /// The node.
     pub node: NodeId,
-    /// When.
+    /// The time of the event.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
-    /// `started`, `stopped`, `trust`: another trust bundle is obeyed from now on; or `dropped`: messages were lost on the
-    /// node.
+    /// `started`, `stopped`, `trust` (another trust bundle is active), or `dropped` (messages were lost on the node).
     pub what: String,
     /// For people: more about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The version of the program.
     pub version: String,
-    /// Which start of the agent.
+    /// The id of the start of the agent.
     pub boot: Uuid,
     /// For `dropped`: what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,9 +280,9 @@ pub struct LifecycleEvent {
 /// Messages that a node had to drop: its outbox was full, or they had become too old, or the server never takes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DroppedMessages {
-    /// How many events.
+    /// The number of events.
     pub events: u64,
-    /// How many results, summaries and the like.
+    /// The number of results, summaries and the like.
     pub results: u64,
     /// The place in the chain of receipts of the first one.
     pub first: u64,
@@ -304,12 +303,12 @@ impl DroppedMessages {
     }
 }
 
-/// What of a chain of receipts a reader can't have yet.
+/// The part of a chain of receipts that a reader can't have yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenLinks {
-    /// The lowest place of a message that waits on the node, or was dropped and nobody was told of.
+    /// The lowest place of a message that waits on the node, or whose loss was not reported.
     pub first: u64,
-    /// How many there are from there on. Not everything from there on is open: streams are told apart.
+    /// The number of such messages. Streams are counted apart, so not every later message is open.
     pub count: u64,
 }
 
@@ -320,18 +319,18 @@ pub struct NodeState {
     pub protocol: String,
     /// The node.
     pub node: NodeId,
-    /// When this was said.
+    /// The time of this state.
     #[schemars(with = "String")]
     pub at: Timestamp,
-    /// When the next one is due at the latest, in seconds.
+    /// The longest time until the next state, in seconds.
     pub interval: u64,
     /// False in the last state of an agent that was stopped in order.
     pub alive: bool,
     /// The host name.
     pub hostname: String,
-    /// Which start of the agent: two live ones for one node mean two hosts with one id.
+    /// The id of this start of the agent. Two live ids for one node mean two hosts with one node id.
     pub boot: Uuid,
-    /// When the agent started.
+    /// The start time of the agent.
     #[schemars(with = "String")]
     pub started: Timestamp,
     /// The version of the program.
@@ -341,18 +340,18 @@ pub struct NodeState {
     pub platform: Option<String>,
     /// The groups of the node.
     pub groups: Vec<String>,
-    /// The version of the trust bundle it obeys.
+    /// The version of the active trust bundle.
     pub trust: u64,
     /// The latest serial of each channel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub channels: BTreeMap<String, ChannelPosition>,
-    /// What is assigned to the node, by channel, in the order in which it is applied.
+    /// The assignments of the node, by channel, in the order in which they are applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assignments: Vec<AssignmentStatus>,
     /// The command that is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Uuid>,
-    /// How many wait behind it.
+    /// The number of commands that wait behind it.
     #[serde(default)]
     pub queued: u64,
     /// The last run.
@@ -367,24 +366,24 @@ pub struct NodeState {
     /// Messages that had to be dropped because the outbox was full, or they were too old.
     #[serde(default)]
     pub dropped: u64,
-    /// How many of them were results, summaries and the like; the others were events.
+    /// The part of them that were results, summaries and the like; the rest were events.
     #[serde(default)]
     pub dropped_results: u64,
     /// The public key of the node, which its receipts are signed with: `ed25519:...`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// How many messages its chain of receipts has, those that wait in the outbox included.
+    /// The length of the chain of receipts, including messages in the outbox.
     #[serde(default)]
     pub chain: u64,
-    /// What of that chain the streams can't have yet; absent when they have all.
+    /// The part of that chain that the streams can't have yet; absent when they have all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<OpenLinks>,
-    /// What of the owner's limits the kernel holds; absent when the agent does not say.
+    /// The limits of the owner that the kernel enforces; absent when the agent does not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confinement: Option<ConfinementState>,
-    /// What is wrong with the agent itself, in words; empty when nothing is.
+    /// Alarms of the agent itself, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub troubles: Vec<String>,
+    pub alarms: Vec<String>,
 }
 
 /// A resource that failed, or whose requirements did.
@@ -402,7 +401,7 @@ pub struct FailingResource {
     pub since: Timestamp,
 }
 
-/// How a node stands to an assignment.
+/// State of an assignment on a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AssignmentStatus {
     /// The channel.
@@ -414,16 +413,16 @@ pub struct AssignmentStatus {
     pub in_force: Option<String>,
     /// True when the `where` of the command holds here.
     pub selected: bool,
-    /// False: drift is said and not repaired.
+    /// False: the node reports drift and does not repair it.
     pub enforce: bool,
-    /// When the assignment must have been signed again.
+    /// The time by which the assignment must be signed again.
     #[schemars(with = "String")]
     pub expires: Timestamp,
-    /// When the last run ended.
+    /// The end of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub ran: Option<Timestamp>,
-    /// How it ended.
+    /// The outcome of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<RunOutcome>,
     /// The runs in a row, up to the last one, that found everything as wanted.
@@ -434,7 +433,7 @@ pub struct AssignmentStatus {
     pub health: Option<String>,
 }
 
-/// Where a node is in a channel.
+/// Progress of a node in a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChannelPosition {
     /// Epoch.
@@ -452,7 +451,7 @@ pub struct HealthReport {
     pub channel: String,
     /// The resource, `type#name`.
     pub resource: String,
-    /// What the check found.
+    /// The result of the check.
     #[serde(flatten)]
     pub result: HealthResult,
 }

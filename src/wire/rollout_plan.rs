@@ -1,9 +1,9 @@
-//! Waves: the order in which the nodes begin a command, and the failures that end it.
+//! The rollout plan: the order in which the nodes begin a command (waves), and the failures that end it.
 //!
-//! They stand in the signed command, and every node keeps to them by itself: the sender may be gone. A node's place is a
-//! number made from the id of the command and its own, so that each command has an order of its own. A wave begins after
-//! the one before it, and only with signed successes of that one: its *witnesses* are named in the command with their
-//! keys, so that no broker can invent a success. Time alone begins nothing.
+//! The signed command holds the plan, and every node follows it without the sender. The position of a node comes from the id of
+//! the command and the id of the node, so every command has its own order. A wave begins after the wave before it, and only
+//! with signed successes of that wave. The command names these *witnesses* with their keys, so that no broker can invent a
+//! success. Time alone begins nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,10 +20,9 @@ use crate::model::{HumanDuration, NodeId};
 pub const MAX_ASSIGNMENT_ROLLOUT: HumanDuration = HumanDuration::seconds(7 * 86_400);
 /// The same for a command that runs once: it takes a place on each node that waits, which others then have not.
 pub const MAX_COMMAND_ROLLOUT: HumanDuration = HumanDuration::seconds(86_400);
-/// How long after all waves have had their time nodes may still begin: those of a job that was halted and then resumed.
+/// Extra time after the time of all waves in which nodes may begin: those of a job that was halted and then resumed.
 pub const LATE_START_GRACE: HumanDuration = HumanDuration::seconds(3600);
-/// Time of a wave beside its run and its hold, unless the command has another: for the queue of a busy node, and the way of its
-/// mark.
+/// Default time of a wave beside its run and its hold: for the queue of a busy node, and the way of its report.
 pub const WAVE_MARGIN: HumanDuration = HumanDuration::seconds(30);
 /// The most witnesses of a wave: a node reads the marks of one wave.
 pub const MAX_WITNESSES: usize = 50;
@@ -38,12 +37,12 @@ const MAX_STEPS: usize = 64;
 pub struct RolloutPlan {
     /// The steps: each has more nodes than the one before, the last has all.
     pub steps: Vec<Wave>,
-    /// How long a node must be well after its run before its success counts.
+    /// The time for which a node must be healthy after its run before its success counts.
     pub hold: HumanDuration,
-    /// Time of a wave beside its run and its hold: for the queue of a busy node, and the way of its mark.
+    /// Time of a wave beside its run and its hold: for the queue of a busy node, and the way of its report.
     #[serde(default = "usual_margin", skip_serializing_if = "is_usual_margin")]
     pub margin: HumanDuration,
-    /// How many nodes may fail: when more have, no further node begins. A witness that stays silent has failed.
+    /// The number of nodes that may fail. After more failures no further node begins. A silent witness counts as failed.
     pub max_failed: u64,
     /// True: a node whose health checks are critical at the end of the hold has failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -70,7 +69,7 @@ pub struct Wave {
     /// The nodes of it whose signed successes the next wave waits for; none in the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witnesses: Vec<Witness>,
-    /// How many of them must succeed before the next wave begins.
+    /// The number of witnesses that must succeed before the next wave begins.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub min_ok: u64,
 }
@@ -90,8 +89,8 @@ pub struct Witness {
     pub key: String,
 }
 
-/// Where a node is in the order of a command. The first eight bytes of the SHA-256 of `<id>/<node>`, the id in its usual
-/// form of lower-case hex with hyphens.
+/// The position of a node in the order of a command: the first eight bytes of the SHA-256 of `<id>/<node>`. The id is in
+/// lower-case hex with hyphens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
@@ -144,7 +143,7 @@ pub enum InvalidRolloutPlan {
     /// Some nodes are in none.
     #[error("the last step of \"waves\" must reach ffffffffffffffff: every node is in one")]
     Rest,
-    /// The next wave would wait for nobody, for too many, or for a node that is in another wave.
+    /// The next wave would wait for no node, for too many, or for a node of another wave.
     #[error(
         "step {0} of \"waves\" must name 1 to {MAX_WITNESSES} witnesses that are in it, each once, and the last step none; \
          \"min_ok\" is at least 1 and at most their number"
@@ -153,7 +152,7 @@ pub enum InvalidRolloutPlan {
     /// A budget of which a node could not read all failures.
     #[error("\"max_failed\" of \"waves\" is at most {MAX_BUDGET}")]
     Budget,
-    /// It takes too long.
+    /// The waves take too long.
     #[error("\"waves\" may take more than {0}: waves, times the timeout, the hold and the margin")]
     TooLong(HumanDuration),
 }
@@ -216,8 +215,8 @@ impl RolloutPlan {
         self.steps.iter().any(|step| step.witnesses.iter().any(|witness| witness.node == *node))
     }
 
-    /// How long the waves before one may take, when a run may take `timeout`. A witness that is silent for longer has
-    /// failed.
+    /// Returns the longest time of all waves before `wave`, for runs of at most `timeout`. A witness that is silent for longer
+    /// has failed.
     pub fn max_wait(&self, wave: usize, timeout: HumanDuration) -> Duration {
         let each = timeout.get().saturating_add(self.hold.get()).saturating_add(self.margin.get());
         each.saturating_mul(u32::try_from(wave.saturating_sub(1)).unwrap_or(u32::MAX))

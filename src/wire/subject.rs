@@ -44,7 +44,7 @@ pub enum EventKind {
     /// A count of runs that found everything as wanted.
     Stable,
     /// An agent came or went.
-    Life,
+    Lifecycle,
     /// A command was refused.
     Refused,
     /// The envelope of a command that was accepted from a file: no stream of the fleet has it.
@@ -59,7 +59,7 @@ impl EventKind {
             Self::Run => "run",
             Self::Health => "health",
             Self::Stable => "stable",
-            Self::Life => "life",
+            Self::Lifecycle => "lifecycle",
             Self::Refused => "refused",
             Self::Command => "command",
         }
@@ -85,7 +85,7 @@ impl ReportStage {
     }
 }
 
-/// Where a command came in, read back from its subject.
+/// The parts of the subject of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// `...cmd.<action>.node.<id>`
@@ -141,12 +141,12 @@ impl Subjects {
         self.subject(format_args!("desired.{channel}"))
     }
 
-    /// That of every channel.
+    /// Returns the assignments of every channel.
     pub fn all_desired(&self) -> Subject {
         self.subject(format_args!("desired.*"))
     }
 
-    /// Where the server passes on what it has stored of it, for nodes that are there.
+    /// Returns the subject on which the server passes on stored assignments to online nodes.
     pub fn live_desired(&self) -> Subject {
         self.subject(format_args!("live.desired.*"))
     }
@@ -157,12 +157,12 @@ impl Subjects {
         (below("desired"), below("live.desired"))
     }
 
-    /// What every node may read of commands in waves: who failed, and what the operators say of the job.
+    /// Returns all that every node may read of commands in waves: failures, and overrides of the operators.
     pub fn rollouts(&self) -> Subject {
         self.subject(format_args!("rollout.>"))
     }
 
-    /// That a node failed a command in waves.
+    /// Returns the failure of a node in a command with waves.
     pub fn rollout_failed(&self, id: Uuid, node: &NodeId) -> Subject {
         self.subject(format_args!("rollout.{id}.failed.{node}"))
     }
@@ -177,12 +177,12 @@ impl Subjects {
         self.subject(format_args!("rollout.*.failed.*"))
     }
 
-    /// Where one node says that it failed, whichever command.
+    /// Returns the failures of one node in all commands.
     pub fn rollout_failures_of(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("rollout.*.failed.{node}"))
     }
 
-    /// That a command in waves went well on a node.
+    /// Returns the success of a node in a command with waves.
     pub fn rollout_ok(&self, id: Uuid, node: &NodeId) -> Subject {
         self.subject(format_args!("rollout.{id}.ok.{node}"))
     }
@@ -197,7 +197,7 @@ impl Subjects {
         self.subject(format_args!("rollout.*.ok.*"))
     }
 
-    /// Where one node says that a command in waves went well, whichever command.
+    /// Returns the successes of one node in all commands.
     pub fn rollout_successes_of(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("rollout.*.ok.{node}"))
     }
@@ -231,7 +231,7 @@ impl Subjects {
             .collect()
     }
 
-    /// Everything that a node listens to for work: commands, and what the server passes on of what stands.
+    /// Returns the subscriptions of a node for work: commands, and assignments that the server passes on.
     pub fn work_subscriptions(&self, node: &NodeId, groups: &[String]) -> Vec<Subject> {
         let mut subjects = self.command_subscriptions(node, groups);
         subjects.push(self.live_desired());
@@ -260,12 +260,12 @@ impl Subjects {
         self.subject(format_args!("job.{id}.>"))
     }
 
-    /// The record of a job: the signed command as it was sent, for whoever wants to watch it later.
+    /// Returns the record of a job: the signed command as sent, for clients that follow the job later.
     pub fn job_command(&self, id: Uuid) -> Subject {
         self.subject(format_args!("job.{id}.command"))
     }
 
-    /// Where one node reports on jobs, whichever.
+    /// Returns the reports of one node on all jobs.
     pub fn job_reports_of(&self, node: &NodeId) -> Subject {
         self.subject(format_args!("job.*.{node}.*"))
     }
@@ -326,7 +326,7 @@ impl Subjects {
         self.subject(format_args!("trust.>"))
     }
 
-    /// Where the server sends on the versions that it stores.
+    /// Returns the subject on which the server passes on the versions that it stores.
     pub fn live_trust_versions(&self) -> Subject {
         self.subject(format_args!("live.trust.>"))
     }
@@ -342,7 +342,7 @@ impl Subjects {
         self.subject(format_args!("event.*.{}", EventKind::Refused.as_str()))
     }
 
-    /// The stream, as [`Self::stream`] takes it, for what nodes say on this subject and somebody must hear.
+    /// Returns the stream, in the form of [`Self::stream`], for messages of nodes on this subject that must be kept.
     pub fn stream_of(subject: &str) -> &'static str {
         let rest = subject.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.'));
         match rest.and_then(|rest| rest.split('.').nth(1)) {

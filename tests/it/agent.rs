@@ -236,7 +236,7 @@ fn a_stopping_agent_reports_it_and_gives_a_run_time_to_end() {
         let states = fleet.subjects.stream("STATE");
         let last = fleet.bus.last_per_subject(&states, fleet.subjects.states().as_str()).await.unwrap();
         let state: NodeState = serde_json::from_slice(&last[0].payload).unwrap();
-        assert!(!state.alive && state.troubles.is_empty(), "{state:?}");
+        assert!(!state.alive && state.alarms.is_empty(), "{state:?}");
         let agent = fleet.agent().await;
         // What there was no time left for is said by the next one.
         assert_eq!(fleet.only_result(short.id).await.outcome, CommandOutcome::Changed);
@@ -348,7 +348,7 @@ fn two_agents_of_one_id_are_noticed() {
         let start = Instant::now();
         loop {
             let state = next().await;
-            if state.boot == own.boot && state.troubles == ["another agent says it is node web1: on host \"clone\""] {
+            if state.boot == own.boot && state.alarms == ["another agent says it is node web1: on host \"clone\""] {
                 break;
             }
             assert!(start.elapsed() < PATIENCE, "{state:?}");

@@ -133,7 +133,7 @@ fn of_two_simultaneous_assignments_one_is_stored_and_the_other_operator_learns_i
             let all: Vec<ensign::wire::NodeState> =
                 all.iter().map(|message| serde_json::from_slice(&message.payload).unwrap()).collect();
             if all.len() == 2 && all.iter().all(&web1) {
-                assert!(all.iter().all(|state| !state.troubles.iter().any(|text| text.contains(ALARM))), "{all:?}");
+                assert!(all.iter().all(|state| !state.alarms.iter().any(|text| text.contains(ALARM))), "{all:?}");
                 break;
             }
             assert!(start.elapsed() < crate::support::solo::PATIENCE, "{all:?}");
@@ -253,7 +253,7 @@ fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
         // A tool that asks for no place, or a copy of the stream that is put back: the same serial has other content.
         bus.publish_stored(fleet.subjects.desired("base").as_str(), &[], two.envelope.clone()).await.unwrap();
         let alarmed = |state: &ensign::wire::NodeState, part: &str| {
-            state.troubles.iter().any(|text| text.contains(ALARM) && text.contains(part))
+            state.alarms.iter().any(|text| text.contains(ALARM) && text.contains(part))
         };
         let said = format!("and the stream has serial 1 ({}", two.command.id);
         let state = fleet.state("an alarm", |state| alarmed(state, &said)).await;
@@ -265,7 +265,7 @@ fn an_assignment_that_the_stream_does_not_have_raises_an_alarm() {
         // The next assignment brings all of them together.
         let next_one = next(&fleet, &bus, "ops", &first(), "two").await;
         dispatch::dispatch(&bus, &fleet.subjects, &next_one).await.unwrap();
-        fleet.state("no alarm", |state| !state.troubles.iter().any(|text| text.contains(ALARM))).await;
+        fleet.state("no alarm", |state| !state.alarms.iter().any(|text| text.contains(ALARM))).await;
         // The stream is lost: found at the next look.
         agent.stop();
         bus.purge(&fleet.subjects.stream("DESIRED"), fleet.subjects.desired("base").as_str()).await.unwrap();

@@ -23,7 +23,7 @@ fn waits(state: &NodeState) -> Option<&str> {
 /// Why something waits for a stream.
 fn why_waits<'a>(state: &'a NodeState, what: &str, stream: &str) -> Option<&'a str> {
     let alarm = format!("{what} wait on this node, as the stream ENSIGN_{FLEET}_{stream} takes nothing: ");
-    state.troubles.iter().find_map(|trouble| trouble.strip_prefix(alarm.as_str()))
+    state.alarms.iter().find_map(|trouble| trouble.strip_prefix(alarm.as_str()))
 }
 
 async fn started(fleet: &Fleet) -> (Place, Agent) {
@@ -186,7 +186,7 @@ fn a_full_stream_is_named_and_delays_only_its_own_messages() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         place
-            .until(&fleet.bus, "nothing waits", |state| state.outbox == 0 && state.troubles.is_empty() && state.open.is_none())
+            .until(&fleet.bus, "nothing waits", |state| state.outbox == 0 && state.alarms.is_empty() && state.open.is_none())
             .await;
         told_once(&fleet, &place, &ids).await;
         for id in ids {

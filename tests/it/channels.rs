@@ -115,7 +115,7 @@ fn an_unusable_assignment_leaves_the_last_good_one_active() {
     assert_eq!((failed.code, outcome(&failed, "web1")), (1, "failed".into()), "{}", failed.stdout);
     assert!(failed.stdout.contains("colour"), "{}", failed.stdout);
     fleet.wait_for("the trouble is shown", || {
-        state(&fleet, "web1")["troubles"].to_string().contains("what was assigned before stays in force")
+        state(&fleet, "web1")["alarms"].to_string().contains("what was assigned before stays in force")
     });
     fleet.wait_for("nobody has it in force", || {
         let row = base(&fleet);
@@ -128,7 +128,7 @@ fn an_unusable_assignment_leaves_the_last_good_one_active() {
     // The next good one ends the trouble.
     assert_eq!(assign(&fleet, "better", &["--all"]).code, 0);
     assert_eq!(content(&fleet, "web1"), "better");
-    fleet.wait_for("no trouble", || state(&fleet, "web1")["troubles"].as_array().is_none_or(Vec::is_empty));
+    fleet.wait_for("no trouble", || state(&fleet, "web1")["alarms"].as_array().is_none_or(Vec::is_empty));
 }
 
 #[test]
@@ -226,19 +226,17 @@ fn data_of_the_host_is_laid_over_and_remembered() {
     std::fs::write(motd(&fleet, "web1"), "drift").unwrap();
     fleet.spawn("web1");
     fleet.wait_for("repaired with what the data was", || content(&fleet, "web1") == "from the host");
-    fleet.wait_for("the trouble is shown", || {
-        state(&fleet, "web1")["troubles"].to_string().contains("what it was before is used")
-    });
+    fleet.wait_for("the trouble is shown", || state(&fleet, "web1")["alarms"].to_string().contains("what it was before is used"));
     // So does it when it can't be read, and the place of what is wrong is said.
     std::fs::write(&data, "data: [\n").unwrap();
     let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "60s"]);
     assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "from the host"), "{}{}", applied.stdout, applied.stderr);
-    fleet.wait_for("its place is shown", || state(&fleet, "web1")["troubles"].to_string().contains("data.yaml:"));
+    fleet.wait_for("its place is shown", || state(&fleet, "web1")["alarms"].to_string().contains("data.yaml:"));
     // And the trouble is over when it is right again.
     std::fs::write(&data, "data:\n  greeting: anew\n").unwrap();
     let applied = fleet.run(&["apply", &manifest, "--node", "web1", "--timeout", "60s"]);
     assert_eq!((applied.code, content(&fleet, "web1").as_str()), (0, "anew"), "{}{}", applied.stdout, applied.stderr);
-    fleet.wait_for("no trouble", || state(&fleet, "web1")["troubles"].as_array().is_none_or(Vec::is_empty));
+    fleet.wait_for("no trouble", || state(&fleet, "web1")["alarms"].as_array().is_none_or(Vec::is_empty));
 }
 
 /// Drift is told from what was asked for, and what fails from when on; both survive a restart.

@@ -18,7 +18,7 @@ use crate::support::solo::{Agent, FLEET, Fleet, PATIENCE};
 
 /// Nothing is said of its time, but what is found out seldom: how far it is from the server's.
 fn is_right(state: &NodeState) -> bool {
-    state.troubles.iter().all(|trouble| trouble.ends_with("the server's"))
+    state.alarms.iter().all(|trouble| trouble.ends_with("the server's"))
 }
 
 /// The states as an operator reads them who never saw a node before.
@@ -66,7 +66,7 @@ impl Skewed {
     async fn seen(&self) -> (&'static str, Vec<String>) {
         let states = states(&self.fleet).await;
         let row = status::rows(&states, Timestamp::now()).remove(0);
-        (row.presence, row.state.troubles)
+        (row.presence, row.state.alarms)
     }
 }
 
@@ -74,36 +74,33 @@ impl Skewed {
 async fn a_clock_in_the_past_is_reported_and_waited_for() {
     let now = Timestamp::now().as_second();
     let Some(node) = Skewed::new(60 - now).await else { return };
-    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.troubles.is_empty()).await;
-    assert!(state.troubles[0].starts_with("the clock of this host is wrong: it says 1970-01-01T00:0"), "{state:?}");
+    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.alarms.is_empty()).await;
+    assert!(state.alarms[0].starts_with("the clock of this host is wrong: it says 1970-01-01T00:0"), "{state:?}");
     let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
     assert_eq!(done.code.as_deref(), Some("not_yet_valid"), "{done:?}");
     assert!(done.message.unwrap().contains("here it is 1970-01-01T00:0"));
-    let (presence, troubles) = node.seen().await;
-    assert!(presence == "silent" && troubles.iter().any(|text| text.contains("it says 1970")), "{presence}: {troubles:?}");
+    let (presence, alarms) = node.seen().await;
+    assert!(presence == "silent" && alarms.iter().any(|text| text.contains("it says 1970")), "{presence}: {alarms:?}");
     node.clock.off_by(0);
     node.place.until(&node.fleet.bus, "no trouble", is_right).await;
     assert_eq!(node.place.lines("effect"), 0);
     node.works("effect").await;
     // What it said in 1970 is kept, too.
     node.place.settled();
-    let lives = node.place.events(&node.fleet.bus).await.iter().filter(|event| event.subject.ends_with(".life")).count();
+    let lives = node.place.events(&node.fleet.bus).await.iter().filter(|event| event.subject.ends_with(".lifecycle")).count();
     assert_eq!(lives, 1);
 }
 
 #[tokio::test]
 async fn a_clock_in_the_future_is_reported_and_does_no_lasting_harm() {
     let Some(node) = Skewed::new(25 * 365 * 86_400).await else { return };
-    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.troubles.is_empty()).await;
-    assert!(state.troubles[0].starts_with("the trust bundle expired at "), "{state:?}");
+    let state = node.place.until(&node.fleet.bus, "a trouble", |state| !state.alarms.is_empty()).await;
+    assert!(state.alarms[0].starts_with("the trust bundle expired at "), "{state:?}");
     let done = node.refusal(&node.place.append(&node.fleet, "effect")).await;
     assert_eq!((done.outcome, done.code.as_deref()), (CommandOutcome::Expired, Some("expired")), "{done:?}");
     assert!(done.message.as_ref().unwrap().contains("and here it is 205"), "{done:?}");
-    let (presence, troubles) = node.seen().await;
-    assert!(
-        presence == "alive" && troubles.iter().any(|text| text.contains("the trust bundle expired")),
-        "{presence}: {troubles:?}"
-    );
+    let (presence, alarms) = node.seen().await;
+    assert!(presence == "alive" && alarms.iter().any(|text| text.contains("the trust bundle expired")), "{presence}: {alarms:?}");
     node.clock.off_by(0);
     node.place.until(&node.fleet.bus, "no trouble", is_right).await;
     node.works("effect").await;

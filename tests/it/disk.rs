@@ -62,10 +62,10 @@ async fn with_a_full_disk_nothing_runs_unrecorded_and_nothing_is_lost() {
     assert_eq!(place.lines(&effect), 0);
     // It goes on answering, and says what is wrong.
     assert_eq!(answer(&fleet, &place, &refused).await.code.as_deref(), Some("storage"));
-    place.until(bus, "a trouble", |state| state.troubles.iter().any(|text| text.contains("No space left"))).await;
+    place.until(bus, "a trouble", |state| state.alarms.iter().any(|text| text.contains("No space left"))).await;
 
     disk.make_room();
-    place.until(bus, "no trouble", |state| state.troubles.is_empty()).await;
+    place.until(bus, "no trouble", |state| state.alarms.is_empty()).await;
     assert_eq!(place.only_result(bus, slow.id).await.outcome, CommandOutcome::Changed);
     // Whoever was refused asks again.
     assert!(place.ask(&fleet, &refused, &fleet.sign(&refused), PATIENCE).await.is_some());
@@ -173,7 +173,7 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         take_away(&place, how);
         // Without being asked.
         let is_told = |text: &String| text.contains("was removed or replaced while the agent ran") && text.contains("restarted");
-        place.until(bus, "a trouble", |state| state.troubles.iter().any(is_told)).await;
+        place.until(bus, "a trouble", |state| state.alarms.iter().any(is_told)).await;
         for _ in 0..2 {
             let after = place.append(&fleet, "after");
             let done = answer(&fleet, &place, &after).await;
@@ -186,7 +186,7 @@ async fn without_its_state_directory_an_agent_accepts_and_runs_nothing() {
         let refused = place.only_result(bus, waiting.id).await;
         assert_eq!((refused.outcome, refused.code.as_deref()), (CommandOutcome::Refused, Some("storage")), "{how}: {refused:?}");
         assert_eq!((place.lines("after"), place.lines("waiting")), (0, 0));
-        place.until(bus, "the trouble is still told", |state| state.troubles.iter().any(is_told)).await;
+        place.until(bus, "the trouble is still told", |state| state.alarms.iter().any(is_told)).await;
 
         agent.kill();
         let _agent = place.start(bus, &mut place.process()).await;

@@ -245,7 +245,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
 
         // Its work.
         node.flush_roundtrip().await.unwrap();
-        node.publish_stored(subjects.event(&web1, EventKind::Life).as_str(), &[], vec![]).await.unwrap();
+        node.publish_stored(subjects.event(&web1, EventKind::Lifecycle).as_str(), &[], vec![]).await.unwrap();
         node.publish_stored(subjects.state(&web1).as_str(), &[], vec![]).await.unwrap();
         node.publish_stored(subjects.job(Uuid::nil(), &web1, ReportStage::Done).as_str(), &[], vec![]).await.unwrap();
         assert_eq!(node.object_get(&subjects.bucket(), "k", 1 << 20).await.unwrap().len(), 300_000);
@@ -265,7 +265,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
 
         // And nothing else.
         let forbidden = [
-            subjects.event(&db1, EventKind::Life).to_string(),
+            subjects.event(&db1, EventKind::Lifecycle).to_string(),
             subjects.state(&db1).to_string(),
             subjects.job(Uuid::nil(), &db1, ReportStage::Done).to_string(),
             subjects.job_command(Uuid::nil()).to_string(),
@@ -297,7 +297,7 @@ async fn permissions_confine_a_node_and_let_it_do_its_work() {
             monitor.follow(&subjects.stream("EVENTS"), subjects.events(None).as_str(), StartAt::Beginning).await.unwrap();
         assert_eq!(
             next("event", async { feed.next().await.map(Result::unwrap) }).await.subject,
-            subjects.event(&web1, EventKind::Life).as_str()
+            subjects.event(&web1, EventKind::Lifecycle).as_str()
         );
         assert_eq!(monitor.counters().denied, 0);
         monitor.publish(&format!("ensign.v1.{FLEET}.cmd.ensure.all"), &[], vec![]).await.unwrap();

@@ -43,7 +43,7 @@ fn state(long: &str) -> Value {
         "hostname": HOSTILE, "boot": Uuid::nil(), "started": now, "version": HOSTILE, "groups": [HOSTILE, "web"], "trust": 1,
         "channels": {(HOSTILE): {"epoch": 1, "serial": 1, "digest": HOSTILE}}, "assignments": [],
         "queued": 0, "outbox": 0, "dropped": 0, "key": key().public().to_short(), "chain": 0,
-        "troubles": [HOSTILE, long],
+        "alarms": [HOSTILE, long],
     })
 }
 
@@ -86,10 +86,10 @@ async fn no_text_is_more_than_a_text() {
         });
         say(&web1, &format!("ensign.v1.test.job.{id}.web1.done"), &done, Some(&envelope.digest())).await;
         let life = json!({
-            "protocol": "io.ensign.v1.event.life", "event_id": Uuid::now_v7(), "node": "web1",
+            "protocol": "io.ensign.v1.event.lifecycle", "event_id": Uuid::now_v7(), "node": "web1",
             "timestamp": jiff::Timestamp::now(), "what": HOSTILE, "message": HOSTILE, "version": HOSTILE, "boot": Uuid::nil(),
         });
-        say(&web1, "ensign.v1.test.event.web1.life", &life, None).await;
+        say(&web1, "ensign.v1.test.event.web1.lifecycle", &life, None).await;
         say(&web1, "ensign.v1.test.event.web1.refused", &done, None).await;
         say(&web1, "ensign.v1.test.event.web1.transaction", &json!({"errors": HOSTILE}), None).await;
         let id = id.to_string();
@@ -123,7 +123,7 @@ async fn no_text_is_more_than_a_text() {
         assert!(nodes.contains("more characters)") && nodes.len() < 20_000, "{}", nodes.len());
         // Machines get it as it was said.
         let json = fleet.run(&["nodes", "--output", "json"]).json();
-        assert_eq!((&json[0]["hostname"], json[0]["troubles"][1].as_str().map(str::len)), (&json!(HOSTILE), Some(500_000)));
+        assert_eq!((&json[0]["hostname"], json[0]["alarms"][1].as_str().map(str::len)), (&json!(HOSTILE), Some(500_000)));
         let file = fleet.path("hostile.json");
         std::fs::write(&file, envelope.encode()).unwrap();
         is_clean("verify", &ensign(&["verify", file.to_str().unwrap(), "--trust", trust]));

@@ -38,7 +38,7 @@ async fn a_command_does_not_run_again_after_the_ledger_was_lost() {
     remove(&fleet, &["ledger.jsonl"]);
     let agent = fleet.agent().await;
     let said = "the ledger of accepted commands was lost: commands that were signed before ";
-    let is_said = |state: &ensign::wire::NodeState| state.troubles.iter().any(|text| text.starts_with(said));
+    let is_said = |state: &ensign::wire::NodeState| state.alarms.iter().any(|text| text.starts_with(said));
     fleet.state("the loss", is_said).await;
     assert_eq!(answer(&fleet, &once).await, (CommandOutcome::Refused, Some("before_ledger".to_owned())));
     let new = fleet.slow("new", 0);
@@ -68,7 +68,7 @@ async fn a_node_without_its_trust_bundle_refuses_all_commands() {
     remove(&fleet, &["trust.json"]);
     let agent = fleet.agent().await;
     let said = "the trust state was lost: version 2 of the trust bundle was in force, and version 1 is all there is";
-    fleet.state("the loss", |state| state.trust == 1 && state.troubles.iter().any(|text| text.starts_with(said))).await;
+    fleet.state("the loss", |state| state.trust == 1 && state.alarms.iter().any(|text| text.starts_with(said))).await;
     let refused = (CommandOutcome::Refused, Some("trust_lost".to_owned()));
     assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
     // Another start does not make it forgotten.
@@ -76,7 +76,7 @@ async fn a_node_without_its_trust_bundle_refuses_all_commands() {
     let _agent = fleet.agent().await;
     assert_eq!(answer(&fleet, &fleet.slow("held", 0)).await, refused);
     fleet.rotate(2).await;
-    fleet.state("version 2 again", |state| state.trust == 2 && state.troubles.is_empty()).await;
+    fleet.state("version 2 again", |state| state.trust == 2 && state.alarms.is_empty()).await;
     assert_eq!(answer(&fleet, &fleet.slow("free", 0)).await.0, CommandOutcome::Changed);
     assert!(fleet.lines("held").is_empty());
 }
@@ -111,7 +111,7 @@ async fn an_assignment_that_is_not_renewed_raises_an_alarm_and_stays_active() {
     command.expires = command.issued + jiff::SignedDuration::from_secs(4);
     fleet.desire(&command).await;
     let said = "channel base was to be signed again by ";
-    let state = fleet.state("the alarm", |state| state.troubles.iter().any(|trouble| trouble.contains(said))).await;
+    let state = fleet.state("the alarm", |state| state.alarms.iter().any(|trouble| trouble.contains(said))).await;
     assert_eq!((state.assignments.len(), state.assignments[0].id), (1, command.id), "{state:?}");
 }
 

@@ -66,7 +66,7 @@ async fn a_host_that_is_cut_off_is_named_and_reports_when_it_is_back() {
     fleet.until("the end of the run", || lost.place.lines("long") == 1).await;
     lost.network.heal();
     assert_eq!(lost.place.only_result(bus, long.id).await.outcome, CommandOutcome::Changed);
-    lost.place.until(bus, "it is as the others", |state| state.outbox == 0 && state.troubles.is_empty()).await;
+    lost.place.until(bus, "it is as the others", |state| state.outbox == 0 && state.alarms.is_empty()).await;
     assert_eq!(lost.place.lines("long"), 1);
     let (code, outcomes) = asked_all(&fleet, "healed");
     assert_eq!((code, good(&outcomes)), (0, 3), "{outcomes:?}");

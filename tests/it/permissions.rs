@@ -40,7 +40,7 @@ async fn confined(binary: &Path) {
     let subjects = &fleet.subjects;
     let of_nodes = |node: &str| {
         let node = node.parse().unwrap();
-        let mut all: Vec<String> = [EventKind::Transaction, EventKind::Run, EventKind::Refused, EventKind::Life]
+        let mut all: Vec<String> = [EventKind::Transaction, EventKind::Run, EventKind::Refused, EventKind::Lifecycle]
             .map(|kind| subjects.event(&node, kind).to_string())
             .into();
         all.extend([ReportStage::Ack, ReportStage::Done].map(|stage| subjects.job(Uuid::nil(), &node, stage).to_string()));

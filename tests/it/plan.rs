@@ -85,7 +85,7 @@ fn changed_values_behind_the_same_plan_text_are_noticed() {
         std::fs::write(fleet.path("source"), "two").unwrap();
         let again = result(&fleet, &dry(&command)).await.plan.unwrap();
         assert_eq!((&first.digest, &first.action), (&again.digest, &again.action));
-        assert_ne!(first.exact, again.exact);
+        assert_ne!(first.resolved_digest, again.resolved_digest);
         refused(&result(&fleet, &approving(&command, planned.id)).await, "but to something else");
         assert!(!fleet.path("motd").exists());
         std::fs::write(fleet.path("source"), "one").unwrap();

@@ -183,7 +183,7 @@ async fn only_results_signed_by_a_node_count_as_its_results() {
         assert!(why["because"].as_str().unwrap().contains("what came in its name is not its word"), "{why}");
 
         // An event and a state that it did not say.
-        publish(&web1, "ensign.v1.test.event.web1.life", None, b"{\"what\":\"started\"}".to_vec()).await;
+        publish(&web1, "ensign.v1.test.event.web1.lifecycle", None, b"{\"what\":\"started\"}".to_vec()).await;
         let events = fleet.run(&["events", "--node", "web1", "--output", "json"]).json();
         let verified: Vec<&Value> = events.as_array().unwrap().iter().map(|event| &event["verified"]).collect();
         assert!(verified.len() > 1 && verified.iter().rev().skip(1).all(|verified| **verified == json!(true)), "{events}");

@@ -176,7 +176,7 @@ async fn state(fleet: &Fleet, what: &str, holds: impl Fn(&NodeState) -> bool) {
 }
 
 fn full(state: &NodeState) -> bool {
-    state.alive && state.troubles.iter().any(|trouble| trouble.contains("No space left on device"))
+    state.alive && state.alarms.iter().any(|trouble| trouble.contains("No space left on device"))
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_full_disk_refuses_commands_until_it_has_space_again() {
         assert!(!fleet.path("ran").exists() && agent.0.try_wait().unwrap().is_none());
         disk.make_room();
         // Nobody has to ask for it.
-        state(&fleet, "no trouble", |state| state.alive && state.troubles.is_empty()).await;
+        state(&fleet, "no trouble", |state| state.alive && state.alarms.is_empty()).await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
         // What was written before and after is whole.
         agent.kill();
@@ -243,7 +243,7 @@ fn an_agent_starts_on_a_full_disk() {
         let done = ask(&fleet, &large(&fleet, "true"), 1).await.pop().expect("no acknowledgement");
         assert_eq!(done.code.as_deref(), Some("storage"), "{done:?}");
         disk.make_room();
-        state(&fleet, "no trouble", |state| state.alive && state.troubles.is_empty()).await;
+        state(&fleet, "no trouble", |state| state.alive && state.alarms.is_empty()).await;
         assert_eq!(answered(&fleet).await, (AckStatus::Accepted, CommandOutcome::Changed));
     });
 }

@@ -123,7 +123,7 @@ fn no_attack_on_trust_is_taken_and_each_is_published() {
             assert!(!refusals.contains(&refused.digest), "{what}: published twice");
             refusals.push(refused.digest);
             assert_eq!(state(&fleet).await.unwrap().trust, 2, "{what}");
-            fleet.state(what, |state| state.troubles.iter().any(|trouble| trouble.contains(code))).await;
+            fleet.state(what, |state| state.alarms.iter().any(|trouble| trouble.contains(code))).await;
         }
         // After all that the right one still gets through, and brings other roots.
         put(&fleet, 3, sealed(&bundle(3, &[8]), &[1, 8])).await;
@@ -200,7 +200,7 @@ fn an_expired_bundle_alarms_and_still_takes_the_next() {
         let over = TrustBundle { expires: Timestamp::now() - SignedDuration::from_hours(1), ..bundle(1, &[1]) };
         std::fs::write(fleet.path("trust.json"), sealed(&over, &[1])).unwrap();
         let _agent = fleet.agent().await;
-        let trouble = |text: &'static str| move |state: &NodeState| state.troubles.iter().any(|trouble| trouble.contains(text));
+        let trouble = |text: &'static str| move |state: &NodeState| state.alarms.iter().any(|trouble| trouble.contains(text));
         until(&fleet, "the alarm", trouble("the trust bundle expired at")).await;
         let command = fleet.file("motd", "hello\n");
         let answers = fleet.ask(&command, fleet.sign(&command), 1).await;
@@ -212,7 +212,7 @@ fn an_expired_bundle_alarms_and_still_takes_the_next() {
         fleet.send(&command).await;
         assert_eq!(fleet.only_result(command.id).await.outcome, CommandOutcome::Changed);
         put(&fleet, 3, sealed(&bundle(3, &[1]), &[1])).await;
-        until(&fleet, "no trouble", |state| state.trust == 3 && state.troubles.is_empty()).await;
+        until(&fleet, "no trouble", |state| state.trust == 3 && state.alarms.is_empty()).await;
     });
 }
 

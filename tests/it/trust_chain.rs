@@ -28,7 +28,7 @@ async fn put(fleet: &Fleet, version: u64, bytes: Vec<u8>) {
 }
 
 fn says(state: &NodeState, part: &str) -> bool {
-    state.troubles.iter().any(|trouble| trouble.contains(part))
+    state.alarms.iter().any(|trouble| trouble.contains(part))
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_node_with_root_keys_only_accepts_the_chain_that_they_signed() {
         put(&fleet, 3, bundle(&fleet, 3, 8, &[8])).await;
         put(&fleet, 2, bundle(&fleet, 2, 8, &[1, 8])).await;
         put(&fleet, 1, bundle(&fleet, 1, 1, &[1])).await;
-        fleet.state("the whole chain", |state| state.trust == 3 && state.troubles.is_empty()).await;
+        fleet.state("the whole chain", |state| state.trust == 3 && state.alarms.is_empty()).await;
         fleet.until("it keeps to what was assigned", || fleet.path("assigned").exists()).await;
         let command = fleet.file("motd", "hello\n");
         fleet.send(&command).await;
@@ -86,7 +86,7 @@ fn a_node_that_cannot_follow_says_which_version_is_missing() {
         fleet.state("an alarm at the start", |state| state.trust == 1 && says(state, missing)).await;
         fleet.rotate(3).await;
         fleet.rotate(2).await;
-        fleet.state("it follows", |state| state.trust == 4 && state.troubles.is_empty()).await;
+        fleet.state("it follows", |state| state.trust == 4 && state.alarms.is_empty()).await;
     });
 }
 

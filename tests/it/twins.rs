@@ -19,7 +19,7 @@ fn a_copied_machine_is_an_alarm_on_both_and_for_the_operator() {
         let one = first.start(&fleet.bus, &mut first.process()).await;
         let two = Agent::start(&mut second.process());
         let said = "another agent says it is node web1";
-        let is_alarmed = |state: &ensign::wire::NodeState| state.troubles.iter().any(|text| text.starts_with(said));
+        let is_alarmed = |state: &ensign::wire::NodeState| state.alarms.iter().any(|text| text.starts_with(said));
         let state = first.until(&fleet.bus, "an alarm", is_alarmed).await;
         let other = |state: &ensign::wire::NodeState, boot| state.boot != boot;
         first.until(&fleet.bus, "an alarm on the other", |next| other(next, state.boot) && is_alarmed(next)).await;
@@ -27,7 +27,7 @@ fn a_copied_machine_is_an_alarm_on_both_and_for_the_operator() {
         assert!(status.code == 0 && status.stdout.contains(said), "{}", status.stdout);
         // One of them goes: the alarm ends.
         two.kill();
-        first.until(&fleet.bus, "no alarm", |state| state.troubles.is_empty()).await;
+        first.until(&fleet.bus, "no alarm", |state| state.alarms.is_empty()).await;
         drop(one);
     });
 }

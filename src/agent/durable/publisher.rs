@@ -114,7 +114,7 @@ impl Node {
     }
 
     pub(in crate::agent) fn post_lifecycle_event(&self, life: &LifecycleEvent) {
-        self.post(&self.event(EventKind::Life, life.event_id, messages::json(life), Priority::Result));
+        self.post(&self.event(EventKind::Lifecycle, life.event_id, messages::json(life), Priority::Result));
     }
 
     /// Publishes how many runs were only counted so far.
@@ -138,7 +138,7 @@ impl Node {
         let told = self.disk.report_dropped(self.now(), |dropped| {
             tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
             let life = LifecycleEvent { dropped: Some(dropped.clone()), ..messages::life(self, "dropped") };
-            self.event(EventKind::Life, life.event_id, messages::json(&life), Priority::Result)
+            self.event(EventKind::Lifecycle, life.event_id, messages::json(&life), Priority::Result)
         });
         self.report_storage_error(told);
     }

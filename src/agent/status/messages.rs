@@ -155,6 +155,6 @@ pub(in crate::agent) fn state(node: &Node, alive: bool) -> NodeState {
         chain: waiting.chain,
         open: waiting.open,
         confinement: node.confinement(),
-        troubles: standing.alarms.into_values().collect(),
+        alarms: standing.alarms.into_values().collect(),
     }
 }

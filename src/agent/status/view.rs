@@ -81,7 +81,7 @@ pub(in crate::agent) fn status(node: &Node, bus: &Bus) -> AgentStatus {
         outbox,
         dropped,
         counts: node.count.now(),
-        troubles: standing.alarms.into_iter().map(|(topic, what)| (topic.name(), what)).collect(),
+        alarms: standing.alarms.into_iter().map(|(topic, what)| (topic.name(), what)).collect(),
         pending: standing.pending,
     }
 }

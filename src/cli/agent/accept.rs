@@ -1,6 +1,6 @@
-//! `ensign agent accept`: a signed command that somebody carried here, handed to the agent of this host.
+//! `ensign agent accept`: a signed command from a file, for the agent of this host.
 //!
-//! The agent treats it as one from the bus. Nothing else can be done here than what could be sent.
+//! The agent handles it as a command from the bus. This way gives no further rights.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct Accept {
     /// Return when the agent has it, without waiting for its end.
     #[arg(long)]
     no_wait: bool,
-    /// How to say it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -66,7 +66,7 @@ fn files(settings: &Settings, paths: &[String], line: &mut dyn FnMut(&str, &str)
     line("Setuid programs give nothing.", "NoNewPrivileges=yes\nRestrictSUIDSGID=no");
     let more = if limits.exec { " CAP_KILL CAP_SETUID CAP_SETGID" } else { "" };
     line(
-        "Owners and modes of files are set whoever they belong to; SYS_ADMIN is not needed, as no privileges are new.",
+        "Owners and modes of files of any owner are set; SYS_ADMIN is not needed, as no privileges are new.",
         &format!(
             "CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID{more}\nAmbientCapabilities="
         ),
@@ -82,7 +82,7 @@ fn files(settings: &Settings, paths: &[String], line: &mut dyn FnMut(&str, &str)
     );
     if !limits.exec {
         line("No program is started, and the agent makes no code.", "MemoryDenyWriteExecute=yes");
-        line("Nobody else gets a file of the agent.", "UMask=0077");
+        line("Other users get no file of the agent.", "UMask=0077");
     }
     line("Nothing of it outlives it.", "RemoveIPC=yes\nKeyringMode=private");
 }

@@ -45,13 +45,13 @@ pub enum Agent {
     /// Print the public key of the node and its fingerprint. The agent makes the key at its first start, and signs
     /// with it what it says.
     Key(Check),
-    /// How the agent of this host stands, with or without a server.
+    /// Show the status of the agent of this host, with or without a server.
     Status(status::Status),
     /// Hand a signed command to the agent of this host, as from a USB stick.
     Accept(accept::Accept),
 }
 
-/// Where the configuration is.
+/// The path of the configuration.
 #[derive(Debug, Args)]
 pub struct Config {
     /// The configuration of the agent.
@@ -59,12 +59,12 @@ pub struct Config {
     config: PathBuf,
 }
 
-/// Which agent of this host.
+/// The agent of this host.
 #[derive(Debug, Args)]
 pub(super) struct Where {
     #[command(flatten)]
     config: Config,
-    /// Where the agent keeps its state; what the configuration says when not given.
+    /// State directory of the agent; by default that of the configuration.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
@@ -100,17 +100,17 @@ fn unreached(error: &SocketError) -> Failure {
     }
 }
 
-/// What to check, and how to say it.
+/// Arguments of the check.
 #[derive(Debug, Args)]
 pub struct Check {
     #[command(flatten)]
     config: Config,
-    /// How to say it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// The form of what is said.
+/// Output formats.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Output {
     /// For people.
@@ -252,7 +252,7 @@ fn surroundings(path: &Path) -> Result<Surroundings, Failure> {
     Ok(Surroundings { hostname: names.hostname, state_dir: state_dir(), directory })
 }
 
-/// Where state is kept when the configuration does not say: by who runs the program.
+/// Returns the default state directory, which depends on the user that runs the program.
 fn state_dir() -> PathBuf {
     let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
     let own = || {

@@ -1,4 +1,4 @@
-//! `ensign agent status`: how the agent of this host stands, asked of itself, with or without a server.
+//! `ensign agent status`: the status of the agent of this host, from the agent itself, with or without a server.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,12 +10,12 @@ use super::super::error::{Exit, Failure};
 use super::super::ui::{Part, Tone, Ui, text};
 use super::{Output, Where, unreached};
 
-/// How the agent of this host stands.
+/// Arguments of the status.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
     place: Where,
-    /// How to say it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -56,8 +56,8 @@ fn say(status: &AgentStatus, ui: &mut Ui) {
         let what = format!("needed: {} changed in the configuration", status.pending.join(", "));
         row(ui, "restart", ui.paint(Tone::Changed, what));
     }
-    for trouble in status.troubles.values() {
-        row(ui, "trouble", ui.paint(Tone::Error, trouble));
+    for alarm in status.alarms.values() {
+        row(ui, "alarm", ui.paint(Tone::Error, alarm));
     }
 }
 

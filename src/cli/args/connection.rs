@@ -16,7 +16,7 @@ use crate::cli::error::{Exit, Failure};
 /// The longest operator.toml.
 const CONFIG_MAX: u64 = 1 << 20;
 
-/// Which server, and how to log in there.
+/// The server and its credentials.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Connection {
     /// The NATS server; several with commas.
@@ -45,7 +45,7 @@ impl Connection {
         Ok(Some((text, path)))
     }
 
-    /// How to reach the bus.
+    /// Returns the settings of the connection.
     ///
     /// # Errors
     /// When `operator.toml` can't be read, or is wrong.
@@ -74,14 +74,14 @@ fn default_config() -> Option<PathBuf> {
     config_file("operator.toml")
 }
 
-/// Where a file of the operator's configuration is when nobody says: below `$XDG_CONFIG_HOME` or `~/.config`.
+/// Returns the default path of a file of the operator's configuration: below `$XDG_CONFIG_HOME` or `~/.config`.
 pub(in crate::cli) fn config_file(name: &str) -> Option<PathBuf> {
     let home = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = home("XDG_CONFIG_HOME").or_else(|| home("HOME").map(|home| home.join(".config")))?;
     Some(config.join("ensign").join(name))
 }
 
-/// What went wrong on the bus, with what to do about it. Nothing was decided: the work is incomplete.
+/// Returns the failure for an error of the bus, with a remedy. Nothing was decided: the work is incomplete.
 pub fn failure(error: &TransportError) -> Failure {
     let diagnostic = Diagnostic::new(chain(error));
     let hint = match error {

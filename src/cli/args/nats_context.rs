@@ -36,7 +36,7 @@ fn home() -> Option<PathBuf> {
     variable("HOME").or_else(|| (crate::host::account::effective_uid() == 0).then(|| PathBuf::from("/root")))
 }
 
-/// Where the NATS CLI keeps what it knows.
+/// Returns the directory of the NATS CLI.
 fn directory() -> Result<PathBuf, Failure> {
     let config = variable("XDG_CONFIG_HOME").or_else(|| home().map(|home| home.join(".config")));
     let missing =

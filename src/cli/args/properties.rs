@@ -11,7 +11,7 @@ use crate::resource::{self, ResourceType};
 use super::shape::Shape;
 use crate::cli::schemas;
 
-/// Whose flags the flags of properties stand beside.
+/// The flags of a command beside those of properties.
 pub trait CommandFlags: std::fmt::Debug + Clone + Send + Sync + 'static {
     /// Long flags of that command itself. A property of one of these names gets the type's name before it:
     /// `--exec-timeout`.

@@ -1,4 +1,4 @@
-//! What kind of value a property takes, read off its schema: for flags and for the documentation.
+//! The kind of value of a property, from its schema: for flags and for the documentation.
 
 use serde_json::Value;
 

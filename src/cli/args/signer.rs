@@ -14,14 +14,14 @@ use crate::cli::error::{Exit, Failure};
 
 /// The longest file that holds a key.
 pub(in crate::cli) const KEY_MAX: u64 = 64 * 1024;
-/// Where a passphrase comes from when nobody is asked.
+/// The variable with a passphrase, for use without a terminal.
 pub(in crate::cli) const PASSPHRASE: &str = "ENSIGN_KEY_PASSPHRASE";
 
 /// A private key to sign with, and what it is called in the envelope.
 #[derive(Debug)]
 pub struct NamedKey {
-    /// The name of its file without the ending, or its comment in the agent: a hint for nodes, which try their keys of
-    /// this name first.
+    /// The name of the key file without the ending, or the comment of the key in the agent. A hint for nodes, which try their
+    /// keys of this name first.
     pub id: String,
     /// The key.
     pub key: Box<dyn Signer>,
@@ -32,11 +32,11 @@ pub fn borrowed(signers: &[NamedKey]) -> Vec<(&str, &dyn Signer)> {
     signers.iter().map(|signer| (signer.id.as_str(), signer.key.as_ref())).collect()
 }
 
-/// A key to sign with: of a file, whose passphrase comes from the environment or the terminal; or, for `ssh-agent:NAME`,
-/// the one of this comment, fingerprint or public key file that the agent at `SSH_AUTH_SOCK` holds.
+/// Returns a key to sign with. The passphrase of a key file comes from the environment or the terminal. `ssh-agent:NAME`
+/// selects a key of the agent at `SSH_AUTH_SOCK` by comment, fingerprint or public key file.
 ///
 /// # Errors
-/// When there is none, it can't be read, or the passphrase is wrong.
+/// When there is no such key, it can't be read, or the passphrase is wrong.
 pub fn signer(path: &Path) -> Result<NamedKey, Failure> {
     if let Some(name) = path.to_str().and_then(|path| path.strip_prefix(SSH_AGENT)) {
         return of_agent(name);
@@ -77,7 +77,7 @@ fn of_agent(name: &str) -> Result<NamedKey, Failure> {
     Ok(NamedKey { id, key: Box::new(key) })
 }
 
-/// Which key a name means, and the file of its public half when the name is one.
+/// Returns the key that a name selects, and the file of its public half when the name is a file.
 fn wanted(name: &str) -> Result<(KeySelector, Option<PathBuf>), Failure> {
     if name.is_empty() {
         return Ok((KeySelector::Only, None));
@@ -91,7 +91,7 @@ fn wanted(name: &str) -> Result<(KeySelector, Option<PathBuf>), Failure> {
     }
     let text = fs::read_named_text(path, KEY_MAX).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let key =
-        text.parse::<PublicKey>().map_err(|error| in_file(path, &error).hint("after ssh-agent: stands a public key file"))?;
+        text.parse::<PublicKey>().map_err(|error| in_file(path, &error).hint("a public key file belongs after ssh-agent:"))?;
     Ok((KeySelector::Key(key), Some(path.to_owned())))
 }
 

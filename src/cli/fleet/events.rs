@@ -169,7 +169,7 @@ fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
         "stable" => {
             strict::read::<StableRuns>(payload).map_or_else(|_| unreadable(), |stable| (Tone::Success, "stable", runs(&stable)))
         }
-        "life" => strict::read::<LifecycleEvent>(payload).map_or_else(
+        "lifecycle" => strict::read::<LifecycleEvent>(payload).map_or_else(
             |_| unreadable(),
             |life| {
                 let word = ["started", "trust", "dropped"].into_iter().find(|word| life.what == *word).unwrap_or("stopped");
@@ -240,10 +240,10 @@ mod tests {
     #[test]
     fn events_are_said_in_words() {
         let life = br#"{"protocol":"p","event_id":"00000000-0000-0000-0000-000000000000","node":"web1","timestamp":"2026-01-01T00:00:00Z","what":"started","version":"0.1.0","boot":"00000000-0000-0000-0000-000000000000"}"#;
-        assert_eq!(words("life", life).2, "agent 0.1.0");
+        assert_eq!(words("lifecycle", life).2, "agent 0.1.0");
         assert_eq!(words("transaction", b"{").1, "unreadable");
         let message = Message {
-            subject: "ensign.v1.f.event.web1.life".into(),
+            subject: "ensign.v1.f.event.web1.lifecycle".into(),
             payload: life.to_vec(),
             time: Some("2026-01-01T00:00:01.5Z".parse().unwrap()),
             ..Message::default()

@@ -211,7 +211,7 @@ fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
         line("assigned", assigned(assignment, now));
     }
     line("outbox", format!("{} waiting, {} dropped", state.outbox, state.dropped));
-    line("troubles", or_none(state.troubles.join("; ")));
+    line("alarms", or_none(state.alarms.join("; ")));
 }
 
 fn assigned(assignment: &crate::wire::report::AssignmentStatus, now: Timestamp) -> String {

@@ -106,7 +106,7 @@ pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
                     row.outcome,
                     ago(row.state.at, now),
                     row.state.groups.join(","),
-                    row.state.troubles.join("; "),
+                    row.state.alarms.join("; "),
                 );
                 ui.line(line.trim_end());
             }

@@ -72,8 +72,8 @@ fn print(why: &Explanation, verdict: &str, because: &str, ui: &mut Ui) {
     if let Some(channel) = &standing.channel {
         field("channel", channel.clone());
     }
-    for trouble in &standing.troubles {
-        field("trouble", trouble.clone());
+    for alarm in &standing.alarms {
+        field("alarm", alarm.clone());
     }
     for doubt in &why.doubts {
         field("unverified", doubt.clone());

@@ -54,7 +54,7 @@ pub struct Apply {
     /// Exit with 10 when something changed and nothing failed.
     #[arg(long)]
     detailed_exitcodes: bool,
-    /// How to print the results.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
     /// Show only what is not as wanted, without the messages of the manifest: for `plan`.
@@ -72,7 +72,7 @@ pub struct PlanArgs {
     /// Exit with 10 when something would change and nothing failed.
     #[arg(long)]
     detailed_exitcodes: bool,
-    /// How to print the results.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -87,7 +87,7 @@ pub struct Check {
     /// List what every resource reads, writes, runs, mounts and fetches: what rules of keys and limits of nodes decide over.
     #[arg(long)]
     effects: bool,
-    /// How to print the effects.
+    /// Output format of the effects.
     #[arg(long, value_enum, default_value_t, requires = "effects")]
     output: OutputFormat,
 }
@@ -167,11 +167,11 @@ struct Read {
     plan: Plan,
     host: Host,
     exchange: Option<Arc<dyn DiscoveryClient>>,
-    /// What the manifest is called.
+    /// The name of the manifest.
     name: String,
     /// Asks for the end of the run, where that is heard already.
     cancel: Option<Cancel>,
-    /// What was unpacked for it.
+    /// The directory of unpacked files.
     kept: Option<TempDir>,
 }
 

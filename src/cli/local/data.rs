@@ -24,7 +24,7 @@ pub enum Data {
     /// Print the data of a document as it is on this host: overrides laid over, templates resolved, annotations checked.
     #[command(alias = "resolve")]
     Parse(Parse),
-    /// As `ensign facts`.
+    /// Show the facts, as `ensign facts`.
     #[command(hide = true)]
     Facts(super::facts::Facts),
 }
@@ -58,7 +58,7 @@ pub struct Parse {
     /// Print variables, as `HIERA_KEY=value`, a line for each key.
     #[arg(long, conflicts_with_all = ["yaml", "explain"])]
     env: bool,
-    /// What the names of variables begin with.
+    /// Prefix of the names of variables.
     #[arg(long, value_name = "PREFIX", default_value = "HIERA")]
     env_prefix: String,
     /// Print YAML instead of JSON.
@@ -154,7 +154,7 @@ impl Parse {
     }
 }
 
-/// What became of every entry of the hierarchy, for people.
+/// Prints the result of every entry of the hierarchy, for people.
 fn explain(resolved: &Resolved, ui: &mut Ui) {
     if resolved.order.iter().all(|entry| entry.entry == "default" && entry.fate != Fate::Used) {
         return;

@@ -1,8 +1,8 @@
 //! `.env`: variables in a file, for `Environ` in templates.
 //!
-//! A line is `NAME=value`, with `export ` before it or not. In single quotes everything is itself; in double quotes
-//! `\n`, `\t`, `\r`, `\"`, `\\` and `\$` stand for what they do in a shell; without quotes the value ends at ` #`, and
-//! blanks around it are not part of it. Nothing is expanded. A value in quotes may go over several lines.
+//! A line is `NAME=value`, optionally after `export `. In single quotes every character is literal. In double quotes `\n`,
+//! `\t`, `\r`, `\"`, `\\` and `\$` have their meaning of a shell. Without quotes the value ends at ` #`, and blanks around it
+//! are not part of it. Nothing is expanded. A value in quotes may span several lines.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ fn bare(value: &str) -> &str {
     value.get(..end.unwrap_or(value.len())).unwrap_or(value).trim_end()
 }
 
-/// What is in quotes, and where what comes after them begins.
+/// Returns the text in quotes, and the offset after them.
 fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

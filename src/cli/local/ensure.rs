@@ -50,7 +50,7 @@ struct How {
     patience: RunWait,
     #[command(flatten)]
     given: InputArgs,
-    /// How to print the result.
+    /// Output format.
     #[arg(long, value_enum, default_value_t, global = true)]
     output: OutputFormat,
 }
@@ -66,7 +66,7 @@ enum What {
 
 #[derive(Debug, Subcommand)]
 enum Api {
-    /// One request, one response. Exits with 0 once a response is printed.
+    /// Answer a single request. Exits with 0 after the response.
     #[command(alias = "piped")]
     Pipe {
         /// Print the response as YAML.
@@ -186,7 +186,8 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut 
     (report, events)
 }
 
-/// What a person at a shell leaves out: the own user and group, the usual modes; a password, which others could see there.
+/// Fills in defaults for a person at a shell: the own user and group, the usual modes; a password, which others could see
+/// there.
 fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
     let mode = match (kind, properties.get("ensure").and_then(Value::as_str)) {
         ("archive", _) => None,

@@ -1,4 +1,4 @@
-//! What the local commands share: the host, the facts, the data, the session, the way out.
+//! Shared arguments of the local commands: the host, the facts, the data, the session, the exit code.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,15 +27,15 @@ use crate::cli::error::{Exit, Failure};
 use crate::cli::ui;
 use crate::cli::ui::Ui;
 
-/// How results are written to standard output.
+/// Output formats of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OutputFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON document.
+    /// A JSON document.
     Json,
-    /// One JSON document a line, as things happen.
+    /// A JSON document a line, as events happen.
     Jsonl,
 }
 
@@ -48,8 +48,8 @@ pub struct InputArgs {
     /// Add the facts of a YAML or JSON file; `--fact` wins over it.
     #[arg(long = "facts", value_name = "FILE", global = true)]
     pub facts_file: Option<PathBuf>,
-    /// Data for templates from a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`), merged over that of the manifest; for a single resource, `.hiera`
-    /// in this directory when there is one.
+    /// Data for templates from a YAML or JSON file (or `https://...`, `kv://BUCKET/KEY`), merged over that of the manifest. A
+    /// single resource uses `.hiera` of this directory when it exists.
     #[arg(long = "data", alias = "hiera", value_name = "SOURCE", env = "CCM_HIERA_DATA", hide_env_values = true, global = true)]
     pub data: Option<String>,
     /// Add the variables of `.env`, in this directory and beside the manifest, to the environment that templates see
@@ -77,7 +77,7 @@ pub fn host() -> Host {
     host.heard_by(ui::listener(false))
 }
 
-/// Where the commands of local runs are noted while they run: gone with the machine, as the commands are.
+/// Returns the directory with the commands of active local runs, which a reboot removes together with the commands.
 fn journals() -> Option<PathBuf> {
     let named = std::env::var_os("ENSIGN_RUNTIME").is_some_and(|value| !value.is_empty());
     run_lock::runtime_directory(|name| std::env::var_os(name))
@@ -115,7 +115,7 @@ pub fn end_orphans(ui: &mut Ui) {
     }
 }
 
-/// Where the runs of this host (for root), or of this user, are remembered; none where nobody wants it.
+/// Returns the history of the runs of this host (for root), or of this user; none when disabled.
 pub fn history() -> Option<History> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     match variable("ENSIGN_HISTORY") {
@@ -183,7 +183,7 @@ impl InputArgs {
         Arc::new(Registry::to(settings, self.registration.clone()))
     }
 
-    /// What templates may use: the facts of the host, gathered when first asked for, the environment, the data.
+    /// Returns the inputs of templates: the facts of the host, gathered on first use, the environment, the data.
     ///
     /// # Errors
     /// When a flag or a file can't be read.
@@ -267,19 +267,18 @@ pub fn recorded(directory: &Path, ui: &mut Ui) -> Result<DirectorySession, Failu
     Ok(session)
 }
 
-/// How long a run waits for its turn.
+/// The wait for the run lock.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct RunWait {
-    /// How long to wait for another run of this host, as of an agent, to end; 0 for not at all.
+    /// Longest wait for another run of this host, as of an agent; 0 for none.
     #[arg(long, value_name = "TIME", default_value = "5m", global = true)]
     pub wait: HumanDuration,
 }
 
-/// A flag that is set when the user or the system asks the program to end.
+/// Returns a flag that is set when the user or the system asks the program to end.
 ///
-/// The commands that it runs are in process groups of their own, so that a Ctrl-C reaches them through this flag only.
-/// No thread waits for the signal: one would make every call of a run a little dearer, as the kernel and the allocator
-/// then have to expect company.
+/// Commands run in process groups of their own, so a Ctrl-C reaches them through this flag only. No thread waits for the
+/// signal: a second thread would make every call of a run a little slower in the kernel and the allocator.
 pub fn cancel_on_signals() -> Cancel {
     let cancel = Cancel::default();
     for signal in [SIGINT, SIGTERM] {

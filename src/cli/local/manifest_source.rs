@@ -1,9 +1,9 @@
-//! Where the manifest of `ensign apply`, `plan` and `check` is, and how it gets here: a file, a directory or a bundle of this
-//! machine, what a web server gives, or an object of a NATS object store.
+//! The source of the manifest of `ensign apply`, `plan` and `check`: local files, a URL, or an object of a NATS object store.
+//! Local files are a manifest, a directory or a bundle.
 //!
-//! A path comes in, or a URL; out comes the text of the manifest with the directory that its files are in. What is not a plain
-//! file is unpacked into a private directory, which lasts as long as the run. `manifest::fetch` reads and measures,
-//! `manifest::open` tells a bundle from a manifest, `registry` has the object store.
+//! In: a path or a URL. Out: the text of the manifest and the directory of its files. Anything but a plain file is unpacked
+//! into a private directory, which lasts as long as the run. `manifest::fetch` reads and measures, `manifest::open` tells a
+//! bundle from a manifest, `registry` has the object store.
 
 use std::io::{Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -28,20 +28,20 @@ use crate::cli::error::{Exit, Failure};
 use crate::cli::local::inputs;
 use crate::cli::ui::{Ui, text};
 
-/// The largest bundle: as much as an agent takes, unless it is told otherwise.
+/// The largest bundle in bytes: the default of an agent.
 pub const BUNDLE_MAX: u64 = 64 << 20;
-/// How long reading what is behind a URL may take.
+/// The longest fetch of a URL.
 pub const FETCH: Duration = Duration::from_secs(120);
 
-/// What a manifest can be.
+/// The forms of a manifest.
 const SUPPORTED: &str =
     "a manifest is a file, a directory or a bundle of this machine, https://host/path, http://host/path, or obj://bucket/key";
 
 /// The manifest that a command is for.
 #[derive(Debug, Clone, Args)]
 pub struct ManifestSource {
-    /// The manifest: a YAML or JSON file, a bundle (.tar.gz) or directory with a manifest.yaml; or the URL of a manifest or bundle,
-    /// as https://HOST/PATH or obj://BUCKET/KEY.
+    /// The manifest: a YAML or JSON file, a bundle (.tar.gz) or directory with a manifest.yaml. Or the URL of a manifest or
+    /// bundle, as https://HOST/PATH or obj://BUCKET/KEY.
     manifest: PathBuf,
     /// Go on only when this is the SHA-256 of the manifest or bundle, in hex.
     #[arg(long, value_name = "HEX", value_parser = digest)]
@@ -60,11 +60,11 @@ pub struct LocalManifest {
     pub source: Source,
     /// Asks for the end of the command; there when something has to be removed then.
     pub cancel: Option<Cancel>,
-    /// What was unpacked; it goes away with this.
+    /// The unpacked files; removed on drop.
     pub kept: Option<TempDir>,
 }
 
-/// Which of them a manifest is.
+/// The kind of a manifest source.
 #[derive(Debug, PartialEq)]
 enum SourceKind<'a> {
     /// A path of this machine.
@@ -76,7 +76,7 @@ enum SourceKind<'a> {
 }
 
 impl ManifestSource {
-    /// What to call it: a path, or a URL without credentials.
+    /// Returns the label of the source: a path, or a URL without credentials.
     pub fn label(&self) -> String {
         shown(&self.manifest.to_string_lossy())
     }
@@ -90,7 +90,7 @@ impl ManifestSource {
             SourceKind::Here(path) => self.here(path),
             SourceKind::Web(url) => {
                 if self.sha256.is_none() && is_open(url) {
-                    let warning = format!("whoever is on the way to {} can change what it gives", shown(url));
+                    let warning = format!("anyone on the way to {} can change its content", shown(url));
                     ui.warn(Diagnostic::new(warning).hint("use https://, or pin it with --sha256"));
                 }
                 self.behind(url, None, ui)
@@ -99,7 +99,7 @@ impl ManifestSource {
         }
     }
 
-    /// What is a file of this machine, or the manifest of a directory.
+    /// Opens a file of this machine, or the manifest of a directory.
     fn here(&self, path: &Path) -> Result<LocalManifest, Failure> {
         let inside = path.is_dir().then(|| path.join(bundle::MANIFEST));
         if inside.is_some() && self.sha256.is_some() {
@@ -134,7 +134,7 @@ impl ManifestSource {
         Ok(LocalManifest { source, cancel: None, kept: None })
     }
 
-    /// A bundle of this machine. What is measured is a copy, which nobody changes before it is unpacked.
+    /// Opens a bundle of this machine. A private copy is measured, so that no process changes it before it is unpacked.
     fn packed(&self, path: &Path, content: impl Read) -> Result<LocalManifest, Failure> {
         let cancel = inputs::cancel_on_signals();
         let (kept, mut file) = private()?;
@@ -142,7 +142,7 @@ impl ManifestSource {
         self.opened(file, &pin, path.display().to_string(), cancel, kept)
     }
 
-    /// What is behind a URL; with a connection, in the object store there.
+    /// Fetches a URL; with a connection, from the object store there.
     fn behind(&self, url: &str, connection: Option<&Connection>, ui: &mut Ui) -> Result<LocalManifest, Failure> {
         let settings = connection.map(Connection::settings).transpose()?;
         let cancel = inputs::cancel_on_signals();
@@ -240,7 +240,7 @@ fn is_open(url: &str) -> bool {
     plain && !http::host_of(url).is_some_and(|host| http::is_loopback(&host))
 }
 
-/// Why what is behind a URL is not here.
+/// The reason why a URL could not be fetched.
 enum FetchFailure {
     Fetch(FetchError),
     Bus(TransportError),
@@ -269,7 +269,7 @@ pub fn cancelled() -> Failure {
     Failure::new(Exit::Partial, Diagnostic::new("the command was cancelled; nothing was run"))
 }
 
-/// What the object store says, where that is why something was not fetched.
+/// Returns the error of the object store, when it caused a failed fetch.
 fn objects_say(error: &FetchError) -> Option<&TransportError> {
     match error {
         FetchError::Transport { cause, .. } => cause.downcast_ref(),
@@ -277,7 +277,7 @@ fn objects_say(error: &FetchError) -> Option<&TransportError> {
     }
 }
 
-/// How a command ends that could not fetch: what may be there in a moment is incomplete, what is wrong is a wrong request.
+/// Returns the exit code for a failed fetch: a temporary failure is incomplete, a mistake is wrong usage.
 pub fn exit_of(error: &FetchError) -> Exit {
     match error {
         FetchError::Http(HttpError::Transport { .. }) | FetchError::TimedOut { .. } => Exit::Partial,
@@ -290,7 +290,7 @@ pub fn exit_of(error: &FetchError) -> Exit {
     }
 }
 
-/// What could not be fetched, with what to do about it.
+/// Returns the failure of a fetch, with a remedy.
 fn unfetched(error: &FetchError) -> Failure {
     const TOO_LARGE: &str = "a directory can be larger than a bundle; large files are for `archive` resources";
     let failure = Failure::from_error(exit_of(error), error);
@@ -316,7 +316,7 @@ fn unfetched(error: &FetchError) -> Failure {
     failure.hint(hint)
 }
 
-/// What was fetched and is no manifest, with what to do about it.
+/// Returns the failure for fetched bytes that are no manifest, with a remedy.
 fn unopened(error: &OpenError) -> Failure {
     let exit = if matches!(error, OpenError::Read { .. } | OpenError::File(_)) { Exit::Failed } else { Exit::Usage };
     let failure = Failure::from_error(exit, error);

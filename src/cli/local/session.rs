@@ -33,28 +33,28 @@ pub enum Sessions {
     Show(Show),
 }
 
-/// How to list runs.
+/// Arguments of the list of runs.
 #[derive(Debug, Args)]
 pub struct List {
-    /// How many at most.
+    /// Most runs to show.
     #[arg(long, default_value_t = 20)]
     limit: usize,
-    /// How to print them.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// Which run to show, and how.
+/// The run to show, and its format.
 #[derive(Debug, Args)]
 pub struct Show {
     /// The id of the run, or the beginning of it; the newest when left out.
     id: Option<String>,
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// Which session to report on, and how.
+/// The session to report on, and its format.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The directory of the session.
@@ -63,7 +63,7 @@ pub struct Report {
     /// Remove it afterwards; only a session in the directory for temporary files.
     #[arg(long)]
     remove: bool,
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }

@@ -22,7 +22,7 @@ pub struct Status {
     /// JSON instead of YAML.
     #[arg(long)]
     json: bool,
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }

@@ -1,8 +1,9 @@
-//! The only place that prints: stdout is data, stderr is talk. Colour only on a terminal, never
-//! without `NO_COLOR` being honoured, and nothing that matters is said by colour alone.
+//! Output of the program; no other module prints. stdout has data, stderr has messages.
 //!
-//! The streams take [`Text`], in which every value was cleaned (`text.rs`): what nodes, servers and files say cannot move
-//! the cursor, begin a line or forge a column. Bytes as they are go only where no terminal is ([`Ui::data`]).
+//! Colour is used only on a terminal and without `NO_COLOR`, and never carries meaning alone.
+//!
+//! The streams take [`Text`], in which every value was cleaned (`text`). Values of nodes, servers and files cannot move the
+//! cursor, begin a line or forge a column. Bytes go out unchanged only where there is no terminal ([`Ui::data`]).
 
 mod text;
 mod watch;
@@ -30,10 +31,10 @@ const AFRESH: &str = "\r\x1b[K";
 /// The most lines of a document for people: more than the facts of any host.
 const MOST_LINES: usize = 5000;
 
-/// How something stands, and so its colour.
+/// The tone of a text, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// As it should be.
+    /// Success, or no change.
     Success,
     /// Changed, or worth a look.
     Changed,
@@ -85,7 +86,7 @@ impl Ui {
         let _gone = writeln!(self.out, "{}", text.into().as_str());
     }
 
-    /// A text of many lines that somebody else wrote, as a document: each line of it cleaned.
+    /// Prints a foreign text of many lines as a document: each line is cleaned.
     pub fn lines(&mut self, text: &str) {
         self.line(Text::lines("", text));
     }
@@ -173,7 +174,7 @@ impl Ui {
         self.say(text!("{} {}", label, warning.into()));
     }
 
-    /// What the parser of the command line says: help and version are data; wrong usage is talk, with words of that line.
+    /// Prints the result of the parser of the command line: help and version are data; wrong usage is a message with its words.
     pub fn parsed(&mut self, error: &clap::Error) -> Exit {
         if error.use_stderr() {
             self.say(Text::lines("", error.render().to_string().trim_end()));
@@ -201,8 +202,8 @@ impl Ui {
     }
 }
 
-/// The person who hears what is said in the middle of a run, where nothing else is being printed; and who `watches` how far
-/// things are, on a line of the terminal that is written over.
+/// Returns the listener for messages in the middle of a run, while nothing else is printed. With `watches`, progress goes on a
+/// line of the terminal that is overwritten.
 pub fn listener(watches: bool) -> ProgressListener {
     let watch = watches.then(Watch::default);
     Arc::new(move |news: ProgressEvent<'_>| {
@@ -222,7 +223,7 @@ pub fn listener(watches: bool) -> ProgressListener {
     })
 }
 
-/// Writes the last line of the terminal anew; nothing is there afterwards where nothing is to be.
+/// Rewrites the last line of the terminal; `None` clears it.
 fn rewrite(line: Option<&Text>) {
     let mut err = std::io::stderr().lock();
     let _gone = match line {

@@ -1,5 +1,5 @@
-//! Text that may go to a terminal. [`text!`](text!) makes it: the words of its format are ours, and every
-//! value in it is cleaned, so that no value can look like anything but a value.
+//! Text for a terminal. [`text!`](text!) makes it: the words of its format belong to the program, and every value in it is
+//! cleaned. So no value can look like anything but a value.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -76,7 +76,7 @@ impl Part for Painted {
     }
 }
 
-/// A part within a format, with its width and alignment. It has no `Debug`, which no format may ask for.
+/// A part of a format, with its width and alignment. There is no `Debug`, so that no format can ask for it.
 pub struct Show<'a, T: ?Sized>(pub &'a T);
 
 impl<T: Part + ?Sized> Display for Show<'_, T> {
@@ -93,7 +93,7 @@ impl<T: Part + ?Sized> Display for Show<'_, T> {
 }
 
 impl Text {
-    /// What `text!` makes of a format whose values were cleaned. Only that may call it.
+    /// Wraps a format whose values were cleaned. Only `text!` may call it.
     pub fn of_format(format: fmt::Arguments<'_>) -> Self {
         Self(format.to_string())
     }
@@ -149,7 +149,7 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// As it goes to a stream.
+    /// Returns the text for a stream.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -7,29 +7,29 @@ use crate::host::ProgressEvent;
 
 use super::{rewrite, text};
 
-/// How long a resource may take before it is shown.
+/// The time of a resource before it is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often what is shown is brought up to date.
+/// The time between two updates of the line.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What is shown, on the last line of the terminal.
+/// The progress on the last line of the terminal.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watch(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is being treated, and since when.
+    /// The resource in progress, and its start.
     now: Option<(String, Instant)>,
-    /// It is on the screen.
+    /// True while the line is on the screen.
     shown: bool,
     /// Something else is: how far a download is.
     other: bool,
-    /// Somebody looks at the clock.
+    /// True while a thread updates the elapsed time.
     ticking: bool,
 }
 
 impl Watch {
-    /// Takes note; what is shown goes before anything else is said.
+    /// Records progress, and clears the line before any other message.
     pub(super) fn hear(&self, news: &ProgressEvent<'_>) {
         let mut state = held(&self.0);
         match news {

@@ -153,7 +153,7 @@ impl MessageChecker<'_> {
             let NodeState { chain, outbox: waiting, open, started, .. } = state;
             return Ok(What::State(StateClaim { chain, waiting, open, started }));
         }
-        if message.subject.ends_with(".life") {
+        if message.subject.ends_with(".lifecycle") {
             let life: LifecycleEvent = json::read(&message.payload).map_err(unreadable)?;
             return Ok(life.dropped.map_or(What::Other, What::Dropped));
         }

@@ -74,7 +74,7 @@ pub struct NodeSituation {
     pub channel: Option<String>,
     /// What is wrong with it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub troubles: Vec<String>,
+    pub alarms: Vec<String>,
 }
 
 /// Gathers what there is of a command on a node.
@@ -233,7 +233,7 @@ fn standing(states: &NodeStates, node: &NodeId, command: &Command, now: Timestam
             queued: 0,
             outbox: 0,
             channel: None,
-            troubles: vec![],
+            alarms: vec![],
         };
     };
     let presence = match presence(state, now) {
@@ -254,7 +254,7 @@ fn standing(states: &NodeStates, node: &NodeId, command: &Command, now: Timestam
         queued: state.queued,
         outbox: state.outbox,
         channel,
-        troubles: state.troubles.clone(),
+        alarms: state.alarms.clone(),
     }
 }
 

@@ -176,7 +176,7 @@ pub(in crate::fleet) mod tests {
             chain: 0,
             open: None,
             confinement: None,
-            troubles: vec![],
+            alarms: vec![],
         }
     }
 

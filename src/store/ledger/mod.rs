@@ -1,8 +1,7 @@
-//! The ledger of accepted commands: what was accepted is on disk before it is answered or run.
+//! The ledger of accepted commands: a command is on disk before the node answers or runs it.
 //!
-//! It is what makes a replay visible, what a killed agent finds its work in, and what answers a
-//! command that is sent twice. One line of JSON a record; a record that was not written to its end
-//! was never acknowledged, and is cut off at the next start.
+//! The ledger reveals replays, gives a killed agent its work back, and answers a command that is sent twice. Every record is a
+//! line of JSON. A record without its end was never acknowledged, and the next start cuts it off.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -22,25 +21,25 @@ use super::{StoreError, state_dir};
 const FILE: &str = "ledger.jsonl";
 /// The ledger is rewritten when it has more records than this, and twice as many as after the last time.
 const COMPACT_AT: usize = 1000;
-/// How long after its end a command is remembered: many times the skew that clocks are allowed.
+/// The time for which a command is remembered after its end: many times the allowed clock skew.
 pub const REPLAY_MEMORY: SignedDuration = SignedDuration::from_hours(1);
-/// No command that runs once lives longer than that. What does is standing: its channel keeps out what is older.
+/// The longest lifetime of a command that runs once. Assignments live longer: their channel rejects older ones.
 const MAX_COMMAND_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
-/// What the floor is above the end of a forgotten command: more than the skew that clocks are allowed.
+/// The distance of the floor from the end of a forgotten command: more than the allowed clock skew.
 const FLOOR_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 /// More than any ledger that is rewritten in time; a larger file is none of ours.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// A command that is to be accepted.
+/// A command to accept.
 #[derive(Debug, Clone)]
 pub struct Acceptance<'a> {
     /// Its id.
     pub id: Uuid,
     /// SHA-256 of its signed bytes.
     pub digest: &'a str,
-    /// When it was signed.
+    /// The time of the signature.
     pub issued: Timestamp,
-    /// When its time is over.
+    /// The time of expiry.
     pub expires: Timestamp,
     /// The subject it came on; `None` when it was carried here by hand.
     pub subject: Option<&'a str>,
@@ -52,7 +51,7 @@ pub struct Acceptance<'a> {
     pub signers: &'a [String],
 }
 
-/// What the state of a node had lost when its ledger was made.
+/// The part of the state of a node that was lost when its ledger was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LostState {
     /// An earlier ledger.
@@ -61,12 +60,12 @@ pub struct LostState {
     pub trust: bool,
 }
 
-/// When the ledger was made, and what was lost then.
+/// The origin of the ledger: its time, and the loss at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerOrigin {
-    /// When: what was signed before may have run without being in here.
+    /// The time of origin. Commands signed before may have run without a record.
     pub at: Timestamp,
-    /// What was lost, which nothing is on a new node.
+    /// The loss. A new node has none.
     #[serde(default)]
     pub lost: LostState,
 }
@@ -154,7 +153,7 @@ pub struct Ledger {
     log: AppendLog,
     entries: HashMap<Uuid, Entry>,
     channels: BTreeMap<String, ChannelPosition>,
-    /// Who moved each channel last.
+    /// The signers of the last step of each channel.
     movers: BTreeMap<String, Vec<String>>,
     floor: Option<Timestamp>,
     /// The latest time that the floor may be raised to; any, when none.
@@ -263,15 +262,15 @@ impl Ledger {
         self.records == 0
     }
 
-    /// Writes down when the ledger was made, or made anew as far as anybody can tell, and what was lost then.
+    /// Records the origin of the ledger, also of a remade ledger, and the loss at that time.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When the record could not be written.
     pub fn record_origin(&mut self, birth: LedgerOrigin) -> Result<(), StoreError> {
         self.write(Record::Born(birth))
     }
 
-    /// When the ledger was made; none for one of which that is not known.
+    /// Returns the origin of the ledger; none when unknown.
     pub fn origin(&self) -> Option<LedgerOrigin> {
         self.born
     }
@@ -403,22 +402,22 @@ impl Ledger {
         self.entries.get(&id).map(|entry| entry.accepted.digest.as_str())
     }
 
-    /// Where a channel is.
+    /// Returns the position of a channel.
     pub fn channel(&self, name: &str) -> Option<&ChannelPosition> {
         self.channels.get(name)
     }
 
-    /// Where all channels are.
+    /// Returns the positions of all channels.
     pub fn channels(&self) -> &BTreeMap<String, ChannelPosition> {
         &self.channels
     }
 
-    /// Who moved each of the channels last.
+    /// Returns the signers of the last step of each channel.
     pub fn channel_signers(&self) -> impl Iterator<Item = &[String]> {
         self.movers.values().map(Vec::as_slice)
     }
 
-    /// A time that has surely passed, whatever the clock says: no command is to be judged by an earlier one.
+    /// Returns a time that has passed for certain, independent of the clock. No command is verified with an earlier time.
     pub fn floor(&self) -> Option<Timestamp> {
         self.floor
     }
@@ -428,12 +427,12 @@ impl Ledger {
         self.entries.values().map(|entry| entry.accepted.signers.as_slice())
     }
 
-    /// How a command ended.
+    /// Returns the result of a command.
     pub fn result(&self, id: Uuid) -> Option<&CommandResult> {
         self.entries.get(&id)?.done.as_ref()
     }
 
-    /// How many of the commands that are remembered were accepted, and how many of those have ended.
+    /// Returns the number of remembered commands that were accepted, and of those that have ended.
     pub fn counts(&self) -> (usize, usize) {
         (self.entries.len(), self.entries.values().filter(|entry| entry.done.is_some()).count())
     }
@@ -453,7 +452,7 @@ impl Ledger {
             .collect()
     }
 
-    /// True when the end of the file was cut off as it was opened: a record that nobody was told of.
+    /// True when opening truncated an incomplete last record, which was never acknowledged.
     pub fn was_truncated(&self) -> bool {
         self.torn
     }

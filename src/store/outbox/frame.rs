@@ -1,4 +1,4 @@
-//! How messages lie in the log: a line that describes the payload, the payload, and the end of the line.
+//! The format of messages in the log: a line that describes the payload, the payload, and a line end.
 
 use std::io::{BufRead, Read};
 
@@ -32,7 +32,7 @@ struct Header {
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) message: Message,
-    /// When it was pushed.
+    /// The time of the push.
     pub(super) at: Option<Timestamp>,
     /// The text of its receipt.
     pub(super) receipt: Option<String>,

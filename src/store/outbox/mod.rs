@@ -1,14 +1,14 @@
-//! The outbox: messages to the server that wait on disk until the server has them.
+//! The outbox: messages to the server that wait on disk until the server has stored them.
 //!
-//! One log that is appended to, and a small file that says how far it was delivered. A message may
-//! be delivered twice after a crash, and the server drops the second by its id; it is never lost,
-//! unless the outbox is full or it became too old: then the oldest events go first, results last, and drops are counted.
+//! A log for appending, and a small file with the delivered position. A message may be delivered twice after a crash, and the
+//! server drops the second by its id. A message is lost only when the outbox is full or the message too old. Then the oldest
+//! events go first, results last, and drops are counted.
 //!
-//! What goes into one stream is a [`Lane`] of its own: in order, and never behind what another stream does not take.
+//! The messages of each stream form a [`StreamQueue`]: in order, and never behind messages that another stream does not accept.
 //!
-//! Every message is a link of one chain: its receipt names the one before. The receipt is made when the message is
-//! pushed, and lies beside it in the log, so that what is sent again carries the same bytes. The end of the chain is
-//! found in the log, and in the position where the log has been left behind.
+//! Every message is a link of one chain: its receipt names the message before. The receipt is made on push and lies beside the
+//! message in the log, so that a message sent again has the same bytes. The end of the chain is found in the log, and in the
+//! position where the log has been left behind.
 
 mod frame;
 mod queue;
@@ -39,22 +39,22 @@ const MAX_POSITION: u64 = 4096;
 /// The program is younger than this (2026-01-01): what was pushed before was pushed by a wrong clock, and has no age.
 const NO_EARLIER: i64 = 1_767_225_600;
 
-/// What goes first when there is no room.
+/// The order in which messages are dropped when there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Something that happened: the first to go, and the one that grows old.
     Event,
-    /// An answer that somebody waits for, a summary: kept as long as anything is.
+    /// A result for a waiting client, or a summary: dropped last.
     Result,
 }
 
 /// A message to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Where to.
+    /// The subject.
     pub subject: String,
-    /// What the server knows it by when it comes twice.
+    /// The id by which the server drops a duplicate.
     pub msg_id: String,
     /// Its bytes.
     pub payload: Vec<u8>,
@@ -78,7 +78,7 @@ pub struct Queued {
 /// The end of the chain of receipts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainHead {
-    /// How many links it has.
+    /// The number of links.
     pub seq: u64,
     /// SHA-256 of the last statement; none when there is none yet.
     pub digest: Option<String>,
@@ -87,25 +87,24 @@ pub struct ChainHead {
 /// Makes the receipt of a message, the next after this end of the chain.
 pub type MakeReceipt<'a> = &'a dyn Fn(&Message, &ChainHead) -> Receipt;
 
-/// How far the log was delivered, or dropped. Each queue is delivered in order, so one number each is enough.
+/// The delivered or dropped position in the log. Each queue is delivered in order, so one number each is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
-    /// Which log it is about.
+    /// The generation of the log.
     generation: u64,
     /// Events before this byte are gone.
     events: u64,
-    /// All others before this byte are gone: what counts where `gone` has no number of its own, as in files that were
-    /// written before there were several queues.
+    /// The position of all other queues: used where `gone` has no number, as in files from before there were several queues.
     results: u64,
-    /// What is before this byte of each queue is gone.
+    /// The position of each queue. Earlier messages are gone.
     #[serde(default)]
     gone: BTreeMap<DeliveryQueue, u64>,
     /// Messages that were dropped, ever.
     dropped: u64,
-    /// How many of them were results.
+    /// The part of them that were results.
     #[serde(default)]
     dropped_results: u64,
-    /// What was dropped and nobody was told of.
+    /// Drops that were not reported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unsaid: Option<DroppedMessages>,
     /// The end of the chain when this was written; what is in the log after it counts more.
@@ -113,13 +112,13 @@ struct Position {
     head: ChainHead,
 }
 
-/// Where a message is in the log.
+/// The place of a message in the log.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     seq: u64,
     offset: u64,
     len: usize,
-    /// When it was pushed, in seconds; before [`NO_EARLIER`] when that is not known.
+    /// The time of the push, in seconds; before [`NO_EARLIER`] when unknown.
     at: i64,
     /// Its place in the chain; 0 when it has none.
     link: u64,
@@ -146,10 +145,10 @@ impl Position {
 }
 
 impl Outbox {
-    /// Opens the outbox in this directory (made if need be), which holds at most `max_bytes` of messages.
+    /// Opens the outbox in this directory, created if needed, with at most `max_bytes` of messages.
     ///
     /// # Errors
-    /// When the system refuses. A torn end is cut off: whoever wrote it was never told that it is there.
+    /// When the system refuses. A torn end is cut off: its writer never got a confirmation.
     pub fn open(dir: &Path, max_bytes: u64) -> Result<Self, StoreError> {
         state_dir::create(dir)?;
         state_dir::sweep(dir)?;
@@ -215,11 +214,11 @@ impl Outbox {
         self.queues.entry(queue).or_default().push_back(slot);
     }
 
-    /// Adds a message, with the receipt that `seal` makes of it as the next link of the chain. It survives the process
-    /// from here on, and a power cut from the next [`Self::sync`] on.
+    /// Adds a message, with the receipt that `seal` makes as the next link of the chain. The message survives the process from
+    /// here on, and a power cut from the next [`Self::sync`] on.
     ///
     /// # Errors
-    /// When it can't be written, or is larger than the outbox.
+    /// When the message can't be written, or is larger than the outbox.
     pub fn push(&mut self, message: &Message, now: Timestamp, seal: MakeReceipt<'_>) -> Result<(), StoreError> {
         let receipt = seal(message, &self.position.head);
         let bytes = frame::encode(message, now, Some(receipt.encode()))?;
@@ -236,10 +235,10 @@ impl Outbox {
         Ok(())
     }
 
-    /// Holds at most this much from now on. What is too much is dropped as by [`Self::push`].
+    /// Sets the size limit. Messages above it are dropped as by [`Self::push`].
     ///
     /// # Errors
-    /// When that can't be written down.
+    /// When the drops can't be recorded.
     pub fn resize(&mut self, max_bytes: u64) -> Result<(), StoreError> {
         self.max_bytes = max_bytes;
         self.make_room(0)
@@ -253,11 +252,11 @@ impl Outbox {
         self.log.sync()
     }
 
-    /// The oldest messages of a lane in the order in which they were pushed: at most `count`, and at most `bytes` of them,
-    /// or one that is larger.
+    /// Returns the oldest messages of a queue in the order of their pushes: at most `count`, and at most `bytes` of them. A
+    /// single larger message is returned alone.
     ///
     /// # Errors
-    /// When they can't be read.
+    /// When the messages can't be read.
     pub fn peek(&self, lane: StreamQueue, count: usize, bytes: u64) -> Result<Vec<Queued>, StoreError> {
         let of_lane = self.queues.iter().filter(|(queue, _)| queue.lane() == lane);
         let mut slots: Vec<Slot> = of_lane.flat_map(|(_, slots)| slots.iter().take(count)).copied().collect();
@@ -290,10 +289,10 @@ impl Outbox {
         if self.is_empty() && self.log.len() >= RENEW_AT { self.renew() } else { self.write_position(false) }
     }
 
-    /// Drops events that were pushed more than `age` ago. Results have no age: somebody may still wait for them.
+    /// Drops events older than `age`. Results have no age: a client may still wait for them.
     ///
     /// # Errors
-    /// When that can't be written down; then they are dropped again.
+    /// When the drops can't be recorded; then the events are dropped again.
     pub fn expire(&mut self, now: Timestamp, age: SignedDuration) -> Result<(), StoreError> {
         let limit = now.as_second().saturating_sub(age.as_secs());
         let events = self.queues.entry(DeliveryQueue::Events).or_default();
@@ -303,7 +302,7 @@ impl Outbox {
         if old.is_empty() { Ok(()) } else { self.write_position(false) }
     }
 
-    /// Counts a message that the server will never take as dropped. It is to be acknowledged as if it had been sent.
+    /// Counts a message that the server never accepts as dropped. The caller acknowledges it as sent.
     pub fn refused(&mut self, seq: u64) {
         let find = |slots: &VecDeque<Slot>| slots.iter().find(|slot| slot.seq == seq).copied();
         let found = self.queues.iter().find_map(|(queue, slots)| Some((queue.class(), find(slots)?)));
@@ -312,7 +311,7 @@ impl Outbox {
         }
     }
 
-    /// How many messages wait.
+    /// Returns the number of waiting messages.
     pub fn len(&self) -> usize {
         self.queues.values().map(VecDeque::len).sum()
     }
@@ -322,8 +321,8 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// How many messages were dropped for want of room, for their age or their size, ever; and how many of them were
-    /// results.
+    /// Returns the number of messages ever dropped for their size, their age or lack of room, and the number of results among
+    /// them.
     pub fn dropped(&self) -> (u64, u64) {
         (self.position.dropped, self.position.dropped_results)
     }
@@ -333,7 +332,7 @@ impl Outbox {
         &self.position.head
     }
 
-    /// What of the chain is open: what waits, and what was dropped and nobody was told of. None when there is nothing.
+    /// Returns the open part of the chain: waiting messages, and drops without a report. None when there is nothing.
     pub fn open_links(&self) -> Option<OpenLinks> {
         let waiting = self.queues.values().flatten().map(|slot| slot.link).filter(|link| *link > 0);
         let untold = self.position.unsaid.as_ref();
@@ -341,12 +340,12 @@ impl Outbox {
         Some(OpenLinks { first, count: self.len() as u64 + untold.map_or(0, |dropped| dropped.events + dropped.results) })
     }
 
-    /// What was dropped since this was last asked.
+    /// Takes the drops since the last call.
     pub fn take_unsaid(&mut self) -> Option<DroppedMessages> {
         self.position.unsaid.take()
     }
 
-    /// It could not be said after all.
+    /// Puts drops back whose report failed.
     pub fn put_back(&mut self, dropped: &DroppedMessages) {
         self.position.unsaid = Some(match &self.position.unsaid {
             Some(more) => more.with(dropped),

@@ -6,12 +6,12 @@ use crate::wire::Subjects;
 
 use super::Priority;
 
-/// What goes into one stream. A lane is delivered in order, and none waits for another.
+/// The messages of one stream. A queue is delivered in order, and none waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StreamQueue {
-    /// What stops rollouts: `ROLLOUTS`.
+    /// Reports that stop rollouts: `ROLLOUTS`.
     Rollouts,
-    /// Results, which somebody waits for: `JOBS`.
+    /// Results for waiting clients: `JOBS`.
     Jobs,
     /// All that happened: `EVENTS`.
     Events,
@@ -21,7 +21,7 @@ impl StreamQueue {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Events];
 
-    /// That of a message on this subject.
+    /// Returns the queue of a subject.
     pub fn of(subject: &str) -> Self {
         let found = Self::ALL.into_iter().find(|lane| lane.stream() == Subjects::stream_of(subject));
         found.unwrap_or(Self::Events)
@@ -37,8 +37,8 @@ impl StreamQueue {
     }
 }
 
-/// What is delivered and dropped in order, so that one number says how far it is gone: of each lane what is dropped last,
-/// and apart from it what goes first.
+/// A class of messages that is delivered and dropped in order, so that one number is its position. Each queue has one for
+/// messages dropped last, and another for messages dropped first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DeliveryQueue {

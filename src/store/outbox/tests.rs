@@ -112,7 +112,7 @@ fn no_more_is_read_at_once_than_there_is_room_for() {
     assert_eq!(batches, [1, 2, 1, 1]);
 }
 
-/// As it was written when all results were in one queue.
+/// A position file from the time of a single queue of results.
 #[test]
 fn an_older_position_counts_for_every_queue() {
     let dir = tempfile::tempdir().unwrap();
@@ -309,7 +309,7 @@ fn gather(outbox: &Outbox, seen: &mut std::collections::HashMap<String, u64>) ->
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is pushed, delivered, and killed in between: nothing is lost, nothing changes its order.
+    /// Any order of pushes, deliveries and kills loses no message and keeps the order.
     #[test]
     fn nothing_is_lost(steps in proptest::collection::vec((0..4u8, 0..200usize), 1..60)) {
         let dir = tempfile::tempdir().unwrap();
@@ -344,8 +344,8 @@ proptest! {
         }
     }
 
-    /// The chain of receipts goes on over every kill without a fork, and over every power cut with one at most: each
-    /// link names one that was there, and what is sent again carries the same bytes.
+    /// The chain of receipts continues over every kill without a fork, and over every power cut with at most one. Each link
+    /// names an existing link, and a message sent again has the same bytes.
     #[test]
     fn the_chain_goes_on(steps in proptest::collection::vec((0..6u8, 0..400usize), 1..60)) {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What happens to the connection: told to the log, counted, and the pause before each reconnect.
+//! Monitoring of the connection: logs and counts its events, and chooses the pause before each reconnect.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,15 +12,16 @@ use super::super::{Counters, Link};
 use super::hide_password;
 use super::reason::reason;
 
-/// What the first pauses are spread over: ten thousand nodes are five thousand connections a second, which one server takes.
+/// The spread of the first pauses: ten thousand nodes are five thousand connections a second, which one server can accept.
 const SHORTEST: Duration = Duration::from_secs(2);
-/// The longest pause between two attempts: ten thousand nodes are then some seven hundred connections a second, and all are
-/// back within this time, however long the server was away.
+/// The longest pause between two attempts: ten thousand nodes are then some seven hundred connections a second. All are back
+/// within this time, however long the server was away.
 const LONGEST: Duration = Duration::from_secs(15);
-/// How long an attempt may take when there is another server to try next. (The client's own default.)
+/// The longest attempt when there is another server to try next. (The client's own default.)
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How long it may take when there is none. A server to which a whole fleet comes back answers late, and who gives up then
-/// has it do the same work once more: with a patience shorter than its queue, it never gets to the end of that.
+/// The longest attempt when there is no other server. A server to which a whole fleet comes back answers late. A client that
+/// gives up then makes the server do the same work again. With a timeout below its queue, the server never reaches the end of
+/// the queue.
 const ONLY_ATTEMPT: Duration = Duration::from_secs(20);
 /// The shortest pause after the server did not accept who we are: that is a person's to repair.
 const REFUSED: Duration = Duration::from_secs(15);
@@ -44,7 +45,7 @@ struct Heard {
     unheard: Mutex<BTreeSet<String>>,
 }
 
-/// So many of them are remembered.
+/// The number of remembered entries.
 const UNHEARD: usize = 256;
 
 impl Watcher {
@@ -143,9 +144,9 @@ impl Watcher {
         tracing::error!(%error, "the NATS server does not accept the credentials");
     }
 
-    /// The pause before attempt number `attempts` (from 1): none at first, then anything up to the time that the server
-    /// has been away. So a fleet comes back as spread out as that took: after a short outage soon, after a long one gently,
-    /// and each pause is longer than those before, in the mean.
+    /// Returns the pause before attempt number `attempts` (from 1): none at first, then a random part of the time that the
+    /// server has been away. So a fleet comes back as spread out as the outage was long, and each pause is longer than those
+    /// before, in the mean.
     pub(super) fn delay(&self, attempts: usize) -> Duration {
         let first = self.0.link.borrow().connects == 0 && attempts <= self.0.servers;
         if first {
@@ -161,7 +162,7 @@ impl Watcher {
     }
 }
 
-/// How long an attempt to connect may take, of a daemon that has so many servers to choose from.
+/// Returns the longest time of an attempt to connect, for a daemon with this number of servers.
 pub(super) fn patience(servers: usize) -> Duration {
     if servers > 1 { ATTEMPT } else { ONLY_ATTEMPT }
 }
@@ -227,8 +228,9 @@ mod tests {
         assert!((500..5000).contains(&first), "{first} of them within half a second");
     }
 
-    /// When the last of a fleet is back and how many attempts were given up, with a server that was away for three seconds
-    /// and then lets in so many a second, one after the other, also those who do not wait any more.
+    /// Returns the time at which the last of a fleet is back, and the number of attempts that were given up. The server was
+    /// away for three seconds. Then it accepts this number of connections a second, one after the other, also of clients that
+    /// gave up.
     fn comes_back(patience: Duration, a_second: f64) -> (f64, usize) {
         const AWAY: f64 = 3.0;
         let after = |at: f64| at + bound(Duration::from_secs_f64(at)).mul_f64(random_share()).as_secs_f64();

@@ -1,6 +1,7 @@
-//! The NATS client behind [`Bus`]: the connection and plain messages. `streams.rs` has JetStream,
-//! `objects.rs` the object store, `values.rs` single messages by their subject, `link.rs` what happens to the connection itself, `reason.rs` why there is none,
-//! `room.rs` how much may be stored.
+//! The NATS client behind [`Bus`]: the connection and plain messages.
+//!
+//! `streams` has JetStream, `objects` the object store, `values` single messages by their subject, `room` the storage quota.
+//! `link` monitors the connection, `reason` explains its errors.
 
 mod link;
 mod objects;
@@ -28,7 +29,7 @@ use reason::reason;
 pub use room::{Kept, Room};
 pub use streams::StreamReader;
 
-/// How long the server may take to answer one request.
+/// The longest wait for the server's answer to one request.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// A connection to the bus. Clones share it.
@@ -96,7 +97,7 @@ impl Bus {
         self.watcher.unheard()
     }
 
-    /// What went wrong so far.
+    /// Returns the errors so far.
     pub fn counters(&self) -> Counters {
         self.watcher.counters()
     }
@@ -292,7 +293,7 @@ fn creds(jwt: &Secret, seed: &Secret) -> Secret {
     ))
 }
 
-/// How much is read from the socket at once. Whoever gathers from a fleet has much to read; a node has a command now and
+/// Returns the size of one read from the socket. A client that collects from a fleet reads much. A node has a command now and
 /// then, and would keep 64 KiB for it.
 fn read_buffer(settings: &BusSettings) -> u16 {
     if settings.backlog >= BusSettings::GATHER_BACKLOG { u16::MAX } else { 8 * 1024 }

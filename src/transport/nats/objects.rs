@@ -1,5 +1,5 @@
-//! Bundles in the object store. Reading takes no consumer: every chunk is a direct get, so that a
-//! whole fleet may fetch at once and a node needs the right to read one stream and nothing else.
+//! Bundles in the object store. Reading takes no consumer: every chunk is a direct get. So a whole fleet may fetch at once, and
+//! a node needs only the right to read one stream.
 
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::object_store::{Config, ObjectInfo, ObjectMetadata};

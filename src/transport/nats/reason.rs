@@ -1,6 +1,6 @@
-//! Why there is no connection, in words: the client and its TLS speak of what they saw, not of what it means.
+//! Reasons of a failed connection, in words. The client and its TLS report symptoms; this module names the cause.
 
-/// What a part of the client's text means.
+/// The meaning of a part of the client's text.
 const MEANINGS: &[(&str, &str)] = &[
     ("InvalidContentType", "the server does not speak TLS, and TLS is required"),
     ("CertificateRequired", "the server asks for a client certificate, and there is none"),

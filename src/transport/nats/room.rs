@@ -1,5 +1,5 @@
-//! How much the server lets an account store, and what a stream that is there may take of it. A stream with a bound has all of
-//! it set aside when it is made.
+//! Storage quota of an account, and the part of it that a stream may use. The server reserves the whole bound of a stream when
+//! the stream is created.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use super::super::TransportError;
 use super::Bus;
 
-/// What an account has on a server, in bytes on disk.
+/// The quota of an account on a server, in bytes on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// What is stored.
+    /// The stored bytes.
     pub stored: u64,
-    /// What is set aside for streams with a bound, stored or not.
+    /// The bytes reserved for streams with a bound, stored or not.
     pub reserved: u64,
     /// The most that the account may have; none when only the server has a limit (`max_file_store`), which it does not tell.
     pub limit: Option<u64>,
 }
 
-/// What a stream keeps.
+/// The limits of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept {
     /// For how long; for ever when none.
     pub max_age: Option<Duration>,
-    /// How many bytes; no bound when none.
+    /// The largest size in bytes; none is no bound.
     pub max_bytes: Option<u64>,
     /// On how many servers.
     pub replicas: usize,
 }
 
 impl Bus {
-    /// What the account of this connection has.
+    /// Returns the quota of the account of this connection.
     ///
     /// # Errors
-    /// When JetStream does not say.
+    /// When JetStream does not report it.
     pub async fn room(&self) -> Result<Room, TransportError> {
         let account = self.jetstream.query_account().await;
         let account = account.map_err(|error| TransportError::failed("could not ask what the account may store", error))?;
@@ -50,7 +50,7 @@ impl Bus {
         })
     }
 
-    /// What a stream keeps; none when there is no such stream.
+    /// Returns the limits of a stream; none when there is no such stream.
     ///
     /// # Errors
     /// When JetStream is not available.

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use super::super::{Cause, Ensured, Message, StartAt, StreamSpec, TransportError, is_at_least};
 use super::{ANSWER, Bus, header_map, message, room};
 
-/// The most bytes of one reading of the latest messages: a hundred thousand states of nodes take half of it. Who may publish
-/// must not decide how much memory a reader takes.
+/// Most bytes of one reading of the latest messages: a hundred thousand states of nodes take half of it. A publisher must not
+/// decide about the memory of a reader.
 const MOST_LATEST: usize = 512 << 20;
 /// The silence after which a subject that was there at the beginning of a reading counts as removed.
 const QUIET: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ impl Bus {
         Ok(ack.await.map_err(failed)?.sequence)
     }
 
-    /// Whether the server lets messages have a life of their own (`Nats-TTL`, NATS ADR-43).
+    /// True when the server supports a lifetime of single messages (`Nats-TTL`, NATS ADR-43).
     pub fn has_message_ttl(&self) -> bool {
         self.server_version().is_some_and(|version| is_at_least(&version, (2, 11)))
     }
@@ -146,14 +146,14 @@ impl Bus {
         }
     }
 
-    /// The last message of every subject that `filter` matches, by subject.
+    /// Returns the last message of every subject that `filter` matches, by subject.
     ///
-    /// A message that is replaced while it is read comes later, as the newer one, and what the server says before that of
-    /// messages that are left does not count it. So the reading ends when every subject was seen that the stream had at its
-    /// beginning. A subject that was removed meanwhile is missed after half a second of silence.
+    /// A message that is replaced during the reading arrives later, as the newer message. The count of the server before that
+    /// does not include it. So the reading ends when every subject of the beginning was seen. A subject that was removed
+    /// meanwhile is noticed after half a second of silence.
     ///
     /// # Errors
-    /// When the stream is not there, or the messages stop coming.
+    /// When the stream does not exist, or the messages stop coming.
     pub async fn last_per_subject(&self, stream: &str, filter: &str) -> Result<Vec<Message>, TransportError> {
         let doing = || format!("could not read the stream {stream}");
         let handle = self.stream(stream).await?;
@@ -273,7 +273,7 @@ impl std::fmt::Debug for StreamReader {
 }
 
 impl StreamReader {
-    /// How many messages there were already when it began.
+    /// Returns the number of messages that existed when the reading began.
     pub fn backlog(&self) -> u64 {
         self.backlog
     }

@@ -1,7 +1,7 @@
-//! Data on the bus that an operator signed: who may sign which key of which bucket, and what a node makes of a value.
+//! Signed data on the bus: the keys that may sign a value of a bucket, and the checks of a node.
 //!
-//! A value that is no envelope of data is plain: it comes from whoever may write to the bucket, and is passed on as such.
-//! One that is meant as signed counts whole or not at all.
+//! A value that is no envelope of data is plain: any writer of the bucket may have made it. The node uses it as unsigned. A
+//! value in an envelope counts whole or not at all.
 
 use jiff::Timestamp;
 
@@ -31,7 +31,7 @@ pub struct DataError {
 /// The newest signed value of a key that a reader took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewestSigned {
-    /// When it was signed.
+    /// The time of the signature.
     pub issued: Timestamp,
     /// SHA-256 of the signed bytes, lower-case hex.
     pub digest: String,
@@ -40,20 +40,20 @@ pub struct NewestSigned {
 /// A value of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenedValue {
-    /// Nobody signed it.
+    /// A value without signature.
     Plain(Vec<u8>),
     /// An operator signed it who may.
     Signed {
         /// The value.
         value: Vec<u8>,
-        /// What is to be remembered of it.
+        /// The part to remember, against replay.
         newest: NewestSigned,
-        /// Who signed it.
+        /// The ids of the signers.
         signers: Vec<String>,
     },
 }
 
-/// Who reads a value, and where.
+/// The reader of a value, and its key.
 #[derive(Debug, Clone, Copy)]
 pub struct DataReader<'a> {
     /// The trust bundle in force.
@@ -74,8 +74,8 @@ impl DataReader<'_> {
     /// Opens a value.
     ///
     /// # Errors
-    /// When it is meant as signed and is not by those who may, is for another key, too old, or older than one before; and
-    /// when it is plain, and the one before was signed.
+    /// For a value in an envelope: no signature by keys that may sign it, another key, too old, or older than the value before.
+    /// For a plain value: the value before was signed.
     pub fn open(&self, bytes: Vec<u8>) -> Result<OpenedValue, DataError> {
         let wrong = |why: String| DataError { bucket: self.bucket.to_owned(), key: self.key.to_owned(), why };
         if !is_signed_data(&bytes) {
@@ -167,10 +167,10 @@ impl DataReader<'_> {
     }
 }
 
-/// The value as it is without a trust bundle to verify it by: taken out of its envelope, and believed by nobody.
+/// Takes a value out of its envelope without a trust bundle, so without verification. No node uses it as signed.
 ///
 /// # Errors
-/// When it is meant as signed, and can't be read.
+/// When an envelope can't be read.
 pub fn open_unverified(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if !is_signed_data(&bytes) {
         return Ok(bytes);

@@ -1,4 +1,4 @@
-//! Local limits: what a node does not do, whoever signs it. From its own configuration, never from the wire.
+//! Local limits: work that a node refuses from every signer. The source is its own configuration, never the wire.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const EXEC: &str = "exec";
 /// The type of manifests within manifests.
 const APPLY: &str = "apply";
 
-/// What a node may be asked to do. `None` is no limit.
+/// The work that a node accepts. `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLimits {
     /// Resource types that may be managed.
@@ -25,13 +25,13 @@ pub struct NodeLimits {
     pub paths: Option<Vec<String>>,
     /// Directories (absolute) below which files may be read, beside those of `paths`; `None` is `paths`.
     pub read_paths: Option<Vec<String>>,
-    /// Whether programs may be run: by `exec`, and as guards, health checks and the like of other types.
+    /// True when programs may be run: by `exec`, and as guards, health checks and the like of other types.
     pub exec: bool,
-    /// What may be mounted. `None` is nothing where `types`, `paths`, `read_paths` or `exec` limit something.
+    /// The file systems that may be mounted. `None` is none where `types`, `paths`, `read_paths` or `exec` limit something.
     pub mount: Option<Vec<MountLimit>>,
     /// Hosts that may be fetched from, as `repo.example.org` or `*.example.org`.
     pub fetch_hosts: Option<Vec<String>>,
-    /// Whether manifests may be applied.
+    /// True when manifests may be applied.
     pub apply: bool,
     /// Channels whose standing desired state is kept to.
     pub channels: Option<Vec<String>>,
@@ -54,13 +54,13 @@ impl Default for NodeLimits {
 }
 
 impl NodeLimits {
-    /// Whether a command is within the limits, as far as its signed bytes tell. `effects` are those of an `ensure`.
+    /// Checks a command against the limits, as far as its signed bytes tell. `effects` are those of an `ensure`.
     ///
-    /// What a manifest holds, what templates come to, where links lead and where servers redirect to is known only at run
-    /// time: the engine asks again, with [`Self::permit`].
+    /// The content of a manifest, the values of templates, the targets of links and redirects are known only at run time. The
+    /// engine checks them again, with [`Self::permit`].
     ///
     /// # Errors
-    /// What is over a limit, in words.
+    /// The limit that the command exceeds, in words.
     pub fn check(&self, command: &Command, effects: &Effects) -> Result<(), String> {
         match &command.action {
             // Properties that can't be read can't run either, and templates are resolved before the run asks again.
@@ -96,10 +96,10 @@ impl NodeLimits {
         }
     }
 
-    /// Whether a resource of this type with these effects is within the limits.
+    /// Checks a resource of this type with these effects against the limits.
     ///
     /// # Errors
-    /// What is over a limit, in words.
+    /// The limit that the resource exceeds, in words.
     pub fn check_effects(&self, kind: &str, effects: &Effects) -> Result<(), String> {
         self.check_type(kind)?;
         // A mount that the owner listed may do what it says, but for its mount point and programs.
@@ -139,7 +139,7 @@ impl NodeLimits {
         }
     }
 
-    /// What is not known may be anything of its kind.
+    /// Checks an unknown effect, which may be any effect of its kind.
     fn check_unknown(&self, aspect: Option<EffectKind>, what: &str) -> Result<(), String> {
         let Some(aspect) = aspect else {
             return if self.is_bound() { Err(format!("this node can't tell what it does: {what}")) } else { Ok(()) };
@@ -203,18 +203,18 @@ impl NodeLimits {
         }
     }
 
-    /// Whether resources of this type may be managed; `exec` is also asked for every command that another type runs.
+    /// True when resources of this type may be managed. Commands of other types are checked as `exec`.
     pub fn type_allowed(&self, kind: &str) -> bool {
         let listed = self.types.as_ref().is_none_or(|types| types.iter().any(|t| t == kind));
         listed && (self.exec || kind != EXEC) && (self.apply || kind != APPLY)
     }
 
-    /// Whether this path may be managed, compared part by part after `.` and `..` are resolved.
+    /// True when this path may be managed, compared part by part after `.` and `..` are resolved.
     pub fn path_allowed(&self, path: &Path) -> bool {
         self.paths.as_deref().is_none_or(|allowed| is_below(path, allowed))
     }
 
-    /// Whether this path may be read: below `read_paths`, or `paths`; who may write somewhere may as well read there.
+    /// True when this path may be read: below `read_paths`, or below `paths`, as write access includes read access.
     pub fn read_allowed(&self, path: &Path) -> bool {
         match (self.read_paths.as_deref(), self.paths.as_deref()) {
             (None, None) => true,
@@ -222,7 +222,7 @@ impl NodeLimits {
         }
     }
 
-    /// Whether this host may be fetched from.
+    /// True when this host may be fetched from.
     pub fn host_allowed(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let Some(allowed) = &self.fetch_hosts else { return true };

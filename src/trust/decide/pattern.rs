@@ -4,7 +4,7 @@ use crate::model::effects::PathScope;
 
 /// A part of a path that no pattern spells out.
 const ANY_NAME: &str = "/\u{1}";
-/// How deep below a directory patterns are tried: only `**` reaches both the first level and this one.
+/// Levels below a directory at which patterns are tried: only `**` reaches both the first level and this one.
 const DEEP: usize = 40;
 
 /// True when the whole of `text` matches `pattern`. Takes time of pattern × text at most.
@@ -12,8 +12,8 @@ pub(in crate::trust) fn matches(pattern: &str, text: &str) -> bool {
     fits(pattern, text, |_| true)
 }
 
-/// True when a command matches a pattern. Wildcards stand for characters that mean nothing to a shell; signs such as `;` or
-/// `$` must be written out. The pattern `**` alone stands for every command.
+/// True when a command matches a pattern. Wildcards match characters without meaning to a shell; a pattern must write out signs
+/// such as `;` or `$`. The pattern `**` alone matches every command.
 pub(in crate::trust) fn matches_command(pattern: &str, command: &str) -> bool {
     pattern == "**" || pattern == command || fits(pattern, command, is_plain)
 }
@@ -23,7 +23,7 @@ fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || " _-./:=,@+%".contains(c)
 }
 
-/// True when a pattern of commands spells out the program, or stands for every command.
+/// True when a pattern of commands spells out the program, or matches every command.
 pub(in crate::trust) fn names_program(pattern: &str) -> bool {
     pattern == "**" || !pattern.split(' ').next().unwrap_or_default().contains(['*', '?'])
 }
@@ -94,7 +94,7 @@ fn spread(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<boo
         .collect()
 }
 
-/// One further character that fits.
+/// Advances by a further character that fits.
 fn step(reach: &[bool], text: &[char], fits: impl Fn(char) -> bool) -> Vec<bool> {
     std::iter::once(false).chain(reach.iter().zip(text).map(|(here, c)| *here && fits(*c))).collect()
 }

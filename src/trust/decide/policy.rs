@@ -18,7 +18,7 @@ pub struct PolicyDecision {
     pub keys: Vec<String>,
     /// True when it would allow the same to every node.
     pub for_all: bool,
-    /// What it lets the run do.
+    /// The rights of the run.
     pub rights: Rights,
 }
 
@@ -61,8 +61,8 @@ pub fn decide(rules: &[Rule], command: &Command, effects: &Effects, signers: &[S
     Err(PolicyDenial { nearest: nearest.map(|(_, number, why)| (number, why)) })
 }
 
-/// The rights of standing state that was accepted before: what every rule allows that would allow it to these signers now,
-/// so that a wider rule that came later widens nothing. Without such a rule, the least.
+/// Returns the rights of an assignment that was accepted before: those that every rule allows which would now allow the
+/// assignment to these signers. So a wider rule that came later widens nothing. Without a rule: the least rights.
 pub fn assignment_rights(rules: &[Rule], command: &Command, signers: &[String]) -> Rights {
     let nothing = Effects::default();
     let fitting = rules.iter().filter(|rule| decide(std::slice::from_ref(rule), command, &nothing, signers).is_ok());
@@ -74,14 +74,14 @@ pub fn names(rule: &Rule, id: &str) -> bool {
     pattern::matches_any(&rule.keys, id)
 }
 
-/// What a rule is asked about.
+/// The facts about a command that a rule is compared with.
 struct PolicyQuery<'a> {
     command: &'a Command,
     effects: &'a Effects,
     keys: &'a [String],
 }
 
-/// What is checked of a rule, the coarse before the fine; each says what does not fit.
+/// A check of a rule, in the order from coarse to fine. A result is the mismatch in words.
 type Check = fn(&Rule, &PolicyQuery<'_>) -> Option<String>;
 const CHECKS: &[Check] = &[action, what, audience, count, channel, noop, quorum];
 

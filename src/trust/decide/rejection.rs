@@ -1,4 +1,4 @@
-//! Why something is refused: a stable code for programs, a sentence for people.
+//! Rejections: a stable code for programs, a sentence for people.
 
 use std::fmt;
 
@@ -57,7 +57,7 @@ codes! {
     StaleSerial = "stale_serial",
     /// The same serial with other content was accepted before.
     SerialConflict = "serial_conflict",
-    /// So far ahead that no room would be left.
+    /// The serial is so far ahead that no room would be left.
     SerialJump = "serial_jump",
     /// The trust bundle that was in force was lost, and the one that is there is older.
     TrustLost = "trust_lost",
@@ -67,13 +67,13 @@ codes! {
     NotAllowed = "not_allowed",
     /// The configuration of the node itself forbids it.
     LocalLimit = "local_limit",
-    /// It came on a subject that it was not signed for.
+    /// The command came on a subject that it was not signed for.
     SubjectMismatch = "subject_mismatch",
-    /// It was signed before the ledger of this node was made: it may have run here.
+    /// The command was signed before the ledger of this node was made: it may have run here.
     BeforeLedger = "before_ledger",
     /// Its `where` can't be evaluated.
     BadWhere = "bad_where",
-    /// What it would do is no longer what was approved.
+    /// The changes of the command differ from those approved.
     PlanChanged = "plan_changed",
     /// The job was halted, or too many nodes had failed before it was this node's turn.
     Halted = "halted",
@@ -83,7 +83,7 @@ codes! {
     ShuttingDown = "shutting_down",
     /// The node could not write it down, and what is not written down is not run.
     Storage = "storage",
-    /// What was fetched is not what was signed, or can't be used.
+    /// The fetched artifact differs from the signed artifact, or can't be used.
     BadArtifact = "bad_artifact",
     /// A trust bundle that contradicts itself.
     BadTrust = "bad_trust",

@@ -1,8 +1,7 @@
-//! Ed25519 keys: read, written, generated, and the two things they do: sign and verify.
+//! Ed25519 keys: parsed, written, generated; signatures and their verification.
 //!
-//! Signatures cover DSSE's encoding of type and bytes. Verification is the strict one, which
-//! refuses the malleable and small-order cases that RFC 8032 leaves open; weak public keys, under
-//! which anybody can sign, are refused when a key is read, so that no list of keys can hold one.
+//! Signatures cover DSSE's encoding of type and bytes. Verification is strict: it refuses the malleable and small-order cases
+//! that RFC 8032 leaves open. Under a weak public key any process can sign. Parsing refuses such keys, so no list can hold one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,7 +36,7 @@ pub enum KeyError {
     )]
     Fido(String),
     /// A point of small order: signatures under it prove nothing.
-    #[error("the key is weak: anybody can make signatures for it")]
+    #[error("the key is weak: signatures for it can be forged")]
     Weak,
     /// The text is no OpenSSH private key, or a broken one.
     #[error("not an OpenSSH private key")]
@@ -85,7 +84,7 @@ impl PublicKey {
         format!("{SHORT}{}", STANDARD.encode(self.0.as_bytes()))
     }
 
-    /// One line as in `authorized_keys`: `ssh-ed25519 AAAA... comment`.
+    /// Returns a line for `authorized_keys`: `ssh-ed25519 AAAA... comment`.
     pub fn to_openssh(&self, comment: &str) -> String {
         let line = format!("ssh-ed25519 {} {comment}", STANDARD.encode(self.blob()));
         line.trim_end().to_owned()
@@ -111,7 +110,7 @@ impl PublicKey {
         self.verify_encoded(&pae(payload_type, payload), signature)
     }
 
-    /// As [`Self::verify`], over what [`pae`] made; for several keys over the same bytes.
+    /// Acts as [`Self::verify`], over the result of [`pae`], for several keys over the same bytes.
     pub(in crate::trust) fn verify_encoded(&self, encoded: &[u8], signature: &[u8]) -> bool {
         ed25519_dalek::Signature::from_slice(signature).is_ok_and(|signature| self.0.verify_strict(encoded, &signature).is_ok())
     }

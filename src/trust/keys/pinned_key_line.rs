@@ -1,4 +1,4 @@
-//! A line of `known_nodes`: the public key of a node, as somebody came to know it.
+//! A line of `known_nodes`: the pinned public key of a node.
 
 use jiff::Timestamp;
 

@@ -1,20 +1,20 @@
-//! Digests that only one node can make: HMAC-SHA256 (RFC 2104) with a key that is derived from the node's own.
+//! Digests that only one node can make: HMAC-SHA256 (RFC 2104) with a key that is derived from the key of the node.
 //!
-//! SHA-256 of something short can be tried out. With a key that nobody else has it can't; that two contents of one node
-//! are the same still shows.
+//! The SHA-256 of a short text can be found by trial. Without the key the pseudonym can't. Equal contents of one node still
+//! show.
 
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::trust::keys::key::SigningKey;
 
-/// What the key is derived for: another purpose has another key.
+/// The purpose of the derived key. Another purpose has another key.
 const PURPOSE: &[u8] = b"ensign.v1.digest-of-content";
 /// The block of SHA-256, in bytes.
 const BLOCK: usize = 64;
 
 impl SigningKey {
-    /// What stands for the SHA-256 of a content: as long, and of this key only. Lower-case hex.
+    /// Returns the pseudonym of the SHA-256 of a content: as long, and of this key only. Lower-case hex.
     pub fn pseudonymize(&self, sha256: &str) -> String {
         let key = Zeroizing::new(hmac(self.seed(), PURPOSE));
         crate::host::fs::hex(&hmac(key.as_ref(), sha256.as_bytes()))

@@ -1,7 +1,7 @@
-//! Receipts, made by nodes and checked by whoever reads what they say.
+//! Receipts, made by nodes and checked by readers of their messages.
 //!
-//! The signature says that the holder of the node's key sent exactly these bytes on exactly this subject. That the key
-//! is the node's is for the caller to know; that nothing is missing is what the chain of statements tells.
+//! The signature proves that the holder of the key sent exactly these bytes on exactly this subject. The caller knows whose key
+//! it is. The chain of statements shows that no message is missing.
 
 use uuid::Uuid;
 
@@ -16,10 +16,10 @@ use crate::trust::keys::key::{PublicKey, SigningKey};
 /// A message whose receipt does not hold.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiptError {
-    /// There is none.
+    /// The message has no receipt.
     #[error("it has no receipt")]
     Missing,
-    /// It can't be read.
+    /// The receipt can't be read.
     #[error("its receipt can't be read")]
     Malformed(#[from] MalformedReceipt),
     /// The signature is not one of this key over this statement.
@@ -42,7 +42,7 @@ pub enum ReceiptError {
 /// A statement whose signature was checked, about a message that it fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedReceipt {
-    /// What the node says.
+    /// The statement of the node.
     pub statement: ReceiptBody,
     /// SHA-256 of the statement, lower-case hex.
     pub digest: String,

@@ -13,23 +13,23 @@ pub enum SignError {
     /// The SSH agent that holds the key did not sign.
     #[error("could not sign")]
     Agent(#[from] SshAgentError),
-    /// What the SSH agent gave is no signature of its key over these bytes.
+    /// The SSH agent gave a signature that its key did not make over these bytes.
     #[error("the ssh-agent gave a signature ({0}) that its key did not make over these bytes")]
     Wrong(String),
-    /// What is to be signed can't be written as JSON.
-    #[error("could not write what is to be signed")]
+    /// The payload can't be written as JSON.
+    #[error("could not write the payload to sign")]
     Json(#[from] serde_json::Error),
 }
 
-/// What can sign: a private key at hand, or one that somebody else holds.
+/// A signer: a private key in memory, or a key that another process holds.
 pub trait Signer: fmt::Debug + Send + Sync {
     /// The public key that verifies its signatures.
     fn public(&self) -> PublicKey;
 
-    /// The 64 bytes of its signature over these bytes of this type.
+    /// Returns the 64 bytes of the signature over these bytes of this type.
     ///
     /// # Errors
-    /// When whoever holds the key does not sign.
+    /// When the holder of the key does not sign.
     fn signature(&self, payload_type: &str, payload: &[u8]) -> Result<Vec<u8>, SignError>;
 }
 
@@ -50,10 +50,10 @@ pub fn sign_envelope(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &Signi
     Envelope { payload_type: payload_type.to_owned(), payload, signatures }
 }
 
-/// As [`seal`], for keys that others may hold.
+/// Acts as [`seal`], for keys that other processes may hold.
 ///
 /// # Errors
-/// When one of them does not sign.
+/// When a signer does not sign.
 pub fn sign_envelope_with(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &dyn Signer)]) -> Result<Envelope, SignError> {
     let mut envelope = Envelope { payload_type: payload_type.to_owned(), payload, signatures: Vec::new() };
     countersign(&mut envelope, keys)?;

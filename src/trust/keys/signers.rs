@@ -1,21 +1,21 @@
-//! Who signed an envelope: nothing is allowed because of it.
+//! The signers of an envelope. Their rights are not decided here.
 
 use crate::wire::{Envelope, Signature, pae};
 
 use crate::trust::bundle::{TrustedBundle, TrustedKey};
 
-/// The most signatures that are computed for one message: each of the 16 that an envelope may have under the key that its
-/// `keyid` names, and as many under other keys. Without the bound a forged message costs 16 times the number of keys.
+/// Most signatures that are computed for one message. Each of the 16 of an envelope may be tried under the key of its `keyid`,
+/// and as many under other keys. Without the bound a forged message costs 16 times the number of keys.
 const MAX_SIGNATURE_CHECKS: usize = 32;
 
 /// The bound on the work for one message.
 #[derive(Debug, Clone)]
 pub struct SignatureBudget {
-    /// How many signatures may still be computed.
+    /// The number of signatures that may still be computed.
     left: usize,
     /// True: only signatures under the keys that they name, and no more after the first that does not verify.
     named_only: bool,
-    /// How many were computed.
+    /// The number of computed signatures.
     spent: usize,
 }
 
@@ -32,7 +32,7 @@ impl SignatureBudget {
         Self { named_only: true, ..Self::default() }
     }
 
-    /// How many signatures were computed.
+    /// Returns the number of computed signatures.
     pub fn spent(&self) -> usize {
         self.spent
     }
@@ -45,22 +45,22 @@ impl SignatureBudget {
     }
 }
 
-/// A signature whose key is to be looked for, and the key that it named.
+/// A signature without a matching key so far, and the key of its `keyid`.
 type Unnamed<'a> = (&'a Signature, Option<usize>);
 
 /// The signers of an envelope.
 pub(in crate::trust) struct SignerSearch {
     /// The distinct keys, by their places in the bundle, in their order; valid or not.
     pub(in crate::trust) keys: Vec<usize>,
-    /// Whether a known key is named at all.
+    /// True when an envelope names a known key.
     pub(in crate::trust) named: bool,
-    /// Whether signatures were left that a larger effort would have tried under further keys.
+    /// True when signatures were left that a larger effort would have tried under further keys.
     pub(in crate::trust) cut_short: bool,
 }
 
 impl TrustedBundle {
-    /// The distinct keys of the bundle whose signature over the envelope verifies: revoked ones and those out of their
-    /// time among them, as they may have been good when it was signed.
+    /// Returns the distinct keys of the bundle whose signature over the envelope verifies. Revoked and expired keys are
+    /// included, as they may have been valid at the time of the signature.
     pub fn signers(&self, envelope: &Envelope) -> Vec<&TrustedKey> {
         let encoded = pae(&envelope.payload_type, &envelope.payload);
         let signed =
@@ -68,11 +68,11 @@ impl TrustedBundle {
         self.keys().iter().filter(signed).collect()
     }
 
-    /// As [`Self::signers`], within a bound.
+    /// Acts as [`Self::signers`], within a bound.
     ///
-    /// First each signature under the key that its `keyid` names: that decides nothing, but finds the key of an honest
-    /// message at once. Then those that are left under the other keys, in the order of the bundle and revoked ones last,
-    /// for as long as the effort lasts.
+    /// First tries each signature under the key of its `keyid`, a hint that finds the key of an honest message at once. Then
+    /// tries the remaining signatures under the other keys, in the order of the bundle, revoked keys last, while effort is
+    /// left.
     pub(in crate::trust) fn find_signers(&self, envelope: &Envelope, effort: &mut SignatureBudget) -> SignerSearch {
         let encoded = pae(&envelope.payload_type, &envelope.payload);
         let mut found = SignerSearch { keys: Vec::new(), named: false, cut_short: false };

@@ -11,24 +11,24 @@ use crate::trust::keys::key::PublicKey;
 
 /// The one form of signature that nodes verify.
 const ED25519: &str = "ssh-ed25519";
-/// What the algorithms of keys in FIDO devices begin with.
+/// The prefix of the algorithms of keys in FIDO devices.
 const FIDO: &str = "sk-";
 
 /// No key of the agent to sign with.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentKeyError {
-    /// It can't be asked.
+    /// The agent can't be reached.
     #[error(transparent)]
     Agent(#[from] SshAgentError),
-    /// It has none that is meant.
+    /// The agent has no matching key.
     #[error("the ssh-agent has no key {wanted}; it has {}", list(has))]
     None {
-        /// What was looked for.
+        /// The wanted key.
         wanted: String,
         /// The names of those it has.
         has: Vec<String>,
     },
-    /// It has several that may be meant.
+    /// The agent has several matching keys.
     #[error("the ssh-agent has {0} keys {1}: name one by its fingerprint")]
     Several(usize, String),
     /// A key of a FIDO device: it signs a counter and flags of the device too, which nodes do not know.
@@ -45,7 +45,7 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none at all".to_owned() } else { names.join(", ") }
 }
 
-/// Which key of an agent.
+/// The description of a key of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySelector {
     /// The only one that can sign.
@@ -131,7 +131,7 @@ impl AgentKey {
         }
     }
 
-    /// What the agent calls it.
+    /// Returns the comment of the key in the agent.
     pub fn comment(&self) -> &str {
         &self.comment
     }

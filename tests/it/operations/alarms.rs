@@ -39,11 +39,11 @@ fn a_clock_far_from_the_servers_raises_an_alarm() {
         for (shift, wanted) in [("3030", "about 50 minutes ahead of"), ("-3570", "about 59 minutes behind")] {
             let agent = Agent::start(fleet.process().env("LD_PRELOAD", &library).env("CLOCK_SHIFT", shift));
             let said = format!("the clock of this host is {wanted} the server's");
-            fleet.state(&said, |state| state.troubles.contains(&said)).await;
+            fleet.state(&said, |state| state.alarms.contains(&said)).await;
             assert_eq!(agent.stop(), Some(0));
         }
         let _agent = fleet.agent().await;
-        fleet.state("no trouble", |state| state.alive && state.troubles.is_empty()).await;
+        fleet.state("no trouble", |state| state.alive && state.alarms.is_empty()).await;
     });
 }
 
@@ -72,16 +72,16 @@ fn a_nearly_full_disk_raises_an_alarm() {
             return skip(no_namespaces(), "nothing can be mounted here");
         };
         let _agent = fleet.agent().await;
-        fleet.state("no trouble", |state| state.troubles.is_empty()).await;
+        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
         std::fs::write(mounted.0.join("filling"), vec![0; 4_050_000]).unwrap();
         let wanted = format!("less than 204 KiB are free on the file system of {}", mounted.0.display());
-        fleet.state("a trouble", |state| state.troubles == [wanted.as_str()]).await;
+        fleet.state("a trouble", |state| state.alarms == [wanted.as_str()]).await;
         // There is room for a command still.
         let command = fleet.slow("last", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;
         std::fs::remove_file(mounted.0.join("filling")).unwrap();
-        fleet.state("no trouble", |state| state.troubles.is_empty()).await;
+        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
     });
 }
 
@@ -97,12 +97,12 @@ fn two_hosts_of_one_id_are_noticed_by_both() {
         let wanted = format!("another agent says it is node web1: on host \"{name}\"");
         let mut boots = std::collections::BTreeSet::new();
         while boots.len() < 2 {
-            let state = fleet.state("a twin", |state| state.troubles.contains(&wanted) && !boots.contains(&state.boot)).await;
+            let state = fleet.state("a twin", |state| state.alarms.contains(&wanted) && !boots.contains(&state.boot)).await;
             boots.insert(state.boot);
         }
         // When one of them is gone, it is over.
         assert_eq!(second.stop(), Some(0));
-        fleet.state("no twin", |state| state.alive && state.troubles.is_empty()).await;
+        fleet.state("no twin", |state| state.alive && state.alarms.is_empty()).await;
         assert_eq!(first.stop(), Some(0));
     });
 }

@@ -149,10 +149,10 @@ fn figures_and_health_are_served_on_loopback() {
         fleet.edit_config("listen = \"off\"", &format!("listen = \"{address}\""));
         let agent = fleet.agent().await;
         // A port that somebody else has is a trouble, and no more.
-        let state = fleet.state("a trouble", |state| !state.troubles.is_empty()).await;
-        assert!(state.troubles[0].starts_with(&format!("no monitoring: could not listen on {address}")), "{:?}", state.troubles);
+        let state = fleet.state("a trouble", |state| !state.alarms.is_empty()).await;
+        assert!(state.alarms[0].starts_with(&format!("no monitoring: could not listen on {address}")), "{:?}", state.alarms);
         drop(busy);
-        fleet.state("no trouble", |state| state.troubles.is_empty()).await;
+        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
         let command = fleet.slow("done", 0);
         fleet.send(&command).await;
         fleet.only_result(command.id).await;

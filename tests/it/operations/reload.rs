@@ -27,7 +27,7 @@ fn groups_and_limits_change_and_commands_go_on() {
         fleet.edit_config("heartbeat = \"1s\"", "heartbeat = \"2s\"\nevents = \"all\"");
         agent.hangup();
         let state = fleet.state("the new group", |state| state.groups == ["db"]).await;
-        assert_eq!((state.interval, state.troubles.as_slice()), (2, &[][..]));
+        assert_eq!((state.interval, state.alarms.as_slice()), (2, &[][..]));
         // Nobody listens for the old group any more, and the new limits hold.
         let command = to_group("db");
         let done: CommandResult = serde_json::from_value(fleet.ask(&command, fleet.sign(&command), 1).await[0].clone()).unwrap();
@@ -93,11 +93,11 @@ fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
         let agent = fleet.agent().await;
         fleet.edit_config("queue = 2", "queu = 1\nlog = \"debug\"");
         agent.hangup();
-        let state = fleet.state("a trouble", |state| !state.troubles.is_empty()).await;
+        let state = fleet.state("a trouble", |state| !state.alarms.is_empty()).await;
         let config = fleet.path("agent.toml").display().to_string();
         let wanted =
             format!("the configuration is wrong and was not taken: {config}:6:1: unknown key `queu` (did you mean `queue`?)");
-        assert_eq!(state.troubles, [wanted]);
+        assert_eq!(state.alarms, [wanted]);
         fleet.until("the log shows the line", || fleet.log().contains("queu = 1")).await;
         assert!(!fleet.log().contains("DEBUG"), "{}", fleet.log());
         // What only a restart changes is named, the rest holds; the agent stays who it is.
@@ -105,7 +105,7 @@ fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
         fleet.edit_config("node = \"web1\"", "node = \"web2\"");
         fleet.edit_config("log = \"debug\"", "log = \"info,ensign::agent=debug\"");
         agent.hangup();
-        fleet.state("no trouble", |state| state.troubles.is_empty()).await;
+        fleet.state("no trouble", |state| state.alarms.is_empty()).await;
         fleet.until("what waits for a restart", || fleet.log().contains("what changed in node needs a restart")).await;
         let long = fleet.gated("long");
         fleet.send(&long).await;
@@ -118,7 +118,7 @@ fn a_wrong_configuration_changes_nothing_and_raises_an_alarm() {
         // A file that is gone is as wrong as any other.
         std::fs::remove_file(fleet.path("agent.toml")).unwrap();
         agent.hangup();
-        fleet.state("a trouble", |state| state.troubles.iter().any(|trouble| trouble.contains("agent.toml"))).await;
+        fleet.state("a trouble", |state| state.alarms.iter().any(|trouble| trouble.contains("agent.toml"))).await;
         assert_eq!(agent.stop(), Some(0));
     });
 }

@@ -86,7 +86,7 @@ fn receipts() -> Value {
         json!({"subject": subject, "payload": payload, "receipt": receipt})
     };
     let messages = [
-        message(Some(1), "ensign.v1.prod.event.web1.life", json!({"what": "started"}), None),
+        message(Some(1), "ensign.v1.prod.event.web1.lifecycle", json!({"what": "started"}), None),
         message(None, &format!("ensign.v1.prod.job.{ID}.web1.ack"), json!({"status": "accepted"}), Some(DIGEST)),
         message(Some(2), "ensign.v1.prod.event.web1.transaction", json!({"type": "file"}), Some(DIGEST)),
         message(Some(3), &format!("ensign.v1.prod.job.{ID}.web1.done"), json!({"outcome": "changed"}), Some(DIGEST)),
@@ -149,9 +149,9 @@ fn messages() -> Vec<(String, Value)> {
             }),
         ),
         (
-            "life",
+            "lifecycle",
             json!({
-                "protocol": "io.ensign.v1.event.life", "event_id": OTHER, "node": "web1", "timestamp": NOW,
+                "protocol": "io.ensign.v1.event.lifecycle", "event_id": OTHER, "node": "web1", "timestamp": NOW,
                 "what": "started", "version": "1.0.0", "boot": ID,
             }),
         ),
@@ -161,7 +161,7 @@ fn messages() -> Vec<(String, Value)> {
                 "protocol": "io.ensign.v1.node.state", "node": "web1", "at": NOW, "interval": 60, "alive": true,
                 "hostname": "web1.example.org", "boot": ID, "started": NOW, "version": "1.0.0", "groups": ["web"], "trust": 7,
                 "channels": {"base": {"epoch": 1, "serial": 42, "digest": DIGEST}}, "running": OTHER, "queued": 1,
-                "last_run": apply_state(), "outbox": 5, "dropped": 6, "troubles": ["the disk is full"],
+                "last_run": apply_state(), "outbox": 5, "dropped": 6, "alarms": ["the disk is full"],
             }),
         ),
         ("receipt", receipts()),
@@ -209,7 +209,7 @@ fn check(name: &str, value: &Value) -> Result<(), String> {
         "ack" => survives::<Ack>(value).map(drop),
         "done" => survives::<CommandResult>(value).map(drop),
         "refused" => survives::<RejectionEvent>(value).map(drop),
-        "life" => survives::<LifecycleEvent>(value).map(drop),
+        "lifecycle" => survives::<LifecycleEvent>(value).map(drop),
         "state" => survives::<NodeState>(value).map(drop),
         "transaction-event" => survives::<TransactionEvent>(value).map(drop),
         "receipt" => check_receipts(value),

@@ -1,7 +1,7 @@
-//! Rights: what the rule that allowed a command lets its run do, over effects and reads alone.
+//! Rights: the effects and reads that the allowing rule grants the run of a command.
 //!
-//! The verifier asks them for an `ensure`, the run asks the same ones again for every resource, when templates are resolved. What
-//! is not known is denied to a rule that restricts anything.
+//! The verifier checks them for an `ensure`. The run checks them again for every resource, when templates are resolved. A rule
+//! that restricts anything denies unknown effects.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ impl Rights {
         Self { types: None, names: None, reads: Some(Vec::new()), noop_only: false }
     }
 
-    /// What both allow, as far as manifests are concerned: rules with types or names allow none.
+    /// Returns the rights that both grant, as far as manifests are concerned: rules with types or names grant none.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         let reads = match (self.readable(), other.readable()) {
@@ -156,7 +156,7 @@ impl Rights {
         }
     }
 
-    /// A source may be read where `reads` or `names` say so. Who may write a file may also depend on what is in it.
+    /// True when `reads` or `names` allow to read a source. Write access to a file may also depend on its content.
     fn allows_read(&self, place: &PathScope, all: &Effects) -> bool {
         let Some(reads) = self.readable() else { return true };
         pattern::matches_any_path(reads, place)
@@ -164,8 +164,8 @@ impl Rights {
             || (!self.noop_only && all.writes(place))
     }
 
-    /// The same rights over paths with their links resolved: the part of each pattern before its first wildcard is replaced
-    /// by what `real` makes of it.
+    /// Returns the same rights over paths with their links resolved: `real` replaces the part of each pattern before its first
+    /// wildcard.
     #[must_use]
     pub fn resolve_links(&self, real: impl Fn(&str) -> String) -> Self {
         let all = |list: &Option<Vec<String>>| {

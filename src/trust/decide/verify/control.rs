@@ -1,8 +1,8 @@
-//! The word of an operator on a job in waves: a signed `halt`, `resume` or `go`, as a stream keeps it for nodes that ask later.
+//! Overrides of operators for a job in waves: a signed `halt`, `resume` or `go`, kept by a stream for later readers.
 //!
-//! It is a command like any other, but for its time. A command lives for minutes, and a halt must count for as long as
-//! the job may begin somewhere: so it is judged by the time at which it was signed, which must not be before the job's
-//! own. A key that was valid then counts, also when it is over its time now; a revoked key never does.
+//! An override is a command like any other, but for its time. A command lives for minutes, and a halt must count for as long as
+//! the job may begin somewhere. So the verifier uses the time of the signature, which must not be before that of the job. A key
+//! that was valid then counts, also when it has expired since. A revoked key never counts.
 
 use crate::wire::command::{Action, Command, GoAhead, JobRef};
 

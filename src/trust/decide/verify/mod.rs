@@ -1,8 +1,8 @@
-//! The way in: from bytes off the wire to a [`Verified`] command, or a [`Refusal`].
+//! Verification: from bytes off the wire to a [`Verified`] command, or a [`Rejection`].
 //!
-//! Cheap checks before costly ones, and every one of them before the command reaches anything that
-//! acts: size, envelope, signatures by known keys, type, form, fleet, audience, time, seen before,
-//! channel, trust, policy, local limits, subject, and `where`, the only one that looks at the host.
+//! Cheap checks come before costly checks, and all of them before the command has any effect. The order: size, envelope,
+//! signatures by known keys, type, form, fleet, target, time, replay, channel, trust, policy, local limits, subject, and
+//! `where`. Only `where` examines the host.
 
 use std::ops::Deref;
 
@@ -26,12 +26,12 @@ use crate::trust::keys::signers::SignerSearch;
 
 pub use crate::trust::keys::signers::SignatureBudget;
 
-/// How far the clocks of operator and node may differ.
+/// The largest difference between the clocks of operator and node.
 pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(30);
-/// How far a channel may go ahead in one step, so that nobody can use up its numbers.
+/// The largest step of the serial of a channel, so that no key can use up its numbers.
 pub const MAX_CHANNEL_STEP: u64 = 1_000_000;
 
-/// What this node accepted before.
+/// The memory of commands that this node accepted.
 pub trait ReplayStore {
     /// The digest of the command of this id, when one was accepted and not yet forgotten.
     fn accepted_digest(&self, id: Uuid) -> Option<String>;
@@ -39,16 +39,16 @@ pub trait ReplayStore {
     fn channel(&self, name: &str) -> Option<ChannelPosition>;
     /// Since when accepted commands are remembered; none when that is not known.
     fn remembers_since(&self) -> Option<Timestamp>;
-    /// What is known of the trust bundles that were in force.
+    /// Returns the knowledge of the trust bundles that were active.
     fn trust(&self) -> KnownTrust;
 }
 
-/// What a node knows of the trust bundles that it obeyed.
+/// The knowledge of a node about its earlier trust bundles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownTrust {
     /// None was later than this version.
     AtLeast(u64),
-    /// That was lost, and nobody could be asked since.
+    /// The knowledge was lost, and no peer has answered since.
     Unknown,
 }
 
@@ -63,8 +63,8 @@ pub struct Verified<T> {
     proof: Proof,
 }
 
-/// Which keys made the signatures of an envelope. That follows from its bytes and the keys of the bundle alone, so it
-/// stays true for as long as both are the same; whether those keys may ask for anything is no part of it.
+/// The keys that made the signatures of an envelope: a function of its bytes and the keys of the bundle. A proof is valid while
+/// both are the same. The rights of those keys are not part of it.
 #[derive(Debug, Clone, PartialEq)]
 struct Proof {
     /// The digest of the trust bundle that has the keys.
@@ -82,7 +82,7 @@ impl<T> Deref for Verified<T> {
 }
 
 impl<T> Verified<T> {
-    /// What was signed.
+    /// Returns the signed value.
     pub fn get(&self) -> &T {
         &self.value
     }
@@ -102,7 +102,7 @@ impl<T> Verified<T> {
         self.allowed.rule
     }
 
-    /// What the allowing rule lets its run do.
+    /// Returns the rights that the allowing rule grants the run.
     pub fn rights(&self) -> &Rights {
         &self.allowed.rights
     }
@@ -118,7 +118,7 @@ impl<T> Verified<T> {
 pub enum OpenedMessage {
     /// To be written down and run.
     New(Verified<Command>),
-    /// Accepted before, the very same: its answer is to be sent again, nothing is to be run.
+    /// The same command was accepted before: the node sends its answer again and runs nothing.
     Seen {
         /// The command.
         id: Uuid,
@@ -131,7 +131,7 @@ pub enum OpenedMessage {
     Elsewhere(Verified<Command>),
 }
 
-/// What one node measures commands by.
+/// The knowledge of a node against which it checks commands.
 #[derive(Clone, Copy)]
 pub struct Verifier<'a> {
     /// The trust bundle in force.
@@ -146,7 +146,7 @@ pub struct Verifier<'a> {
     pub subjects: &'a Subjects,
     /// The time; not before the latest that this node knows has passed, whatever its clock says.
     pub now: Timestamp,
-    /// What it accepted before.
+    /// The accepted commands.
     pub seen: &'a dyn ReplayStore,
     /// Evaluates a `where` over the facts of this node.
     pub condition: &'a dyn Fn(&str) -> Result<bool, String>,
@@ -157,7 +157,7 @@ pub struct Verifier<'a> {
 /// A refusal before it is known of what.
 type Reason = (RejectionCode, String);
 
-/// What is known of a message while it is looked at, for the refusal.
+/// The known properties of a message during verification, for the rejection.
 struct RejectionContext {
     digest: String,
     id: Option<Uuid>,
@@ -178,18 +178,18 @@ struct SignedCommand {
 }
 
 impl Verifier<'_> {
-    /// Opens a message that came on `subject`, or that somebody carried here by hand (`None`).
+    /// Opens a message that came on `subject`, or without the bus (`None`).
     ///
     /// # Errors
-    /// The first reason for which it must not run.
+    /// The first reason to reject the message.
     pub fn open(&self, bytes: &[u8], subject: Option<&str>) -> Result<OpenedMessage, Rejection> {
         self.open_within(bytes, subject, &mut SignatureBudget::default())
     }
 
-    /// As [`Self::open`], with a bound on the signatures that are computed. Afterwards `effort` tells how many were.
+    /// Acts as [`Self::open`], with a bound on the signatures that are computed. Afterwards `effort` has their number.
     ///
     /// # Errors
-    /// The first reason for which it must not run.
+    /// The first reason to reject the message.
     pub fn open_within(
         &self,
         bytes: &[u8],
@@ -223,16 +223,15 @@ impl Verifier<'_> {
         }
     }
 
-    /// Looks once more at a command that was verified when it came, and has waited since: as [`Self::reopen`] of the
-    /// envelope that it came in, but for less.
+    /// Checks a command again that was verified on arrival and has waited since. The result equals that of [`Self::reopen`] of
+    /// its envelope, for less work.
     ///
-    /// Everything that may have changed meanwhile is decided anew: which keys are revoked or over their time, audience,
-    /// the time of the bundle, rules, limits. Only the signatures are not computed once more while the bundle is the very
-    /// same. Whatever speaks against the command is not believed here either: then all is verified from the bytes.
-    /// Gives the rights that the command has now.
+    /// Everything that may have changed meanwhile is decided anew: revoked and expired keys, target, the time of the bundle,
+    /// rules, limits. Only the signatures are not computed again while the bundle is the same. A rejection on this way is not
+    /// final: then the bytes are verified from the beginning. Returns the rights that the command has now.
     ///
     /// # Errors
-    /// The first reason for which it must not run any more.
+    /// The first reason to reject the command now.
     pub fn recheck(&self, verified: &Verified<Command>) -> Result<Rights, Rejection> {
         match self.still_allowed(verified) {
             Ok(allowed) => Ok(allowed.rights),
@@ -250,14 +249,14 @@ impl Verifier<'_> {
         self.check_policy(&verified.value, &signers)
     }
 
-    /// Recalls standing desired state that this node accepted, from its own disk.
+    /// Verifies an assignment again that this node accepted, from its own disk.
     ///
-    /// It stays in force until something later takes its place, also when it, its key or the trust bundle is over its
-    /// time, or the key was revoked: what was accepted is not undone by silence. Only that a key of the bundle signed it
-    /// is checked again, against damage, and the limits of the host.
+    /// An assignment stays active until a later assignment replaces it: silence undoes nothing. This includes the time after
+    /// the assignment, its key or the trust bundle has expired, and after the key was revoked. Only two checks are made again:
+    /// a signature by a key of the bundle, against damage, and the limits of the host.
     ///
     /// # Errors
-    /// When nobody that this node knows signed it, or the host does not allow it any more.
+    /// When no known key signed it, or the host does not allow it any more.
     pub fn reverify_assignment(&self, bytes: &[u8]) -> Result<Verified<Command>, Rejection> {
         let (mut known, envelope) = enveloped(bytes)?;
         let proof = self.proof(self.trust.find_signers(&envelope, &mut SignatureBudget::default()).keys);
@@ -374,7 +373,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What was signed before this node began to remember commands may have run here. What stands is ordered by its channel.
+    /// Rejects commands signed before the ledger was made, as they may have run here. Assignments are ordered by their channel.
     fn check_replay_memory(&self, command: &Command) -> Result<(), Reason> {
         match self.seen.remembers_since() {
             Some(born) if command.issued <= born && !command.action.is_desired_state() => {
@@ -385,7 +384,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// A bundle that is older than one that was obeyed has keys that were revoked since.
+    /// Rejects a bundle older than an active bundle before: keys of it were revoked since.
     fn check_trust_version(&self) -> Result<(), Reason> {
         let version = self.trust.version();
         let lost = match self.seen.trust() {
@@ -464,7 +463,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The subject routes and decides nothing; but what travels elsewhere than it was signed for is somebody's trick.
+    /// Rejects a command on another subject than its own. The subject only routes, but such a message is an attack.
     fn check_subject(&self, command: &Command, subject: &str) -> Result<(), Reason> {
         let right = self.subjects.route(subject).is_some_and(|(action, route)| {
             action.is_none_or(|action| action == command.action.name())
