@@ -25,7 +25,7 @@ pub enum AccountError {
         kind: &'static str,
         /// The name or number.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         errno: nix::errno::Errno,
     },
 }
@@ -94,7 +94,7 @@ impl Accounts {
         &self.files
     }
 
-    /// Forgets everything: for whoever has changed an account.
+    /// Forgets everything, after a change of an account.
     pub fn forget(&self) {
         fn clear<K, V>(cache: &Cache<K, V>) {
             cache.lock().unwrap_or_else(PoisonError::into_inner).clear();

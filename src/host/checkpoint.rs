@@ -1,9 +1,9 @@
-//! Places in the program where a crash matters. The tests kill it at each of them and look at what the next start makes of
-//! it; in every other build there is nothing here.
+//! Checkpoints: places in the program where a crash matters. The tests kill the program at each and check the next start. Other
+//! builds contain no checkpoint.
 //!
-//! With the feature `checkpoints`, `ENSIGN_CHECKPOINT=name[:count]` lets the process kill itself, as the kernel would, when
-//! it comes to that place for the `count`th time. What has a new step that must survive adds a line to the table below:
-//! `tests/it/crash.rs` takes its list from there.
+//! With the feature `checkpoints`, `ENSIGN_CHECKPOINT=name[:count]` lets the process kill itself, as the kernel would, when it
+//! reaches that place for the `count`th time. A new step that must survive adds a line to the table below: `tests/it/crash.rs`
+//! takes its list from there.
 
 macro_rules! table {
     ($($(#[$about:meta])* $place:ident = $name:literal,)*) => {
@@ -30,41 +30,41 @@ macro_rules! table {
 table! {
     /// The trust bundle is kept for the next start.
     TrustKept = "trust.kept",
-    /// The next trust bundle is in force, and nobody is told.
+    /// The next trust bundle is active, and not reported.
     TrustObeyed = "trust.obeyed",
     /// A command may be taken, and nothing of it is on disk.
     IntakeVerified = "intake.verified",
-    /// It is in the ledger.
+    /// The command is in the ledger.
     IntakeRecorded = "intake.recorded",
-    /// It waits for its turn.
+    /// The command is queued.
     IntakeQueued = "intake.queued",
     /// The file of its channel is written, and it is not in force.
     StandingKept = "standing.kept",
-    /// It is acknowledged.
+    /// The command is acknowledged.
     IntakeAnswered = "intake.answered",
     /// The ledger says that its run begins.
     RunStarted = "run.started",
-    /// What stands is about to be run.
+    /// The run of an assignment is about to begin.
     StandingBegun = "standing.begun",
-    /// What it names is fetched.
+    /// The artifact of the assignment is fetched.
     RunFetched = "run.fetched",
-    /// That is kept, for when it can't be fetched.
+    /// The artifact is cached, for times when it can't be fetched.
     ObjectKept = "object.kept",
     /// The data of the host is kept, for when it can't be read.
     DataKept = "data.kept",
-    /// That is unpacked.
+    /// The artifact is unpacked.
     RunUnpacked = "run.unpacked",
-    /// It is planned, and nothing is done.
+    /// The run is planned, and nothing is done.
     RunPlanned = "run.planned",
-    /// All is done, and nobody is told.
+    /// The run is complete, and not reported.
     RunEnded = "run.ended",
-    /// What stands is the one to fall back to, and what was before it is still there.
+    /// The assignment is the last good one, and the one before is still on disk.
     StandingProved = "standing.proved",
-    /// Its health is to be looked at before the next wave, and nobody knows that it ended.
+    /// The health gate is scheduled, and the end of the run is not reported.
     LookOwed = "look.owed",
     /// Its health was looked at, and is still to be looked at.
     LookTaken = "look.taken",
-    /// What an operator said of a job is written.
+    /// The override of an operator is on disk.
     WordKept = "word.kept",
     /// Its result is in the outbox.
     ResultPosted = "result.posted",
@@ -76,9 +76,9 @@ table! {
     OutboxWritten = "outbox.written",
     /// The server has messages, and the outbox still has them.
     OutboxSent = "outbox.sent",
-    /// How far it was delivered is written.
+    /// The delivered position is on disk.
     OutboxPosition = "outbox.position",
-    /// What still waits is in a new log, and the old one counts.
+    /// The waiting messages are in a new log, and the old log counts.
     OutboxCopied = "outbox.copied",
     /// The new log counts, and the old one is still there.
     OutboxRenewed = "outbox.renewed",
@@ -86,9 +86,9 @@ table! {
     StateWritten = "state.written",
     /// The content of a managed file is written, beside its place.
     FileWritten = "file.written",
-    /// It has its owner and mode.
+    /// The file has its owner and mode.
     FileOwned = "file.owned",
-    /// It is in its place.
+    /// The file is in its place.
     FilePlaced = "file.placed",
     /// A link is made, beside its place.
     LinkMade = "link.made",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How often a child that is ending is looked at.
+/// Interval between two checks of a child that is ending.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A running program. Dropping it kills it.
@@ -21,8 +21,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a program with nothing but these variables in its environment; both its outputs go to
-    /// the file `log`. It is out of reach of the terminal's interrupt: whoever holds it ends it.
+    /// Starts a program with only these variables in its environment; both its outputs go to the file `log`. The interrupt of
+    /// the terminal does not reach the program: the owner of the handle ends it.
     ///
     /// # Errors
     /// When the log can't be written or the program not be started.

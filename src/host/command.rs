@@ -23,10 +23,10 @@ use super::{CANCEL_POLL, Cancel};
 /// `PATH` of every command that is run, and where bare names are looked for when nothing else says.
 const DEFAULT_PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/sbin";
 
-/// How much of each output stream is kept: the last mebibyte.
+/// The kept part of each output stream: the last mebibyte.
 const OUTPUT_CAP: usize = 1 << 20;
 
-/// How much a command can be given to read: what a pipe takes at once, however slowly it is read.
+/// Most bytes of input for a command: the size that a pipe takes at once, however slowly the command reads.
 const INPUT_CAP: usize = 4096;
 
 /// A command to run.
@@ -42,20 +42,20 @@ pub struct Command {
     pub env: Vec<(String, String)>,
     /// Directories in which a bare program name is searched for, instead of the usual ones.
     pub search: Vec<PathBuf>,
-    /// When to kill it.
+    /// The time after which the command is killed.
     pub timeout: Option<Duration>,
-    /// What it reads on its standard input, at most 4096 bytes, what a pipe takes at once; nothing when left out.
+    /// Standard input, at most 4096 bytes, which a pipe takes at once; none when left out.
     pub input: Option<Secret>,
 }
 
 impl Command {
-    /// A command with nothing but its words.
+    /// Creates a command from its words alone.
     pub fn new<S: Into<String>>(program: impl Into<String>, args: impl IntoIterator<Item = S>) -> Self {
         Self { program: program.into(), args: args.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 }
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Output {
     /// The exit code.
@@ -82,7 +82,7 @@ impl Output {
 /// A command that did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// There are no words.
+    /// The command has no words.
     #[error("no command specified")]
     Empty,
     /// The program is nowhere.
@@ -93,14 +93,14 @@ pub enum CommandError {
         /// The directories, with colons.
         searched: String,
     },
-    /// It could not be started.
+    /// The command could not be started.
     #[error("could not start \"{program}\"{}", cwd.as_ref().map(|d| format!(" in {}", d.display())).unwrap_or_default())]
     Start {
         /// The program.
         program: String,
         /// The working directory, when one was asked for.
         cwd: Option<PathBuf>,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -109,7 +109,7 @@ pub enum CommandError {
     Wait {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -121,7 +121,7 @@ pub enum CommandError {
         /// The number of the signal.
         signal: i32,
     },
-    /// It took too long, and its process group was killed.
+    /// The command took too long, and its process group was killed.
     #[error("\"{program}\" was killed: it took longer than {limit:?}, its limit")]
     TimedOut {
         /// The program.
@@ -186,7 +186,7 @@ pub fn is_executable(path: &Path) -> bool {
     path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// A pipe that holds all of the input, so that nobody has to wait for its reader.
+/// Returns a pipe that holds all of the input, so that no thread waits for its reader.
 fn input_pipe(input: &Secret) -> std::io::Result<PipeReader> {
     let bytes = input.reveal().as_bytes();
     if bytes.len() > INPUT_CAP {
@@ -229,7 +229,7 @@ impl Runner for SystemRunner {
     }
 }
 
-/// A child that is being waited for. Whatever happens, it is reaped before this is dropped.
+/// A child in progress. Dropping reaps the child.
 struct Wait<'a> {
     child: Child,
     name: &'a str,

@@ -1,7 +1,7 @@
 //! The database of dpkg, read directly: `/var/lib/dpkg/status` and the journal beside it, in the format of deb822(5).
 //!
-//! `dpkg-query` says the same, for the price of a process a question. Who uses it: the `package` resources of a run by way
-//! of apt, and its health checks.
+//! `dpkg-query` gives the same, at the price of a process for each query. Users: the `package` resources of a run by way of
+//! apt, and its health checks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const MAX: u64 = 256 << 20;
 pub struct DpkgRecord {
     /// In full, as `1:1.0-1`.
     pub version: String,
-    /// As `amd64` or `all`.
+    /// The architecture, as `amd64` or `all`.
     pub architecture: String,
     /// Selected to stay as it is.
     pub held: bool,
@@ -34,7 +34,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// What is known under a name, for every architecture.
+    /// Returns the records of a name, for every architecture.
     pub fn records(&self, name: &str) -> &[DpkgRecord] {
         self.packages.get(name).map_or(&[], Vec::as_slice)
     }
@@ -130,7 +130,7 @@ impl Dpkg {
         Ok((stamp, database))
     }
 
-    /// What every installed package depends on, by name: of alternatives the first, which is what apt takes.
+    /// Returns the dependencies of every installed package, by name: of alternatives the first, which apt takes.
     ///
     /// # Errors
     /// When its files can't be read.
@@ -147,7 +147,7 @@ impl Dpkg {
         Ok(!self.journal()?.is_empty())
     }
 
-    /// What dpkg has written down and not yet put into its status file: files whose names are numbers, in order.
+    /// Returns the journal of dpkg, not yet merged into its status file: files whose names are numbers, in order.
     fn journal(&self) -> Result<Vec<PathBuf>, FsError> {
         let is_entry = |path: &Path| {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();

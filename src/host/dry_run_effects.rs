@@ -1,4 +1,4 @@
-//! What a dry run has said so far that it would do. Nothing of it is there, and what comes later may need it.
+//! Effects that a dry run has predicted so far. None is real, and later resources may need them.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,7 +88,7 @@ fn names(command: &str, path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| command.contains(name))
 }
 
-/// What brings many things: a package any, a command those that it names.
+/// True for effects that bring many things: a package any, a command those that it names.
 fn brings(effect: &Effect, name: &str) -> bool {
     match effect {
         Effect::Package(_) => true,

@@ -41,7 +41,7 @@ impl Runner for FakeRunner {
     }
 }
 
-/// A clock that stands still.
+/// A clock with a fixed time.
 pub struct FakeClock(pub Timestamp);
 
 impl Clock for FakeClock {

@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 
 /// Ticks of `/proc/PID/stat` in a second, where the system does not tell: the value of every architecture but one.
 const TICKS: u64 = 100;
-/// How often a file is opened anew that another process swept away between its making and its lock.
+/// Attempts to open a file that another process may sweep away between its creation and its lock.
 const TRIES: u32 = 5;
 
 /// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalFile {
-    /// Where the numbers below mean something.
+    /// The namespaces in which the numbers below are valid.
     pub(super) realm: BootNamespace,
     /// The session of the process that runs the commands, which they share.
     pub(super) session: i32,
@@ -46,10 +46,10 @@ impl BootNamespace {
     }
 }
 
-/// One command.
+/// A command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalEntry {
-    /// The inode numbers of its standard output and error. No other pipe has them while somebody holds these.
+    /// The inode numbers of its standard output and error. No other pipe has them while a process holds these.
     pub(super) pipes: Vec<u64>,
     /// No process of it started before this, in ticks since the boot.
     pub(super) since: u64,
@@ -64,7 +64,7 @@ pub(super) struct JournalEntry {
 /// The journal, shared by everything in this process that runs commands.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// Where the file is made when the first command runs; it is open already when none.
+    /// The directory in which the first command creates the file; none when the file is open already.
     directory: Option<PathBuf>,
     inner: Mutex<Inner>,
 }
@@ -108,8 +108,8 @@ impl Journal {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a command that is about to start, whose output goes to these pipes. One that can't be noted must not start,
-    /// where there is an owner of the journal who counts on it.
+    /// Records a command that is about to start, whose output goes to these pipes. A command that can't be recorded must not
+    /// start when the owner of the journal relies on it.
     pub(super) fn begin(self: &Arc<Self>, pipes: &[&io::PipeReader]) -> io::Result<Running> {
         let pipes = pipes.iter().map(|pipe| inode(pipe)).collect::<io::Result<_>>()?;
         let mut inner = self.held();
@@ -138,8 +138,8 @@ impl Drop for Journal {
 }
 
 impl Inner {
-    /// Writes the file anew, in one call: a reader finds the content before or after it. What is longer than the new
-    /// content is behind the end of its line, and counts for nothing.
+    /// Rewrites the file in one call: a reader finds the content before or after it. Bytes beyond the new content are behind
+    /// the end of its line, and readers ignore them.
     fn write(&mut self) -> io::Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let commands = self.notes.values().cloned().collect();

@@ -1,4 +1,4 @@
-//! What the kernel says about the machine that no file says: its names, interfaces, file systems.
+//! Properties of the machine that only calls of the kernel give: its names, interfaces, file systems.
 
 use std::ffi::OsStr;
 use std::io;
@@ -39,7 +39,7 @@ pub fn names() -> io::Result<Names> {
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// What it is: `up`, `broadcast`, `loopback`, `pointtopoint`, `multicast`, `running`.
+    /// The flags: `up`, `broadcast`, `loopback`, `pointtopoint`, `multicast`, `running`.
     pub flags: Vec<&'static str>,
     /// Its hardware address, empty when it has none.
     pub hardware: String,
@@ -106,9 +106,9 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 pub struct Space {
     /// All there is.
     pub total: u64,
-    /// What anybody may still write.
+    /// Bytes that any user may still write.
     pub free: u64,
-    /// What is taken.
+    /// Used bytes.
     pub used: u64,
     /// All inodes.
     pub inodes_total: u64,

@@ -1,6 +1,6 @@
-//! Locks of other programs on files: who holds one, and waiting until nobody does.
+//! Locks of other programs on files: their owners, and waiting for their release.
 //!
-//! Nothing here takes a lock: the programs that are run afterwards take their own.
+//! No lock is taken here: the programs that run afterwards take their own.
 
 use std::fmt;
 use std::io;
@@ -13,10 +13,10 @@ use nix::libc;
 use super::Host;
 use super::fs::{self, FsError};
 
-/// How often a lock that is held is looked at.
+/// Interval between two checks of a held lock.
 const POLL: Duration = Duration::from_millis(200);
 
-/// How much of a file with the number of a process is read.
+/// Most bytes that are read of a file with the number of a process.
 const PID_FILE: u64 = 64;
 
 /// A process that holds a lock.
@@ -52,12 +52,12 @@ pub enum LockError {
     /// The file can't be looked at.
     #[error(transparent)]
     Fs(#[from] FsError),
-    /// Somebody held it for too long.
+    /// Another process held the lock for too long.
     #[error("{holder} still holds {}; giving up after waiting", path.display())]
     Busy {
         /// The lock.
         path: PathBuf,
-        /// Who.
+        /// The owner.
         holder: LockOwner,
     },
     /// The run ended while waiting.
@@ -65,15 +65,15 @@ pub enum LockError {
     Over {
         /// The lock.
         path: PathBuf,
-        /// Who held it.
+        /// The owner.
         holder: LockOwner,
     },
 }
 
-/// Who holds a lock of fcntl(2) on a whole file; nobody when there is no such file.
+/// Returns the owner of a lock of fcntl(2) on a whole file; none when there is no such file.
 ///
 /// # Errors
-/// When the file can't be opened or asked about.
+/// When the file can't be opened or examined.
 pub fn lock_owner(path: &Path) -> Result<Option<LockOwner>, FsError> {
     let file = match fs::open(path) {
         Ok(file) => file,
@@ -88,10 +88,10 @@ pub fn lock_owner(path: &Path) -> Result<Option<LockOwner>, FsError> {
     Ok((i32::from(question.l_type) != libc::F_UNLCK).then(|| LockOwner::of(question.l_pid)))
 }
 
-/// Whose number is in a file, as long as that process is alive.
+/// Returns the process whose number is in a file, while that process is alive.
 ///
 /// # Errors
-/// When the file is there and can't be read.
+/// When the file exists and can't be read.
 pub fn named(path: &Path) -> Result<Option<LockOwner>, FsError> {
     match fs::read_text(path, PID_FILE) {
         Ok(text) => {
@@ -106,10 +106,10 @@ pub fn named(path: &Path) -> Result<Option<LockOwner>, FsError> {
 /// A way to find out who holds a lock.
 pub type Who = fn(&Path) -> Result<Option<LockOwner>, FsError>;
 
-/// Waits until `who` finds nobody at `path`; `waiting` hears once of everybody who is waited for.
+/// Waits until `who` finds no owner at `path`. `waiting` is called once for every owner.
 ///
 /// # Errors
-/// When somebody is there after `deadline`, the run is over, or the file can't be looked at.
+/// When an owner is left after `deadline`, the run is over, or the file can't be examined.
 pub fn wait(path: &Path, deadline: Instant, host: &Host, who: Who, waiting: &dyn Fn(&LockOwner)) -> Result<(), LockError> {
     let mut told = None;
     while let Some(holder) = who(path)? {

@@ -1,4 +1,4 @@
-//! What a path itself is, a symbolic link at its end included.
+//! Properties of a path itself, a symbolic link at its end not followed.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -40,7 +40,7 @@ impl InodeKind {
     }
 }
 
-/// What a path names.
+/// The object that a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     /// The kind.
@@ -53,14 +53,14 @@ pub struct Inode {
     pub mode: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Where a symbolic link leads, as it is written in it.
+    /// The target of a symbolic link, as written in it.
     pub target: Option<String>,
 }
 
-/// What a path names, without following a link at its end; none when nothing is there.
+/// Returns the properties of a path, without following a link at its end; none when nothing is there.
 ///
 /// # Errors
-/// When the path can't be looked at.
+/// When the path can't be examined.
 pub fn lstat(path: &Path) -> Result<Option<Inode>, FsError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,

@@ -55,10 +55,10 @@ pub use progress::{Meter, Progress, ProgressEvent, ProgressListener};
 pub use run_lock::{Share, Turn, TurnError};
 pub use systemd::{Systemd, SystemdError, Unit};
 
-/// How often whatever waits looks at the cancel flag.
+/// Interval between two checks of the cancel flag by code that waits.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
 
-/// Where the time comes from.
+/// The source of the time.
 pub trait Clock: Send + Sync {
     /// The wall clock.
     fn now(&self) -> Timestamp;
@@ -89,7 +89,7 @@ impl Cancel {
         Arc::clone(&self.0)
     }
 
-    /// True once somebody asked.
+    /// True after a request to cancel.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -127,8 +127,8 @@ impl Readable {
 
 /// The machine as providers see it, for the length of one run.
 ///
-/// A run has its own `Host`: what was looked up of accounts and of the software is kept in it, the cancel flag and the
-/// deadline travel with it into every command.
+/// A run has its own `Host`. The host caches accounts and software.
+/// The cancel flag and the deadline travel with it into every command.
 #[derive(Clone)]
 pub struct Host {
     runner: Arc<dyn Runner>,
@@ -198,7 +198,7 @@ impl Host {
         self
     }
 
-    /// The same machine, with somebody who hears what is said while a run goes on.
+    /// Returns the same machine with a listener for progress.
     #[must_use]
     pub fn heard_by(mut self, audience: ProgressListener) -> Self {
         self.audience = Some(audience);
@@ -247,12 +247,12 @@ impl Host {
         self
     }
 
-    /// What may be fetched and unpacked.
+    /// Returns the limits of fetching and unpacking.
     pub fn bounds(&self) -> &ResourceLimits {
         &self.bounds
     }
 
-    /// Tells whoever listens.
+    /// Notifies the listener.
     fn hears(&self, news: ProgressEvent<'_>) {
         if let Some(audience) = &self.audience {
             audience(news);
@@ -301,7 +301,7 @@ impl Host {
         self.software.systemd()
     }
 
-    /// One of the system's own files, by the path that it always has, as `/etc/cron.d`.
+    /// Returns a file of the system by its fixed path, as `/etc/cron.d`.
     pub fn system_path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -320,13 +320,13 @@ impl Host {
         }
     }
 
-    /// The rules for opening paths that resources manage. With `follow`, links are followed whoever made them.
+    /// Returns the rules for opening paths that resources manage. With `follow`, links of any owner are followed.
     pub fn managed(&self, follow: bool) -> PathResolver<'_> {
         PathResolver::new(follow).within(self.bounds.write_paths.as_ref().map(|paths| paths.iter().map(Path::new).collect()))
     }
 
-    /// The rules for opening what resources and templates read: in the directory of the manifest, and where the bounds of the
-    /// run allow it. Who owns that directory decides what the run does, and may make links.
+    /// Returns the rules for files that resources and templates read: in the directory of the manifest,
+    /// and where the bounds of the run allow it. The owner of that directory decides about the run, and may make links.
     pub fn sources(&self, follow: bool) -> PathResolver<'_> {
         let within = self
             .bounds

@@ -1,5 +1,5 @@
-//! What is known of the software of a host, for the length of a run: read once, by whoever asks first, and shared by the
-//! resources and the health checks of the run.
+//! Cache of the software of a host, for the length of a run. The cache is read on first use. The resources and the health checks of
+//! the run share it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use super::dpkg::Dpkg;
 use super::rpm::Rpm;
 use super::systemd::Systemd;
 
-/// Where dpkg keeps its database.
+/// The directory of the database of dpkg.
 pub const DPKG_DIRECTORY: &str = "/var/lib/dpkg";
 
 /// The databases of packages, and the way to systemd.
@@ -19,7 +19,7 @@ pub(super) struct Software {
 }
 
 impl Software {
-    /// That of the real machine.
+    /// Returns the cache of the real machine.
     pub(super) fn system() -> Self {
         Self { dpkg: Arc::new(Dpkg::new(DPKG_DIRECTORY)), rpm: Arc::default(), systemd: OnceLock::new() }
     }
@@ -36,7 +36,7 @@ impl Software {
         Self { systemd: OnceLock::from(None), ..Self::system() }
     }
 
-    /// systemd over D-Bus, connected when somebody first asks; none where there is no bus, or it lets nobody in.
+    /// Returns systemd over D-Bus, connected on first use; none where there is no bus, or it denies access.
     pub(super) fn systemd(&self) -> Option<Arc<Systemd>> {
         self.systemd.get_or_init(|| Systemd::connect().ok().map(Arc::new)).clone()
     }

@@ -24,7 +24,7 @@ pub struct User {
     pub uid: u32,
     /// The number of the primary group.
     pub gid: u32,
-    /// What is said about the user (GECOS).
+    /// The comment about the user (GECOS).
     pub comment: String,
     /// The home directory.
     pub home: String,
@@ -48,7 +48,7 @@ pub struct Group {
 pub struct Shadow {
     /// The hashed password, with what locks it before it.
     pub password: Secret,
-    /// When the account ends, in days since 1970-01-01; none where it does not.
+    /// The day on which the account ends, in days since 1970-01-01; none without an end.
     pub expires: Option<i64>,
 }
 

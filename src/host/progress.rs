@@ -1,4 +1,4 @@
-//! What is said while a run goes on, to whoever listens: sentences, and how far something is that takes a while.
+//! Progress of a run, for a listener: sentences, and the state of slow steps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use super::Host;
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How far something is.
+/// The progress of a slow step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
-    /// What is being done, as "downloading app.tar.gz".
+    /// The step, as "downloading app.tar.gz".
     pub what: &'a str,
     /// Bytes that are done.
     pub done: u64,
@@ -19,14 +19,14 @@ pub struct Progress<'a> {
     pub total: Option<u64>,
 }
 
-/// What is said while a run goes on.
+/// An event for the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressEvent<'a> {
-    /// What a person should know while it lasts, as that something is waited for.
+    /// A sentence for a person while it lasts, as a wait.
     Said(&'a str),
-    /// How far something is.
+    /// The progress of a slow step.
     At(Progress<'a>),
-    /// There is nothing more to watch of what was told by [`News::At`].
+    /// The step of [`ProgressEvent::At`] has ended.
     Over,
     /// A resource has its turn.
     Begins {
@@ -34,14 +34,14 @@ pub enum ProgressEvent<'a> {
         kind: &'a str,
         /// Its name.
         name: &'a str,
-        /// How many others are treated together with it.
+        /// The number of other resources in the same transaction.
         others: usize,
     },
-    /// What began has ended.
+    /// The step has ended.
     Ends,
 }
 
-/// Whoever listens.
+/// The listener.
 pub type ProgressListener = Arc<dyn Fn(ProgressEvent<'_>) + Send + Sync>;
 
 /// Counts what is done of one thing and tells the audience of a host, a few times a second. Dropped, it says that it is
@@ -60,17 +60,17 @@ impl<'a> Meter<'a> {
         Self { host, what, done: 0, total, told: None }
     }
 
-    /// How much there is in all.
+    /// Sets the total.
     pub fn set_total(&mut self, total: Option<u64>) {
         self.total = total;
     }
 
-    /// How much is done, from now on.
+    /// Sets the part that is done.
     pub fn set_done(&mut self, done: u64) {
         self.done = done;
     }
 
-    /// So much more is done.
+    /// Adds to the part that is done.
     pub fn add(&mut self, count: u64) {
         self.done += count;
         if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {

@@ -1,5 +1,5 @@
-//! A file in the making that survives its maker: bytes beside the place where they shall be, with a note of what they
-//! are a part of. Whoever makes the same file later goes on where the first one ended.
+//! A file in progress that survives its maker: bytes beside their final place, with a note about their source. A later maker of
+//! the same file continues where the first ended.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -15,7 +15,7 @@ use super::paths::DirEntryHandle;
 
 /// The longest note, in bytes.
 const NOTE: u64 = 4096;
-/// How often the file may be swapped under our hands.
+/// Attempts when another process swaps the file.
 const TRIES: usize = 10;
 
 /// The name of a hidden file that belongs to a file of this name and lies beside it.
@@ -23,7 +23,7 @@ pub fn beside(name: &OsStr, what: &str) -> OsString {
     format!(".{}.ensign-{what}", name.to_string_lossy()).into()
 }
 
-/// The bytes that there are so far. Nobody else writes while this value lives.
+/// The bytes so far. No other process writes while this value lives.
 #[derive(Debug)]
 pub struct ResumableFile {
     file: File,
@@ -33,10 +33,10 @@ pub struct ResumableFile {
 }
 
 impl ResumableFile {
-    /// What there is of `target` so far: nothing, where nobody has begun.
+    /// Opens the bytes of `target` so far: none where no maker has begun.
     ///
     /// # Errors
-    /// When somebody else is making it, or the system refuses.
+    /// When another process is making it, or the system refuses.
     pub fn open(target: DirEntryHandle) -> Result<Self, FsError> {
         let part = target.sibling(beside(target.name(), "part"))?;
         for _ in 0..TRIES {
@@ -76,7 +76,7 @@ impl ResumableFile {
         ["part", "from"].iter().try_for_each(|what| target.sibling(beside(target.name(), what))?.remove())
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes so far.
     ///
     /// # Errors
     /// When the system does not tell.
@@ -90,7 +90,7 @@ impl ResumableFile {
         String::from_utf8(read_open(file, self.note.path(), NOTE).ok()?).ok()
     }
 
-    /// Begins anew, with a note; without one, nobody will go on where this ends.
+    /// Begins anew, with a note; without a note no later maker will continue.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -164,7 +164,7 @@ fn is_named(place: &DirEntryHandle, file: &File) -> Result<bool, FsError> {
     Ok(place.stat()?.is_some_and(|named| (named.st_dev, named.st_ino) == (opened.dev(), opened.ino())))
 }
 
-/// Opens a part that nobody but this user could have written; anything else in its place is removed, for another try.
+/// Opens a part that only this user could have written. Any other object in its place is removed, for another try.
 fn open_own(place: &DirEntryHandle) -> Result<Option<File>, FsError> {
     let file = match place.open_or_create(0o600) {
         Ok(file) => file,

@@ -1,7 +1,7 @@
-//! The database of rpm, asked of one `rpm -qa`, and again only when its files have changed.
+//! The database of rpm, read by one `rpm -qa`, and again only when its files have changed.
 //!
-//! In: what `rpm` prints. Out: the installed packages by name. Who uses it: the `package` resources of a run by way of
-//! dnf, and its health checks.
+//! In: the output of `rpm`. Out: the installed packages by name. Users: the `package` resources of a run by way of dnf, and its
+//! health checks.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub const RPM: &str = "/usr/bin/rpm";
 /// The files of an rpm database, of all its formats.
 const FILES: [&str; 4] = ["rpmdb.sqlite", "rpmdb.sqlite-wal", "Packages.db", "Packages"];
 
-/// What may follow the last dot of a name: the architectures of rpm.
+/// The architectures of rpm, which may follow the last dot of a name.
 const ARCHITECTURES: &[&str] = &[
     "noarch",
     "x86_64",
@@ -56,7 +56,7 @@ pub enum RpmError {
 pub struct Package {
     /// `E:V-R`, without an epoch of 0.
     pub version: String,
-    /// As `x86_64` or `noarch`.
+    /// The architecture, as `x86_64` or `noarch`.
     pub architecture: String,
 }
 
@@ -84,7 +84,7 @@ impl Packages {
         self
     }
 
-    /// What there is under a name, which may end in an architecture.
+    /// Returns the packages of a name, which may end in an architecture.
     pub fn of(&self, name: &str) -> Vec<Package> {
         let under = |name: &str| self.0.get(name).map_or(&[][..], Vec::as_slice);
         match (under(name), split(name)) {
@@ -119,7 +119,7 @@ pub struct Rpm {
 }
 
 impl Rpm {
-    /// Where rpm has its database.
+    /// Returns the directory of the database.
     ///
     /// # Errors
     /// When rpm can't be run.
@@ -144,10 +144,10 @@ impl Rpm {
         Ok(FILES.iter().map(of).collect::<Result<Vec<_>, FsError>>()?.into_iter().map(fs::Stamp::or_empty).collect())
     }
 
-    /// What is installed now.
+    /// Returns the installed packages.
     ///
     /// # Errors
-    /// When rpm can't be asked.
+    /// When rpm can't be run, or its output not be parsed.
     pub fn packages(&self, host: &Host) -> Result<Arc<Packages>, RpmError> {
         let stamp = self.stamp(host)?;
         let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
-//! Turns: who changes a host at a time. A run that changes something holds a lock on a file as long as it lives, whatever
-//! becomes of it; another one waits, and can say for whom.
+//! The run lock: only one run changes a host at a time. A run that changes something holds a lock on a file for its whole life,
+//! and the kernel releases it. Another run waits, and can name the holder.
 //!
-//! Local runs hold it alone. An agent shares it with other agents, which exist on one host only where somebody tries them out:
-//! each has a state directory, and so resources, of its own.
+//! Local runs hold the lock alone. An agent shares the lock with other agents. Several agents on one host exist only for
+//! trials: each has a state directory, and so resources, of its own.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 use super::fs::{self, FsError};
 use super::{Host, account};
 
-/// How often a lock that is held is looked at.
+/// Interval between two checks of a held lock.
 const POLL: Duration = Duration::from_millis(100);
-/// How much of the file is read.
+/// Most bytes that are read of the file.
 const NOTE: u64 = 4096;
 /// The kernel's list of locks.
 const LOCKS: &str = "/proc/locks";
 /// The most bytes of it.
 const MAX_LOCKS: u64 = 16 << 20;
-/// How many processes are looked at on the way to the first.
+/// Most processes that are examined on the way to the first.
 const ANCESTORS: usize = 100;
 
-/// The directory for what is gone with the machine: of this host for root, of this user for others; `variable` gives those of
-/// the environment. None where there is none, or nobody wants it.
+/// Returns the directory for files that a reboot removes: of this host for root, of this user for others. `variable` gives
+/// variables of the environment. None where there is none, or it is disabled.
 pub fn runtime_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(directory) = variable("ENSIGN_RUNTIME").filter(|value| !value.is_empty()) {
         return Some(PathBuf::from(directory)).filter(|directory| directory.as_os_str() != "off");
@@ -42,19 +42,19 @@ pub fn runtime_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<
     runtime.filter(|path| path.is_absolute() && path.is_dir()).map(|path| path.join("ensign"))
 }
 
-/// Where the turns of this host, or of this user, are taken; none where there is no such place.
+/// Returns the path of the run lock of this host, or of this user; none where there is no directory for it.
 pub fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     runtime_directory(variable).map(|directory| directory.join("run.lock"))
 }
 
-/// Who has the turn.
+/// The holder of the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     pid: Option<i32>,
     note: Option<Note>,
 }
 
-/// What a run says of itself.
+/// The note of a run about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     pid: i32,
@@ -72,7 +72,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// It is not this run's turn.
+/// The run lock is not free.
 #[derive(Debug, thiserror::Error)]
 pub enum TurnError {
     /// The file can't be used.
@@ -93,21 +93,21 @@ pub struct Turn {
     _held: Option<File>,
 }
 
-/// Whom a turn is shared with.
+/// The mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// Nobody.
+    /// Exclusive.
     Alone,
     /// Others that share it too.
     Others,
 }
 
 impl Turn {
-    /// Waits for the turn until then; `waiting` hears once of everybody who is waited for. A run that a command of another run
-    /// starts is part of that.
+    /// Waits for the lock until then. `waiting` is called once for every holder. A run that a command of another run starts is
+    /// part of that run.
     ///
     /// # Errors
-    /// When the file can't be used, somebody has the turn for too long, or the run is over.
+    /// When the file can't be used, another run holds the lock for too long, or the run is over.
     pub fn take(
         path: &Path,
         what: &str,
@@ -164,7 +164,7 @@ fn write(file: &mut File, note: &Note) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// The processes that hold a lock on a file, and what is known of the first of them. Who took it last has left a note.
+/// Returns the processes that hold a lock on a file, and the note of the last holder about itself.
 fn holders(file: &mut File) -> (Vec<i32>, Holder) {
     let mut text = String::new();
     let note = file.take(NOTE).read_to_string(&mut text).ok().and_then(|_| serde_json::from_str::<Note>(&text).ok());

@@ -1,8 +1,7 @@
-//! A client of the SSH agent: which keys it holds, and signatures by one of them.
+//! A client of the SSH agent: its list of keys, and signatures by one of them.
 //!
-//! The protocol is draft-miller-ssh-agent: messages of a length (4 bytes, big endian), a type and what belongs to it,
-//! over a socket of the same user. Two of its requests are all that signing needs. What a key is, and whether a
-//! signature is one, is `trust`'s business; here they are bytes.
+//! The protocol is draft-miller-ssh-agent: messages of a length (4 bytes, big endian), a type and its content, over a socket of
+//! the same user. Signing needs only two of its requests. Here keys and signatures are bytes; `trust` parses and verifies them.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,25 +16,25 @@ const SIGN_RESPONSE: u8 = 14;
 
 /// The longest message of OpenSSH's agent.
 const LONGEST: usize = 256 * 1024;
-/// How long an answer may take: the agent may be asking a person (`ssh-add -c`).
+/// The longest wait for an answer: the agent may be asking a person (`ssh-add -c`).
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An agent that does not do what it is asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum SshAgentError {
-    /// Nobody listens there, or it went away.
+    /// The socket has no listener, or the listener went away.
     #[error("could not talk to the ssh-agent at {}", path.display())]
     Io {
         /// Its socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It did not want to, or does not have the key any more.
-    #[error("the ssh-agent refused: the key is not there any more, the agent is locked, or somebody said no")]
+    /// The agent refused, or does not have the key any more.
+    #[error("the ssh-agent refused: the key is not there any more, the agent is locked, or a user denied it")]
     Refused,
-    /// What it answered is none of the protocol.
+    /// The answer breaks the protocol.
     #[error("the ssh-agent answered something that is not its protocol: {0}")]
     Protocol(&'static str),
 }
@@ -45,7 +44,7 @@ pub enum SshAgentError {
 pub struct Identity {
     /// The public key in the form of RFC 4253: its algorithm, then what that has.
     pub blob: Vec<u8>,
-    /// What it is called, for people.
+    /// The comment, for people.
     pub comment: String,
 }
 
@@ -118,7 +117,7 @@ impl SshAgent {
     }
 }
 
-/// What follows the type of an answer, when it is the expected one.
+/// Returns the content of an answer of the expected type.
 fn expect(answer: &[u8], wanted: u8) -> Result<&[u8], SshAgentError> {
     match answer.split_first() {
         Some((kind, rest)) if *kind == wanted => Ok(rest),
@@ -156,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// What an agent says that answers these bytes to the one request it gets.
+    /// Returns the result of a request to an agent that answers these bytes.
     fn answered(answer: Vec<u8>) -> (SshAgent, std::thread::JoinHandle<Vec<u8>>, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");

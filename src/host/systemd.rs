@@ -1,7 +1,7 @@
 //! systemd over D-Bus: its manager on the system bus, as `org.freedesktop.systemd1(5)` describes it.
 //!
-//! One connection, made anew when the bus was restarted. Calls block; whoever waits for a job looks at the
-//! run's cancel flag meanwhile. Units are named with their suffix here.
+//! The connection is made anew after a restart of the bus. Calls block. Code that waits for a job checks the cancel flag of the
+//! run meanwhile. Units are named with their suffix here.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,15 +24,15 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 const ENDED_JOBS: &str = "type='signal',sender='org.freedesktop.systemd1',interface='org.freedesktop.systemd1.Manager',\
                           path='/org/freedesktop/systemd1',member='JobRemoved'";
 
-/// How long systemd may take to answer a question.
+/// The longest wait for an answer of systemd.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long it may take to read its configuration again, the same as its own tools give it.
+/// The longest wait while systemd reads its configuration again, the same as in its own tools.
 const RELOAD: Duration = Duration::from_secs(180);
 
 /// systemd could not be asked, or said no.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemdError {
-    /// It refused.
+    /// systemd refused.
     #[error("{0}")]
     Refused(String),
     /// The bus can't be reached, or the connection broke.
@@ -79,7 +79,7 @@ pub struct Unit {
     pub names: String,
     /// The drop-ins that were read, with blanks.
     pub drop_ins: String,
-    /// Whether it is enabled, in the words of `systemctl is-enabled`, when systemd last looked.
+    /// The enablement at the last check of systemd, in the words of `systemctl is-enabled`.
     pub file_state: String,
     /// Its files have changed since they were read.
     pub outdated: bool,
@@ -170,11 +170,11 @@ impl Systemd {
         })
     }
 
-    /// Whether a unit is enabled, in the words of `systemctl is-enabled`; none when it has no file. systemd looks for all
-    /// links to it anew, which takes it some milliseconds.
+    /// Returns the enablement of a unit, in the words of `systemctl is-enabled`; none when it has no file. systemd searches for
+    /// all links to the unit again, which takes some milliseconds.
     ///
     /// # Errors
-    /// When systemd can't be asked.
+    /// When systemd can't be reached.
     pub fn unit_file_state(&self, name: &str) -> Result<Option<String>, SystemdError> {
         let asked = self.talk(ANSWER, async |connection| {
             let reply = connection.call_method(Some(SYSTEMD), MANAGER_PATH, Some(MANAGER), "GetUnitFileState", &(name,)).await?;
@@ -253,7 +253,7 @@ impl Systemd {
         })
     }
 
-    /// One question, asked again on a new connection when the old one broke.
+    /// Sends a request, and again on a new connection when the old connection broke.
     fn talk<T>(&self, limit: Duration, ask: impl AsyncFn(Connection) -> zbus::Result<T>) -> Result<T, SystemdError> {
         let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         self.runtime.block_on(async {
@@ -315,7 +315,7 @@ async fn wait_for(
     }
 }
 
-/// The object of a unit; systemd loads the unit when somebody speaks to it. Escaped as `sd_bus_path_encode(3)` does.
+/// Returns the object of a unit; systemd loads the unit on use. Escaped as `sd_bus_path_encode(3)` does.
 fn path_of(name: &str) -> String {
     let mut path = format!("{MANAGER_PATH}/unit/");
     for (at, byte) in name.bytes().enumerate() {

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, remove_capability_from_bounding_set, set_capabilities};
 
-/// What managing files needs, and becoming another user, and what commands of checks usually need. Missing are, among others,
+/// Capabilities for managing files, for becoming another user, and for the usual commands of checks. Missing are, among others,
 /// modules, raw devices, mounts, foreign processes, the clock and the network's own settings.
 const KEPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)

@@ -1,11 +1,11 @@
-//! Confinement: what a thread, and everything that it starts, may do at most. The kernel holds it, so that a wrong check or a
+//! Confinement: upper bounds for a thread and everything that it starts. The kernel enforces them, so that a wrong check or a
 //! race ends in "permission denied".
 //!
-//! Three parts of the kernel take part. Landlock bounds files, programs, TCP and signals; a filter of system calls takes
-//! local sockets away, as Landlock can't; and the capabilities that files do not need are dropped. None of them can be taken
-//! back: a confined thread does its work and ends. [`Worker`] gives it a way to have work done outside.
+//! Three parts of the kernel take part. Landlock bounds files, programs, TCP and signals. A filter of system calls denies local
+//! sockets, as Landlock can't. Capabilities that files do not need are dropped. None of them can be undone: a confined thread
+//! does its work and ends. [`Worker`] lets it have work done outside.
 //!
-//! Neighbour: `agent::confinement` derives what to hold from `[limits]`.
+//! Neighbour: `agent::confinement` derives the bounds from `[limits]`.
 
 mod calls;
 mod capabilities;
@@ -23,7 +23,7 @@ pub use worker::{Gone, Work, Worker};
 /// The newest rights that this code knows the meaning of. An older kernel holds what it can.
 const KNOWN: ABI = ABI::V6;
 
-/// What programs and the C library read, beside what the owner of a host allows. Nothing that only root may read.
+/// Files that programs and the C library read, beside those that the owner of a host allows. No file here is for root only.
 const SYSTEM_FILES: &[&str] = &[
     "/usr/lib",
     "/usr/lib32",
@@ -69,17 +69,17 @@ const SYSTEM_FILES: &[&str] = &[
     "/etc/timezone",
 ];
 
-/// Where the programs of the system are.
+/// The directories of the system's programs.
 const PROGRAMS: &[&str] = &["/usr/bin", "/usr/sbin", "/usr/libexec", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin"];
 
-/// What programs look at beside files: themselves, and the machine. The memory and environment of processes outside stay
-/// closed to those who are confined.
+/// Objects that programs read beside files: themselves, and the machine. The memory and environment of processes outside stay
+/// closed to confined processes.
 const MACHINE: &[&str] = &["/proc", "/sys/block", "/sys/bus", "/sys/class", "/sys/devices", "/sys/fs/cgroup"];
 
 /// Devices that are no hardware.
 const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
 
-/// What a thread is held to.
+/// The bounds of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Confinement {
     /// ResourceLimits of files; every file when none.
@@ -95,9 +95,9 @@ pub struct Confinement {
 /// Files within reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Files {
-    /// What may be changed, and what is below it.
+    /// Paths that may be changed, including all below.
     pub write: Vec<PathBuf>,
-    /// What may be read, and what is below it.
+    /// Paths that may be read, including all below.
     pub read: Vec<PathBuf>,
 }
 
@@ -120,7 +120,7 @@ pub enum Part {
     Sockets,
 }
 
-/// What the kernel of this host can hold.
+/// The features that the kernel of this host supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
     /// The version of Landlock; 0 where there is none.
@@ -190,10 +190,11 @@ impl Confinement {
         .collect()
     }
 
-    /// Confines the thread that calls, and what it starts from now on, for ever. What this kernel can't hold is left out.
+    /// Confines the calling thread, and all that it starts from now on, for ever. Bounds without support of this kernel are
+    /// left out.
     ///
     /// # Errors
-    /// When what the kernel offers fails. The thread may be confined in part, and must not work.
+    /// When an offered feature of the kernel fails. The thread may be confined in part, and must not work.
     pub fn apply(&self) -> Result<Confined, ConfineError> {
         if self.is_empty() {
             return Ok(Confined::default());
@@ -273,7 +274,7 @@ struct Allowed {
     is_directory: bool,
 }
 
-/// Adds a rule for `path` and what is below it. What is not there needs none: nothing can be opened there.
+/// Adds a rule for `path` and all below. A missing path needs no rule: nothing can be opened there.
 fn allow(ruleset: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<Option<Allowed>, ConfineError> {
     let Ok(opened) = PathFd::new(path) else { return Ok(None) };
     let is_directory = path.is_dir();

@@ -43,7 +43,7 @@ impl Worker {
         answered.recv().map_err(|_| Gone)
     }
 
-    /// Hands over work whose end nobody waits for; it is done in the order in which it was handed over.
+    /// Hands over work without waiting for its end. Work is done in the order of the calls.
     ///
     /// # Errors
     /// When the other thread has ended.

@@ -1,4 +1,4 @@
-//! What a content is known by.
+//! Digests of contents.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

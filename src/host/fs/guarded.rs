@@ -1,7 +1,7 @@
-//! Files that decide: keys and secrets that nobody else may read, configuration, trust and state that nobody else may change.
+//! Guarded files: keys and secrets that only this user may read; configuration, trust and state that only this user may change.
 //!
-//! As OpenSSH does: a file that others could have changed, or whose directory they could have exchanged, is refused, with the
-//! command that repairs it. The owner is this user or root; the group counts as others.
+//! As in OpenSSH, a file that other users could have changed is refused, with the command that repairs it.
+//! So is a file whose directory they could have exchanged. The owner is this user or root; the group counts as others.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -14,10 +14,10 @@ use super::{FsError, read};
 const CHANGE: u32 = 0o022;
 /// Bits of a mode by which others may read or change something.
 const ANYTHING: u32 = 0o077;
-/// What keeps others from removing and renaming, in a directory that they may write to.
+/// The mode bit that keeps others from removing and renaming in a directory that they may write to.
 const STICKY: u32 = 0o1000;
 
-/// The whole of a text file of at most `limit` bytes that is a secret of this user: nobody else reads or changes it.
+/// Reads the whole of a text file of at most `limit` bytes that is a secret: only this user may read or change it.
 ///
 /// # Errors
 /// When others can, and as [`super::read_text`].
@@ -26,7 +26,7 @@ pub fn read_private_text(path: &Path, limit: u64) -> Result<String, FsError> {
     String::from_utf8(bytes).map_err(|_| FsError::NotText(path.to_owned()))
 }
 
-/// The whole of a file of at most `limit` bytes that nobody else may change.
+/// Reads the whole of a file of at most `limit` bytes that only this user may change.
 ///
 /// # Errors
 /// When others can, and as [`super::read()`].
@@ -34,7 +34,7 @@ pub fn read_trusted(path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     whole(path, limit, CHANGE)
 }
 
-/// The whole of a text file of at most `limit` bytes that nobody else may change.
+/// Reads the whole of a text file of at most `limit` bytes that only this user may change.
 ///
 /// # Errors
 /// When others can, and as [`super::read_text`].

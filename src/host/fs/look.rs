@@ -1,4 +1,4 @@
-//! What a path is.
+//! Properties of paths.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, SFlag};
 use super::FsError;
 use super::digest::hash_open;
 
-/// What kind of thing a path names.
+/// The kind of object that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -23,7 +23,7 @@ pub enum FileKind {
     Other,
 }
 
-/// What a path is, links followed.
+/// The properties of a path, links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
     /// The kind.
@@ -63,7 +63,7 @@ impl FileInfo {
         }
     }
 
-    /// True when everybody on the host may read the content.
+    /// True when all users of the host may read the content.
     pub fn is_public(&self) -> bool {
         is_public(self.mode)
     }
@@ -87,13 +87,13 @@ impl FileInfo {
     }
 }
 
-/// True when everybody on the host may read a file of this mode.
+/// True when all users of the host may read a file of this mode.
 pub fn is_public(mode: u32) -> bool {
     mode & 0o004 != 0
 }
 
-/// True when everybody on the host may enter each directory above a path, links followed. Without that the mode of a file tells
-/// nothing of who can read it. Missing directories are made with modes of their own, and do not count.
+/// True when all users of the host may enter each directory above a path, links followed. Otherwise the mode of a file tells
+/// nothing about its readers. Missing directories are made with modes of their own, and do not count.
 pub fn is_reachable(path: &Path) -> bool {
     let may_enter = |directory: &Path| match fs::metadata(directory) {
         Ok(meta) => meta.mode() & 0o001 != 0,
@@ -102,12 +102,12 @@ pub fn is_reachable(path: &Path) -> bool {
     real(path).ancestors().skip(1).all(may_enter)
 }
 
-/// What a path names, links followed; `None` when nothing, as for a link that leads nowhere.
+/// Returns the properties of a path, links followed; `None` when nothing is there, as for a dangling link.
 ///
 /// With `hash`, the content of a regular file is read and hashed from the same descriptor.
 ///
 /// # Errors
-/// When the path can't be looked at, or the file can't be read.
+/// When the path can't be examined, or the file can't be read.
 pub fn stat(path: &Path, hash: bool) -> Result<Option<FileInfo>, FsError> {
     if !hash {
         return match fs::metadata(path) {
@@ -158,7 +158,7 @@ pub fn stamp(path: &Path) -> Result<Stamp, FsError> {
     Ok(Stamp(stat(path, false)?.map(|look| (look.mtime, look.size))))
 }
 
-/// Where a path leads with every link on the way followed. What is not there stays as it is written.
+/// Returns a path with every link on the way resolved. Missing parts stay as written.
 pub fn real(path: &Path) -> PathBuf {
     let (mut at, mut missing) = (path, Vec::new());
     loop {
@@ -190,10 +190,10 @@ pub fn is_symlink(path: &Path) -> bool {
     path.is_symlink()
 }
 
-/// Whether two paths lead to the same file, directory or device, links followed; `None` when one leads to nothing.
+/// True when two paths lead to the same file, directory or device, links followed; `None` when a path leads to nothing.
 ///
 /// # Errors
-/// When one can't be looked at.
+/// When a path can't be examined.
 pub fn is_same(one: &Path, other: &Path) -> Result<Option<bool>, FsError> {
     let (Some(one), Some(other)) = (identity(one)?, identity(other)?) else { return Ok(None) };
     Ok(Some(one == other))

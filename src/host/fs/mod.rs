@@ -1,8 +1,7 @@
-//! Files: looked at with as few calls as the kernel needs, written so that nobody sees half of one.
+//! Files: examined with as few calls as the kernel needs, written so that no process sees half of one.
 //!
-//! `fs/look.rs` says what a path is, `fs/digest.rs` what its content is known by, `fs/read.rs` reads whole files,
-//! `fs/write.rs` writes, makes directories and removes, and `fs/stage.rs` has what is made under another name first: files
-//! and symbolic links.
+//! `look` has the properties of paths, `digest` the digests of contents, `read` reads whole files. `write` writes, makes
+//! directories and removes. `stage` makes files and symbolic links under another name first.
 
 mod digest;
 mod guarded;
@@ -37,11 +36,11 @@ pub enum FsError {
     /// The operating system said no.
     #[error("could not {doing} {}", path.display())]
     Io {
-        /// What was being done, as a verb.
+        /// The failed action, as a verb.
         doing: &'static str,
         /// To what.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -87,21 +86,21 @@ pub enum FsError {
         path: PathBuf,
         /// Its owner.
         uid: u32,
-        /// How many names it has.
+        /// The number of its names.
         names: u64,
     },
     /// A path that leads out of the directories that a run is bound to.
     #[error("{} leads out of the directories that this node allows", .0.display())]
     NotWithin(PathBuf),
     /// Something else than what was looked at before.
-    #[error("{} was changed by somebody else meanwhile", .0.display())]
+    #[error("{} was changed by another process meanwhile", .0.display())]
     Changed(PathBuf),
     /// A file that decides, and that others can read or change.
     #[error("{} {what}: run `{remedy}`", path.display())]
     Loose {
         /// The file, or a directory on the way to it.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake.
         what: &'static str,
         /// The command that repairs it.
         remedy: String,
@@ -112,7 +111,7 @@ pub enum FsError {
     /// A link or file where a directory should be on the way to something.
     #[error("{} is in the way: it is not a directory, and links are not followed here", .0.display())]
     InTheWay(PathBuf),
-    /// More than anybody should manage at once.
+    /// More entries than the limit.
     #[error("{} has more than {limit} {what}", path.display())]
     TooMany {
         /// The directory.
@@ -125,9 +124,9 @@ pub enum FsError {
     /// Something is mounted in what would be removed.
     #[error("cannot remove {}: a file system is mounted at {}, and what it holds is not removed; unmount it first", path.display(), mounted.display())]
     Mounted {
-        /// What would be removed.
+        /// The path to remove.
         path: PathBuf,
-        /// Where it is mounted.
+        /// The mount point.
         mounted: PathBuf,
     },
     /// Another process makes the same file.

@@ -1,4 +1,4 @@
-//! Reading whole files with a limit, those that somebody named and those that were only found.
+//! Reading of whole files with a limit: files that a user named, and files that were only found.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -71,10 +71,10 @@ pub fn read_regular_text(path: &Path, limit: u64) -> Result<String, FsError> {
     as_text(read_regular(path, limit)?, path)
 }
 
-/// The whole of a regular file of at most `limit` bytes, for files that were found, not named.
+/// Reads the whole of a regular file of at most `limit` bytes, for files that were found, not named.
 ///
-/// Never waits, and does not follow a link at the end of `path`: what was looked at before may be
-/// something else by now, so the open file itself is judged.
+/// Never waits, and does not follow a link at the end of `path`. The path may have changed since it was examined, so the open
+/// file itself is checked.
 ///
 /// # Errors
 /// When it is no regular file, can't be read, or is larger.

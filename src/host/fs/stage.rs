@@ -1,5 +1,5 @@
-//! What is made beside its place under another name, and renamed into it: nobody sees half of it, and what was there stays
-//! until the new thing is whole.
+//! Temporary files: made beside their place under another name, and renamed into it. No process sees half of one, and the old
+//! file stays until the new file is whole.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -22,15 +22,15 @@ use crate::host::account::effective_uid;
 use crate::host::checkpoint::{Checkpoint, checkpoint};
 use crate::host::paths::DirEntryHandle;
 
-/// What the name of every temporary file ends with.
+/// The suffix of the names of temporary files.
 const SUFFIX: &str = ".ensign-tmp";
-/// How many entries of a directory are looked at for what others left: they must not make writing one file slow.
+/// Most entries of a directory that are examined for leftovers: they must not make the writing of one file slow.
 const SWEPT_ENTRIES: usize = 100_000;
 /// Before a file is this old its maker may not have come to lock it.
 const FILE_AGE: Duration = Duration::from_millis(10);
 /// A link can't be locked. Its maker renames it at once.
 const LINK_AGE: Duration = Duration::from_secs(1);
-/// How many names are tried for a temporary file.
+/// Names that are tried for a temporary file.
 const TRIES: usize = 16;
 /// The most bytes of a name that go into the name of its temporary file; a name has at most 255.
 const NAME: usize = 40;
@@ -105,9 +105,9 @@ impl Drop for PendingName {
 #[derive(Debug)]
 pub struct TempFile {
     pending: PendingName,
-    /// Says to whoever sweeps that its maker lives. Open for reading only: a file that is open for writing can't be run.
+    /// The lock that shows a sweeper that the maker lives. Open for reading only: a file that is open for writing can't be run.
     file: File,
-    /// Whether others can change the directory.
+    /// True when others can change the directory.
     open_to_others: bool,
 }
 
@@ -120,7 +120,7 @@ impl TempFile {
         Self::at(&DirEntryHandle::of(path)?, content, spec)
     }
 
-    /// Writes a file that is to be at a place.
+    /// Writes a file for a place.
     pub(in crate::host) fn at(place: &DirEntryHandle, content: &mut dyn Read, spec: WriteSpec) -> Result<Self, FsError> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let make =
@@ -190,7 +190,7 @@ pub fn path_of(file: &File) -> String {
 /// A symbolic link itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Where it leads, as it is written in it.
+    /// The target, as written in the link.
     pub target: PathBuf,
     /// The number of its owner.
     pub uid: u32,
@@ -250,7 +250,7 @@ fn sweep(above: BorrowedFd<'_>) {
     }
 }
 
-/// True when nobody is going to put a temporary file or link of this user in its place.
+/// True when no process is going to put a temporary file or link of this user in its place.
 fn is_abandoned(above: BorrowedFd<'_>, name: &OsStr) -> bool {
     let Ok(stat) = fstatat(above, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return false };
     // In a directory of many users, what others leave is theirs.
@@ -277,7 +277,7 @@ fn is_free(above: BorrowedFd<'_>, name: &OsStr) -> bool {
     openat(above, name, flags, Mode::empty()).is_ok_and(|opened| File::from(opened).try_lock().is_ok())
 }
 
-/// A temporary name for a file of this name, which nobody can guess.
+/// Returns a temporary name for a file of this name, which no other user can guess.
 fn temporary(name: &OsStr) -> io::Result<OsString> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(io::Error::other)?;

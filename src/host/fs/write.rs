@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use super::look::is_nothing;
 use super::{FsError, TempFile};
 
-/// What a written file shall be.
+/// Owner, group and mode of a file to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteSpec {
     /// The owner; `None` leaves it to the system.
@@ -99,7 +99,7 @@ pub fn create_new(path: &Path, mode: u32) -> Result<File, FsError> {
     Ok(file)
 }
 
-/// A new directory that only this user may enter. It goes away, with all it holds, when it is dropped.
+/// Creates a directory that only this user may enter. Dropping it removes it with its content.
 ///
 /// # Errors
 /// When it can't be made.
@@ -138,8 +138,8 @@ pub fn remove_all(path: &Path) -> Result<(), FsError> {
         _ => Ok(()),
     }
 }
-/// Appends lines to a file, which is made with `mode` when it is not there. They begin on a line of their own, and go
-/// in with one call: others may append at the same time.
+/// Appends lines to a file, created with `mode` when missing. The lines begin on a line of their own.
+/// A single call writes them: other processes may append at the same time.
 ///
 /// # Errors
 /// When the system refuses.

@@ -1,7 +1,8 @@
-//! Orphans: processes of commands whose runner was killed. They are found by its [journal](super::journal), and ended.
+//! Orphans: processes of commands whose runner was killed. The [journal](super::journal) of the runner identifies them, and
+//! they are ended.
 //!
-//! To a command belong its process group, whatever holds its output, and all descendants of both: also those in groups and
-//! sessions of their own. A daemon that left its session, its parent and the output is none: it left on purpose.
+//! To a command belong its process group and all processes that hold its output. All descendants of both belong to it too, also
+//! those in groups and sessions of their own. A daemon that left its session, its parent and the output is no orphan: it left on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,9 +17,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::journal::{BootNamespace, JournalEntry, JournalFile};
 
-/// How long killed processes may take to go away. One that waits for a disk takes longer, and is named.
+/// The longest wait for killed processes. A process that waits for a disk takes longer, and is reported.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often more processes are looked for. One look finds all but those that start meanwhile, and those are stopped.
+/// Rounds of the search for more processes. A round finds all but those that start meanwhile, and those are stopped.
 const ROUNDS: usize = 50;
 /// The largest journal that is read: some hundred bytes a command, and few run at once.
 const MAX_JOURNAL: u64 = 1 << 20;
@@ -53,7 +54,7 @@ impl Orphans {
         self.ended.is_empty() && self.alive.is_empty()
     }
 
-    /// What was done, for people; nothing when nothing was left.
+    /// Returns a report for people; none when there were no orphans.
     pub fn report(&self) -> Option<String> {
         let list = |orphans: &[Orphan]| orphans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let ended = (!self.ended.is_empty()).then(|| format!("ended processes that an earlier run left: {}", list(&self.ended)));

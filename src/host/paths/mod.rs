@@ -1,17 +1,17 @@
-//! Managed paths, opened so that nobody but root decides where they lead.
+//! Managed paths, opened so that only root decides where they lead.
 //!
-//! A path without links costs one `openat2` that follows none. Only where there is one, `paths/walk.rs` goes part by part
-//! and follows those that root alone could have made. What comes out is a [`Place`]: an open directory and a name in it, on
-//! which `paths/place.rs` looks, writes, renames and removes by descriptor.
+//! A path without links costs a single `openat2` that follows none. Only for a path with a link, `walk` goes part by part and
+//! follows links that root alone could have made. The result is a [`DirEntryHandle`]: an open directory and a name in it.
+//! `place` examines, writes, renames and removes it by descriptor.
 //!
 //! The rules, where "root" is also the user of this process:
 //!
-//! - A directory is closed when root owns it, neither group nor others may write it, and every directory above it is closed
-//!   or keeps its entries (a sticky one of root's keeps those that root owns). A link is followed only in a closed directory,
-//!   or where the resource says `follow: true`. Links of the kernel's, as below `/proc`, are never followed.
-//! - In a directory that others can change, a regular file with several names may be a name for a file of somebody else. It
-//!   is neither read nor changed in place, unless it belongs to the owner of the directory, who alone can change that.
-//! - Where a run is bound to some directories, what was really opened must be in one of them.
+//! - A directory is closed when root owns it, only root may write it, and every directory above is closed or keeps its entries.
+//!   The group counts as others. A sticky directory of root's keeps those that root owns. A link is followed only in a closed
+//!   directory, or where the resource has `follow: true`. Links of the kernel's, as below `/proc`, are never followed.
+//! - In a directory that others can change, a regular file with several names may be a name for a file of another user. The
+//!   agent neither reads it nor changes it in place, unless it belongs to the owner of the directory, who alone can change that.
+//! - Where a run is bound to some directories, the opened file must be in one of them.
 
 mod place;
 mod walk;
@@ -30,10 +30,10 @@ pub use place::DirEntryHandle;
 pub(super) use place::check_shared;
 use walk::{Arrival, Walk};
 
-/// What is added to a refusal where the resource can allow links.
+/// The addition to a refusal where the resource can allow links.
 const HINT: &str = "; name what it leads to, or set follow: true";
 
-/// Whose directories count as root's own.
+/// The owner whose directories count as root's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Trust {
     own: u32,
@@ -52,11 +52,11 @@ pub struct PathResolver<'a> {
     trust: Trust,
     follow: bool,
     hint: &'static str,
-    /// Where paths may lead; `None` is everywhere.
+    /// The directories to which paths may lead; `None` is everywhere.
     within: Option<Vec<&'a Path>>,
 }
 
-/// What is at a path.
+/// The object at a path.
 #[derive(Debug)]
 pub enum PathInfo {
     /// Nothing.
@@ -65,13 +65,13 @@ pub enum PathInfo {
     Dangling,
     /// A link that is not followed: others could have made it, or it leads out of where the run is bound to.
     Link,
-    /// A regular file that may be another name for a file of somebody else. It was not read.
+    /// A regular file that may be another name for a file of another user, so it was not read.
     Shared,
     /// Something else.
     Something {
-        /// What it is, links followed.
+        /// Its properties, links followed.
         look: FileInfo,
-        /// Whether the path itself is a link.
+        /// True when the path itself is a link.
         link: bool,
     },
 }
@@ -170,7 +170,8 @@ impl<'a> PathResolver<'a> {
         self.target(path)?.ok_or_else(|| FsError::io("open", path, ErrorKind::NotFound.into()))
     }
 
-    /// What a path is. With `hash`, the content of a regular file is read and hashed from the same descriptor.
+    /// Returns the properties of a path. With `hash`, the content of a regular file is read and hashed from the same
+    /// descriptor.
     ///
     /// # Errors
     /// When the path leads through a link that is not followed, or the system refuses.
@@ -196,7 +197,7 @@ impl<'a> PathResolver<'a> {
         }
     }
 
-    /// Whether something is there, a link that leads nowhere not counted.
+    /// True when an object is there; a dangling link does not count.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -204,7 +205,7 @@ impl<'a> PathResolver<'a> {
         Ok(matches!(self.look(path, false)?, PathInfo::Shared | PathInfo::Something { .. }))
     }
 
-    /// Whether a directory is there.
+    /// True when a directory is there.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -247,7 +248,7 @@ impl<'a> PathResolver<'a> {
         list_open(self.target(path)?.ok_or_else(missing)?.open_directory()?, path)
     }
 
-    /// Whether root alone decides what a path leads to.
+    /// True when root alone decides about the target of a path.
     ///
     /// # Errors
     /// As [`Self::place`].
@@ -256,7 +257,7 @@ impl<'a> PathResolver<'a> {
         walk.arrive(true, None).map(|_| walk.is_closed())
     }
 
-    /// Where a path leads, for comparing paths; `None` where that can't be said.
+    /// Returns the resolved path, for comparing paths; `None` when unknown.
     pub fn real(&self, path: &Path) -> Option<PathBuf> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint).ok()?;
         walk.arrive(true, None).ok().map(|_| walk.real())
@@ -310,7 +311,7 @@ fn open_plain(path: &Path, flags: OFlag) -> Result<std::os::fd::OwnedFd, Errno> 
     openat2(AT_FDCWD, path, how)
 }
 
-/// What a path without links is; none where a careful look is needed.
+/// Returns the properties of a path without links; none where the path must be walked.
 fn look_plain(path: &Path, hash: bool) -> Result<Option<PathInfo>, FsError> {
     // Non-blocking, so that a pipe or a device in the place of a file can't hold the run.
     let flags = if hash { OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY } else { OFlag::O_PATH };

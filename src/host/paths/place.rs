@@ -94,7 +94,7 @@ impl DirEntryHandle {
         &self.name
     }
 
-    /// What is here, a link not followed; none where nothing is.
+    /// Returns the properties of the entry, a link not followed; none when missing.
     pub(in crate::host) fn stat(&self) -> Result<Option<FileStat>, FsError> {
         match fstatat(&self.above, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -127,10 +127,11 @@ impl DirEntryHandle {
         Ok(self.stat()?.is_none())
     }
 
-    /// What is here. With `hash`, the content of a regular file is read and hashed from the same descriptor.
+    /// Returns the properties of the entry. With `hash`, the content of a regular file is read and hashed from the same
+    /// descriptor.
     ///
     /// # Errors
-    /// When it can't be looked at or read.
+    /// When it can't be examined or read.
     pub fn look(&self, hash: bool) -> Result<PathInfo, FsError> {
         let Some(stat) = self.stat()? else { return Ok(PathInfo::Nothing) };
         let mut look = FileInfo::of_stat(&stat);
@@ -165,10 +166,10 @@ impl DirEntryHandle {
         Ok(PathInfo::Something { look, link: false })
     }
 
-    /// The regular file that is here, opened for reading, with what it is.
+    /// Opens the regular file of the entry for reading, and returns its properties.
     ///
     /// # Errors
-    /// When it is something else, may be a name for a file of somebody else, or can't be opened.
+    /// When it is no regular file, may be a name for a file of another user, or can't be opened.
     pub fn open_regular(&self) -> Result<(File, FileInfo), FsError> {
         let file = match self.open("read", READ) {
             Err(FsError::Io { source, .. })
@@ -258,10 +259,10 @@ impl DirEntryHandle {
         chown(&opened, uid, gid).map_err(|errno| self.failed("set the owner of", errno))
     }
 
-    /// Sets owner, group and mode of the file or directory that is here.
+    /// Sets owner, group and mode of the file or directory of the entry.
     ///
     /// # Errors
-    /// When it is something else, may be a name for a file of somebody else, or the system refuses.
+    /// When it is of another kind, may be a name for a file of another user, or the system refuses.
     pub fn set(&self, spec: WriteSpec) -> Result<(), FsError> {
         let Some(stat) = self.stat()? else { return Err(self.failed("open", Errno::ENOENT)) };
         if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) {
@@ -298,7 +299,7 @@ impl DirEntryHandle {
             .map_err(|error| FsError::io("set the mode of", &self.path, error))
     }
 
-    /// Writes a file that is to be here, in the same directory.
+    /// Writes a temporary file for the entry, in the same directory.
     ///
     /// # Errors
     /// When a step fails; then nothing is left behind.
@@ -364,10 +365,10 @@ impl DirEntryHandle {
         }
     }
 
-    /// Where something is mounted, here or below; the first such place.
+    /// Returns the first mount point here or below.
     ///
     /// # Errors
-    /// When something can't be looked at.
+    /// When an entry can't be examined.
     pub fn mounted(&self) -> Result<Option<PathBuf>, FsError> {
         mounted(&self.above, &self.name, &self.path)
     }
@@ -387,7 +388,7 @@ impl DirEntryHandle {
             .map_err(|errno| self.failed(doing, errno))
     }
 
-    /// Refuses a file that may be a name for a file of somebody else.
+    /// Refuses a file that may be a name for a file of another user.
     pub(in crate::host) fn check_own(&self, uid: u32, names: u64) -> Result<(), FsError> {
         if self.is_shared(uid, names)? { Err(FsError::Shared { path: self.path.clone(), uid, names }) } else { Ok(()) }
     }
@@ -396,7 +397,7 @@ impl DirEntryHandle {
         is_shared(self.above(), uid, names, self.trust).map_err(|errno| self.failed("look at", errno))
     }
 
-    /// Whether others than root can change the directory itself.
+    /// True when others than root can change the directory itself.
     pub(in crate::host) fn is_open_to_others(&self) -> bool {
         fstat(&self.above).is_ok_and(|stat| is_open(&stat, self.trust))
     }
@@ -406,19 +407,19 @@ impl DirEntryHandle {
     }
 }
 
-/// How many names a file has.
+/// Returns the number of names of a file.
 #[allow(clippy::useless_conversion, reason = "the type is another one on other processors")]
 fn names_of(stat: &FileStat) -> u64 {
     stat.st_nlink.into()
 }
 
-/// Whether others than root can change the entries of a directory.
+/// True when others than root can change the entries of a directory.
 fn is_open(directory: &FileStat, trust: Trust) -> bool {
     !trust.owns(directory.st_uid) || directory.st_mode & 0o022 != 0
 }
 
-/// Whether a file that belongs to `uid` and has this many names may have been put into a directory by somebody who could not
-/// have written it: others can change the directory, and it is not the file of the one user who can.
+/// True when a user who could not have written a file may have put it into a directory. The file belongs to `uid` and has this
+/// number of names. Then others can change the directory, and the file does not belong to the single user who can.
 fn is_shared(above: BorrowedFd<'_>, uid: u32, names: u64, trust: Trust) -> Result<bool, Errno> {
     if names <= 1 {
         return Ok(false);

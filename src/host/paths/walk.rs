@@ -12,7 +12,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use super::super::fs::FsError;
 use super::{DirEntryHandle, Trust};
 
-/// How many links may follow each other, as in the kernel.
+/// Most links that may follow each other, as in the kernel.
 const LINKS: usize = 40;
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -25,23 +25,23 @@ struct Step {
     name: OsString,
     uid: u32,
     mode: u32,
-    /// Whether root alone decides which directory this is.
+    /// True when root alone decides which directory this is.
     stable: bool,
 }
 
 impl Step {
-    /// Whether root alone can change the entries.
+    /// True when root alone can change the entries.
     fn is_closed(&self, trust: Trust) -> bool {
         self.stable && trust.owns(self.uid) && self.mode & OTHERS_WRITE == 0
     }
 
-    /// Whether root alone decides what an entry of this owner is.
+    /// True when root alone decides about an entry of this owner.
     fn keeps(&self, uid: u32, trust: Trust) -> bool {
         self.is_closed(trust) || (self.stable && trust.owns(self.uid) && self.mode & STICKY != 0 && trust.owns(uid))
     }
 }
 
-/// Where a walk ended.
+/// The end of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// At a name in a directory that is there.
@@ -60,7 +60,7 @@ pub(super) struct Walk<'a> {
     /// From the root on; never empty.
     steps: Vec<Step>,
     root: Step,
-    /// What is left of the path, its next part last.
+    /// The rest of the path, its next part last.
     rest: Vec<OsString>,
     links: usize,
 }
@@ -77,8 +77,8 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Goes on as far as it can. A link at the end of the path is followed only with `follow_last`; directories that are
-    /// missing are made with the mode `make`, and without one end the walk.
+    /// Walks as far as possible. A link at the end of the path is followed only with `follow_last`. Missing directories are
+    /// made with the mode `make`; without a mode they end the walk.
     pub(super) fn arrive(&mut self, follow_last: bool, make: Option<u32>) -> Result<Arrival, FsError> {
         while let Some(part) = self.rest.pop() {
             if part == ".." {
@@ -127,7 +127,7 @@ impl<'a> Walk<'a> {
         Ok(Arrival::There)
     }
 
-    /// Whether root alone can change the directory that the walk came to.
+    /// True when root alone can change the directory that the walk came to.
     pub(super) fn is_closed(&self) -> bool {
         self.top().is_closed(self.trust)
     }
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a link in the directory that the walk is in may be followed.
+    /// Checks that a link in the current directory of the walk may be followed.
     fn judge(&mut self, shown: &Path) -> Result<(), FsError> {
         self.links += 1;
         if self.links > LINKS {

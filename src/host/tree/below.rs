@@ -1,5 +1,5 @@
-//! What is below a directory that is held open: listed, read, given to others, removed. As in `tree.rs`, every path is walked
-//! from the directory itself, and no link is followed.
+//! The content of a directory that is held open: listed, read, given to others, removed. Every path is walked from the
+//! directory itself, and no link is followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,17 +15,17 @@ use super::super::fs::{FsError, WriteSpec, names_in, set_open};
 use super::super::paths::check_shared;
 use super::{Tree, io_error, mounts, open_directory};
 
-/// How deep directories may be in each other: every one on the way is held open.
+/// The deepest nesting of directories: every directory on the way is held open.
 pub(super) const DEPTH: usize = 128;
 
-/// What something below a directory is.
+/// The kind of an object below a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// A regular file of this many bytes.
     File(u64),
     /// A directory, and whether something is mounted there: another file system, or another directory of the same one.
     Directory {
-        /// It is.
+        /// True when a file system is mounted there.
         mounted: bool,
     },
     /// A symbolic link, with where it leads.
@@ -39,7 +39,7 @@ pub enum Node {
 pub struct Entry {
     /// Its path, from the directory on.
     pub path: PathBuf,
-    /// What it is.
+    /// The kind.
     pub node: Node,
     /// The number of its owner.
     pub uid: u32,
@@ -50,10 +50,10 @@ pub struct Entry {
 }
 
 impl Tree {
-    /// All that is below the directory, sorted, a directory before what is in it. What is mounted there is not entered.
+    /// Returns all entries below the directory, sorted, a directory before its content. Mount points are not entered.
     ///
     /// # Errors
-    /// When it can't be looked at, or there are more than `limit` entries.
+    /// When it can't be examined, or there are more than `limit` entries.
     pub fn entries(&self, limit: usize) -> Result<Vec<Entry>, FsError> {
         let root = self.root.try_clone().map_err(|error| FsError::io("list", &self.path, error))?;
         let mut walk = Walk { tree: self, limit, device: None, found: Vec::new() };
@@ -104,19 +104,19 @@ impl Tree {
             .map_err(|errno| io_error("set the owner of", &self.path.join(path), errno))
     }
 
-    /// Removes something with all that is below it.
+    /// Removes an object with all below.
     ///
     /// # Errors
-    /// When something is mounted there, or the system refuses. What was removed until then is gone.
+    /// When a file system is mounted there, or the system refuses. Objects removed until then are gone.
     pub fn remove(&self, path: &Path) -> Result<(), FsError> {
         let (above, name) = self.find(path)?;
         remove_all(&above, name, &self.path.join(path))
     }
 
-    /// Removes a file, or whatever else is no directory.
+    /// Removes a file, or another object that is no directory.
     ///
     /// # Errors
-    /// When it is a directory, or the system refuses. That nothing is there is no error.
+    /// When it is a directory, or the system refuses. A missing object is no error.
     pub fn unlink(&self, path: &Path) -> Result<(), FsError> {
         self.take(path, UnlinkatFlags::NoRemoveDir, &[Errno::ENOENT, Errno::ENOTDIR])
     }
@@ -124,7 +124,7 @@ impl Tree {
     /// Removes a directory if it is empty.
     ///
     /// # Errors
-    /// When the system refuses. That it is not empty, no directory or not there is no error.
+    /// When the system refuses. A full directory, an object of another kind or a missing object is no error.
     pub fn remove_empty(&self, path: &Path) -> Result<(), FsError> {
         let fine = [Errno::ENOENT, Errno::ENOTDIR, Errno::ENOTEMPTY, Errno::EEXIST];
         self.take(path, UnlinkatFlags::RemoveDir, &fine)
@@ -214,10 +214,10 @@ pub(super) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-/// Removes something with all that is below it; nothing at all where something is mounted there.
+/// Removes an object with all below; nothing at all where a file system is mounted there.
 ///
 /// # Errors
-/// When that is so, or the system refuses. What was removed until then is gone.
+/// When a file system is mounted there, or the system refuses. Objects removed until then are gone.
 pub(in crate::host) fn remove_all(above: &OwnedFd, name: &OsStr, shown: &Path) -> Result<(), FsError> {
     match mounts::mounted(above, name, shown)? {
         Some(mounted) => Err(FsError::Mounted { path: shown.to_owned(), mounted }),

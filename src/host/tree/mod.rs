@@ -1,6 +1,6 @@
-//! Writing below a directory what others named: every path is walked from the directory itself, part by part, and no
-//! link is followed on the way, whoever made it. What is there already is replaced in one step or not at all. `tree/below.rs` has
-//! what looks at a directory and takes away.
+//! Writing below a directory, for names from elsewhere: every path is walked from the directory itself, part by part. No link
+//! is followed on the way, whatever its owner. An existing object is replaced in one step or not at all. `below` examines and
+//! removes.
 
 mod below;
 mod mounts;
@@ -82,10 +82,10 @@ impl Tree {
         set_modified(&directory, &shown, modified)
     }
 
-    /// Begins a file; until it is finished, nobody sees it.
+    /// Begins a file; no process sees it until it is finished.
     ///
     /// # Errors
-    /// When the path leads out of the tree, a link or file is on the way, another process makes the same file, or the system
+    /// When the path leads out of the tree, or a link or file is on the way. When another process makes the same file, or the system
     /// refuses.
     pub fn create(&mut self, path: &Path) -> Result<NewFile, FsError> {
         let shown = self.path.join(path);
@@ -181,7 +181,7 @@ impl Tree {
     }
 }
 
-/// A file that nobody sees yet. Dropped before it is finished, it is gone.
+/// An unfinished file that no process sees. Dropping it removes it.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -255,8 +255,8 @@ fn clear(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<(), F
     }
 }
 
-/// Makes the temporary file of an entry, and locks it as long as it is open. What a killed process left makes room; what a
-/// living one is at work on does not: of two under one name, one could put the half of the other in place.
+/// Makes the temporary file of an entry, and locks it while it is open. A file of a killed process is replaced. A file of a
+/// living process is not: of two under one name, one could put the half of the other in place.
 fn claimed(above: BorrowedFd<'_>, temporary: &OsStr, shown: &Path) -> Result<File, FsError> {
     let failed = |errno| io_error("create", shown, errno);
     let open = |flags: OFlag| {

@@ -1,5 +1,4 @@
-//! Mount points: where another file system begins, or a directory of the same one is bound to. What is below belongs to
-//! somewhere else.
+//! Mount points: the beginning of another file system, or of a directory that is bound from elsewhere.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
