@@ -103,7 +103,7 @@ impl Journal {
         Self { directory: Some(directory.into()), inner: Mutex::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, Inner> {
+    fn lock_inner(&self) -> MutexGuard<'_, Inner> {
         // Each change is one step: a panic elsewhere broke none.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +112,7 @@ impl Journal {
     /// start when the owner of the journal relies on it.
     pub(super) fn begin(self: &Arc<Self>, pipes: &[&io::PipeReader]) -> io::Result<Running> {
         let pipes = pipes.iter().map(|pipe| inode(pipe)).collect::<io::Result<_>>()?;
-        let mut inner = self.held();
+        let mut inner = self.lock_inner();
         if let (None, Some(directory)) = (&inner.open, &self.directory) {
             inner.open = Open::below(directory).ok();
         }
@@ -122,7 +122,7 @@ impl Journal {
         drop(inner);
         // Forgotten again when it can't be written.
         let running = Running { journal: Arc::clone(self), key };
-        let written = self.held().write();
+        let written = self.lock_inner().write();
         if self.directory.is_none() { written.map(|()| running) } else { Ok(running) }
     }
 }
@@ -180,7 +180,7 @@ pub(super) struct Running {
 impl Running {
     /// Notes the process that the command has become.
     pub(super) fn started(&self, pid: u32) {
-        let mut inner = self.journal.held();
+        let mut inner = self.journal.lock_inner();
         if let Some(note) = inner.notes.get_mut(&self.key) {
             // One tick more: the clock is read in whole ticks.
             (note.pid, note.until) = (i32::try_from(pid).ok(), Some(ticks_now() + 1));
@@ -192,7 +192,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut inner = self.journal.held();
+        let mut inner = self.journal.lock_inner();
         inner.notes.remove(&self.key);
         // What is noted for too long names processes that are gone, and no others: see `since` and `until`.
         let _written = inner.write();

@@ -52,7 +52,7 @@ pub use orphans::Orphans;
 pub use package_cache::DPKG_DIRECTORY;
 pub use paths::{DirEntryHandle, PathInfo, PathResolver};
 pub use progress::{Meter, Progress, ProgressEvent, ProgressListener};
-pub use run_lock::{Share, Turn, TurnError};
+pub use run_lock::{RunLock, RunLockError, Share};
 pub use systemd::{Systemd, SystemdError, Unit};
 
 /// Interval between two checks of the cancel flag by code that waits.
@@ -200,7 +200,7 @@ impl Host {
 
     /// Returns the same machine with a listener for progress.
     #[must_use]
-    pub fn heard_by(mut self, audience: ProgressListener) -> Self {
+    pub fn with_listener(mut self, audience: ProgressListener) -> Self {
         self.audience = Some(audience);
         self
     }
@@ -218,18 +218,18 @@ impl Host {
     }
 
     /// Says what a person should know while it lasts, as that something is waited for.
-    pub fn tell(&self, what: &str) {
-        self.hears(ProgressEvent::Said(what));
+    pub fn notify(&self, what: &str) {
+        self.notify_listener(ProgressEvent::Said(what));
     }
 
     /// Says that resources have their turn.
     pub fn begins(&self, kind: &str, name: &str, others: usize) {
-        self.hears(ProgressEvent::Begins { kind, name, others });
+        self.notify_listener(ProgressEvent::Begins { kind, name, others });
     }
 
     /// Says that what began has ended.
     pub fn ends(&self) {
-        self.hears(ProgressEvent::Ends);
+        self.notify_listener(ProgressEvent::Ends);
     }
 
     /// The same machine, for work that ends when `cancel` says so or `deadline` has passed.
@@ -253,7 +253,7 @@ impl Host {
     }
 
     /// Notifies the listener.
-    fn hears(&self, news: ProgressEvent<'_>) {
+    fn notify_listener(&self, news: ProgressEvent<'_>) {
         if let Some(audience) = &self.audience {
             audience(news);
         }

@@ -75,7 +75,7 @@ impl<'a> Meter<'a> {
         self.done += count;
         if self.told.is_none_or(|told| told.elapsed() >= PAUSE) {
             self.told = Some(Instant::now());
-            self.host.hears(ProgressEvent::At(Progress { what: &self.what, done: self.done, total: self.total }));
+            self.host.notify_listener(ProgressEvent::At(Progress { what: &self.what, done: self.done, total: self.total }));
         }
     }
 }
@@ -83,7 +83,7 @@ impl<'a> Meter<'a> {
 impl Drop for Meter<'_> {
     fn drop(&mut self) {
         if self.told.is_some() {
-            self.host.hears(ProgressEvent::Over);
+            self.host.notify_listener(ProgressEvent::Over);
         }
     }
 }
@@ -98,10 +98,10 @@ mod tests {
     fn the_audience_hears_what_is_said_the_begin_and_the_end() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let ears = Arc::clone(&heard);
-        let host = Host::system(None).heard_by(Arc::new(move |news: ProgressEvent<'_>| {
+        let host = Host::system(None).with_listener(Arc::new(move |news: ProgressEvent<'_>| {
             ears.lock().unwrap().push(format!("{news:?}"));
         }));
-        host.tell("z");
+        host.notify("z");
         let mut meter = Meter::new(&host, "x".to_owned(), Some(9));
         meter.add(4);
         drop(meter);

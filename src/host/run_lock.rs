@@ -43,7 +43,7 @@ pub fn runtime_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<
 }
 
 /// Returns the path of the run lock of this host, or of this user; none where there is no directory for it.
-pub fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+pub fn path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     runtime_directory(variable).map(|directory| directory.join("run.lock"))
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Holder {
 
 /// The run lock is not free.
 #[derive(Debug, thiserror::Error)]
-pub enum TurnError {
+pub enum RunLockError {
     /// The file can't be used.
     #[error(transparent)]
     File(#[from] FsError),
@@ -88,7 +88,7 @@ pub enum TurnError {
 
 /// A turn; the next one may go on when it is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct RunLock {
     /// None within a run that holds it already.
     _held: Option<File>,
 }
@@ -102,20 +102,20 @@ pub enum Share {
     Others,
 }
 
-impl Turn {
+impl RunLock {
     /// Waits for the lock until then. `waiting` is called once for every holder. A run that a command of another run starts is
     /// part of that run.
     ///
     /// # Errors
     /// When the file can't be used, another run holds the lock for too long, or the run is over.
-    pub fn take(
+    pub fn acquire(
         path: &Path,
         what: &str,
         share: Share,
         until: Instant,
         host: &Host,
         waiting: &dyn Fn(&Holder),
-    ) -> Result<Self, TurnError> {
+    ) -> Result<Self, RunLockError> {
         let failed = |doing| move |error| FsError::io(doing, path, error);
         let mut told = None;
         loop {
@@ -137,10 +137,10 @@ impl Turn {
                 return Ok(Self { _held: None });
             }
             if host.is_over() {
-                return Err(TurnError::Over(holder));
+                return Err(RunLockError::Over(holder));
             }
             if Instant::now() >= until {
-                return Err(TurnError::Busy(holder));
+                return Err(RunLockError::Busy(holder));
             }
             if told.as_ref() != Some(&holder) {
                 waiting(&holder);
@@ -222,8 +222,8 @@ mod tests {
         child
     }
 
-    fn take(path: &Path, share: Share, wait: Duration, waiting: &dyn Fn(&Holder)) -> Result<Turn, TurnError> {
-        Turn::take(path, "apply site.yaml", share, Instant::now() + wait, &Host::system(None), waiting)
+    fn take(path: &Path, share: Share, wait: Duration, waiting: &dyn Fn(&Holder)) -> Result<RunLock, RunLockError> {
+        RunLock::acquire(path, "apply site.yaml", share, Instant::now() + wait, &Host::system(None), waiting)
     }
 
     #[test]

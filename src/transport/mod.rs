@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use crate::model::Secret;
 
 pub use crate::config::Tls;
-pub use nats::{Bus, Inbox, Kept, Room, StreamReader};
+pub use nats::{Bus, Inbox, StorageQuota, StreamLimits, StreamReader};
 
 /// The oldest server that is supported. Older ones answer JetStream requests in another form.
 pub const OLDEST_SERVER: (u64, u64) = (2, 10);

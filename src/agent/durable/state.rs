@@ -115,7 +115,7 @@ impl DurableState {
             self.notary.receipt(&message.subject, &message.payload, message.command.as_deref(), now, Some(head))
         };
         outbox.push(message, now, &seal)?;
-        self.posted.of(StreamQueue::of(&message.subject)).notify_one();
+        self.posted.of(StreamQueue::for_subject(&message.subject)).notify_one();
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::config::parse_size;
 use crate::fleet::setup::init::{Retention, RetentionRequest, init};
 use crate::fleet::setup::permissions::{Role, User, authorization};
 use crate::model::{HumanDuration, NodeId};
-use crate::transport::{Ensured, Room, TransportError};
+use crate::transport::{Ensured, StorageQuota, TransportError};
 use crate::wire::Subjects;
 
 use super::super::error::{Exit, Failure};
@@ -113,15 +113,15 @@ async fn no_room(error: &TransportError, retention: Retention, session: &Session
         bytes(retention.jobs_size),
         bytes(retention.events_size),
     );
-    let room = session.bus.room().await.ok();
+    let room = session.bus.storage_quota().await.ok();
     let has = match room {
-        Some(Room { stored, reserved, limit: Some(limit) }) => format!(
+        Some(StorageQuota { stored, reserved, limit: Some(limit) }) => format!(
             "the account may have {}, of which {} are set aside and {} stored",
             bytes(limit),
             bytes(reserved),
             bytes(stored)
         ),
-        Some(Room { stored, reserved, limit: None }) => format!(
+        Some(StorageQuota { stored, reserved, limit: None }) => format!(
             "the account has {} set aside and {} stored, and no limit of its own: the server's is `max_file_store` in its \
              `jetstream {{}}`, or three quarters of what was free on its disk",
             bytes(reserved),
@@ -135,7 +135,7 @@ async fn no_room(error: &TransportError, retention: Retention, session: &Session
 }
 
 /// A size of results and of events that may fit: of what is left, or else a part of what was asked.
-fn smaller(retention: Retention, room: Option<Room>) -> u64 {
+fn smaller(retention: Retention, room: Option<StorageQuota>) -> u64 {
     let left = room.and_then(|room| Some(room.limit?.saturating_sub(room.reserved.max(room.stored))));
     // A third for each of both leaves room for what has no bound: states, assignments, bundles.
     let fits = left.map_or(retention.jobs_size.min(retention.events_size) / 16, |left| left / 3);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_proposed_fits() {
         let default = Retention::default();
-        let room = |limit| Some(Room { stored: 0, reserved: 100 << 20, limit });
+        let room = |limit| Some(StorageQuota { stored: 0, reserved: 100 << 20, limit });
         assert_eq!(smaller(default, room(Some(400 << 20))), 100 << 20);
         assert_eq!(smaller(default, room(Some(1 << 20))), 1 << 20);
         assert_eq!(smaller(default, room(None)), 64 << 20);

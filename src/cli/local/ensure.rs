@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::diag::Diagnostic;
 use crate::engine::{self, Diff, Plan, RunInputs, Settings};
-use crate::host::{Host, Turn, account};
+use crate::host::{Host, RunLock, account};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
@@ -107,7 +107,7 @@ impl How {
     }
 
     /// Waits for its turn; a dry run needs none.
-    fn turn(&self, kind: &str, name: &str, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
+    fn turn(&self, kind: &str, name: &str, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, Failure> {
         if self.noop {
             return Ok(None);
         }

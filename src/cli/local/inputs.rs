@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diag::Diagnostic;
 use crate::engine::{Report, RunInputs};
-use crate::host::{Cancel, Host, Journal, Share, Turn, TurnError, account, fs, orphans, run_lock};
+use crate::host::{Cancel, Host, Journal, RunLock, RunLockError, Share, account, fs, orphans, run_lock};
 use crate::manifest::MAX_MANIFEST;
 use crate::model::{DiscoveryClient, HumanDuration, RunOutcome, merge};
 use crate::registry::Registry;
@@ -74,7 +74,7 @@ pub fn host() -> Host {
         Some(directory) => Host::recorded(path.as_deref(), Arc::new(Journal::below(directory))),
         None => Host::system(path.as_deref()),
     };
-    host.heard_by(ui::listener(false))
+    host.with_listener(ui::listener(false))
 }
 
 /// Returns the directory with the commands of active local runs, which a reboot removes together with the commands.
@@ -88,22 +88,22 @@ fn journals() -> Option<PathBuf> {
 ///
 /// # Errors
 /// When another run takes longer than this one may wait, or this one is cancelled.
-pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<Turn>, Failure> {
-    let Some(path) = run_lock::place(|name| std::env::var_os(name)) else { return Ok(None) };
+pub fn turn(what: &str, wait: HumanDuration, host: &Host, ui: &mut Ui) -> Result<Option<RunLock>, Failure> {
+    let Some(path) = run_lock::path(|name| std::env::var_os(name)) else { return Ok(None) };
     let until = Instant::now() + wait.get();
-    let waiting = |holder: &run_lock::Holder| host.tell(&format!("waiting for another run: {holder}"));
-    match Turn::take(&path, what, Share::Alone, until, host, &waiting) {
+    let waiting = |holder: &run_lock::Holder| host.notify(&format!("waiting for another run: {holder}"));
+    match RunLock::acquire(&path, what, Share::Alone, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
-        Err(TurnError::File(error)) => {
+        Err(RunLockError::File(error)) => {
             let diagnostic = Diagnostic::new(format!("runs of this host can't take turns: {}", crate::diag::chain(&error)));
             ui.warn(diagnostic.hint("ENSIGN_RUNTIME names another directory; off does without"));
             Ok(None)
         }
-        Err(error @ TurnError::Busy(_)) => {
+        Err(error @ RunLockError::Busy(_)) => {
             let failure = Failure::new(Exit::Partial, Diagnostic::new(format!("{error}; nothing was run")));
             Err(failure.hint(format!("--wait gives it longer than {wait}")))
         }
-        Err(error @ TurnError::Over(_)) => Err(Failure::from_error(Exit::Partial, &error)),
+        Err(error @ RunLockError::Over(_)) => Err(Failure::from_error(Exit::Partial, &error)),
     }
 }
 
@@ -140,7 +140,7 @@ pub fn remember(recording: Recording, report: &Report, host: &Host, ui: &mut Ui)
 
 /// A host whose work a person watches, where results are for people and there is a terminal.
 pub fn watched(host: Host, output: OutputFormat, ui: &Ui) -> Host {
-    host.heard_by(ui::listener(ui.is_watched() && output == OutputFormat::Text))
+    host.with_listener(ui::listener(ui.is_watched() && output == OutputFormat::Text))
 }
 
 /// The directories in which an administrator puts facts of their own; later ones win.

@@ -68,7 +68,7 @@ pub struct LocalManifest {
 #[derive(Debug, PartialEq)]
 enum SourceKind<'a> {
     /// A path of this machine.
-    Here(&'a Path),
+    Local(&'a Path),
     /// Behind `https://` or `http://`.
     Web(&'a str),
     /// Behind `obj://`.
@@ -86,21 +86,21 @@ impl ManifestSource {
     /// # Errors
     /// When it can't be had, is none, or is not what `--sha256` pins.
     pub fn obtain(&self, connection: &Connection, ui: &mut Ui) -> Result<LocalManifest, Failure> {
-        match place(&self.manifest)? {
-            SourceKind::Here(path) => self.here(path),
+        match classify(&self.manifest)? {
+            SourceKind::Local(path) => self.open_local(path),
             SourceKind::Web(url) => {
                 if self.sha256.is_none() && is_open(url) {
                     let warning = format!("anyone on the way to {} can change its content", shown(url));
                     ui.warn(Diagnostic::new(warning).hint("use https://, or pin it with --sha256"));
                 }
-                self.behind(url, None, ui)
+                self.open_url(url, None, ui)
             }
-            SourceKind::Object(url) => self.behind(url, Some(connection), ui),
+            SourceKind::Object(url) => self.open_url(url, Some(connection), ui),
         }
     }
 
     /// Opens a file of this machine, or the manifest of a directory.
-    fn here(&self, path: &Path) -> Result<LocalManifest, Failure> {
+    fn open_local(&self, path: &Path) -> Result<LocalManifest, Failure> {
         let inside = path.is_dir().then(|| path.join(bundle::MANIFEST));
         if inside.is_some() && self.sha256.is_some() {
             return Err(Failure::usage(format!("{} is a directory: --sha256 is for a manifest or a bundle", path.display())));
@@ -143,7 +143,7 @@ impl ManifestSource {
     }
 
     /// Fetches a URL; with a connection, from the object store there.
-    fn behind(&self, url: &str, connection: Option<&Connection>, ui: &mut Ui) -> Result<LocalManifest, Failure> {
+    fn open_url(&self, url: &str, connection: Option<&Connection>, ui: &mut Ui) -> Result<LocalManifest, Failure> {
         let settings = connection.map(Connection::settings).transpose()?;
         let cancel = inputs::cancel_on_signals();
         let (kept, mut file) = private()?;
@@ -211,10 +211,10 @@ fn private() -> Result<(TempDir, impl Read + Write + Seek + Send), Failure> {
     Ok((kept, file))
 }
 
-fn place(manifest: &Path) -> Result<SourceKind<'_>, Failure> {
+fn classify(manifest: &Path) -> Result<SourceKind<'_>, Failure> {
     let url = manifest.to_str().and_then(|text| text.split_once("://").map(|(scheme, rest)| (text, scheme, rest)));
     let Some((text, scheme, rest)) = url else {
-        return Ok(SourceKind::Here(manifest));
+        return Ok(SourceKind::Local(manifest));
     };
     match scheme.to_ascii_lowercase().as_str() {
         "https" | "http" if http::host_of(text).is_some() => Ok(SourceKind::Web(text)),
@@ -339,13 +339,13 @@ mod tests {
     #[test]
     fn places_are_told_by_their_form() {
         for (text, expected) in [
-            ("m.yaml", SourceKind::Here(Path::new("m.yaml"))),
-            ("dir/b.tar.gz", SourceKind::Here(Path::new("dir/b.tar.gz"))),
+            ("m.yaml", SourceKind::Local(Path::new("m.yaml"))),
+            ("dir/b.tar.gz", SourceKind::Local(Path::new("dir/b.tar.gz"))),
             ("https://u:p@h/x", SourceKind::Web("https://u:p@h/x")),
             ("HTTP://h", SourceKind::Web("HTTP://h")),
             ("obj://b/k/l", SourceKind::Object("obj://b/k/l")),
         ] {
-            assert_eq!(place(Path::new(text)).unwrap(), expected);
+            assert_eq!(classify(Path::new(text)).unwrap(), expected);
         }
         for (text, said) in [
             ("ftp://u:hunter2@x/y", "unsupported manifest source: ftp://x/y"),
@@ -355,7 +355,7 @@ mod tests {
             ("obj://b", "key is required for object store manifest source"),
             ("obj://b/", "key is required for object store manifest source"),
         ] {
-            let failure = place(Path::new(text)).unwrap_err();
+            let failure = classify(Path::new(text)).unwrap_err();
             assert!(failure.exit == Exit::Usage && failure.why().contains(said), "{text}: {}", failure.why());
             assert!(failure.diagnostics.iter().all(|diagnostic| diagnostic.hint.is_some()) && !failure.why().contains("hunter2"));
         }

@@ -208,7 +208,7 @@ pub fn listener(watches: bool) -> ProgressListener {
     let watch = watches.then(Watch::default);
     Arc::new(move |news: ProgressEvent<'_>| {
         if let Some(watch) = &watch {
-            watch.hear(&news);
+            watch.record(&news);
         }
         let mut err = std::io::stderr().lock();
         let _gone = match news {

@@ -30,8 +30,8 @@ struct State {
 
 impl Watch {
     /// Records progress, and clears the line before any other message.
-    pub(super) fn hear(&self, news: &ProgressEvent<'_>) {
-        let mut state = held(&self.0);
+    pub(super) fn record(&self, news: &ProgressEvent<'_>) {
+        let mut state = lock_state(&self.0);
         match news {
             ProgressEvent::Begins { kind, name, others } => {
                 let others = if *others > 0 { format!(" and {others} more") } else { String::new() };
@@ -54,7 +54,7 @@ impl Watch {
     }
 }
 
-fn held(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -63,7 +63,7 @@ fn tick(watched: &Weak<Mutex<State>>) {
     loop {
         std::thread::sleep(PAUSE);
         let Some(state) = watched.upgrade() else { return };
-        let mut state = held(&state);
+        let mut state = lock_state(&state);
         if let (Some((what, since)), false) = (&state.now, state.other)
             && since.elapsed() >= PATIENCE
         {

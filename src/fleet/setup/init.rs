@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::transport::{Bus, Ensured, Kept, StreamSpec, TransportError};
+use crate::transport::{Bus, Ensured, StreamLimits, StreamSpec, TransportError};
 use crate::wire::Subjects;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -90,13 +90,15 @@ impl RetentionRequest {
     /// # Errors
     /// When JetStream is not available.
     pub async fn retention(self, bus: &Bus, subjects: &Subjects) -> Result<Retention, TransportError> {
-        let (jobs, events) = (bus.kept(&subjects.stream("JOBS")).await?, bus.kept(&subjects.stream("EVENTS")).await?);
+        let (jobs, events) =
+            (bus.stream_limits(&subjects.stream("JOBS")).await?, bus.stream_limits(&subjects.stream("EVENTS")).await?);
         let default = Retention::default();
-        let age = |wanted: Option<Duration>, kept: Option<Kept>, default| {
+        let age = |wanted: Option<Duration>, kept: Option<StreamLimits>, default| {
             wanted.or(kept.and_then(|kept| kept.max_age)).unwrap_or(default)
         };
-        let size =
-            |wanted: Option<u64>, kept: Option<Kept>, default| wanted.or(kept.and_then(|kept| kept.max_bytes)).unwrap_or(default);
+        let size = |wanted: Option<u64>, kept: Option<StreamLimits>, default| {
+            wanted.or(kept.and_then(|kept| kept.max_bytes)).unwrap_or(default)
+        };
         let retention = Retention {
             replicas: self.replicas.or(jobs.map(|kept| kept.replicas)).unwrap_or(default.replicas),
             jobs: age(self.jobs, jobs, default.jobs),

@@ -71,20 +71,20 @@ fn check(file: &File, path: &Path, forbidden: u32) -> Result<(), FsError> {
         // A pipe or terminal that a person named, as `/dev/stdin`: who made it has it.
         return Ok(());
     }
-    judge(path, &meta, forbidden)?;
+    check_permissions(path, &meta, forbidden)?;
     let named = std::path::absolute(path).map_err(|error| FsError::io("look at", path, error))?;
     let real = super::real(&named);
     for start in [&named, &real] {
         for directory in start.ancestors().skip(1) {
             let meta = std::fs::metadata(directory).map_err(|error| FsError::io("look at", directory, error))?;
             let sticky = meta.mode() & STICKY != 0;
-            judge(directory, &meta, if sticky { 0 } else { CHANGE })?;
+            check_permissions(directory, &meta, if sticky { 0 } else { CHANGE })?;
         }
     }
     Ok(())
 }
 
-fn judge(path: &Path, meta: &Metadata, forbidden: u32) -> Result<(), FsError> {
+fn check_permissions(path: &Path, meta: &Metadata, forbidden: u32) -> Result<(), FsError> {
     let refuse = |what: &'static str, remedy: String| FsError::Loose { path: path.to_owned(), what, remedy };
     let own = effective_uid();
     if meta.uid() != 0 && meta.uid() != own {

@@ -1,13 +1,13 @@
 //! Files: examined with as few calls as the kernel needs, written so that no process sees half of one.
 //!
-//! `look` has the properties of paths, `digest` the digests of contents, `read` reads whole files. `write` writes, makes
-//! directories and removes. `stage` makes files and symbolic links under another name first.
+//! `stat` has the properties of paths, `digest` the digests of contents, `read` reads whole files. `write` writes, makes
+//! directories and removes. `temp_file` makes files and symbolic links under another name first.
 
 mod digest;
 mod guarded;
-mod look;
 mod read;
-mod stage;
+mod stat;
+mod temp_file;
 mod write;
 
 use std::io::{self, ErrorKind};
@@ -18,13 +18,13 @@ pub use std::fs::File;
 pub(super) use digest::hash_open;
 pub use digest::{hex, sha256, sha256_of};
 pub use guarded::{check_private, check_trusted, read_private_text, read_trusted, read_trusted_text};
-pub use look::{FileInfo, FileKind, Stamp, exists, is_public, is_reachable, is_same, is_symlink, real, stamp, stat};
 pub use read::{
     list, open, open_named, read, read_named, read_named_text, read_open, read_regular, read_regular_text, read_text,
 };
 pub(super) use read::{list_open, names_in};
-pub(super) use stage::write_link_at;
-pub use stage::{Link, TempFile, path_of};
+pub use stat::{FileInfo, FileKind, Stamp, exists, is_public, is_reachable, is_same, is_symlink, real, stamp, stat};
+pub(super) use temp_file::write_link_at;
+pub use temp_file::{Link, TempFile, path_of};
 pub(super) use write::set_open;
 pub use write::{
     WriteSpec, append_lines, create_directory, create_new, private_directory, remove, remove_all, set_attributes, write_atomic,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-use super::look::is_nothing;
+use super::stat::is_nothing;
 use super::{FsError, TempFile};
 
 /// Owner, group and mode of a file to write.

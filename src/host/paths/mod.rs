@@ -254,13 +254,13 @@ impl<'a> PathResolver<'a> {
     /// As [`Self::place`].
     pub fn is_steady(&self, path: &Path) -> Result<bool, FsError> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint)?;
-        walk.arrive(true, None).map(|_| walk.is_closed())
+        walk.advance(true, None).map(|_| walk.is_closed())
     }
 
     /// Returns the resolved path, for comparing paths; `None` when unknown.
     pub fn real(&self, path: &Path) -> Option<PathBuf> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint).ok()?;
-        walk.arrive(true, None).ok().map(|_| walk.real())
+        walk.advance(true, None).ok().map(|_| walk.real())
     }
 
     /// True when a path has no part that needs a careful look before it is opened.
@@ -272,7 +272,7 @@ impl<'a> PathResolver<'a> {
 
     fn walk(&self, path: &Path, follow_last: bool, make: Option<u32>) -> Result<Option<DirEntryHandle>, FsError> {
         let mut walk = Walk::new(path, self.trust, self.follow, self.hint)?;
-        let mut arrival = match walk.arrive(follow_last, None) {
+        let mut arrival = match walk.advance(follow_last, None) {
             Err(FsError::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
                 return if make.is_none() { Ok(None) } else { Err(FsError::io("create the directory", path, source)) };
             }
@@ -280,7 +280,7 @@ impl<'a> PathResolver<'a> {
         };
         self.check(&walk, path)?;
         if make.is_some() && arrival == Arrival::Missing {
-            arrival = walk.arrive(follow_last, make)?;
+            arrival = walk.advance(follow_last, make)?;
             self.check(&walk, path)?;
         }
         if arrival == Arrival::Missing {

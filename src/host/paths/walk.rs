@@ -36,7 +36,7 @@ impl Step {
     }
 
     /// True when root alone decides about an entry of this owner.
-    fn keeps(&self, uid: u32, trust: Trust) -> bool {
+    fn keeps_entry(&self, uid: u32, trust: Trust) -> bool {
         self.is_closed(trust) || (self.stable && trust.owns(self.uid) && self.mode & STICKY != 0 && trust.owns(uid))
     }
 }
@@ -79,7 +79,7 @@ impl<'a> Walk<'a> {
 
     /// Walks as far as possible. A link at the end of the path is followed only with `follow_last`. Missing directories are
     /// made with the mode `make`; without a mode they end the walk.
-    pub(super) fn arrive(&mut self, follow_last: bool, make: Option<u32>) -> Result<Arrival, FsError> {
+    pub(super) fn advance(&mut self, follow_last: bool, make: Option<u32>) -> Result<Arrival, FsError> {
         while let Some(part) = self.rest.pop() {
             if part == ".." {
                 self.steps.pop();
@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
             let stat = fstat(&opened).map_err(failed)?;
             match kind(&stat) {
                 SFlag::S_IFLNK => {
-                    self.judge(&shown)?;
+                    self.check_link(&shown)?;
                     let target = readlinkat(&opened, "").map_err(failed)?;
                     self.push(Path::new(&target));
                 }
@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
                     return Ok(Arrival::There);
                 }
                 SFlag::S_IFDIR => {
-                    let stable = self.top().keeps(stat.st_uid, self.trust);
+                    let stable = self.top().keeps_entry(stat.st_uid, self.trust);
                     self.steps.push(Step { fd: opened, name: part, uid: stat.st_uid, mode: stat.st_mode & 0o7777, stable });
                 }
                 _ => return Err(failed(Errno::ENOTDIR)),
@@ -175,7 +175,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks that a link in the current directory of the walk may be followed.
-    fn judge(&mut self, shown: &Path) -> Result<(), FsError> {
+    fn check_link(&mut self, shown: &Path) -> Result<(), FsError> {
         self.links += 1;
         if self.links > LINKS {
             return Err(FsError::io("look at", self.shown, Errno::ELOOP.into()));

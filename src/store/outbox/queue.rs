@@ -22,7 +22,7 @@ impl StreamQueue {
     pub const ALL: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Events];
 
     /// Returns the queue of a subject.
-    pub fn of(subject: &str) -> Self {
+    pub fn for_subject(subject: &str) -> Self {
         let found = Self::ALL.into_iter().find(|lane| lane.stream() == Subjects::stream_of(subject));
         found.unwrap_or(Self::Events)
     }
@@ -58,7 +58,7 @@ impl DeliveryQueue {
     pub(super) const RESULTS: [Self; 3] = [Self::Rollouts, Self::Jobs, Self::Summaries];
 
     pub(super) fn of(subject: &str, class: Priority) -> Self {
-        match (StreamQueue::of(subject), class) {
+        match (StreamQueue::for_subject(subject), class) {
             (StreamQueue::Rollouts, _) => Self::Rollouts,
             (StreamQueue::Jobs, _) => Self::Jobs,
             (StreamQueue::Events, Priority::Result) => Self::Summaries,
@@ -92,7 +92,7 @@ mod tests {
             (subjects.event(&node, EventKind::Run), StreamQueue::Events),
             (subjects.rollout_failed(id, &node), StreamQueue::Rollouts),
         ] {
-            assert_eq!(StreamQueue::of(subject.as_str()), lane, "{subject}");
+            assert_eq!(StreamQueue::for_subject(subject.as_str()), lane, "{subject}");
         }
         for queue in DeliveryQueue::ALL {
             assert_eq!(queue == DeliveryQueue::Events, !DeliveryQueue::RESULTS.contains(&queue));

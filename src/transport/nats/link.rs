@@ -28,7 +28,7 @@ const REFUSED: Duration = Duration::from_secs(15);
 
 /// Hears of everything that happens to a connection. Clones share what they heard.
 #[derive(Debug, Clone)]
-pub(super) struct Watcher(Arc<Heard>);
+pub(super) struct ConnectionMonitor(Arc<Heard>);
 
 #[derive(Debug)]
 struct Heard {
@@ -48,7 +48,7 @@ struct Heard {
 /// The number of remembered entries.
 const UNHEARD: usize = 256;
 
-impl Watcher {
+impl ConnectionMonitor {
     pub(super) fn new(servers: usize) -> Self {
         Self(Arc::new(Heard {
             servers,
@@ -82,7 +82,7 @@ impl Watcher {
         self.0.unheard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn take(&self, event: &Event) {
+    pub(super) fn record_event(&self, event: &Event) {
         let heard = &self.0;
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         match event {
@@ -125,7 +125,7 @@ impl Watcher {
             // The client has no other form for it while it connects.
             Event::ClientError(ClientError::Other(error)) if error.contains("authorization violation") => self.refused(error),
             Event::ServerError(error) => tracing::warn!(%error, "NATS server"),
-            // Not why: that is told by [`Watcher::failed`].
+            // Not why: that is told by [`ConnectionMonitor::failed`].
             Event::ClientError(error) => tracing::debug!(%error, "NATS client"),
         }
     }
@@ -163,7 +163,7 @@ impl Watcher {
 }
 
 /// Returns the longest time of an attempt to connect, for a daemon with this number of servers.
-pub(super) fn patience(servers: usize) -> Duration {
+pub(super) fn connect_timeout(servers: usize) -> Duration {
     if servers > 1 { ATTEMPT } else { ONLY_ATTEMPT }
 }
 
@@ -191,14 +191,14 @@ mod tests {
 
     #[test]
     fn a_refused_subscription_is_remembered_until_the_next_connection() {
-        let watcher = Watcher::new(1);
-        let refused = |text: &str| watcher.take(&Event::ServerError(ServerError::Other(text.to_owned())));
+        let watcher = ConnectionMonitor::new(1);
+        let refused = |text: &str| watcher.record_event(&Event::ServerError(ServerError::Other(text.to_owned())));
         refused("Permissions Violation for Subscription to \"ensign.v1.f.cmd.*.group.web\"");
         refused("Permissions Violation for Subscription to \"q\" using queue \"r\"");
         refused("Permissions Violation for Publish to \"p\"");
         assert_eq!(watcher.unheard().into_iter().collect::<Vec<_>>(), ["ensign.v1.f.cmd.*.group.web", "q"]);
         assert_eq!(watcher.counters().denied, 3);
-        watcher.take(&Event::Connected);
+        watcher.record_event(&Event::Connected);
         assert!(watcher.unheard().is_empty());
     }
 
@@ -211,7 +211,7 @@ mod tests {
 
     /// Ten thousand nodes lose a server for three seconds: they are back soon after, and not all at once.
     #[test]
-    fn a_fleet_comes_back_in_about_the_time_that_the_server_was_away() {
+    fn a_fleet_simulate_reconnect_in_about_the_time_that_the_server_was_away() {
         let back: Vec<f64> = (0..10_000)
             .map(|_| {
                 let mut at = 0.0;
@@ -231,7 +231,7 @@ mod tests {
     /// Returns the time at which the last of a fleet is back, and the number of attempts that were given up. The server was
     /// away for three seconds. Then it accepts this number of connections a second, one after the other, also of clients that
     /// gave up.
-    fn comes_back(patience: Duration, a_second: f64) -> (f64, usize) {
+    fn simulate_reconnect(timeout: Duration, a_second: f64) -> (f64, usize) {
         const AWAY: f64 = 3.0;
         let after = |at: f64| at + bound(Duration::from_secs_f64(at)).mul_f64(random_share()).as_secs_f64();
         let mut attempts: BTreeSet<(u64, usize)> = BTreeSet::new();
@@ -245,10 +245,10 @@ mod tests {
                 continue;
             }
             free = free.max(at) + 1.0 / a_second;
-            if free - at > patience.as_secs_f64() {
+            if free - at > timeout.as_secs_f64() {
                 given_up += 1;
                 assert!(given_up < 100_000, "they never come back");
-                attempts.insert((micros(after(at + patience.as_secs_f64())), node));
+                attempts.insert((micros(after(at + timeout.as_secs_f64())), node));
             }
         }
         (free - AWAY, given_up)
@@ -256,19 +256,19 @@ mod tests {
 
     #[test]
     fn a_slow_server_is_not_asked_again_before_it_has_answered() {
-        let (last, given_up) = comes_back(patience(1), 1000.0);
+        let (last, given_up) = simulate_reconnect(connect_timeout(1), 1000.0);
         assert!(last < 12.0 && given_up == 0, "{last} {given_up}");
         // What it would be otherwise: work that is done for nobody.
-        let (last, given_up) = comes_back(ATTEMPT, 1000.0);
+        let (last, given_up) = simulate_reconnect(ATTEMPT, 1000.0);
         assert!(last > 12.0 && given_up > 1000, "{last} {given_up}");
     }
 
     #[test]
     fn the_first_attempt_is_at_once_and_reconnects_are_spread() {
-        let watcher = Watcher::new(2);
+        let watcher = ConnectionMonitor::new(2);
         assert_eq!((watcher.delay(1), watcher.delay(2)), (Duration::ZERO, Duration::ZERO));
-        watcher.take(&Event::Connected);
-        watcher.take(&Event::Disconnected);
+        watcher.record_event(&Event::Connected);
+        watcher.record_event(&Event::Disconnected);
         let delays: Vec<Duration> = (0..50).map(|_| watcher.delay(4)).collect();
         assert!(delays.iter().all(|delay| *delay < SHORTEST));
         assert!(delays.iter().max() > delays.iter().min());
@@ -276,10 +276,10 @@ mod tests {
 
     #[test]
     fn a_refusal_makes_pauses_long_until_it_is_over() {
-        let watcher = Watcher::new(1);
-        watcher.take(&Event::ClientError(ClientError::Other("authorization violation".into())));
+        let watcher = ConnectionMonitor::new(1);
+        watcher.record_event(&Event::ClientError(ClientError::Other("authorization violation".into())));
         assert!(watcher.delay(2) >= REFUSED);
-        watcher.take(&Event::Connected);
+        watcher.record_event(&Event::Connected);
         assert!(watcher.delay(1) < REFUSED);
         assert_eq!(watcher.counters().auth_errors, 1);
         assert_eq!(*watcher.link().borrow(), Link { connected: true, connects: 1, closed: false });

@@ -1,12 +1,12 @@
 //! The NATS client behind [`Bus`]: the connection and plain messages.
 //!
-//! `streams` has JetStream, `objects` the object store, `values` single messages by their subject, `room` the storage quota.
+//! `streams` has JetStream, `objects` the object store, `values` single messages by their subject, `quota` the storage quota.
 //! `link` monitors the connection, `reason` explains its errors.
 
 mod link;
 mod objects;
+mod quota;
 mod reason;
-mod room;
 mod streams;
 mod values;
 
@@ -23,10 +23,10 @@ use super::credentials;
 use super::nkey::UserKey;
 use super::{BusSettings, Counters, Credentials, Link, Message, TransportError, is_supported};
 use crate::model::Secret;
-use link::{Watcher, patience};
+use link::{ConnectionMonitor, connect_timeout};
 use reason::reason;
 
-pub use room::{Kept, Room};
+pub use quota::{StorageQuota, StreamLimits};
 pub use streams::StreamReader;
 
 /// The longest wait for the server's answer to one request.
@@ -37,7 +37,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub struct Bus {
     client: Client,
     jetstream: jetstream::Context,
-    watcher: Watcher,
+    watcher: ConnectionMonitor,
 }
 
 impl Bus {
@@ -52,7 +52,7 @@ impl Bus {
             .iter()
             .map(|url| url.parse::<ServerAddr>().map_err(|error| TransportError::Url(hide_password(url), error.into())))
             .collect::<Result<Vec<_>, _>>()?;
-        let watcher = Watcher::new(servers.len());
+        let watcher = ConnectionMonitor::new(servers.len());
         let client = options(settings, &watcher).await?.connect(servers).await.map_err(|error| TransportError::Connect {
             servers: settings.servers.iter().map(|url| hide_password(url)).collect::<Vec<_>>().join(", "),
             source: reason(&error.to_string()).into(),
@@ -224,7 +224,7 @@ impl Inbox {
     }
 }
 
-async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOptions, TransportError> {
+async fn options(settings: &BusSettings, watcher: &ConnectionMonitor) -> Result<ConnectOptions, TransportError> {
     // The one cryptographic library that is compiled in. When somebody installed it before, that is as well.
     let _installed = rustls::crypto::ring::default_provider().install_default().is_ok();
     let (events, delays, attempts) = (watcher.clone(), watcher.clone(), watcher.clone());
@@ -234,7 +234,7 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
         .subscription_capacity(settings.backlog)
         .read_buffer_capacity(read_buffer(settings))
         .event_callback(move |event| {
-            events.take(&event);
+            events.record_event(&event);
             std::future::ready(())
         })
         // Its events do not say why an attempt failed; here it shows the servers, with their last error, before each
@@ -245,7 +245,7 @@ async fn options(settings: &BusSettings, watcher: &Watcher) -> Result<ConnectOpt
         })
         .reconnect_delay_callback(move |attempts| delays.delay(attempts));
     if settings.retry_initial {
-        options = options.retry_on_initial_connect().connection_timeout(patience(settings.servers.len()));
+        options = options.retry_on_initial_connect().connection_timeout(connect_timeout(settings.servers.len()));
     }
     if let Some(prefix) = &settings.inbox_prefix {
         options = options.custom_inbox_prefix(prefix);

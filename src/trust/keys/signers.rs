@@ -37,7 +37,7 @@ impl SignatureBudget {
         self.spent
     }
 
-    fn take(&mut self) -> bool {
+    fn spend(&mut self) -> bool {
         let some = self.left > 0;
         self.left = self.left.saturating_sub(1);
         self.spent += usize::from(some);
@@ -87,7 +87,7 @@ impl TrustedBundle {
                 continue;
             };
             asked.push(index);
-            if effort.take() && self.is_signed_by(index, &encoded, &signature.sig) {
+            if effort.spend() && self.is_signed_by(index, &encoded, &signature.sig) {
                 found.keys.push(index);
             } else {
                 unnamed.push((signature, named));
@@ -114,7 +114,7 @@ impl TrustedBundle {
                 continue;
             }
             let tried = open.iter().position(|(signature, named)| {
-                *named != Some(index) && effort.take() && self.is_signed_by(index, encoded, &signature.sig)
+                *named != Some(index) && effort.spend() && self.is_signed_by(index, encoded, &signature.sig)
             });
             if let Some(place) = tried {
                 open.remove(place);

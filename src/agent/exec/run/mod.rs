@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::config::Publish;
 use crate::diag::{Diagnostic, chain};
 use crate::host::confine::{ConfineError, Confined, Worker};
-use crate::host::{Cancel, Checkpoint, Host, ProgressEvent, Share, Turn, TurnError, checkpoint, run_lock};
+use crate::host::{Cancel, Checkpoint, Host, ProgressEvent, RunLock, RunLockError, Share, checkpoint, run_lock};
 use crate::manifest::Source;
 use crate::model::summary::{APPLY_STATE, Summary};
 use crate::model::{ApplyState, DiscoveryClient, HealthStatus, ManifestId, RunOutcome, TransactionEvent};
@@ -244,7 +244,7 @@ pub(in crate::agent) fn run(
     let mut host = Host::recorded(node.search_path.as_deref(), Arc::clone(&node.leftovers.journal))
         .bounded(cancel, Some(until))
         .within(limits::bounds(&settings.limits));
-    host = host.heard_by(Arc::new(|news: ProgressEvent<'_>| {
+    host = host.with_listener(Arc::new(|news: ProgressEvent<'_>| {
         if let ProgressEvent::Said(what) = news {
             tracing::info!("{what}");
         }
@@ -305,20 +305,20 @@ pub(in crate::agent) fn run(
 }
 
 /// The turn of a run that changes something, once no local run is under way; none where runs can't take turns.
-fn its_turn(node: &Node, job: &Job, host: &Host, until: Instant) -> Result<Option<Turn>, Box<RunOutcomeReport>> {
-    let Some(path) = run_lock::place(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
+fn its_turn(node: &Node, job: &Job, host: &Host, until: Instant) -> Result<Option<RunLock>, Box<RunOutcomeReport>> {
+    let Some(path) = run_lock::path(|name| node.environ.get(name).map(OsString::from)).filter(|_| !job.is_dry()) else {
         return Ok(None);
     };
     let what = format!("ensign agent, command {}", job.id());
-    let waiting = |holder: &run_lock::Holder| host.tell(&format!("waiting for another run: {holder}"));
-    match Turn::take(&path, &what, Share::Others, until, host, &waiting) {
+    let waiting = |holder: &run_lock::Holder| host.notify(&format!("waiting for another run: {holder}"));
+    match RunLock::acquire(&path, &what, Share::Others, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
-        Err(TurnError::Over(_)) if host.cancel().is_cancelled() => Err(Box::new(RunOutcomeReport::interrupted())),
-        Err(TurnError::Busy(holder) | TurnError::Over(holder)) => Err(Box::new(RunOutcomeReport::failed(format!(
+        Err(RunLockError::Over(_)) if host.cancel().is_cancelled() => Err(Box::new(RunOutcomeReport::interrupted())),
+        Err(RunLockError::Busy(holder) | RunLockError::Over(holder)) => Err(Box::new(RunOutcomeReport::failed(format!(
             "another run took longer than {}: {holder}",
             job.command.options.timeout
         )))),
-        Err(TurnError::File(error)) => {
+        Err(RunLockError::File(error)) => {
             tracing::warn!("runs of this host can't take turns: {}", chain(&error));
             Ok(None)
         }

@@ -79,7 +79,7 @@ impl Apt {
             wait_for(path, wait, deadline, host)?;
         }
         if self.dpkg.is_interrupted().map_err(|error| hopeless(chain(&error)))? {
-            host.tell("dpkg was interrupted: finishing what it had begun");
+            host.notify("dpkg was interrupted: finishing what it had begun");
             let go_on = command(DPKG, &["--force-confdef", "--force-confold", "--configure", "-a"]);
             // What can't be finished is in the way of what follows only where the two have to do with each other.
             host.run(&go_on).map_err(|error| hopeless(chain(&error)))?;
@@ -121,7 +121,7 @@ fn hopeless(message: String) -> Failure {
 /// Waits until nobody holds a lock, and says for whom.
 fn wait_for(path: &str, wait: HumanDuration, deadline: Instant, host: &Host) -> Result<(), Failure> {
     lock::wait(Path::new(path), deadline, host, lock::lock_owner, &|holder| {
-        host.tell(&format!("waiting up to {wait} for {holder}, which holds {path}"));
+        host.notify(&format!("waiting up to {wait} for {holder}, which holds {path}"));
     })
     .map_err(|error| hopeless(chain(&error)))
 }

@@ -166,7 +166,7 @@ impl Dnf {
         let deadline = Instant::now() + wait.get();
         let wait_for = |path: &Path, who: lock::Who| {
             lock::wait(path, deadline, host, who, &|holder| {
-                host.tell(&format!("waiting up to {wait} for {holder}, which holds {}", path.display()));
+                host.notify(&format!("waiting up to {wait} for {holder}, which holds {}", path.display()));
             })
             .map_err(|error| failed(chain(&error)))
         };

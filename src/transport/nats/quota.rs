@@ -12,7 +12,7 @@ use super::Bus;
 
 /// The quota of an account on a server, in bytes on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct StorageQuota {
     /// The stored bytes.
     pub stored: u64,
     /// The bytes reserved for streams with a bound, stored or not.
@@ -23,7 +23,7 @@ pub struct Room {
 
 /// The limits of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct StreamLimits {
     /// For how long; for ever when none.
     pub max_age: Option<Duration>,
     /// The largest size in bytes; none is no bound.
@@ -37,13 +37,13 @@ impl Bus {
     ///
     /// # Errors
     /// When JetStream does not report it.
-    pub async fn room(&self) -> Result<Room, TransportError> {
+    pub async fn storage_quota(&self) -> Result<StorageQuota, TransportError> {
         let account = self.jetstream.query_account().await;
         let account = account.map_err(|error| TransportError::failed("could not ask what the account may store", error))?;
         // An account with tiers has its limits there, one for each number of replicas.
         let tier = account.tiers.get("R1").or_else(|| account.tiers.values().next());
         let limits = tier.map_or(account.limits, |tier| tier.limits);
-        Ok(Room {
+        Ok(StorageQuota {
             stored: account.storage,
             reserved: account.reserved_storage,
             limit: limits.max_storage.and_then(|bytes| u64::try_from(bytes).ok()),
@@ -54,11 +54,11 @@ impl Bus {
     ///
     /// # Errors
     /// When JetStream is not available.
-    pub async fn kept(&self, stream: &str) -> Result<Option<Kept>, TransportError> {
+    pub async fn stream_limits(&self, stream: &str) -> Result<Option<StreamLimits>, TransportError> {
         match self.stream(stream).await {
             Ok(stream) => {
                 let config = &stream.cached_info().config;
-                Ok(Some(Kept {
+                Ok(Some(StreamLimits {
                     max_age: Some(config.max_age).filter(|age| !age.is_zero()),
                     max_bytes: u64::try_from(config.max_bytes).ok(),
                     replicas: config.num_replicas,

@@ -127,7 +127,7 @@ impl TempFile {
             |above: BorrowedFd<'_>, name: &OsStr| openat(above, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from);
         let (pending, mut written) = PendingName::new(place, make)?;
         let path = place.path();
-        let file = held(&pending, &written)?;
+        let file = lock_written(&pending, &written)?;
         io::copy(content, &mut written).map_err(|error| FsError::io("write", path, error))?;
         written.flush().map_err(|error| FsError::io("write", path, error))?;
         checkpoint(Checkpoint::FileWritten);
@@ -216,7 +216,7 @@ pub(in crate::host) fn write_link_at(
 }
 
 /// The same file, open for reading only, with a lock that goes away with its maker.
-fn held(pending: &PendingName, written: &File) -> Result<File, FsError> {
+fn lock_written(pending: &PendingName, written: &File) -> Result<File, FsError> {
     let failed = |error| FsError::io("look at", &pending.path, error);
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let opened = openat(&pending.above, pending.temporary.as_os_str(), flags, Mode::empty());
