@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 
 use super::super::{Ensured, TransportError};
-use super::{Bus, room};
+use super::{Bus, quota};
 
 /// The size of the pieces an object is stored in: well below every server's limit for a message.
 const CHUNK: usize = 128 * 1024;
@@ -28,7 +28,7 @@ impl Bus {
         self.jetstream
             .create_object_store(config)
             .await
-            .map_err(|error| room::refused(format!("could not create the bucket {bucket}"), error))?;
+            .map_err(|error| quota::refused(format!("could not create the bucket {bucket}"), error))?;
         Ok(Ensured::Created)
     }
 

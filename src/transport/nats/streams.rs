@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::super::{Cause, Ensured, Message, StartAt, StreamSpec, TransportError, is_at_least};
-use super::{ANSWER, Bus, header_map, message, room};
+use super::{ANSWER, Bus, header_map, message, quota};
 
 /// Most bytes of one reading of the latest messages: a hundred thousand states of nodes take half of it. A publisher must not
 /// decide about the memory of a reader.
@@ -107,14 +107,14 @@ impl Bus {
         let Some(mut config) = existing else {
             let mut config = Config { name: spec.name.clone(), ..Config::default() };
             bring_to(&mut config, spec);
-            self.jetstream.create_stream(config).await.map_err(|error| room::refused(doing("create"), error))?;
+            self.jetstream.create_stream(config).await.map_err(|error| quota::refused(doing("create"), error))?;
             return Ok(Ensured::Created);
         };
         let changes = bring_to(&mut config, spec);
         if changes.is_empty() {
             return Ok(Ensured::Unchanged);
         }
-        self.jetstream.update_stream(config).await.map_err(|error| room::refused(doing("change"), error))?;
+        self.jetstream.update_stream(config).await.map_err(|error| quota::refused(doing("change"), error))?;
         Ok(Ensured::Updated(changes))
     }
 
