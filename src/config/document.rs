@@ -150,7 +150,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Reports a value below `least` or above `most`.
-    pub(super) fn range<T: PartialOrd + fmt::Display>(&mut self, key: &[&str], value: T, least: T, most: T) {
+    pub(super) fn range<T: Copy + PartialOrd + fmt::Display>(&mut self, key: &[&str], value: T, least: T, most: T) {
         if value < least || value > most {
             let name = key.join(".");
             self.report(key, format!("`{name}` must be between {least} and {most}, not {value}"));

@@ -79,7 +79,7 @@ pub enum FsError {
     /// A file with several names, in a directory where others could have made one of them.
     #[error(
         "{} has {names} names (hard links) and belongs to user {uid}, in a directory that others can change: it may be a file \
-         of somebody else, and is left alone", path.display()
+         of another user, and stays unchanged", path.display()
     )]
     Shared {
         /// The file.
