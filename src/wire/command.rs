@@ -231,7 +231,7 @@ pub struct Target {
     pub only_where: Option<String>,
 }
 
-/// The selector of an [`Audience`], after the check that there is exactly one.
+/// The selector of a [`Target`], after the check that there is exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selector<'a> {
     /// These nodes.

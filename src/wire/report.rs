@@ -14,13 +14,13 @@ use super::ConfinementState;
 
 /// Protocol of an [`Ack`].
 pub const ACK: &str = "io.ensign.v1.job.ack";
-/// Protocol of a [`Done`].
+/// Protocol of a [`CommandResult`].
 pub const RESULT: &str = "io.ensign.v1.job.done";
-/// Protocol of a [`Refused`].
+/// Protocol of a [`RejectionEvent`].
 pub const REJECTION: &str = "io.ensign.v1.event.refused";
-/// Protocol of a [`RolloutMark`] that says that a node failed.
+/// Protocol of a [`RolloutResult`] that says that a node failed.
 pub const ROLLOUT_FAILURE: &str = "io.ensign.v1.rollout.failed";
-/// Protocol of a [`RolloutMark`] that says that it went well.
+/// Protocol of a [`RolloutResult`] that says that it went well.
 pub const ROLLOUT_SUCCESS: &str = "io.ensign.v1.rollout.ok";
 /// Protocol of a [`LifecycleEvent`].
 pub const LIFECYCLE: &str = "io.ensign.v1.event.lifecycle";

@@ -40,7 +40,7 @@ pub struct Tree {
 
 impl Tree {
     /// A directory that exists, wherever links lead to it: for the program's own directories. Those that resources manage come
-    /// from a [`super::paths::Place`].
+    /// from a [`super::paths::DirEntryHandle`].
     ///
     /// # Errors
     /// When it is none, or can't be opened.

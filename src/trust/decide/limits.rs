@@ -57,7 +57,7 @@ impl NodeLimits {
     /// Checks a command against the limits, as far as its signed bytes tell. `effects` are those of an `ensure`.
     ///
     /// The content of a manifest, the values of templates, the targets of links and redirects are known only at run time. The
-    /// engine checks them again, with [`Self::permit`].
+    /// engine checks them again, with [`Self::check_effects`].
     ///
     /// # Errors
     /// The limit that the command exceeds, in words.

@@ -50,7 +50,7 @@ pub fn sign_envelope(payload_type: &str, payload: Vec<u8>, keys: &[(&str, &Signi
     Envelope { payload_type: payload_type.to_owned(), payload, signatures }
 }
 
-/// Acts as [`seal`], for keys that other processes may hold.
+/// Acts as [`sign_envelope`], for keys that other processes may hold.
 ///
 /// # Errors
 /// When a signer does not sign.

@@ -223,8 +223,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks a command again that was verified on arrival and has waited since. The result equals that of [`Self::reopen`] of
-    /// its envelope, for less work.
+    /// Checks a command again that was verified on arrival and has waited since.
+    /// The result equals that of [`Self::reverify_queued`] of its envelope, for less work.
     ///
     /// Everything that may have changed meanwhile is decided anew: revoked and expired keys, target, the time of the bundle,
     /// rules, limits. Only the signatures are not computed again while the bundle is the same. A rejection on this way is not
