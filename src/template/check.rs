@@ -46,7 +46,7 @@ impl Scope {
 
     /// Whether the templates that an expression has written out, or in files of the manifest, can be read.
     fn check_written(&self, compiled: &Compiled, seen: &mut HashSet<String>) -> Result<(), Failure> {
-        for (offset, function, args) in compiled.written(&["jet", "template"]) {
+        for (offset, function, args) in compiled.literal_calls(&["jet", "template"]) {
             let wrong = |detail: String| Failure { detail, compile: true, offset };
             let Some((first, rest)) = args.split_first() else { continue };
             // Once is enough; and files that bring in each other come to an end.
@@ -95,7 +95,7 @@ impl Scope {
 
     /// True for a bare expression that is the same whatever the facts and data are, and says so.
     pub fn is_always(&self, expression: &str, truth: bool) -> bool {
-        self.inner.compile(expression).is_ok_and(|compiled| compiled.always() == Some(truth))
+        self.inner.compile(expression).is_ok_and(|compiled| compiled.constant() == Some(truth))
     }
 
     /// The expressions in a text that ask for keys that are not in `data`, each with the first of them.

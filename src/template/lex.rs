@@ -17,8 +17,10 @@ pub(super) struct Token<'a> {
 pub(super) enum Kind<'a> {
     /// A name, `$env` and `#` with what hangs on it included.
     Name(&'a str),
-    /// A number, or bytes (`b"…"`), as written.
+    /// A number, as written.
     Literal(&'a str),
+    /// The bytes of `b"…"`.
+    Bytes(Vec<u8>),
     /// A text, without quotes and escapes.
     Text(String),
     /// Anything else.
@@ -54,7 +56,9 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
                 continue;
             }
             Some(quote @ ('"' | '\'' | '`')) => {
-                let (text, length) = text(rest, quote).map_err(|(inside, message)| (at + inside, message))?;
+                let placed = |(inside, message)| (at + inside, message);
+                let (text, length) = quoted(rest, quote, false).map_err(placed)?;
+                let text = String::from_utf8(text).map_err(|_| (at, "the text is not UTF-8".to_owned()))?;
                 tokens.push(Token { kind: Kind::Text(text), offset: at, spaced: at > ended, quote: Some(quote) });
                 at += length;
                 ended = at;
@@ -62,8 +66,12 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
             }
             Some('b' | 'B') if matches!(rest.as_bytes().get(1), Some(b'"' | b'\'')) => {
                 let quote = if rest.as_bytes().get(1) == Some(&b'"') { '"' } else { '\'' };
-                // Kept as written: which escapes bytes may have is for the evaluator to say.
-                bytes_length(rest, quote).ok_or_else(|| (at, "the text does not end".to_owned()))?
+                let behind = rest.get(1..).unwrap_or_default();
+                let (bytes, length) = quoted(behind, quote, true).map_err(|(inside, message)| (at + 1 + inside, message))?;
+                tokens.push(Token { kind: Kind::Bytes(bytes), offset: at, spaced: at > ended, quote: None });
+                at += 1 + length;
+                ended = at;
+                continue;
             }
             Some(first) if first == '#' || first == '$' || is_letter(first) => {
                 let is_part = |c: char| c.is_ascii_digit() || is_letter(c);
@@ -80,7 +88,7 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
         };
         let word = rest.get(..length).unwrap_or_default();
         let kind = match word.as_bytes() {
-            [b'b' | b'B', b'"' | b'\'', ..] | [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..] => Kind::Literal(word),
+            [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..] => Kind::Literal(word),
             [b'#' | b'$', ..] => Kind::Name(word),
             _ if word.starts_with(is_letter) => Kind::Name(word),
             _ => Kind::Sign(word),
@@ -114,80 +122,73 @@ fn number(rest: &str) -> usize {
     end
 }
 
-fn bytes_length(rest: &str, quote: char) -> Option<usize> {
-    let mut escaped = false;
-    for (at, c) in rest.char_indices().skip(2) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            c if c == quote => return Some(at + 1),
-            _ => {}
+/// The content of a literal that begins with its quote, and the length of the literal.
+///
+/// The escapes `\x` and `\101` are characters in a text, and single bytes in bytes, which have no other numbers.
+fn quoted(rest: &str, quote: char, is_bytes: bool) -> Result<(Vec<u8>, usize), (usize, String)> {
+    let mut content = Vec::new();
+    let mut push = |code: u32| {
+        let byte = u8::try_from(code).ok().filter(|_| is_bytes);
+        match (byte, char::from_u32(code)) {
+            (Some(byte), _) => content.push(byte),
+            (None, Some(c)) => content.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            (None, None) => return None,
         }
-    }
-    None
-}
-
-/// The text that begins at the quote, and the length of how it is written.
-fn text(rest: &str, quote: char) -> Result<(String, usize), (usize, String)> {
-    let mut text = String::new();
+        Some(())
+    };
     let mut chars = rest.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {
-        match c {
+        let wrong = || (at, "unknown escape in the text; a backslash is written \\\\".to_owned());
+        let code = match c {
             // Within backticks, two stand for one.
             '`' if quote == '`' && rest.get(at + 1..).is_some_and(|behind| behind.starts_with('`')) => {
                 chars.next();
-                text.push('`');
+                u32::from(c)
             }
-            c if c == quote => return Ok((text, at + 1)),
-            '\\' if quote != '`' => {
-                let escape = chars.next().map(|(_, c)| c);
-                let wrong = || (at, "unknown escape in the text; a backslash is written \\\\".to_owned());
-                text.push(match escape.ok_or_else(wrong)? {
-                    'a' => '\u{7}',
-                    'b' => '\u{8}',
-                    'f' => '\u{c}',
-                    'n' => '\n',
-                    'r' => '\r',
-                    't' => '\t',
-                    'v' => '\u{b}',
-                    plain @ ('\\' | '"' | '\'' | '`') => plain,
-                    first @ '0'..='3' => octal(first, &mut chars).ok_or_else(wrong)?,
-                    'x' => coded(&mut chars, 2, 16).ok_or_else(wrong)?,
-                    'u' if rest.get(at + 2..).is_some_and(|behind| behind.starts_with('{')) => {
-                        braced(&mut chars).ok_or_else(wrong)?
-                    }
-                    'u' => coded(&mut chars, 4, 16).ok_or_else(wrong)?,
-                    'U' => coded(&mut chars, 8, 16).ok_or_else(wrong)?,
-                    _ => return Err(wrong()),
-                });
+            c if c == quote => return Ok((content, at + 1)),
+            '\\' if quote != '`' => match chars.next().map(|(_, c)| c).ok_or_else(wrong)? {
+                'a' => 7,
+                'b' => 8,
+                'f' => 12,
+                'n' => 10,
+                'r' => 13,
+                't' => 9,
+                'v' => 11,
+                plain @ ('\\' | '"' | '\'' | '`') => u32::from(plain),
+                first @ '0'..='3' => octal(first, &mut chars).ok_or_else(wrong)?,
+                'x' => coded(&mut chars, 2).ok_or_else(wrong)?,
+                'u' if !is_bytes && rest.get(at + 2..).is_some_and(|behind| behind.starts_with('{')) => {
+                    braced(&mut chars).ok_or_else(wrong)?
+                }
+                'u' if !is_bytes => coded(&mut chars, 4).ok_or_else(wrong)?,
+                'U' if !is_bytes => coded(&mut chars, 8).ok_or_else(wrong)?,
+                _ => return Err(wrong()),
+            },
+            c if is_bytes && !c.is_ascii() => {
+                c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| push(byte.into())).ok_or_else(wrong)?;
+                continue;
             }
-            c => text.push(c),
-        }
+            c => u32::from(c),
+        };
+        push(code).ok_or_else(wrong)?;
     }
     Err((0, "the text does not end".to_owned()))
 }
 
-fn coded(chars: &mut impl Iterator<Item = (usize, char)>, digits: usize, radix: u32) -> Option<char> {
-    let mut code = 0_u32;
-    for _ in 0..digits {
-        code = code.checked_mul(radix)? + chars.next()?.1.to_digit(radix)?;
-    }
-    char::from_u32(code)
+/// A number of so many hexadecimal digits.
+fn coded(chars: &mut impl Iterator<Item = (usize, char)>, digits: usize) -> Option<u32> {
+    (0..digits).try_fold(0_u32, |code, _| code.checked_mul(16)?.checked_add(chars.next()?.1.to_digit(16)?))
 }
 
 /// The rest of `\101`.
-fn octal(first: char, chars: &mut impl Iterator<Item = (usize, char)>) -> Option<char> {
-    let mut code = first.to_digit(8)?;
-    for _ in 0..2 {
-        code = code * 8 + chars.next()?.1.to_digit(8)?;
-    }
-    char::from_u32(code)
+fn octal(first: char, chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
+    (0..2).try_fold(first.to_digit(8)?, |code, _| Some(code * 8 + chars.next()?.1.to_digit(8)?))
 }
 
 /// The rest of `\u{e9}`.
-fn braced(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<char> {
+fn braced(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
     let digits: String = chars.skip(1).map(|(_, c)| c).take(7).take_while(|c| *c != '}').collect();
-    u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() < 7).and_then(char::from_u32)
+    u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() < 7)
 }
 
 #[cfg(test)]
@@ -200,6 +201,7 @@ mod tests {
         let word = |token: Token<'_>| match token.kind {
             Kind::Name(word) => format!("n:{word}"),
             Kind::Literal(word) => format!("l:{word}"),
+            Kind::Bytes(bytes) => format!("b:{bytes:?}"),
             Kind::Text(text) => format!("t:{text}"),
             Kind::Sign(sign) => sign.to_owned(),
         };
@@ -220,7 +222,8 @@ mod tests {
             ("{# > 5} #acc $env", "{ n:# > l:5 } n:#acc n:$env"),
             (r#""a\"b\n\u00e9" 'it''s' `raw\`"#, "t:a\"b\né t:it t:s t:raw\\"),
             ("1 // c\n+ /* d */ 2", "l:1 + l:2"),
-            (r#"b"\x00""#, r#"l:b"\x00""#),
+            (r#"b"\x00\377é" B'\''"#, "b:[0, 255, 195, 169] b:[39]"),
+            (r"b'\u00e9'", "error at 2"),
             ("\"open", "error at 0"),
             (r#""\q""#, "error at 1"),
             (r"'\/'", "error at 1"),

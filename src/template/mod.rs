@@ -11,6 +11,7 @@ mod check;
 mod escape;
 mod expr;
 mod go;
+mod gotime;
 mod jet;
 mod jinja;
 mod json;
@@ -30,7 +31,7 @@ mod weight;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Map, Value};
 
@@ -38,7 +39,7 @@ use crate::model::{DiscoveryClient, EvaluationBudget, ReadAccess, Secrets, Templ
 
 pub use self::check::{outline, unclosed};
 pub use self::expr::Missing;
-use self::expr::{Compiled, Function, Member, Names, Outcome, Path, Root};
+use self::expr::{Compiled, Member, Names, Outcome, Path, Root};
 pub use self::reads::{Found, Reader, Vault};
 use self::scan::Segment;
 pub use self::text::to_text;
@@ -210,7 +211,6 @@ impl Parts {
 
 struct Inner {
     parts: Parts,
-    environment: ::expr::Environment<'static>,
     /// What was compiled, by its source.
     compiled: Mutex<HashMap<String, Arc<Compiled>>>,
     /// Everything as JSON, for paths that are not plain.
@@ -326,13 +326,7 @@ impl Scope {
     }
 
     fn of(parts: Parts) -> Self {
-        let inner = Arc::new_cyclic(|weak| Inner {
-            environment: expr::environment(functions(weak)),
-            parts,
-            compiled: Mutex::default(),
-            json: OnceLock::new(),
-        });
-        Self { inner }
+        Self { inner: Arc::new(Inner { parts, compiled: Mutex::default(), json: OnceLock::new() }) }
     }
 
     /// The text with its expressions resolved and printed.
@@ -406,7 +400,7 @@ impl Scope {
                 Segment::Text(text) => out.push_str(text),
                 Segment::Expr { source, offset } => {
                     let shown = self.inner.evaluate(source, 0).map_err(|failure| failure.at(text, source, offset))?;
-                    let shown = shown.text(&self.inner.environment).unwrap_or_default();
+                    let shown = shown.text().unwrap_or_default();
                     any = true;
                     holds |= !shown.is_empty();
                     out.push_str(&shown);
@@ -426,7 +420,7 @@ impl Scope {
         let before = self.mark();
         let outcome = self.inner.evaluate(expression, 0).map_err(failed)?;
         outcome.truth().ok_or_else(|| {
-            let shown = outcome.text(&self.inner.environment).unwrap_or_else(|| "<nil>".to_owned());
+            let shown = outcome.text().unwrap_or_else(|| "<nil>".to_owned());
             let read = self.since(before).read;
             let detail = if read {
                 "a condition must be true or false".to_owned()
@@ -438,14 +432,9 @@ impl Scope {
     }
 }
 
-impl expr::Sight for Inner {
+impl expr::Env for Arc<Inner> {
     fn root(&self, root: Root) -> &Value {
-        match root {
-            Root::Facts => self.parts.facts.value.get_or_init(|| (self.parts.facts.gather)()),
-            Root::Data => &self.parts.data,
-            Root::Environ => &self.parts.environ,
-            Root::Value => &NOTHING,
-        }
+        Inner::root(self, root)
     }
 
     fn looks_up(&self, path: &Path) -> Result<(), String> {
@@ -465,9 +454,31 @@ impl expr::Sight for Inner {
         self.uses_root(Root::Data);
         self.uses_root(Root::Environ);
     }
+
+    fn call(&self, name: &str, args: &[Value], depth: usize) -> Result<Value, String> {
+        match name {
+            "lookup" => self.lookup(args),
+            "readFile" | "file" => self.read_file(args),
+            "template" => self.template(args, depth),
+            "jet" => self.jet(args, depth),
+            "kvGet" | "registrations" => self.asked(name, args),
+            "secret" => self.secret(args),
+            remote::PROMETHEUS => remote::prometheus(args),
+            _ => Err(format!("unknown function {name}")),
+        }
+    }
 }
 
 impl Inner {
+    fn root(&self, root: Root) -> &Value {
+        match root {
+            Root::Facts => self.parts.facts.value.get_or_init(|| (self.parts.facts.gather)()),
+            Root::Data => &self.parts.data,
+            Root::Environ => &self.parts.environ,
+            Root::Value => &NOTHING,
+        }
+    }
+
     fn compile(&self, source: &str) -> Result<Arc<Compiled>, Failure> {
         let lock = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(source).cloned();
@@ -483,7 +494,7 @@ impl Inner {
         Ok(compiled)
     }
 
-    fn evaluate(&self, source: &str, depth: usize) -> Result<Outcome, Failure> {
+    fn evaluate(self: &Arc<Self>, source: &str, depth: usize) -> Result<Outcome, Failure> {
         let compiled = self.compile(source)?;
         let (secrets, trace, budget) = (&self.parts.secrets, &self.parts.trace, &self.parts.budget);
         let wrong = |detail: String| Failure { detail, compile: false, offset: 0 };
@@ -492,7 +503,7 @@ impl Inner {
             budget.begin().map_err(|spent| wrong(spent.to_string()))?;
         }
         let (before, taken) = (trace.mark(secrets.use_count()), budget.mark());
-        let outcome = expr::run(&compiled, &self.environment, self, budget, depth);
+        let outcome = expr::run(&compiled, self, budget, depth);
         budget.settle(taken, outcome.as_ref().map_or(0, Outcome::weight));
         let used = trace.since(before, secrets.use_count());
         if !secrets.is_empty() {
@@ -500,7 +511,7 @@ impl Inner {
             if let Ok(outcome) = &outcome
                 && (used.secret || sees())
             {
-                secrets.add_derived(&outcome.clone().value(&self.environment));
+                secrets.add_derived(&outcome.clone().into_json());
             }
         }
         outcome.map_err(|detail| match used.read {
@@ -519,7 +530,7 @@ impl Inner {
         weight::charge(value, &self.parts.budget).map_err(|spent| spent.to_string())
     }
 
-    fn text<'a>(&self, text: &'a str, depth: usize) -> Result<Cow<'a, str>, TemplateError> {
+    fn text<'a>(self: &Arc<Self>, text: &'a str, depth: usize) -> Result<Cow<'a, str>, TemplateError> {
         if !may_be_template(text) {
             return Ok(Cow::Borrowed(text));
         }
@@ -535,7 +546,7 @@ impl Inner {
                     let failed = |failure: Failure| failure.at(text, source, offset);
                     let outcome = self.evaluate(source, depth).map_err(failed)?;
                     let why = Outcome::why_nothing(outcome.missing());
-                    let shown = outcome.text(&self.environment);
+                    let shown = outcome.text();
                     let nothing = || failed(Failure { detail: why, compile: false, offset: 0 });
                     out.push_str(&shown.ok_or_else(nothing)?);
                 }
@@ -544,13 +555,13 @@ impl Inner {
         Ok(Cow::Owned(out))
     }
 
-    fn value(&self, text: &str, depth: usize) -> Result<Value, TemplateError> {
+    fn value(self: &Arc<Self>, text: &str, depth: usize) -> Result<Value, TemplateError> {
         if !may_be_template(text) {
             return Ok(Value::String(text.to_owned()));
         }
         if let [Segment::Expr { source, offset }] = scan::scan(text).as_slice() {
             let outcome = self.evaluate(source, depth).map_err(|failure| failure.at(text, source, *offset))?;
-            return Ok(outcome.value(&self.environment));
+            return Ok(outcome.into_json());
         }
         self.text(text, depth).map(|text| Value::String(text.into_owned()))
     }
@@ -593,31 +604,6 @@ impl Inner {
 /// One template deeper, if that is still allowed.
 fn deeper(depth: usize) -> Result<usize, String> {
     if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(format!("templates are nested more than {MAX_DEPTH} deep")) }
-}
-
-/// The functions of a scope. They hold it weakly: it holds them.
-fn functions(scope: &Weak<Inner>) -> Vec<(&'static str, Function)> {
-    type Call = fn(&Arc<Inner>, &[Value], usize) -> Result<Value, String>;
-    let calls: [(&'static str, Call); 9] = [
-        ("lookup", |inner, args, _| inner.lookup(args)),
-        ("readFile", |inner, args, _| inner.read_file(args)),
-        ("file", |inner, args, _| inner.read_file(args)),
-        ("template", Inner::template),
-        ("jet", Inner::jet),
-        ("kvGet", |inner, args, _| inner.asked("kvGet", args)),
-        ("registrations", |inner, args, _| inner.asked("registrations", args)),
-        (remote::PROMETHEUS, |_, args, _| remote::prometheus(args)),
-        ("secret", |inner, args, _| inner.secret(args)),
-    ];
-    let bind = |(name, call): (&'static str, Call)| {
-        let scope = scope.clone();
-        let function: Function = Box::new(move |args, depth| {
-            let inner = scope.upgrade().ok_or("the scope is gone")?;
-            call(&inner, args, depth)
-        });
-        (name, function)
-    };
-    calls.into_iter().map(bind).collect()
 }
 
 #[cfg(test)]

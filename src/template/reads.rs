@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::model::TemplateRead;
 
-use super::expr::{Root, Sight};
+use super::expr::Root;
 use super::{Inner, lookup, remote, trace};
 
 /// A text that a reader found.

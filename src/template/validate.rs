@@ -3,11 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
-use ::expr::Environment;
 use serde_json::Value;
 
-use super::expr::{self, Function, Sight};
-use super::expr::{Names, Root};
+use super::expr::{self, Env, Names, Root};
 use super::regexes::Pattern;
 use super::{Failure, TemplateError, to_text};
 use crate::model::{EvaluationBudget, HumanDuration};
@@ -84,20 +82,18 @@ fn is_fqdn(text: &str) -> bool {
 
 static FUNCTIONS: LazyLock<Vec<&'static str>> = LazyLock::new(|| TESTS.iter().flat_map(|(names, _)| *names).copied().collect());
 
-static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let function = |test: Test| -> Function {
-        Box::new(move |args, _| test(&args.iter().map(to_text).collect::<Vec<_>>()).map(Value::Bool))
-    };
-    let functions = TESTS.iter().flat_map(|(names, test)| names.iter().map(move |name| (*name, function(*test))));
-    expr::environment(functions.collect())
-});
-
 /// What an expression over one value sees.
 struct Subject(Value);
 
-impl Sight for Subject {
+impl Env for Subject {
     fn root(&self, _: Root) -> &Value {
         &self.0
+    }
+
+    fn call(&self, name: &str, args: &[Value], _: usize) -> Result<Value, String> {
+        let test = TESTS.iter().find(|(names, _)| names.contains(&name)).map(|(_, test)| test);
+        let test = test.ok_or_else(|| format!("unknown function {name}"))?;
+        test(&args.iter().map(to_text).collect::<Vec<_>>()).map(Value::Bool)
     }
 }
 
@@ -112,7 +108,7 @@ pub fn validate(expression: &str, value: &Value) -> Result<bool, TemplateError> 
         expr::compile(expression, &names).map_err(|(offset, detail)| failed(Failure { detail, compile: true, offset }))?;
     let subject = Subject(Value::String(to_text(value)));
     let wrong = |detail| failed(Failure { detail, compile: false, offset: 0 });
-    let outcome = expr::run(&compiled, &ENVIRONMENT, &subject, &EvaluationBudget::default(), 0).map_err(wrong)?;
+    let outcome = expr::run(&compiled, &subject, &EvaluationBudget::default(), 0).map_err(wrong)?;
     outcome.truth().ok_or_else(|| wrong("it must be true or false".to_owned()))
 }
 

@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, Map
 use serde_json::{Map, Value};
 use serde_path_to_error::Track;
 
-use super::shape;
+use super::value_decode;
 
 /// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 64;
@@ -78,7 +78,7 @@ fn is_strict(bytes: &[u8]) -> bool {
 /// # Errors
 /// When the value has not the shape of `T`.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, JsonError> {
-    shape::read(value).map_err(|wrong| JsonError::Shape { path: wrong.path(), source: wrong.into_inner() })
+    value_decode::read(value).map_err(|wrong| JsonError::Shape { path: wrong.path().to_string(), source: wrong.into_inner() })
 }
 
 /// Builds a [`Value`] and counts how deep it is.

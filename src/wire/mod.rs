@@ -22,8 +22,8 @@ pub mod receipt;
 pub mod registration;
 pub mod report;
 pub mod rollout_plan;
-pub mod shape;
 pub mod subject;
+pub mod value_decode;
 
 pub use agent_status::AgentStatus;
 pub use bundle::TrustBundle;

@@ -13,7 +13,7 @@ use crate::manifest::MAX_MANIFEST;
 use crate::model::{EnsureRequest, EnsureResponse, TransactionEvent};
 use crate::store::Session;
 use crate::store::history::{Recording, RunStart};
-use crate::wire::shape;
+use crate::wire::value_decode;
 use crate::yaml::Document;
 
 use crate::cli::args::properties::{Here, ResourceArgs};
@@ -221,7 +221,7 @@ fn pipe(how: &How, host: &Host, ui: &mut Ui) -> Result<EnsureResponse, Failure> 
     if !document.value().is_object() {
         return Err(Failure::usage("invalid request: a request is a map with protocol, type and properties"));
     }
-    let request: EnsureRequest = shape::read(document.value())
+    let request: EnsureRequest = value_decode::read(document.value())
         .map_err(|error| Failure::usage(format!("invalid request: {}", crate::diag::chain(&error))))?;
     request.check().map_err(Failure::usage)?;
     let name = request.properties.get("name").and_then(Value::as_str).unwrap_or_default();

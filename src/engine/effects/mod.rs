@@ -20,7 +20,7 @@ pub fn of_signed(kind: &str, properties: &Map<String, Value>) -> Effects {
     match Common::read(common) {
         Ok(common) => effects.extend(of_common(&common)),
         // Health checks that can't be read yet may run anything.
-        Err(wrong) => effects.push(Effect::unknown(Some(EffectKind::Run), wrong.path())),
+        Err(wrong) => effects.push(Effect::unknown(Some(EffectKind::Run), wrong.path().to_string())),
     }
     effects.unresolved(is_template)
 }

@@ -13,7 +13,7 @@ use crate::manifest::{self, Declaration, Resources, Source};
 use crate::model::{Effects, ManifestId, ResourceRef, Secrets, merge};
 use crate::resource::{self, Common, DecodeError, ParsedResource, ResourceType};
 use crate::template::{Scope, TemplateError, is_template};
-use crate::wire::shape;
+use crate::wire::value_decode;
 use crate::yaml::{Document, Step};
 
 use super::provenance::{self, Provenance};
@@ -429,7 +429,7 @@ fn check_rules(common: &Common, declaration: &Declaration, document: &Document) 
 static COMMON: LazyLock<Arc<Common>> = LazyLock::new(Arc::default);
 
 /// Takes what every resource may have out of the properties. Most have nothing of it, and share the default.
-fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, shape::Mismatch> {
+fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, value_decode::Mismatch> {
     if !properties.keys().any(|key| Common::KEYS.contains(&key.as_str())) {
         return Ok(Arc::clone(&COMMON));
     }
@@ -438,8 +438,8 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, shape
 }
 
 /// What is wrong with the form of what every resource may have, at the key itself where there is one that nobody knows.
-fn misshapen(declaration: &Declaration, document: &Document, error: &shape::Mismatch) -> Diagnostic {
-    let (path, why) = (error.path(), error.inner().to_string());
+fn misshapen(declaration: &Declaration, document: &Document, error: &value_decode::Mismatch) -> Diagnostic {
+    let (path, why) = (error.path().to_string(), error.inner().to_string());
     let step = |step: &str| step.trim_end_matches(']').parse().map_or_else(|_| Step::from(step), Step::Index);
     let mut steps: Vec<Step> = path.split(['.', '[']).map(step).collect();
     let quoted: Vec<&str> = why.split('`').skip(1).step_by(2).collect();

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{HumanDuration, Registration, ResourceRef};
 use crate::template::Scope;
-use crate::wire::shape;
+use crate::wire::value_decode;
 
 use super::text;
 use crate::resource::Invalid;
@@ -169,8 +169,8 @@ impl Common {
     ///
     /// # Errors
     /// With the property that is of another form.
-    pub fn read(properties: Map<String, Value>) -> Result<Self, shape::Mismatch> {
-        shape::read(&Value::Object(properties.into_iter().filter(|(_, value)| !value.is_null()).collect()))
+    pub fn read(properties: Map<String, Value>) -> Result<Self, value_decode::Mismatch> {
+        value_decode::read(&Value::Object(properties.into_iter().filter(|(_, value)| !value.is_null()).collect()))
     }
 
     /// Whether the health checks can be run.

@@ -14,7 +14,7 @@ use crate::diag::{chain, did_you_mean};
 use crate::host::Host;
 use crate::model::{Effect, Effects, Hidden};
 use crate::template::Scope;
-use crate::wire::shape;
+use crate::wire::value_decode;
 
 use crate::resource::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, State};
 
@@ -362,7 +362,7 @@ impl<R: Resource> ResourceType for TypeEntry<R> {
         if !properties.contains_key("name") {
             return Err(Invalid::new("name", "name is required").into());
         }
-        let mut properties: R::Properties = match shape::read_map(properties) {
+        let mut properties: R::Properties = match value_decode::read_map(properties) {
             Ok(properties) => properties,
             Err(_) => decode_again(properties).map_err(|wrong| explain(&wrong))?,
         };
@@ -376,15 +376,15 @@ impl<R: Resource> ResourceType for TypeEntry<R> {
 const PLACEHOLDERS: &[&str] = &["present", "mounted", "running"];
 
 /// Reads properties in which something was not as wanted. What is nothing (`null`) counts as left out.
-fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, shape::Mismatch> {
+fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, value_decode::Mismatch> {
     let given = properties.iter().filter(|(_, value)| !value.is_null());
     let given: Map<String, Value> = given.map(|(key, value)| (key.clone(), value.clone())).collect();
-    shape::read_map(&given)
+    value_decode::read_map(&given)
 }
 
 /// Serde's words, with the property at fault and a suggestion.
-fn explain(error: &shape::Mismatch) -> DecodeError {
-    let path = error.path();
+fn explain(error: &value_decode::Mismatch) -> DecodeError {
+    let path = error.path().to_string();
     let message = error.inner().to_string();
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     if message.starts_with("unknown field") {

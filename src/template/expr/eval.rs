@@ -1,206 +1,249 @@
-//! Runs what `parse` has read.
+//! Evaluates expressions that `parse` has read.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 
-use ::expr::{Context, ContextProvider, Environment, Value as Item};
-
-use super::each::{self, Call};
-use super::parse::{Node, Op, Pointer};
-use super::{operate, weigh};
+use super::env::Env;
+use super::names::{Path, Root};
+use super::node::{Node, Op, Pointer, PredicateFunction};
+use super::value::Value;
+use super::{functions, operators, predicates, resolve, weigh};
 use crate::model::EvaluationBudget;
 use crate::model::budget::VALUE_WEIGHT;
+use crate::template::weight;
 
-/// The most steps that running an expression may take.
+/// The most steps of one expression: about a second in a debug build.
 const MAX_STEPS: u32 = 2_000_000;
 
-/// What an expression is run with.
-pub(super) struct Run<'r> {
-    pub(super) environment: &'r Environment<'r>,
-    /// The value of a path, by its number.
-    pub(super) path: &'r dyn Fn(usize) -> Result<Item, String>,
-    /// Everything, for `$env`.
-    all: &'r dyn Fn() -> Result<Item, String>,
-    /// What functions are told.
-    pub(super) context: &'r dyn ContextProvider,
-    pub(super) budget: &'r EvaluationBudget,
+/// The evaluation of one expression.
+pub(super) struct Evaluation<'e> {
+    env: &'e dyn Env,
+    budget: &'e EvaluationBudget,
+    paths: &'e [Path],
+    /// Values of the paths, each looked up at most once.
+    found: Vec<OnceCell<Value>>,
+    /// Paths without a value, as written.
+    missing: RefCell<Vec<String>>,
+    /// Levels of templates around.
+    depth: usize,
     steps: Cell<u32>,
 }
 
-/// What a part of an expression sees besides: what was declared, and what a predicate is about.
-pub(super) struct Frame<'f> {
-    pub(super) outer: Option<&'f Self>,
-    pub(super) held: Held<'f>,
+/// A level of names: a variable, or the element that a predicate tests.
+struct Frame<'f> {
+    outer: Option<&'f Self>,
+    bound: Bound<'f>,
 }
 
-/// What a frame holds.
-pub(super) enum Held<'f> {
-    Local(&'f str, Item),
-    Each { item: Item, index: i64, sum: Item },
+/// The names of a frame.
+enum Bound<'f> {
+    Local(&'f str, Value),
+    Element { item: Value, index: i64, accumulator: Value },
 }
 
-impl<'r> Run<'r> {
-    pub(super) fn new(
-        environment: &'r Environment<'r>,
-        path: &'r dyn Fn(usize) -> Result<Item, String>,
-        all: &'r dyn Fn() -> Result<Item, String>,
-        context: &'r dyn ContextProvider,
-        budget: &'r EvaluationBudget,
-    ) -> Self {
-        Self { environment, path, all, context, budget, steps: Cell::new(0) }
+impl<'e> Evaluation<'e> {
+    pub(super) fn new(env: &'e dyn Env, budget: &'e EvaluationBudget, paths: &'e [Path], depth: usize) -> Self {
+        let found = paths.iter().map(|_| OnceCell::new()).collect();
+        Self { env, budget, paths, found, missing: RefCell::default(), depth, steps: Cell::new(0) }
     }
 
-    /// The value of an expression; the error says what went wrong.
+    /// The paths without a value, as written.
+    pub(super) fn into_missing(self) -> Vec<String> {
+        self.missing.into_inner()
+    }
+
+    /// Evaluates a whole expression.
+    pub(super) fn run(&self, node: &Node) -> Result<Value, String> {
+        self.eval(node, None)
+    }
+
+    /// Evaluates a node.
     ///
-    /// Parts of an expression are charged as they are made. When it has its value, only that is still there.
-    pub(super) fn eval(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<Item, String> {
+    /// The budget is charged for each part as it is made, and at the end for the result alone.
+    fn eval(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<Value, String> {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > MAX_STEPS {
             return Err(format!("the expression takes more than {MAX_STEPS} steps"));
         }
         let taken = self.budget.mark();
-        let item = self.value(node, frame)?;
-        let kept = weigh::of(&item);
+        let value = self.value(node, frame)?;
+        let kept = weigh::of(&value);
         if kept == usize::MAX {
             return Err(format!("lists and maps are nested more than {} deep", weigh::MAX_DEPTH));
         }
         self.budget.settle(taken, 0);
-        self.budget.charge(kept).map_err(|spent| spent.to_string())?;
-        Ok(item)
+        self.charge(kept)?;
+        Ok(value)
     }
 
-    fn value(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<Item, String> {
+    fn charge(&self, bytes: usize) -> Result<(), String> {
+        self.budget.charge(bytes).map_err(|spent| spent.to_string())
+    }
+
+    fn value(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<Value, String> {
         match node {
-            Node::Item(item) => weigh::copy(item, self.budget),
-            Node::Path(index) => (self.path)(*index),
-            Node::Roots => (self.all)(),
+            Node::Value(value) => weigh::copy(value, self.budget),
+            Node::Path(index) => self.path(*index),
+            Node::Roots => self.roots(),
             Node::Local(name) => weigh::copy(local(name, frame)?, self.budget),
             Node::Pointer(pointer) => pointed(*pointer, frame, self.budget),
-            Node::Not(of) => self.truth(of, frame).map(|truth| Item::Bool(!truth)),
+            Node::Not(of) => self.truth(of, frame).map(|truth| Value::Bool(!truth)),
             Node::Signed(negative, of) => signed(*negative, self.eval(of, frame)?),
             Node::Binary(op, a, b) => self.binary(*op, a, b, frame),
             Node::Matches(of, pattern) => match self.eval(of, frame)? {
-                Item::Nil => Ok(Item::Bool(false)),
-                Item::String(text) => Ok(Item::Bool(pattern.on(&text, self.budget)?.is_match(&text))),
-                other => Err(format!("invalid operation: {} matches string", operate::kind(&other))),
+                Value::Nil => Ok(Value::Bool(false)),
+                Value::String(text) => Ok(Value::Bool(pattern.on(&text, self.budget)?.is_match(&text))),
+                other => Err(format!("invalid operation: {} matches string", other.kind())),
             },
             Node::Choice(condition, then, otherwise) => {
                 self.eval(if self.truth(condition, frame)? { then } else { otherwise }, frame)
             }
-            Node::List(items) => self.all(items, frame).map(Item::Array),
+            Node::List(items) => self.all(items, frame).map(Value::Array),
             Node::Map(pairs) => self.map(pairs, frame),
             Node::Member { of, key, optional } => match self.eval(of, frame)? {
-                Item::Nil if *optional => Ok(Item::Nil),
-                of => operate::member(&of, &self.eval(key, frame)?),
+                Value::Nil if *optional => Ok(Value::Nil),
+                of => operators::member(&of, &self.eval(key, frame)?),
             },
             Node::Slice { of, from, to } => {
                 let of = self.eval(of, frame)?;
                 let place = |node: &Option<Box<Node>>| node.as_ref().map(|node| self.eval(node, frame)).transpose();
-                operate::slice(&of, place(from)?.as_ref(), place(to)?.as_ref())
+                operators::slice(&of, place(from)?.as_ref(), place(to)?.as_ref())
             }
-            Node::Method { of, call, args } => {
-                let mut context = Context::default();
-                context.insert("of", self.eval(of, frame)?);
-                for (index, arg) in self.all(args, frame)?.into_iter().enumerate() {
-                    context.insert(format!("a{index}"), arg);
-                }
-                self.environment.run(call, &context).map_err(|error| error.to_string())
-            }
-            Node::Call { name, args, .. } => {
-                let args = self.all(args, frame)?;
-                self.budget.charge(weigh::made(name, &args)).map_err(|spent| spent.to_string())?;
-                self.environment.eval_func(self.context, name, args, None).map_err(|error| error.to_string())
-            }
-            Node::Each { what, list, predicate, rest } => {
-                let items = match self.eval(list, frame)? {
-                    Item::Array(items) => items,
-                    text @ (Item::String(_) | Item::Bytes(_)) => {
-                        let bytes = operate::bytes(&text).unwrap_or_default();
-                        self.budget.charge(bytes.len().saturating_mul(VALUE_WEIGHT)).map_err(|spent| spent.to_string())?;
-                        bytes.iter().map(|byte| Item::Integer((*byte).into())).collect()
-                    }
-                    other => return Err(format!("a predicate wants a list, this is {}", operate::kind(&other))),
+            Node::Method { of, name, args } => functions::method(&self.eval(of, frame)?, name, &self.all(args, frame)?),
+            Node::Call { name, args, .. } => self.call(name, self.all(args, frame)?),
+            Node::PredicateCall { function, list, predicate, rest } => {
+                let items = self.elements(self.eval(list, frame)?)?;
+                let takes_rest = matches!(function, PredicateFunction::SortBy | PredicateFunction::Reduce);
+                let rest = rest.as_ref().filter(|_| takes_rest).map(|rest| self.eval(rest, frame)).transpose()?;
+                let predicate = |index: usize, item: Value, accumulator: Value| {
+                    let Some(predicate) = predicate else { return Ok(item) };
+                    let index = i64::try_from(index).unwrap_or(i64::MAX);
+                    self.eval(predicate, Some(&Frame { outer: frame, bound: Bound::Element { item, index, accumulator } }))
                 };
-                let call = Call { what: *what, predicate: predicate.as_deref(), rest: rest.as_deref() };
-                each::call(self, &call, items, frame)
+                predicates::call(*function, items, &predicate, rest, self.budget)
             }
             Node::Let(name, value, body) => {
-                let held = Held::Local(name, self.eval(value, frame)?);
-                self.eval(body, Some(&Frame { outer: frame, held }))
+                let bound = Bound::Local(name, self.eval(value, frame)?);
+                self.eval(body, Some(&Frame { outer: frame, bound }))
             }
-            Node::Sequence(nodes) => nodes.iter().try_fold(Item::Nil, |_, node| self.eval(node, frame)),
+            Node::Sequence(nodes) => nodes.iter().try_fold(Value::Nil, |_, node| self.eval(node, frame)),
         }
     }
 
-    fn all(&self, nodes: &[Node], frame: Option<&Frame<'_>>) -> Result<Vec<Item>, String> {
+    fn all(&self, nodes: &[Node], frame: Option<&Frame<'_>>) -> Result<Vec<Value>, String> {
         nodes.iter().map(|node| self.eval(node, frame)).collect()
     }
 
-    fn map(&self, pairs: &[(Node, Node)], frame: Option<&Frame<'_>>) -> Result<Item, String> {
-        let mut made: Vec<(String, Item)> = Vec::with_capacity(pairs.len());
+    /// The value of a path, by its number.
+    fn path(&self, index: usize) -> Result<Value, String> {
+        let (Some(path), Some(found)) = (self.paths.get(index), self.found.get(index)) else { return Ok(Value::Nil) };
+        if let Some(known) = found.get() {
+            return Ok(known.clone());
+        }
+        self.env.looks_up(path)?;
+        let value = resolve::value(path, self.env.root(path.root), self.budget)?;
+        if value.is_nil() {
+            self.missing.borrow_mut().push(path.shown.clone());
+        }
+        Ok(found.get_or_init(|| value).clone())
+    }
+
+    /// All roots, for `$env`.
+    fn roots(&self) -> Result<Value, String> {
+        self.env.looks_at_all();
+        let value = |(name, root): (&str, Root)| {
+            let root = self.env.root(root);
+            weight::charge(root, self.budget).map_err(|spent| spent.to_string())?;
+            Ok((name.to_owned(), Value::from(root)))
+        };
+        [("Facts", Root::Facts), ("Data", Root::Data), ("Environ", Root::Environ)].into_iter().map(value).collect()
+    }
+
+    fn call(&self, name: &str, args: Vec<Value>) -> Result<Value, String> {
+        self.charge(weigh::made(name, &args))?;
+        if let Some(result) = functions::call(name, &args, self.budget) {
+            return result;
+        }
+        let args: Vec<_> = args.into_iter().map(Value::into_json).collect();
+        self.env.call(name, &args, self.depth).map(|value| Value::from(&value))
+    }
+
+    /// The elements that a predicate tests. A text has bytes.
+    fn elements(&self, list: Value) -> Result<Vec<Value>, String> {
+        match list {
+            Value::Array(items) => Ok(items),
+            text @ (Value::String(_) | Value::Bytes(_)) => {
+                let bytes = text.as_bytes().unwrap_or_default();
+                self.charge(bytes.len().saturating_mul(VALUE_WEIGHT))?;
+                Ok(bytes.iter().map(|byte| Value::Integer((*byte).into())).collect())
+            }
+            other => Err(format!("a predicate wants a list, this is {}", other.kind())),
+        }
+    }
+
+    fn map(&self, pairs: &[(Node, Node)], frame: Option<&Frame<'_>>) -> Result<Value, String> {
+        let mut map = indexmap::IndexMap::with_capacity(pairs.len());
         for (key, value) in pairs {
             let key = match self.eval(key, frame)? {
-                Item::String(key) => key,
-                other => return Err(format!("a key of a map is a text, not {}", operate::kind(&other))),
+                Value::String(key) => key,
+                other => return Err(format!("a key of a map is a text, not {}", other.kind())),
             };
             let value = self.eval(value, frame)?;
             // Of two equal keys the first one counts.
-            if !made.iter().any(|(known, _)| *known == key) {
-                made.push((key, value));
-            }
+            map.entry(key).or_insert(value);
         }
-        Ok(made.into_iter().collect())
+        Ok(Value::Map(map))
     }
 
     fn truth(&self, node: &Node, frame: Option<&Frame<'_>>) -> Result<bool, String> {
-        let item = self.eval(node, frame)?;
-        item.as_bool().ok_or_else(|| format!("expected true or false, this is {}", operate::kind(&item)))
+        let value = self.eval(node, frame)?;
+        value.as_bool().ok_or_else(|| format!("expected true or false, this is {}", value.kind()))
     }
 
-    fn binary(&self, op: Op, a: &Node, b: &Node, frame: Option<&Frame<'_>>) -> Result<Item, String> {
+    fn binary(&self, op: Op, a: &Node, b: &Node, frame: Option<&Frame<'_>>) -> Result<Value, String> {
         match op {
-            // What the left side does not decide is the right side, whatever that is.
+            // Where the left side decides nothing, the right side is the result, of any type.
             Op::Or | Op::And => match self.truth(a, frame)? {
-                decided if decided == (op == Op::Or) => Ok(Item::Bool(decided)),
+                decided if decided == (op == Op::Or) => Ok(Value::Bool(decided)),
                 _ => self.eval(b, frame),
             },
             Op::Coalesce => match self.eval(a, frame)? {
-                Item::Nil => self.eval(b, frame),
+                Value::Nil => self.eval(b, frame),
                 found => Ok(found),
             },
-            _ => operate::binary(op, self.eval(a, frame)?, self.eval(b, frame)?, self.budget),
+            _ => operators::binary(op, &self.eval(a, frame)?, &self.eval(b, frame)?, self.budget),
         }
     }
 }
 
-fn local<'f>(name: &str, frame: Option<&'f Frame<'_>>) -> Result<&'f Item, String> {
+fn local<'f>(name: &str, frame: Option<&'f Frame<'_>>) -> Result<&'f Value, String> {
     let mut here = frame;
     while let Some(frame) = here {
-        match &frame.held {
-            Held::Local(known, item) if *known == name => return Ok(item),
+        match &frame.bound {
+            Bound::Local(known, value) if *known == name => return Ok(value),
             _ => here = frame.outer,
         }
     }
     Err(format!("unknown name {name}"))
 }
 
-fn pointed(pointer: Pointer, frame: Option<&Frame<'_>>, budget: &EvaluationBudget) -> Result<Item, String> {
+fn pointed(pointer: Pointer, frame: Option<&Frame<'_>>, budget: &EvaluationBudget) -> Result<Value, String> {
     let mut here = frame;
     while let Some(frame) = here {
-        match (&frame.held, pointer) {
-            (Held::Each { item, .. }, Pointer::Item) => return weigh::copy(item, budget),
-            (Held::Each { index, .. }, Pointer::Index) => return Ok(Item::Integer(*index)),
-            (Held::Each { sum, .. }, Pointer::Accumulator) => return weigh::copy(sum, budget),
-            (Held::Local(..), _) => here = frame.outer,
+        match (&frame.bound, pointer) {
+            (Bound::Element { item, .. }, Pointer::Item) => return weigh::copy(item, budget),
+            (Bound::Element { index, .. }, Pointer::Index) => return Ok(Value::Integer(*index)),
+            (Bound::Element { accumulator, .. }, Pointer::Accumulator) => return weigh::copy(accumulator, budget),
+            (Bound::Local(..), _) => here = frame.outer,
         }
     }
     Err("# is only there in predicates".to_owned())
 }
 
-fn signed(negative: bool, item: Item) -> Result<Item, String> {
-    match item {
-        Item::Integer(value) => Ok(Item::Integer(if negative { value.wrapping_neg() } else { value })),
-        Item::Float(value) => Ok(Item::Float(if negative { -value } else { value })),
-        Item::Duration(value) => Ok(Item::Duration(if negative { value.wrapping_neg() } else { value })),
-        other => Err(format!("invalid operation: a sign before {}", operate::kind(&other))),
+fn signed(negative: bool, value: Value) -> Result<Value, String> {
+    match value {
+        Value::Integer(value) => Ok(Value::Integer(if negative { value.wrapping_neg() } else { value })),
+        Value::Float(value) => Ok(Value::Float(if negative { -value } else { value })),
+        Value::Duration(value) => Ok(Value::Duration(if negative { value.wrapping_neg() } else { value })),
+        other => Err(format!("invalid operation: a sign before {}", other.kind())),
     }
 }

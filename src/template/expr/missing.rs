@@ -6,12 +6,11 @@
 
 use std::collections::HashSet;
 
-use ::expr::Value as Item;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value as Json};
 
-use super::Compiled;
 use super::names::{Member, Path, Root};
-use super::parse::{Node, Op};
+use super::node::{Node, Op};
+use super::value::Value;
 use crate::diag::did_you_mean;
 use crate::template::lookup;
 
@@ -39,19 +38,17 @@ struct Way {
     guarded: bool,
 }
 
-impl Compiled {
-    /// The first key that is not in the data.
-    pub(in super::super) fn missing(&self, data: &Value) -> Option<Missing> {
-        let mut search = Search { compiled: self, data, found: Vec::new(), allowed: HashSet::new() };
-        search.walk(&self.node, Way { certain: true, guarded: false });
-        let Search { found, allowed, .. } = search;
-        found.into_iter().find(|missing| !allowed.contains(missing.key.as_str()))
-    }
+/// Finds the first key that the data lacks.
+pub(super) fn find(node: &Node, paths: &[Path], data: &Json) -> Option<Missing> {
+    let mut search = Search { paths, data, found: Vec::new(), allowed: HashSet::new() };
+    search.walk(node, Way { certain: true, guarded: false });
+    let Search { found, allowed, .. } = search;
+    found.into_iter().find(|missing| !allowed.contains(missing.key.as_str()))
 }
 
 struct Search<'c> {
-    compiled: &'c Compiled,
-    data: &'c Value,
+    paths: &'c [Path],
+    data: &'c Json,
     found: Vec<Missing>,
     /// Keys that the expression knows may be missing.
     allowed: HashSet<String>,
@@ -68,7 +65,7 @@ impl Search<'_> {
         let perhaps = Way { certain: false, ..way };
         match node {
             // A text may be the key that is looked for: `'tls' in Data`.
-            Node::Item(Item::String(text)) => drop(self.allowed.insert(text.clone())),
+            Node::Value(Value::String(text)) => drop(self.allowed.insert(text.clone())),
             Node::Path(index) => self.path(*index, way),
             Node::Binary(Op::Coalesce, left, right) => {
                 self.walk(left, guarded);
@@ -79,7 +76,7 @@ impl Search<'_> {
                 self.walk(right, Way { certain: false, guarded: false });
             }
             Node::Binary(Op::Equal | Op::NotEqual, left, right) => {
-                let is_nil = |node: &Node| matches!(node, Node::Item(Item::Nil));
+                let is_nil = |node: &Node| matches!(node, Node::Value(Value::Nil));
                 self.walk(left, if is_nil(right) { guarded } else { plain });
                 self.walk(right, if is_nil(left) { guarded } else { plain });
             }
@@ -98,7 +95,7 @@ impl Search<'_> {
             Node::Slice { of, from, to } => self.all([&**of].into_iter().chain(from.as_deref()).chain(to.as_deref()), plain),
             Node::Method { of, args, .. } => self.all([&**of].into_iter().chain(args), plain),
             Node::Call { name, args, offset } => self.call(name, args, *offset, way),
-            Node::Each { list, predicate, rest, .. } => {
+            Node::PredicateCall { list, predicate, rest, .. } => {
                 self.walk(list, plain);
                 self.all(predicate.as_deref().into_iter().chain(rest.as_deref()), Way { certain: false, guarded: false });
             }
@@ -106,12 +103,12 @@ impl Search<'_> {
                 self.walk(value, guarded);
                 self.walk(body, way);
             }
-            Node::Item(_) | Node::Roots | Node::Local(_) | Node::Pointer(_) => {}
+            Node::Value(_) | Node::Roots | Node::Local(_) | Node::Pointer(_) => {}
         }
     }
 
     fn call(&mut self, name: &str, args: &[Node], offset: usize, way: Way) {
-        if let ("lookup", [Node::Item(Item::String(path))]) = (name, args) {
+        if let ("lookup", [Node::Value(Value::String(path))]) = (name, args) {
             let steps = lookup::steps(path).unwrap_or_default();
             if let Some(("data", steps)) = steps.split_first().map(|(root, steps)| (*root, steps)) {
                 let steps = steps.iter().map(|step| Some(*step));
@@ -124,7 +121,7 @@ impl Search<'_> {
     }
 
     fn path(&mut self, index: usize, way: Way) {
-        let Some(Path { root: Root::Data, steps, shown, offset }) = self.compiled.paths.get(index) else { return };
+        let Some(Path { root: Root::Data, steps, shown, offset }) = self.paths.get(index) else { return };
         let keys = steps.iter().map(|step| match &step.to {
             Member::Key(key) => Some(key.as_str()),
             Member::Index(_) => None,
@@ -140,7 +137,7 @@ impl Search<'_> {
     fn note<'k>(&mut self, keys: impl Iterator<Item = Option<&'k str>>, certain: bool, path: &str, offset: usize) {
         let mut here = self.data;
         for key in keys {
-            let (Some(key), Value::Object(map)) = (key, here) else { return };
+            let (Some(key), Json::Object(map)) = (key, here) else { return };
             match map.get(key) {
                 Some(below) => here = below,
                 None => {
@@ -153,7 +150,7 @@ impl Search<'_> {
 }
 
 impl Missing {
-    fn of(map: &Map<String, Value>, key: &str, path: &str, offset: usize) -> Option<Self> {
+    fn of(map: &Map<String, Json>, key: &str, path: &str, offset: usize) -> Option<Self> {
         let known: Vec<String> = map.keys().cloned().collect();
         let near = did_you_mean(key, known.iter().map(String::as_str)).map(str::to_owned);
         Some(Self { key: key.to_owned(), path: path.to_owned(), near, known, offset })

@@ -1,67 +1,9 @@
 //! The names that an expression may use, and the paths it goes.
 
+use super::functions;
+use super::node::{PREDICATE_FUNCTIONS, PredicateFunction};
 use crate::diag::did_you_mean;
 use crate::template::remote::PROMETHEUS;
-
-/// The functions of the language that work on values; [`super::each::Each`] has those that take a predicate.
-const BUILTINS: &[&str] = &[
-    "abs",
-    "bitand",
-    "bitnand",
-    "bitnot",
-    "bitor",
-    "bitshl",
-    "bitshr",
-    "bitushr",
-    "bitxor",
-    "ceil",
-    "concat",
-    "date",
-    "duration",
-    "first",
-    "flatten",
-    "float",
-    "floor",
-    "fromBase64",
-    "fromJSON",
-    "fromPairs",
-    "get",
-    "hasPrefix",
-    "hasSuffix",
-    "indexOf",
-    "int",
-    "join",
-    "keys",
-    "last",
-    "lastIndexOf",
-    "len",
-    "lower",
-    "max",
-    "mean",
-    "median",
-    "min",
-    "now",
-    "repeat",
-    "replace",
-    "reverse",
-    "round",
-    "sort",
-    "split",
-    "splitAfter",
-    "string",
-    "take",
-    "timezone",
-    "toBase64",
-    "toJSON",
-    "toPairs",
-    "trim",
-    "trimPrefix",
-    "trimSuffix",
-    "type",
-    "uniq",
-    "upper",
-    "values",
-];
 
 /// Functions that are not there in every scope.
 const UNAVAILABLE: &[&str] = &["kvGet", "registrations", "secret"];
@@ -130,8 +72,8 @@ impl Names<'_> {
     /// Whether a name means something already.
     pub(super) fn is_taken(&self, name: &str) -> bool {
         self.root(name).is_ok()
-            || BUILTINS.contains(&name)
-            || super::each::NAMES.contains(&name)
+            || functions::is_builtin(name)
+            || PredicateFunction::named(name).is_some()
             || self.functions.contains(&name)
     }
 
@@ -140,11 +82,12 @@ impl Names<'_> {
         if UNAVAILABLE.contains(&name) && !self.functions.contains(&name) {
             return Err(format!("the function {name} is not available"));
         }
-        if BUILTINS.contains(&name) || self.functions.contains(&name) && name != PROMETHEUS {
+        if functions::is_builtin(name) || self.functions.contains(&name) && name != PROMETHEUS {
             return Ok(());
         }
         let own = self.functions.iter().filter(|name| **name != PROMETHEUS);
-        let functions: Vec<&str> = BUILTINS.iter().chain(super::each::NAMES).chain(own).copied().collect();
+        let functions: Vec<&str> =
+            functions::names().chain(PREDICATE_FUNCTIONS.iter().map(|(name, _)| *name)).chain(own.copied()).collect();
         Err(unknown(name, functions))
     }
 }

@@ -32,7 +32,7 @@ fn expressions_have_the_values_of_the_table() {
         let expected = expected.replace("\\n", "\n").replace("\\\\", "\\");
         let found = scope.value(&format!("${{ {expression} }}")).map(|value| match value {
             Value::Null => "nothing".to_owned(),
-            value => super::text::to_text(&value),
+            value => crate::template::to_text(&value),
         });
         match (found, expected.as_str()) {
             (Ok(found), expected) if found == expected && expected != "!" => {}

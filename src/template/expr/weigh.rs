@@ -1,8 +1,6 @@
 //! Weights of values, and of what functions make of them.
 
-use ::expr::Value as Item;
-
-use super::operate;
+use super::value::Value;
 use crate::model::budget::VALUE_WEIGHT;
 use crate::model::{BudgetError, EvaluationBudget};
 
@@ -10,21 +8,21 @@ use crate::model::{BudgetError, EvaluationBudget};
 pub(super) const MAX_DEPTH: usize = 160;
 
 /// About how much memory a value takes; more than there is for one that is nested too deep, which nothing may walk.
-pub(super) fn of(item: &Item) -> usize {
+pub(super) fn of(item: &Value) -> usize {
     at(item, 0)
 }
 
-fn at(item: &Item, depth: usize) -> usize {
+fn at(item: &Value, depth: usize) -> usize {
     if depth > MAX_DEPTH {
         return usize::MAX;
     }
-    let of = |item: &Item| at(item, depth + 1);
+    let of = |item: &Value| at(item, depth + 1);
     let below = match item {
-        Item::String(text) => text.len(),
-        Item::Bytes(bytes) => bytes.len(),
-        Item::Array(items) => sum(items.iter().map(of)),
-        Item::Map(map) => sum(map.iter().map(|(key, item)| of(item).saturating_add(VALUE_WEIGHT + key.len()))),
-        Item::KeyedMap(pairs) => sum(pairs.iter().map(|(key, item)| of(key).saturating_add(of(item)))),
+        Value::String(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        Value::Array(items) => sum(items.iter().map(of)),
+        Value::Map(map) => sum(map.iter().map(|(key, item)| of(item).saturating_add(VALUE_WEIGHT + key.len()))),
+        Value::KeyedMap(pairs) => sum(pairs.iter().map(|(key, item)| of(key).saturating_add(of(item)))),
         _ => 0,
     };
     below.saturating_add(VALUE_WEIGHT)
@@ -35,20 +33,20 @@ fn sum(weights: impl Iterator<Item = usize>) -> usize {
 }
 
 /// A copy of a value, paid for.
-pub(super) fn copy(item: &Item, budget: &EvaluationBudget) -> Result<Item, String> {
+pub(super) fn copy(item: &Value, budget: &EvaluationBudget) -> Result<Value, String> {
     budget.charge(of(item)).map_err(|spent: BudgetError| spent.to_string())?;
     Ok(item.clone())
 }
 
 /// The most memory that a call may take beside its arguments.
-pub(super) fn made(name: &str, args: &[Item]) -> usize {
+pub(super) fn made(name: &str, args: &[Value]) -> usize {
     let given = sum(args.iter().map(of));
-    let text = |at: usize| args.get(at).and_then(Item::as_string).map_or(0, str::len);
+    let text = |at: usize| args.get(at).and_then(Value::as_str).map_or(0, str::len);
     match (name, args) {
         // The result is a number, a truth or a part that is there.
         ("len" | "abs" | "ceil" | "floor" | "round" | "hasPrefix" | "hasSuffix" | "indexOf" | "lastIndexOf" | "type", _) => 0,
         ("repeat", [_, times, ..]) => {
-            text(0).saturating_mul(operate::whole(times).and_then(|times| usize::try_from(times).ok()).unwrap_or(0))
+            text(0).saturating_mul(times.to_integer().and_then(|times| usize::try_from(times).ok()).unwrap_or(0))
         }
         ("replace", _) => {
             let places = match text(1) {
@@ -57,7 +55,7 @@ pub(super) fn made(name: &str, args: &[Item]) -> usize {
             };
             text(0).saturating_add(places.saturating_mul(text(2)))
         }
-        ("join", [Item::Array(items), ..]) => given.saturating_add(items.len().saturating_mul(text(1))),
+        ("join", [Value::Array(items), ..]) => given.saturating_add(items.len().saturating_mul(text(1))),
         // Every part becomes a value.
         ("split" | "splitAfter", _) => text(0).saturating_add((text(0) + 1).saturating_mul(VALUE_WEIGHT)),
         ("fromJSON", _) => text(0).saturating_mul(VALUE_WEIGHT / 2),
@@ -69,15 +67,15 @@ pub(super) fn made(name: &str, args: &[Item]) -> usize {
 }
 
 /// The most bytes of a value as JSON in lines, at a depth.
-fn written(item: &Item, depth: usize) -> usize {
+fn written(item: &Value, depth: usize) -> usize {
     let line = 8 + 2 * depth;
-    let below = |item: &Item| written(item, depth + 1);
+    let below = |item: &Value| written(item, depth + 1);
     line + match item {
-        Item::String(text) => text.len().saturating_mul(6),
-        Item::Bytes(bytes) => bytes.len().saturating_mul(5),
-        Item::Array(items) => items.iter().map(below).fold(0, usize::saturating_add),
-        Item::Map(map) => map.iter().map(|(key, item)| key.len() * 6 + below(item)).fold(0, usize::saturating_add),
-        Item::KeyedMap(pairs) => pairs.iter().map(|(key, item)| below(key) + below(item)).fold(0, usize::saturating_add),
+        Value::String(text) => text.len().saturating_mul(6),
+        Value::Bytes(bytes) => bytes.len().saturating_mul(5),
+        Value::Array(items) => items.iter().map(below).fold(0, usize::saturating_add),
+        Value::Map(map) => map.iter().map(|(key, item)| key.len() * 6 + below(item)).fold(0, usize::saturating_add),
+        Value::KeyedMap(pairs) => pairs.iter().map(|(key, item)| below(key) + below(item)).fold(0, usize::saturating_add),
         _ => 40,
     }
 }

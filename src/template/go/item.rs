@@ -7,9 +7,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use jiff::Zoned;
 use serde_json::{Map, Number, Value};
 
+use super::super::gotime::{self, RFC3339_NANO, Time};
 use super::super::text::float_text;
 use crate::model::budget::VALUE_WEIGHT;
 
@@ -29,7 +29,7 @@ pub(super) enum Item {
     Text(Rc<str>),
     List(Rc<List>),
     Map(Rc<Dict>),
-    Time(Rc<Zoned>),
+    Time(Rc<Time>),
 }
 
 #[derive(Debug)]
@@ -226,7 +226,7 @@ impl Item {
                 fuel.make(text.len())?;
                 out.push_str(text);
             }
-            Self::Time(time) => out.push_str(&time.strftime("%Y-%m-%d %H:%M:%S.%N %z %Z").to_string()),
+            Self::Time(time) => out.push_str(&time.to_string()),
             Self::List(list) => {
                 out.push('[');
                 for (index, item) in list.items.iter().enumerate() {
@@ -288,7 +288,7 @@ impl Item {
                 fuel.make(text.len())?;
                 Value::from(text.as_ref())
             }
-            Self::Time(time) => Value::from(time.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()),
+            Self::Time(time) => Value::from(gotime::format(time, RFC3339_NANO)),
             Self::List(list) => Value::Array(list.items.iter().map(|item| item.plain(fuel)).collect::<Result<_, _>>()?),
             Self::Map(map) => {
                 let pairs = map.pairs.borrow();

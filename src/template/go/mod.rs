@@ -18,11 +18,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use jiff::Zoned;
-
 use super::Inner;
 use super::expr::Root;
-use super::expr::Sight;
+use super::gotime::Time;
 use super::regexes::Pattern;
 use super::tree::{FileError, Session};
 use crate::model::EvaluationBudget;
@@ -104,7 +102,7 @@ impl Context<'_> {
         &self.session.scope
     }
 
-    fn now(&self) -> &Zoned {
+    fn now(&self) -> &Time {
         &self.session.now
     }
 
@@ -150,7 +148,7 @@ impl Context<'_> {
             if self.session.mentions(part) {
                 self.scope().uses_root(root);
             }
-            let item = Item::of(Sight::root(self.scope().as_ref(), root), nature)?;
+            let item = Item::of(self.scope().root(root), nature)?;
             for name in names {
                 pairs.insert(Rc::from(name), item.clone());
             }

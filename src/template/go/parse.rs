@@ -66,13 +66,13 @@ pub(super) struct Command {
 pub(super) struct Operand {
     pub(super) at: usize,
     pub(super) end: usize,
-    pub(super) value: Value,
+    pub(super) value: Primary,
     /// The fields that hang on it.
     pub(super) fields: Vec<String>,
 }
 
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum Primary {
     Dot,
     Nil,
     Bool(bool),
@@ -285,7 +285,7 @@ impl<'a> Parser<'a> {
             let Some(command) = command else {
                 return wrong(stage, if commands.is_empty() { "a value is missing" } else { "nothing after the last |" });
             };
-            let constant = !matches!(command.first.value, Value::Function(_) | Value::Variable(_) | Value::Pipe(_))
+            let constant = !matches!(command.first.value, Primary::Function(_) | Primary::Variable(_) | Primary::Pipe(_))
                 && command.first.fields.is_empty();
             if !commands.is_empty() && constant {
                 return wrong(stage, "after | comes a function");
@@ -364,30 +364,30 @@ impl<'a> Parser<'a> {
                     };
                 }
                 words.at -= 1;
-                Value::Pipe(Box::new(pipe))
+                Primary::Pipe(Box::new(pipe))
             }
             Word::Sign("|" | ")") => return Ok(None),
             Word::Sign(_) => return words.unexpected("unexpected"),
-            Word::Dot => Value::Dot,
+            Word::Dot => Primary::Dot,
             Word::Field(name) => {
                 fields.push((*name).to_owned());
-                Value::Dot
+                Primary::Dot
             }
             Word::Variable(name) => match self.variables.iter().find(|known| known.as_ref() == *name) {
-                Some(known) => Value::Variable(Rc::clone(known)),
+                Some(known) => Primary::Variable(Rc::clone(known)),
                 None => return wrong(at, format!("undefined variable {name}")),
             },
-            Word::Int(value) => Value::Int(*value),
-            Word::Float(value) => Value::Float(*value),
-            Word::Text(text) => Value::Text(Rc::from(text.as_str())),
+            Word::Int(value) => Primary::Int(*value),
+            Word::Float(value) => Primary::Float(*value),
+            Word::Text(text) => Primary::Text(Rc::from(text.as_str())),
             Word::Name(name) => name_value(name, at)?,
         };
         words.at += 1;
         while let Some(Token { word: Word::Field(name), spaced: false, at, .. }) = words.peek() {
-            if !matches!(value, Value::Dot | Value::Variable(_) | Value::Pipe(_) | Value::Function(_)) {
+            if !matches!(value, Primary::Dot | Primary::Variable(_) | Primary::Pipe(_) | Primary::Function(_)) {
                 return wrong(*at, "a constant has no fields");
             }
-            if matches!(value, Value::Dot) && fields.is_empty() {
+            if matches!(value, Primary::Dot) && fields.is_empty() {
                 return wrong(*at, "unexpected \".\" after \".\"");
             }
             fields.push((*name).to_owned());
@@ -397,13 +397,13 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn name_value(name: &str, at: usize) -> Result<Value, Wrong> {
+fn name_value(name: &str, at: usize) -> Result<Primary, Wrong> {
     match name {
-        "true" => Ok(Value::Bool(true)),
-        "false" => Ok(Value::Bool(false)),
-        "nil" => Ok(Value::Nil),
+        "true" => Ok(Primary::Bool(true)),
+        "false" => Ok(Primary::Bool(false)),
+        "nil" => Ok(Primary::Nil),
         _ => match functions::find(name) {
-            Some(function) => Ok(Value::Function(function)),
+            Some(function) => Ok(Primary::Function(function)),
             None => wrong(at, unknown(name)),
         },
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::functions::{self, Shape};
 use super::item::{Dict, Fuel, Item};
-use super::parse::{Command, Node, Operand, Pipe, Template, Value};
+use super::parse::{Command, Node, Operand, Pipe, Primary, Template};
 use super::{Context, MAX_OUTPUT};
 
 /// Why running a part of a template ended early.
@@ -196,10 +196,10 @@ impl Run<'_> {
     fn command(&mut self, command: &Command, dot: &Item, piped: Option<Item>) -> Ran<Item> {
         let Command { first, rest } = command;
         at(self.context.tick(1), first.at, first.end)?;
-        if matches!(first.value, Value::Nil) {
+        if matches!(first.value, Primary::Nil) {
             return fail(first, "nil is not a command");
         }
-        if let Value::Function(function) = first.value
+        if let Primary::Function(function) = first.value
             && first.fields.is_empty()
         {
             return match function.shape {
@@ -229,18 +229,18 @@ impl Run<'_> {
     /// What an operand is, without its fields.
     fn base(&mut self, operand: &Operand, dot: &Item) -> Ran<Item> {
         Ok(match &operand.value {
-            Value::Dot => dot.clone(),
-            Value::Nil => Item::Nil,
-            Value::Bool(value) => Item::Bool(*value),
-            Value::Int(value) => Item::Int(*value),
-            Value::Float(value) => Item::Float(*value),
-            Value::Text(text) => Item::Text(Rc::clone(text)),
-            Value::Variable(name) => match self.variables.iter().rev().find(|(known, _)| known == name) {
+            Primary::Dot => dot.clone(),
+            Primary::Nil => Item::Nil,
+            Primary::Bool(value) => Item::Bool(*value),
+            Primary::Int(value) => Item::Int(*value),
+            Primary::Float(value) => Item::Float(*value),
+            Primary::Text(text) => Item::Text(Rc::clone(text)),
+            Primary::Variable(name) => match self.variables.iter().rev().find(|(known, _)| known == name) {
                 Some((_, value)) => value.clone(),
                 None => return fail(operand, format!("undefined variable {name}")),
             },
-            Value::Function(function) => self.apply(function, operand, &[])?,
-            Value::Pipe(pipe) => self.commands(pipe, dot)?,
+            Primary::Function(function) => self.apply(function, operand, &[])?,
+            Primary::Pipe(pipe) => self.commands(pipe, dot)?,
         })
     }
 

@@ -364,7 +364,7 @@ fn more_of_sprig() {
         ("{{b32dec \"M1======\"}}", "not base32"),
         ("{{semverCompare \"^1.2\" \"1.3\"}}", "is left out: versions are compared where packages are installed"),
         ("{{htpasswd \"a\" \"b\"}}", "is left out: templates make no keys"),
-        ("{{durationRound \"x\"}}", "is no span of time"),
+        ("{{durationRound \"x\"}}", "invalid duration \"x\""),
     ]);
 }
 

@@ -172,6 +172,7 @@ impl<'a, 't> Reader<'a, 't> {
             None => "unexpected end".to_owned(),
             Some(Kind::Name(word) | Kind::Literal(word) | Kind::Sign(word)) => format!("unexpected {word}"),
             Some(Kind::Text(text)) => format!("unexpected {text:?}"),
+            Some(Kind::Bytes(_)) => "unexpected bytes".to_owned(),
         }
     }
 

@@ -22,7 +22,6 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
 use serde_json::Value;
 
 use super::expr::Root;
-use super::expr::Sight;
 use super::{Inner, paid, remote};
 
 pub(super) use self::facts::facts;

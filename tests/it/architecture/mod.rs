@@ -43,9 +43,9 @@ const LAYERS: &[(&str, u8)] = &[
 const OWNERS: &[(&str, &[&str])] = &[
     ("async_nats", &["transport/nats.rs", "transport/nats/"]),
     ("ed25519_dalek", &["trust/"]),
-    ("serde_yaml", &["yaml.rs", "yaml/"]),
-    ("saphyr", &["yaml.rs", "yaml/"]),
-    ("reqwest", &["http.rs", "http/"]),
+    ("serde_yaml", &["yaml/"]),
+    ("saphyr", &["yaml/"]),
+    ("reqwest", &["http/"]),
     ("std::fs", &["host/", "store/"]),
     ("unix::fs", &["host/", "store/"]),
     ("tokio::fs", &["host/", "store/"]),
@@ -64,7 +64,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("set_hook", &["cli/mod.rs"]),
     ("/dev/tty", &["host/terminal.rs", "host/confine/"]),
     ("std::env", &["cli/", "main.rs", "host/command.rs", "host/checkpoint.rs"]),
-    ("Timestamp::now", &["host/"]),
+    ("Timestamp::now", &["host/", "template/expr/functions/time.rs"]),
     ("SystemTime", &["host/"]),
 ];
 

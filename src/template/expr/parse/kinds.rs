@@ -1,11 +1,9 @@
 //! Kinds of values that are known before an expression runs: what they refuse is refused as soon as it is read.
 
-use ::expr::Value as Item;
-
-use super::super::each::Each;
-use super::super::operate::{kind, sign};
-use super::Wrong;
-use super::node::{Node, Op};
+use super::super::node::{Node, Op, PredicateFunction};
+use super::super::operators::sign;
+use super::super::value::Value;
+use super::parser::Wrong;
 
 /// What an expression gives, as far as its text says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +23,7 @@ impl Kind {
     /// What a node gives.
     pub(in super::super) fn of(node: &Node) -> Self {
         match node {
-            Node::Item(item) => Self::of_item(item),
+            Node::Value(item) => Self::of_item(item),
             Node::Not(_) | Node::Matches(..) => Self::Bool,
             Node::Signed(_, of) => Self::of(of),
             Node::Binary(op, left, right) => Self::of_binary(*op, left, right),
@@ -33,7 +31,7 @@ impl Kind {
             Node::List(_) => Self::List,
             Node::Map(_) => Self::Map,
             Node::Call { name, .. } => Self::of_call(name),
-            Node::Each { what, .. } => Self::of_each(*what),
+            Node::PredicateCall { function, .. } => Self::of_predicate_call(*function),
             Node::Let(_, _, body) => Self::of(body),
             Node::Sequence(nodes) => nodes.last().map_or(Self::Any, Self::of),
             Node::Path(_)
@@ -46,15 +44,15 @@ impl Kind {
         }
     }
 
-    fn of_item(item: &Item) -> Self {
+    fn of_item(item: &Value) -> Self {
         match item {
-            Item::Nil => Self::Nil,
-            Item::Bool(_) => Self::Bool,
-            Item::Integer(_) => Self::Integer,
-            Item::Float(_) => Self::Float,
-            Item::String(_) => Self::Text,
-            Item::Array(_) => Self::List,
-            Item::Map(_) => Self::Map,
+            Value::Nil => Self::Nil,
+            Value::Bool(_) => Self::Bool,
+            Value::Integer(_) => Self::Integer,
+            Value::Float(_) => Self::Float,
+            Value::String(_) => Self::Text,
+            Value::Array(_) => Self::List,
+            Value::Map(_) => Self::Map,
             _ => Self::Any,
         }
     }
@@ -93,11 +91,11 @@ impl Kind {
         }
     }
 
-    fn of_each(what: Each) -> Self {
-        match what {
-            Each::All | Each::Any | Each::None | Each::One => Self::Bool,
-            Each::Count => Self::Integer,
-            Each::Filter | Each::Map | Each::SortBy => Self::List,
+    fn of_predicate_call(function: PredicateFunction) -> Self {
+        match function {
+            PredicateFunction::All | PredicateFunction::Any | PredicateFunction::None | PredicateFunction::One => Self::Bool,
+            PredicateFunction::Count => Self::Integer,
+            PredicateFunction::Filter | PredicateFunction::Map | PredicateFunction::SortBy => Self::List,
             _ => Self::Any,
         }
     }
@@ -109,7 +107,7 @@ impl Kind {
     /// As errors call it.
     fn name(self) -> &'static str {
         match self {
-            Self::Nil => kind(&Item::Nil),
+            Self::Nil => "<nil>",
             Self::Bool => "bool",
             Self::Integer => "int",
             Self::Float => "float64",
@@ -170,14 +168,24 @@ pub(super) fn list(name: &str, node: &Node, offset: usize) -> Result<(), Wrong> 
 }
 
 /// Refuses a predicate that is not what its function asks for.
-pub(super) fn predicate(what: Each, node: &Node, offset: usize) -> Result<(), Wrong> {
+pub(super) fn predicate(function: PredicateFunction, node: &Node, offset: usize) -> Result<(), Wrong> {
     let kind = Kind::of(node);
-    match what {
-        Each::Map | Each::Sum | Each::Reduce | Each::GroupBy | Each::SortBy if kind != Kind::Nil => Ok(()),
-        _ if matches!(kind, Kind::Bool | Kind::Any) => Ok(()),
-        Each::Map | Each::Sum | Each::Reduce | Each::GroupBy | Each::SortBy => {
-            Err((offset, "the predicate gives nothing".to_owned()))
+    match function {
+        PredicateFunction::Map
+        | PredicateFunction::Sum
+        | PredicateFunction::Reduce
+        | PredicateFunction::GroupBy
+        | PredicateFunction::SortBy
+            if kind != Kind::Nil =>
+        {
+            Ok(())
         }
+        _ if matches!(kind, Kind::Bool | Kind::Any) => Ok(()),
+        PredicateFunction::Map
+        | PredicateFunction::Sum
+        | PredicateFunction::Reduce
+        | PredicateFunction::GroupBy
+        | PredicateFunction::SortBy => Err((offset, "the predicate gives nothing".to_owned())),
         _ => Err((offset, format!("a predicate must be true or false, not {}", kind.name()))),
     }
 }

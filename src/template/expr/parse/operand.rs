@@ -1,11 +1,10 @@
 //! Reads what stands between operators: values, paths, calls, and what hangs on them.
 
-use ::expr::Value as Item;
-
-use super::super::each::Each;
 use super::super::names::{Member, Path, Step};
-use super::node::{NOT, Node, OPERATORS, Pointer, SIGN};
-use super::{Parsed, Parser, Wrong, kinds};
+use super::super::node::{NOT, Node, OPERATORS, Pointer, PredicateFunction, SIGN};
+use super::super::value::Value;
+use super::kinds;
+use super::parser::{Parsed, Parser, Wrong};
 use crate::template::lex::Kind;
 use crate::template::remote::PROMETHEUS;
 
@@ -35,11 +34,15 @@ impl<'t> Parser<'_, 't> {
         let node = match &token.kind {
             Kind::Text(text) => {
                 self.at += 1;
-                Node::Item(Item::String(text.clone()))
+                Node::Value(Value::String(text.clone()))
+            }
+            Kind::Bytes(bytes) => {
+                self.at += 1;
+                Node::Value(Value::Bytes(bytes.clone()))
             }
             Kind::Literal(word) => {
                 self.at += 1;
-                Node::Item(literal(word).ok_or_else(|| (offset, format!("{word} is no number")))?)
+                Node::Value(literal(word).ok_or_else(|| (offset, format!("{word} is no number")))?)
             }
             Kind::Sign("(") => {
                 self.at += 1;
@@ -68,8 +71,8 @@ impl<'t> Parser<'_, 't> {
     /// What a name stands for.
     fn named(&mut self, name: &'t str, offset: usize) -> Parsed {
         match name {
-            "true" | "false" => return Ok(Node::Item(Item::Bool(name == "true"))),
-            "nil" => return Ok(Node::Item(Item::Nil)),
+            "true" | "false" => return Ok(Node::Value(Value::Bool(name == "true"))),
+            "nil" => return Ok(Node::Value(Value::Nil)),
             "$env" => return Ok(Node::Roots),
             _ => {}
         }
@@ -157,7 +160,7 @@ impl<'t> Parser<'_, 't> {
                     node = self.method(node, name, offset)?;
                     continue;
                 }
-                let key = Box::new(Node::Item(Item::String(name.to_owned())));
+                let key = Box::new(Node::Value(Value::String(name.to_owned())));
                 node = Node::Member { of: Box::new(node), key, optional };
                 continue;
             }
@@ -195,9 +198,7 @@ impl<'t> Parser<'_, 't> {
             let args = std::iter::once(of).chain(args).collect();
             return Ok(Node::Call { name: name.to_owned(), args, offset });
         }
-        let given: Vec<String> = (0..args.len()).map(|index| format!("a{index}")).collect();
-        let call = ::expr::compile(&format!("of.{name}({})", given.join(", "))).map_err(|error| (offset, error.to_string()))?;
-        Ok(Node::Method { of: Box::new(of), call, args })
+        Ok(Node::Method { of: Box::new(of), name: name.to_owned(), args })
     }
 
     /// What stands behind a pipe.
@@ -213,7 +214,7 @@ impl<'t> Parser<'_, 't> {
 
     /// A call, the open bracket taken.
     fn call(&mut self, name: &str, offset: usize, first: Option<Node>) -> Parsed {
-        let Some(what) = Each::of(name) else {
+        let Some(function) = PredicateFunction::named(name) else {
             self.names.function(name).map_err(|why| (offset, why))?;
             let args = self.inside(")", |parser| parser.list(")"))?;
             let args: Vec<Node> = first.into_iter().chain(args).collect();
@@ -233,22 +234,22 @@ impl<'t> Parser<'_, 't> {
                     list
                 }
             };
-            let predicate = if parser.word(0) == ")" { None } else { Some(Box::new(parser.predicate(what)?)) };
+            let predicate = if parser.word(0) == ")" { None } else { Some(Box::new(parser.predicate(function)?)) };
             let rest = if parser.takes(",") && parser.word(0) != ")" { Some(Box::new(parser.whole()?)) } else { None };
             parser.takes(",");
             Ok((Box::new(list), predicate, rest))
         })?;
         kinds::list(name, &list, offset)?;
-        if predicate.is_none() && !what.works_alone() {
+        if predicate.is_none() && !function.works_alone() {
             return Err((offset, format!("{name} wants a list and a predicate, as {name}(list, # > 1)")));
         }
-        Ok(Node::Each { what, list, predicate, rest })
+        Ok(Node::PredicateCall { function, list, predicate, rest })
     }
 
     /// `# > 1` or `{ # > 1 }`
-    fn predicate(&mut self, what: Each) -> Parsed {
+    fn predicate(&mut self, function: PredicateFunction) -> Parsed {
         let offset = self.offset();
-        self.predicates.push(what == Each::Reduce);
+        self.predicates.push(function == PredicateFunction::Reduce);
         let node = if self.word(0) == "{" && !self.map_begins() {
             self.at += 1;
             self.inside("}", Self::sequence)?
@@ -256,7 +257,7 @@ impl<'t> Parser<'_, 't> {
             self.whole()?
         };
         self.predicates.pop();
-        kinds::predicate(what, &node, offset)?;
+        kinds::predicate(function, &node, offset)?;
         Ok(node)
     }
 
@@ -282,17 +283,17 @@ impl<'t> Parser<'_, 't> {
         let mut pairs = Vec::new();
         while self.word(0) != "}" {
             let key = match self.peek(0) {
-                Some(Kind::Name(name)) => Item::String((*name).to_owned()),
-                Some(Kind::Literal(number)) => Item::String((*number).to_owned()),
-                Some(Kind::Text(text)) => Item::String(text.clone()),
-                _ => Item::Nil,
+                Some(Kind::Name(name)) => Value::String((*name).to_owned()),
+                Some(Kind::Literal(number)) => Value::String((*number).to_owned()),
+                Some(Kind::Text(text)) => Value::String(text.clone()),
+                _ => Value::Nil,
             };
             let key = if key.is_nil() {
                 self.expect("(")?;
                 self.inside(")", Self::whole)?
             } else {
                 self.at += 1;
-                Node::Item(key)
+                Node::Value(key)
             };
             self.expect(":")?;
             pairs.push((key, self.whole()?));
@@ -307,25 +308,22 @@ impl<'t> Parser<'_, 't> {
 /// The opposite; of a literal, at once.
 pub(super) fn negated(node: Node) -> Node {
     match node {
-        Node::Item(Item::Bool(truth)) => Node::Item(Item::Bool(!truth)),
+        Node::Value(Value::Bool(truth)) => Node::Value(Value::Bool(!truth)),
         node => Node::Not(Box::new(node)),
     }
 }
 
-/// A number, or bytes.
-fn literal(word: &str) -> Option<Item> {
-    if word.starts_with(['b', 'B']) {
-        return ::expr::eval(word, &::expr::Context::default()).ok();
-    }
+/// A number.
+fn literal(word: &str) -> Option<Value> {
     let plain = word.replace('_', "");
     let digits = plain.to_ascii_lowercase();
     for (prefix, radix) in [("0x", 16), ("0o", 8), ("0b", 2)] {
         if let Some(digits) = digits.strip_prefix(prefix) {
-            return i64::from_str_radix(digits, radix).ok().map(Item::Integer);
+            return i64::from_str_radix(digits, radix).ok().map(Value::Integer);
         }
     }
     if plain.contains(['.', 'e', 'E']) {
-        return plain.parse().ok().filter(|float: &f64| float.is_finite()).map(Item::Float);
+        return plain.parse().ok().filter(|float: &f64| float.is_finite()).map(Value::Float);
     }
-    plain.parse().ok().map(Item::Integer)
+    plain.parse().ok().map(Value::Integer)
 }

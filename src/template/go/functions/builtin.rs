@@ -76,7 +76,7 @@ fn equal(context: &Context<'_>, one: &Item, two: &Item) -> Result<bool, String> 
 fn compared(args: &[Item], holds: fn(Ordering) -> bool) -> Result<Item, String> {
     let order = match args {
         [Item::Text(one), Item::Text(two)] => one.cmp(two),
-        [Item::Time(one), Item::Time(two)] => one.cmp(two),
+        [Item::Time(one), Item::Time(two)] => one.zoned().cmp(two.zoned()),
         [one, two] => match (one.number(), two.number()) {
             (Some(Numeric::Float(value)), _) | (_, Some(Numeric::Float(value))) if value.is_nan() => {
                 return Ok(Item::Bool(false));

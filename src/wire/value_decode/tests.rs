@@ -23,6 +23,7 @@ enum Kind {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
 struct Name(String);
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -70,14 +71,14 @@ impl Default for All {
     }
 }
 
-/// What this and serde_json make of a value, and what they say of it.
+/// The results of both decoders, with their errors as text.
 fn both<T: serde::de::DeserializeOwned>(value: &Value) -> [Result<T, String>; 2] {
     let here = read(value).map_err(|wrong: Mismatch| wrong.into_inner().to_string());
     [here, serde_json::from_value(value.clone()).map_err(|wrong| wrong.to_string())]
 }
 
 #[test]
-fn what_is_right_is_read() {
+fn a_value_that_fits_is_decoded() {
     let value = json!({
         "names": {"a": {"n": 1}, "b": {"n": 255, "of": "unit"}, "c": {"n": 0, "of": {"new": -3}}},
         "numbers": {"-1": "text", "7": [1, 2.5], "8": null}, "kinds": {"unit": true},
@@ -90,7 +91,7 @@ fn what_is_right_is_read() {
 }
 
 #[test]
-fn what_is_wrong_names_its_path() {
+fn an_error_names_its_path() {
     let cases = [
         (json!({"names": {"a": {"n": 256}}}), "names.a.n: invalid value: integer `256`, expected u8"),
         (json!({"names": {"a": {}}}), "names.a: missing field `n`"),
@@ -108,7 +109,7 @@ fn what_is_wrong_names_its_path() {
         let wrong = read::<All>(&value).expect_err("it is wrong").to_string();
         assert!(wrong.starts_with(expected), "{value}: {wrong}");
     }
-    assert_eq!(read::<bool>(&json!(1)).expect_err("a number").path(), ".");
+    assert_eq!(read::<bool>(&json!(1)).expect_err("a number").path().to_string(), ".");
 }
 
 fn values() -> impl Strategy<Value = Value> {
@@ -135,7 +136,7 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn it_means_what_serde_json_means(value in values()) {
+    fn the_result_is_that_of_serde_json(value in values()) {
         let same = |[here, there]: [Result<(), String>; 2]| here.is_ok() == there.is_ok();
         macro_rules! check {
             ($($kind:ty),*) => {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Zoned;
 
+use super::gotime::Time;
 use super::{Inner, Scope, go, jinja};
 
 /// Directories of this name hold parts: files that are rendered only by `render`.
@@ -129,7 +130,7 @@ pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTre
     let or = |given: String, own: &str| if given.is_empty() { own.to_owned() } else { given };
     let session = Arc::new(Session {
         scope: Arc::clone(&scope.inner),
-        now,
+        now: now.into(),
         files,
         engine,
         delimiters: (or(left, own.0), or(right, own.1)),
@@ -150,7 +151,7 @@ pub fn render_tree(scope: &Scope, files: Files, options: Options) -> Result<BTre
 /// A tree that is being rendered.
 pub(super) struct Session {
     pub(super) scope: Arc<Inner>,
-    pub(super) now: Zoned,
+    pub(super) now: Time,
     pub(super) engine: Engine,
     files: Files,
     delimiters: (String, String),

@@ -18,7 +18,6 @@ use minijinja::{AutoEscape, Environment, Error, State, UndefinedBehavior, contex
 
 use super::Inner;
 use super::expr::Root;
-use super::expr::Sight;
 use super::jet;
 use super::tree::{Engine, FileError, Session};
 

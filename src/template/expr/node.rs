@@ -1,14 +1,12 @@
 //! Expressions as trees, and the operators between values.
 
-use ::expr::{Program, Value as Item};
-
-use super::super::each::Each;
+use super::value::Value;
 use crate::template::regexes::Pattern;
 
 /// An expression.
 #[derive(Debug)]
-pub(in super::super) enum Node {
-    Item(Item),
+pub(super) enum Node {
+    Value(Value),
     /// The number of a path.
     Path(usize),
     /// `$env`
@@ -40,7 +38,7 @@ pub(in super::super) enum Node {
     /// A method of a time or a duration.
     Method {
         of: Box<Self>,
-        call: Program,
+        name: String,
         args: Vec<Self>,
     },
     Call {
@@ -49,8 +47,8 @@ pub(in super::super) enum Node {
         /// Where it begins, in bytes.
         offset: usize,
     },
-    Each {
-        what: Each,
+    PredicateCall {
+        function: PredicateFunction,
         list: Box<Self>,
         predicate: Option<Box<Self>>,
         rest: Option<Box<Self>>,
@@ -62,9 +60,9 @@ pub(in super::super) enum Node {
 
 impl Node {
     /// The parts that it consists of.
-    pub(in super::super) fn parts(&self) -> Vec<&Self> {
+    pub(super) fn parts(&self) -> Vec<&Self> {
         match self {
-            Self::Item(_) | Self::Path(_) | Self::Roots | Self::Local(_) | Self::Pointer(_) => Vec::new(),
+            Self::Value(_) | Self::Path(_) | Self::Roots | Self::Local(_) | Self::Pointer(_) => Vec::new(),
             Self::Not(of) | Self::Signed(_, of) | Self::Matches(of, _) => vec![of],
             Self::Binary(_, left, right) | Self::Let(_, left, right) => vec![left, right],
             Self::Choice(condition, then, otherwise) => vec![condition, then, otherwise],
@@ -73,7 +71,7 @@ impl Node {
             Self::Member { of, key, .. } => vec![of, key],
             Self::Slice { of, from, to } => [&**of].into_iter().chain(from.as_deref()).chain(to.as_deref()).collect(),
             Self::Method { of, args, .. } => [&**of].into_iter().chain(args).collect(),
-            Self::Each { list, predicate, rest, .. } => {
+            Self::PredicateCall { list, predicate, rest, .. } => {
                 [&**list].into_iter().chain(predicate.as_deref()).chain(rest.as_deref()).collect()
             }
         }
@@ -82,7 +80,7 @@ impl Node {
 
 /// What a predicate may point at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Pointer {
+pub(super) enum Pointer {
     Item,
     Index,
     Accumulator,
@@ -90,7 +88,7 @@ pub(in super::super) enum Pointer {
 
 /// An operator between two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Op {
+pub(super) enum Op {
     Or,
     And,
     Equal,
@@ -147,4 +145,54 @@ pub(super) const SIGN: u32 = 90;
 
 pub(super) fn is_order(op: Op) -> bool {
     matches!(op, Op::Less | Op::LessEqual | Op::More | Op::MoreEqual)
+}
+
+/// A function that takes a predicate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PredicateFunction {
+    All,
+    Any,
+    Count,
+    Filter,
+    Find,
+    FindIndex,
+    FindLast,
+    FindLastIndex,
+    GroupBy,
+    Map,
+    None,
+    One,
+    Reduce,
+    SortBy,
+    Sum,
+}
+
+/// Functions that take a predicate, by their names.
+pub(super) const PREDICATE_FUNCTIONS: &[(&str, PredicateFunction)] = &[
+    ("all", PredicateFunction::All),
+    ("any", PredicateFunction::Any),
+    ("count", PredicateFunction::Count),
+    ("filter", PredicateFunction::Filter),
+    ("find", PredicateFunction::Find),
+    ("findIndex", PredicateFunction::FindIndex),
+    ("findLast", PredicateFunction::FindLast),
+    ("findLastIndex", PredicateFunction::FindLastIndex),
+    ("groupBy", PredicateFunction::GroupBy),
+    ("map", PredicateFunction::Map),
+    ("none", PredicateFunction::None),
+    ("one", PredicateFunction::One),
+    ("reduce", PredicateFunction::Reduce),
+    ("sortBy", PredicateFunction::SortBy),
+    ("sum", PredicateFunction::Sum),
+];
+
+impl PredicateFunction {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        PREDICATE_FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function)
+    }
+
+    /// True where elements without a predicate are tested themselves.
+    pub(super) fn works_alone(self) -> bool {
+        matches!(self, Self::Count | Self::Sum)
+    }
 }

@@ -6,7 +6,7 @@
 mod hosts;
 mod probe;
 #[cfg(test)]
-#[path = "../tests/it/support/web.rs"]
+#[path = "../../tests/it/support/web.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests of the whole program include it too, and use other parts")]
 pub(crate) mod testing;
 

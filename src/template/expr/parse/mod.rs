@@ -1,32 +1,23 @@
-//! Reads expressions: words in, a tree out. Operators bind as they do in the Expr language.
+//! Reads expressions into trees, with the precedence of the Expr language.
 //!
-//! `lex` gives the words, `node` has the tree, `operand` reads what stands between operators, `kinds` refuses what can't be
-//! right whatever the values are.
+//! `operand` reads the operands of operators. `kinds` refuses operations between types that never fit.
 
 mod kinds;
-mod node;
 mod operand;
+mod parser;
 
-use ::expr::Value as Item;
-
+pub(super) use self::parser::Wrong;
+use self::parser::{Parsed, Parser};
 use super::names::{Names, Path};
-use crate::template::lex::{self, Kind, Token};
+use super::node::{Node, OPERATORS, Op, is_order};
+use super::value::Value;
+use crate::template::lex::{self, Kind};
 use crate::template::regexes::Pattern;
-
-pub(super) use self::node::{Node, Op, Pointer};
-use self::node::{OPERATORS, is_order};
 
 /// The longest expression, in bytes.
 const MAX_SOURCE: usize = 16 << 10;
-/// The most operators in an expression: reading and running need stack for each in a chain.
-const MAX_OPERATORS: usize = 200;
-/// The deepest brackets in an expression.
-const MAX_DEPTH: usize = 32;
 
-/// Something that is wrong with an expression, and where in it, in bytes.
-pub(in crate::template) type Wrong = (usize, String);
-
-/// Reads an expression; the paths in it have numbers.
+/// Reads an expression, and the paths that its nodes refer to by number.
 pub(super) fn parse(source: &str, names: &Names<'_>) -> Result<(Node, Vec<Path>), Wrong> {
     if source.len() > MAX_SOURCE {
         return Err((0, format!("the expression has {} bytes, at most {MAX_SOURCE} are taken", source.len())));
@@ -50,83 +41,7 @@ pub(super) fn parse(source: &str, names: &Names<'_>) -> Result<(Node, Vec<Path>)
     if parser.at < tokens.len() { Err(parser.unexpected()) } else { Ok((node, parser.paths)) }
 }
 
-struct Parser<'a, 't> {
-    names: &'a Names<'a>,
-    source: &'t str,
-    tokens: &'a [Token<'t>],
-    at: usize,
-    paths: Vec<Path>,
-    locals: Vec<&'t str>,
-    /// The predicates around, innermost last: whether each is one of `reduce`.
-    predicates: Vec<bool>,
-    /// Where the brackets that are open begin.
-    open: Vec<usize>,
-    operators: usize,
-}
-
-type Parsed = Result<Node, Wrong>;
-
-impl<'a, 't> Parser<'a, 't> {
-    fn peek(&self, ahead: usize) -> Option<&'a Kind<'t>> {
-        self.tokens.get(self.at + ahead).map(|token| &token.kind)
-    }
-
-    /// The sign or word at a place.
-    fn word(&self, ahead: usize) -> &'t str {
-        match self.peek(ahead) {
-            Some(Kind::Sign(word) | Kind::Name(word)) => word,
-            _ => "",
-        }
-    }
-
-    fn offset(&self) -> usize {
-        self.tokens.get(self.at).map_or(self.source.len(), |token| token.offset)
-    }
-
-    fn unexpected(&self) -> Wrong {
-        let word = self.source.get(self.offset()..).and_then(|rest| rest.split_whitespace().next());
-        match (word, self.open.last()) {
-            (Some(word), _) => (self.offset(), format!("unexpected '{word}'")),
-            (None, Some(begin)) => {
-                let bracket = self.source.get(*begin..).and_then(|rest| rest.chars().next()).unwrap_or('(');
-                (*begin, format!("the {bracket} is not closed"))
-            }
-            (None, None) => (self.offset(), "unexpected end".to_owned()),
-        }
-    }
-
-    /// Takes a sign or word when it comes next.
-    fn takes(&mut self, word: &str) -> bool {
-        let found = self.word(0) == word;
-        self.at += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, word: &str) -> Result<(), Wrong> {
-        if self.takes(word) { Ok(()) } else { Err(self.unexpected()) }
-    }
-
-    fn count(&mut self) -> Result<(), Wrong> {
-        self.operators += 1;
-        if self.operators > MAX_OPERATORS {
-            return Err((self.offset(), format!("the expression has more than {MAX_OPERATORS} operators")));
-        }
-        Ok(())
-    }
-
-    /// What stands between brackets, the open one taken.
-    fn inside<T>(&mut self, close: &str, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
-        let begin = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.offset);
-        self.open.push(begin);
-        if self.open.len() > MAX_DEPTH {
-            return Err((self.offset(), "the brackets are nested too deep".to_owned()));
-        }
-        let read = read(self)?;
-        self.expect(close)?;
-        self.open.pop();
-        Ok(read)
-    }
-
+impl<'t> Parser<'_, 't> {
     /// `a; b; c`
     fn sequence(&mut self) -> Parsed {
         let declared = self.locals.len();
@@ -276,7 +191,7 @@ impl<'a, 't> Parser<'a, 't> {
 
     fn join(&self, op: Op, left: Node, right: Node, offset: usize) -> Parsed {
         kinds::binary(op, &left, &right, offset)?;
-        if let (Op::Matches, Node::Item(Item::String(pattern))) = (op, &right) {
+        if let (Op::Matches, Node::Value(Value::String(pattern))) = (op, &right) {
             let pattern = Pattern::read(pattern).map_err(|why| (self.offset(), why))?;
             return Ok(Node::Matches(Box::new(left), pattern));
         }
@@ -291,7 +206,7 @@ impl<'a, 't> Parser<'a, 't> {
         if self.takes(":") {
             let otherwise = self.whole()?;
             // Only true goes the first way.
-            return Ok(Node::Choice(Box::new(condition), Box::new(Node::Item(Item::Bool(true))), Box::new(otherwise)));
+            return Ok(Node::Choice(Box::new(condition), Box::new(Node::Value(Value::Bool(true))), Box::new(otherwise)));
         }
         let then = self.whole()?;
         self.expect(":")?;
@@ -308,7 +223,7 @@ pub(super) fn check_condition(node: &Node) -> Result<(), Wrong> {
 /// Leaves out the side of `and` and `or` that a literal on the other one decides, as the Go parser does: `x or true` is
 /// true whatever `x` is, and `x and true` is `x`.
 fn folded(op: Op, left: Node, right: Node) -> Node {
-    let literal = |node: &Node| if let Node::Item(Item::Bool(truth)) = node { Some(*truth) } else { None };
+    let literal = |node: &Node| if let Node::Value(Value::Bool(truth)) = node { Some(*truth) } else { None };
     let decides = match op {
         Op::And => false,
         Op::Or => true,
@@ -317,7 +232,7 @@ fn folded(op: Op, left: Node, right: Node) -> Node {
     match (literal(&left), literal(&right)) {
         (Some(truth), _) if truth != decides => right,
         (_, Some(truth)) if truth != decides => left,
-        (Some(_), _) | (_, Some(_)) => Node::Item(Item::Bool(decides)),
+        (Some(_), _) | (_, Some(_)) => Node::Value(Value::Bool(decides)),
         (None, None) => Node::Binary(op, Box::new(left), Box::new(right)),
     }
 }

@@ -1,0 +1,93 @@
+//! The state of reading an expression: tokens, open brackets, names in scope.
+
+use super::super::names::{Names, Path};
+use super::super::node::Node;
+use crate::template::lex::{Kind, Token};
+
+/// The most operators of an expression: reading and evaluation need stack for each of a chain.
+const MAX_OPERATORS: usize = 200;
+/// The deepest nesting of brackets.
+const MAX_DEPTH: usize = 32;
+
+/// An error in an expression, with its offset in bytes.
+pub(in crate::template) type Wrong = (usize, String);
+
+/// The state of reading an expression.
+pub(super) struct Parser<'a, 't> {
+    pub(super) names: &'a Names<'a>,
+    pub(super) source: &'t str,
+    pub(super) tokens: &'a [Token<'t>],
+    pub(super) at: usize,
+    pub(super) paths: Vec<Path>,
+    pub(super) locals: Vec<&'t str>,
+    /// The predicates around, innermost last: whether each is one of `reduce`.
+    pub(super) predicates: Vec<bool>,
+    /// Where the brackets that are open begin.
+    pub(super) open: Vec<usize>,
+    pub(super) operators: usize,
+}
+
+/// A part of an expression, as read.
+pub(super) type Parsed = Result<Node, Wrong>;
+
+impl<'a, 't> Parser<'a, 't> {
+    pub(super) fn peek(&self, ahead: usize) -> Option<&'a Kind<'t>> {
+        self.tokens.get(self.at + ahead).map(|token| &token.kind)
+    }
+
+    /// The sign or word at a place.
+    pub(super) fn word(&self, ahead: usize) -> &'t str {
+        match self.peek(ahead) {
+            Some(Kind::Sign(word) | Kind::Name(word)) => word,
+            _ => "",
+        }
+    }
+
+    pub(super) fn offset(&self) -> usize {
+        self.tokens.get(self.at).map_or(self.source.len(), |token| token.offset)
+    }
+
+    pub(super) fn unexpected(&self) -> Wrong {
+        let word = self.source.get(self.offset()..).and_then(|rest| rest.split_whitespace().next());
+        match (word, self.open.last()) {
+            (Some(word), _) => (self.offset(), format!("unexpected '{word}'")),
+            (None, Some(begin)) => {
+                let bracket = self.source.get(*begin..).and_then(|rest| rest.chars().next()).unwrap_or('(');
+                (*begin, format!("the {bracket} is not closed"))
+            }
+            (None, None) => (self.offset(), "unexpected end".to_owned()),
+        }
+    }
+
+    /// Takes a sign or word when it comes next.
+    pub(super) fn takes(&mut self, word: &str) -> bool {
+        let found = self.word(0) == word;
+        self.at += usize::from(found);
+        found
+    }
+
+    pub(super) fn expect(&mut self, word: &str) -> Result<(), Wrong> {
+        if self.takes(word) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    pub(super) fn count(&mut self) -> Result<(), Wrong> {
+        self.operators += 1;
+        if self.operators > MAX_OPERATORS {
+            return Err((self.offset(), format!("the expression has more than {MAX_OPERATORS} operators")));
+        }
+        Ok(())
+    }
+
+    /// What stands between brackets, the open one taken.
+    pub(super) fn inside<T>(&mut self, close: &str, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
+        let begin = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.offset);
+        self.open.push(begin);
+        if self.open.len() > MAX_DEPTH {
+            return Err((self.offset(), "the brackets are nested too deep".to_owned()));
+        }
+        let read = read(self)?;
+        self.expect(close)?;
+        self.open.pop();
+        Ok(read)
+    }
+}
