@@ -51,7 +51,7 @@ impl Printer {
         for node in &self.fleet.nodes {
             let link = node.link();
             connects += link.connects;
-            if let Some(figures) = node.with(ensign::agent::Agent::figures) {
+            if let Some(figures) = node.with(ensign::agent::Agent::queue_stats) {
                 running += 1;
                 connected += u64::from(link.connected);
                 accepted += figures.accepted;

@@ -160,7 +160,7 @@ impl Fleet {
         settings.state_dir = settings.state_dir.join(&name);
         let facts = facts(self.seed, node.number);
         let platform = facts.pointer("/host/info/platformFamily").and_then(Value::as_str).map(str::to_owned);
-        let work = Work::Rehearsal(Arc::clone(&self.play) as Arc<_>);
+        let work = Work::Simulation(Arc::clone(&self.play) as Arc<_>);
         Ok(AgentOptions {
             settings,
             facts: Arc::new(move |_| facts.clone()),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ensign::agent::{Played, Rehearse};
+use ensign::agent::{SimulatedRun, Simulate};
 use ensign::model::{NodeId, TransactionEvent};
 use ensign::wire::Command;
 use ensign::wire::command::Action;
@@ -68,15 +68,15 @@ enum End {
     Failed(&'static str),
 }
 
-impl Rehearse for Play {
-    fn play(&self, node: &NodeId, command: &Command) -> Played {
+impl Simulate for Play {
+    fn simulate(&self, node: &NodeId, command: &Command) -> SimulatedRun {
         self.played.fetch_add(1, Ordering::Relaxed);
         let [fate, time, cause, voice] = dice(self.seed, &[node.as_str().as_bytes(), command.id.as_bytes()]);
         let takes = self.takes.from + (self.takes.to - self.takes.from).mul_f64(time);
         if voice < self.silences.0 {
             // Gone only when the simulator ends.
             let _cut = self.silent.send(node.clone());
-            return Played { takes: FOREVER, events: Vec::new() };
+            return SimulatedRun { takes: FOREVER, events: Vec::new() };
         }
         let end = if fate < self.fails.0 {
             // Most have the first cause.
@@ -99,7 +99,7 @@ impl Rehearse for Play {
             }
             _ => manifest(node, command, end, takes),
         };
-        Played { takes, events }
+        SimulatedRun { takes, events }
     }
 }
 

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::config::Log;
+use crate::agent::status::facts_cache::FactsCache;
+use crate::agent::status::counters::Counters;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::durable::state::DurableState;
+use crate::agent::config::settings_handle::SettingsHandle;
 use crate::config::Settings;
+use crate::config::Log;
 use crate::diag::Diagnostic;
 
-use crate::agent::Node;
 use crate::agent::endpoints::systemd;
 use crate::agent::status::board::AlarmKind;
 
@@ -24,10 +28,20 @@ pub struct Reload {
     pub log: SetLog,
 }
 
+/// The handles of a reload.
+#[derive(Clone)]
+pub(in crate::agent) struct ReloadHandles {
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) facts: Arc<FactsCache>,
+}
+
 /// Reads the configuration again. A wrong one changes nothing and is a trouble until a good one comes.
-pub(in crate::agent) async fn reload(node: &Node, reload: &Reload) {
+pub(in crate::agent) async fn reload(node: &ReloadHandles, reload: &Reload) {
     systemd::reloading();
-    node.count.reloaded();
+    node.counters.reloaded();
     let reread = Arc::clone(&reload.reread);
     // It reads files: on a thread where a slow disk keeps nobody waiting.
     let read = tokio::task::spawn_blocking(move || reread()).await;
@@ -37,26 +51,26 @@ pub(in crate::agent) async fn reload(node: &Node, reload: &Reload) {
             for diagnostic in &wrong {
                 tracing::error!("the configuration is wrong, and nothing is changed: {diagnostic}");
             }
-            node.board.raise(AlarmKind::Config, in_short(&wrong));
+            node.status.raise(AlarmKind::Config, in_short(&wrong));
         }
-        Err(_) => node.board.raise(AlarmKind::Config, "the configuration could not be read: the program has an error"),
+        Err(_) => node.status.raise(AlarmKind::Config, "the configuration could not be read: the program has an error"),
     }
     systemd::reloaded();
 }
 
-fn take(node: &Node, settings: Settings, reload: &Reload) {
-    let before = node.settings();
+fn take(node: &ReloadHandles, settings: Settings, reload: &Reload) {
+    let before = node.settings.now();
     (reload.log)(&settings.log);
     let pending = node.settings.replace(settings);
-    let after = node.settings();
+    let after = node.settings.now();
     if before.facts_dirs != after.facts_dirs {
-        node.known.forget();
+        node.facts.forget();
     }
     if before.outbox_max != after.outbox_max {
-        node.report_storage_error(node.disk.resize_outbox(after.outbox_max));
+        node.status.report_storage_error(node.durable.resize_outbox(after.outbox_max));
     }
-    node.board.change(|standing| standing.pending = pending.iter().map(|key| (*key).to_owned()).collect());
-    node.board.clear(AlarmKind::Config);
+    node.status.change(|standing| standing.pending = pending.iter().map(|key| (*key).to_owned()).collect());
+    node.status.clear(AlarmKind::Config);
     match pending.as_slice() {
         [] => tracing::info!("the configuration was read again"),
         keys => tracing::warn!("the configuration was read again; what changed in {} needs a restart", keys.join(", ")),

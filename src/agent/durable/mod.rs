@@ -3,6 +3,7 @@
 pub(super) mod node_key;
 pub(super) mod outbox_sender;
 pub(super) mod publisher;
+pub(super) mod stable_runs;
 pub(super) mod state;
 pub(super) mod state_loss;
 pub(super) mod steady_clock;

@@ -11,6 +11,12 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::agent::status::counters::Counters;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::store::{Queued, StreamQueue};
@@ -18,7 +24,7 @@ use crate::transport::{Bus, Link, MESSAGE_ID, TransportError};
 use crate::wire::receipt;
 
 use crate::agent::status::board::AlarmKind;
-use crate::agent::{Node, jitter};
+use crate::agent::jitter;
 
 /// How many of a lane are on their way at once: enough to hide the way there and back, few enough that a fleet
 /// that comes back together does not bury the server.
@@ -29,6 +35,17 @@ const BYTES: u64 = 4 << 20;
 /// After a reconnect, the fleet spreads over this time.
 const SPREAD: Duration = Duration::from_secs(2);
 
+/// The handles of the sender.
+#[derive(Clone)]
+pub(in crate::agent) struct SenderHandles {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) publisher: Publisher,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) counters: Arc<Counters>,
+}
+
 /// The running reporter.
 pub(in crate::agent) struct Handle {
     task: JoinHandle<()>,
@@ -37,13 +54,13 @@ pub(in crate::agent) struct Handle {
 
 impl Handle {
     /// Starts it.
-    pub(in crate::agent) fn spawn(node: &Arc<Node>, bus: &Bus) -> Self {
+    pub(in crate::agent) fn spawn(handles: &SenderHandles, bus: &Bus) -> Self {
         let (last, ending) = watch::channel(false);
         let pacer = Arc::new(SendPacer::default());
         let lanes = StreamQueue::ALL.map(|lane| {
-            let (node, bus, pacer, ending) = (Arc::clone(node), bus.clone(), Arc::clone(&pacer), ending.clone());
+            let (handles, bus, pacer, ending) = (handles.clone(), bus.clone(), Arc::clone(&pacer), ending.clone());
             let link = bus.watch();
-            Task { lane, node, bus, pacer, ending, link, connects: 0, hurry: true, attempt: 0, ahead: BTreeSet::new() }.run()
+            Task { lane, handles, bus, pacer, ending, link, connects: 0, hurry: true, attempt: 0, ahead: BTreeSet::new() }.run()
         });
         let task = tokio::spawn(async {
             join_all(lanes).await;
@@ -83,7 +100,7 @@ impl SendPacer {
 
 struct Task {
     lane: StreamQueue,
-    node: Arc<Node>,
+    handles: SenderHandles,
     bus: Bus,
     pacer: Arc<SendPacer>,
     ending: watch::Receiver<bool>,
@@ -101,7 +118,7 @@ struct Task {
 impl Task {
     async fn run(mut self) {
         loop {
-            let rate = self.node.settings().outbox_rate;
+            let rate = self.handles.settings.now().outbox_rate;
             let most = match (self.attempt, self.hurry) {
                 (0, true) => TOGETHER,
                 (0, false) => SendPacer::together(rate),
@@ -110,14 +127,14 @@ impl Task {
             };
             let Some(batch) = self.batch(most).await else { continue };
             if batch.is_empty() {
-                self.node.board.clear(topic(self.lane));
+                self.handles.status.clear(topic(self.lane));
                 (self.attempt, self.hurry) = (0, true);
                 if *self.ending.borrow() {
                     return;
                 }
                 // Cancel-safe: both keep a permit or a value until it is taken.
                 tokio::select! {
-                    () = self.node.disk.posted(self.lane) => {}
+                    () = self.handles.durable.posted(self.lane) => {}
                     _ = self.ending.changed() => {}
                 }
                 continue;
@@ -138,16 +155,16 @@ impl Task {
             match self.send(batch).await {
                 Ok(()) => {
                     if std::mem::take(&mut self.attempt) > 0 {
-                        self.node.board.clear(topic(self.lane));
+                        self.handles.status.clear(topic(self.lane));
                     }
                     // Told in the stream that what was dropped was for, once that takes something.
                     if self.lane == StreamQueue::Events {
-                        self.node.post_dropped();
+                        self.handles.publisher.post_dropped();
                     }
                 }
                 Err(error) => {
                     if !matches!(error, TransportError::Disconnected) {
-                        self.node.board.raise(topic(self.lane), self.stuck(&error));
+                        self.handles.status.raise(topic(self.lane), self.stuck(&error));
                     }
                     self.attempt += 1;
                     tokio::time::sleep(jitter::backoff(self.attempt)).await;
@@ -158,23 +175,23 @@ impl Task {
 
     /// What is to be sent next; nothing, after a pause, when it can't be read.
     async fn batch(&self, most: usize) -> Option<Vec<Queued>> {
-        let disk = &self.node.disk;
+        let disk = &self.handles.durable;
         let fresh = match self.lane {
-            StreamQueue::Events => disk.expire(self.node.now(), self.node.settings().outbox_age.get()),
+            StreamQueue::Events => disk.expire(self.handles.identity.now(), self.handles.settings.now().outbox_age.get()),
             StreamQueue::Jobs | StreamQueue::Rollouts => Ok(()),
         };
         let batch = fresh.and_then(|()| disk.batch(self.lane, most, BYTES));
         if batch.is_err() {
             tokio::time::sleep(jitter::backoff(6)).await;
         }
-        self.node.report_storage_error(batch)
+        self.handles.status.report_storage_error(batch)
     }
 
     /// Sends together, and forgets what was stored up to the first that was not.
     /// Of those after it, what was stored is not sent once more.
     async fn send(&mut self, batch: Vec<Queued>) -> Result<(), TransportError> {
         let sent = batch.into_iter().map(|Queued { seq, message, receipt }| {
-            let (is_there, node, bus) = (self.ahead.contains(&seq), &self.node, &self.bus);
+            let (is_there, handles, bus) = (self.ahead.contains(&seq), &self.handles, &self.bus);
             async move {
                 if is_there {
                     return (seq, Ok(()));
@@ -183,7 +200,7 @@ impl Task {
                 headers.extend(receipt.iter().map(|receipt| (receipt::HEADER, receipt.as_str())));
                 let sent = bus.publish_stored(&message.subject, &headers, message.payload).await;
                 if sent.is_ok() {
-                    node.count.published(&message.subject);
+                    handles.counters.published(&message.subject);
                 }
                 (seq, sent.map(|_| ()))
             }
@@ -201,7 +218,7 @@ impl Task {
                 // It would never pass, and hold up all that come after it.
                 Err(error @ TransportError::TooLarge { .. }) => {
                     tracing::error!(error = %chain(&error), "dropped a message");
-                    self.node.disk.refused(seq);
+                    self.handles.durable.refused(seq);
                 }
                 Err(error) => {
                     failed = Err(error);
@@ -212,7 +229,7 @@ impl Task {
         }
         if let Some(through) = through {
             checkpoint(Checkpoint::OutboxSent);
-            self.node.report_storage_error(self.node.disk.stored(self.lane, through));
+            self.handles.status.report_storage_error(self.handles.durable.stored(self.lane, through));
             self.ahead = self.ahead.split_off(&through.saturating_add(1));
         }
         failed
@@ -225,7 +242,7 @@ impl Task {
             StreamQueue::Jobs => "results wait",
             StreamQueue::Events => "events wait",
         };
-        let stream = self.node.subjects.stream(self.lane.stream());
+        let stream = self.handles.identity.subjects.stream(self.lane.stream());
         format!("{what} on this node, as the stream {stream} takes nothing: {}", chain(error))
     }
 }

@@ -1,174 +1,219 @@
-//! Messages that the node publishes: kept in the outbox until the server has them, or sent once and perhaps lost.
+//! Publication of messages: kept in the outbox until the server has stored them, or sent once and perhaps lost.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
+use crate::agent::durable::stable_runs::{StableRuns, Telling};
+use crate::agent::durable::state::DurableState;
+use crate::agent::jitter;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::status::messages;
+use crate::model::RunOutcome;
 use crate::store::{Message, Priority, StoreError};
 use crate::transport::Bus;
-use crate::trust::{ReplayStore, Verified};
+use crate::trust::{ReplayStore, TrustedBundle, Verified};
 use crate::wire::command::Command;
 use crate::wire::receipt;
 use crate::wire::report::LifecycleEvent;
 use crate::wire::subject::{EventKind, ReportStage};
 use crate::wire::{CommandOutcome, CommandResult};
 
-use crate::agent::status::board::AlarmKind;
-use crate::agent::status::messages;
-use crate::agent::{FAREWELL, Node, SOON, jitter};
+/// Longest pause before another attempt to write a result. An attempt costs only this host something.
+pub(in crate::agent) const MAX_WRITE_PAUSE: Duration = Duration::from_secs(5);
 
-impl Node {
+/// Youngest age, in seconds, at which a command may be older than the memory of the ledger: half of its hour.
+const FORGOTTEN_AFTER: i64 = 1800;
+
+/// Publishes what happens on this node. Clones share the outbox.
+#[derive(Clone)]
+pub(in crate::agent) struct Publisher {
+    identity: Arc<Identity>,
+    settings: SettingsHandle,
+    durable: Arc<DurableState>,
+    status: Arc<StatusBoard>,
+    stable: Arc<Mutex<StableRuns>>,
+}
+
+impl Publisher {
+    pub(in crate::agent) fn new(
+        identity: &Arc<Identity>,
+        settings: &SettingsHandle,
+        durable: &Arc<DurableState>,
+        status: &Arc<StatusBoard>,
+    ) -> Self {
+        Self {
+            identity: Arc::clone(identity),
+            settings: settings.clone(),
+            durable: Arc::clone(durable),
+            status: Arc::clone(status),
+            stable: Arc::default(),
+        }
+    }
+
     /// Puts a message into the outbox.
     pub(in crate::agent) fn post(&self, message: &Message) {
-        self.report_storage_error(self.disk.post(message, self.now()));
+        self.status.report_storage_error(self.durable.post(message, self.identity.now()));
     }
 
-    /// Shows on the board that the disk does not take what must survive. That it does again is the heartbeat's
-    /// to find out: a small record may still fit where the next one does not.
-    pub(in crate::agent) fn report_storage_error<T>(&self, written: Result<T, StoreError>) -> Option<T> {
-        written.inspect_err(|error| self.board.raise(AlarmKind::Disk, crate::diag::chain(error))).ok()
-    }
-
+    /// Returns an event of this node as a message.
     pub(in crate::agent) fn event(&self, kind: EventKind, id: Uuid, payload: Vec<u8>, class: Priority) -> Message {
-        let subject = self.subjects.event(&self.settings().node, kind).as_str().to_owned();
+        let subject = self.identity.subjects.event(&self.identity.node, kind).as_str().to_owned();
         Message { subject, msg_id: id.to_string(), payload, class, command: None }
     }
 
-    /// The end of a command: on disk, in the outbox. False when it must be tried again; see [`finish`](crate::agent::disk::Disk::finish).
-    pub(in crate::agent) fn finish(&self, done: &CommandResult, posted: &mut bool) -> bool {
-        let Some(id) = done.id else { return true };
-        let finished = self.disk.finish(id, done, &self.result(id, done, self.result_id(id)), posted);
+    /// Writes the result of a command to disk and into the outbox. Returns false when another attempt is needed; see
+    /// [`DurableState::finish`].
+    pub(in crate::agent) fn finish(&self, result: &CommandResult, posted: &mut bool) -> bool {
+        let Some(id) = result.id else { return true };
+        let finished = self.durable.finish(id, result, &self.result(id, result, self.result_id(id)), posted);
         let again = matches!(finished, Err(StoreError::Fs(_)));
-        self.report_storage_error(finished);
+        self.status.report_storage_error(finished);
         !again
     }
 
-    /// Returns when the end of a command is written down (true), or the agent stops. While the disk takes no result nothing
-    /// else is run either: its result would fare no better.
+    /// Returns true when the result of a command is on disk, and false when the agent stops before.
+    ///
+    /// While the disk takes no result nothing else runs: another result would fare no better.
     pub(in crate::agent) async fn persist_result(
         &self,
-        done: &CommandResult,
+        result: &CommandResult,
         mut posted: bool,
         stop: &mut watch::Receiver<bool>,
     ) -> bool {
         let mut attempt = 0;
-        while !self.finish(done, &mut posted) {
+        while !self.finish(result, &mut posted) {
             attempt += 1;
-            // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing. The value is looked
-            // at, as the change itself may have been taken before.
+            // Cancel-safe: a watch keeps its last value, and a dropped sleep loses nothing. The value decides, as the
+            // change itself may have been seen before.
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return false,
-                () = tokio::time::sleep(jitter::backoff(attempt).min(SOON)) => {}
+                () = tokio::time::sleep(jitter::backoff(attempt).min(MAX_WRITE_PAUSE)) => {}
             }
         }
         true
     }
 
-    /// The end of a command that nobody asked this node about: in the ledger, so that it is known when it comes again.
+    /// Closes a command that is for other nodes in the ledger, so that a repetition is recognised.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
     pub(in crate::agent) fn close_unselected(&self, command: &Command, digest: &str) -> Result<(), StoreError> {
-        self.disk.close(command.id, &messages::done(self, Some(command.id), digest, CommandOutcome::NotSelected))
+        let result = messages::result(&self.identity, Some(command.id), digest, CommandOutcome::NotSelected);
+        self.durable.close(command.id, &result)
     }
 
-    /// What the server knows the result of a command by: the same, however often it is sent.
+    /// Returns the message id of the result of a command. A repetition has the same id, so that the server drops it.
     pub(in crate::agent) fn result_id(&self, id: Uuid) -> String {
-        format!("{id}.{}.done", self.settings().node)
+        format!("{id}.{}.done", self.identity.node)
     }
 
-    pub(in crate::agent) fn result(&self, id: Uuid, done: &CommandResult, msg_id: String) -> Message {
-        let subject = self.subjects.job(id, &self.settings().node, ReportStage::Done).as_str().to_owned();
-        Message { subject, msg_id, payload: messages::json(done), class: Priority::Result, command: Some(done.digest.clone()) }
+    fn result(&self, id: Uuid, result: &CommandResult, msg_id: String) -> Message {
+        let subject = self.identity.subjects.job(id, &self.identity.node, ReportStage::Done).as_str().to_owned();
+        Message { subject, msg_id, payload: messages::json(result), class: Priority::Result, command: Some(result.digest.clone()) }
     }
 
-    /// Publishes the result of a command that was not taken, unless it has or will have another one:
-    /// what is sent a second time must not change how the first time ended.
-    pub(in crate::agent) fn post_result_of_rejected(&self, done: &CommandResult) {
-        let Some(id) = done.id.filter(|id| self.disk.accepted_digest(*id).is_none()) else { return };
-        // The ledger forgets an hour after a command's time; what is older may have run long ago.
+    /// Publishes the result of a rejected command, unless the command has or will have another result.
+    ///
+    /// A repetition must not change how the first attempt ended.
+    pub(in crate::agent) fn post_result_of_rejected(&self, result: &CommandResult) {
+        let Some(id) = result.id.filter(|id| self.durable.accepted_digest(*id).is_none()) else { return };
+        // An older command may have run before the ledger forgot it.
         let made = id.get_timestamp().and_then(|time| i64::try_from(time.to_unix().0).ok()).unwrap_or_default();
-        if self.now().as_second() - made < 1800 {
-            self.post(&self.result(id, done, self.host.new_id().to_string()));
+        if self.identity.now().as_second() - made < FORGOTTEN_AFTER {
+            self.post(&self.result(id, result, self.identity.host.new_id().to_string()));
         }
     }
 
-    pub(in crate::agent) fn post_rejection(&self, done: &CommandResult, subject: &str, keyids: Vec<String>) {
-        let refused = messages::refused(self, done, subject, keyids);
-        let event = self.event(EventKind::Refused, refused.event_id, messages::json(&refused), Priority::Event);
-        self.post(&Message { command: Some(done.digest.clone()), ..event });
+    /// Publishes a rejection for monitoring.
+    pub(in crate::agent) fn post_rejection(&self, result: &CommandResult, subject: &str, keyids: Vec<String>) {
+        let rejection = messages::rejection(&self.identity, result, subject, keyids);
+        let event = self.event(EventKind::Refused, rejection.event_id, messages::json(&rejection), Priority::Event);
+        self.post(&Message { command: Some(result.digest.clone()), ..event });
     }
 
-    pub(in crate::agent) fn post_lifecycle(&self, what: &str) {
-        self.post_lifecycle_event(&messages::life(self, what));
-    }
-
-    /// Says also whom it obeys: a succession of which nobody could be told any more is in it.
-    pub(in crate::agent) fn post_started(&self) {
-        let trust = self.trust();
-        let obeys = if trust.is_before_first() {
+    /// Publishes the start of the agent, with the trust bundle in force.
+    pub(in crate::agent) fn post_started(&self, trust: &TrustedBundle) {
+        let message = if trust.is_before_first() {
             "has the root keys only, and accepts no command yet".to_owned()
         } else {
             format!("obeys version {} of the trust bundle", trust.version())
         };
-        self.post_lifecycle_event(&LifecycleEvent { message: Some(obeys), ..messages::life(self, "started") });
+        self.post_lifecycle(&LifecycleEvent { message: Some(message), ..messages::lifecycle(&self.identity, "started") });
     }
 
-    pub(in crate::agent) fn post_lifecycle_event(&self, life: &LifecycleEvent) {
-        self.post(&self.event(EventKind::Lifecycle, life.event_id, messages::json(life), Priority::Result));
+    /// Publishes the end of the agent.
+    pub(in crate::agent) fn post_stopped(&self) {
+        self.post_lifecycle(&messages::lifecycle(&self.identity, "stopped"));
     }
 
-    /// Publishes how many runs were only counted so far.
-    pub(in crate::agent) fn post_stable_runs(&self) {
+    /// Publishes an event in the life of the agent.
+    pub(in crate::agent) fn post_lifecycle(&self, event: &LifecycleEvent) {
+        self.post(&self.event(EventKind::Lifecycle, event.event_id, messages::json(event), Priority::Result));
+    }
+
+    /// Counts a run of a channel. Returns the message that the run leads to.
+    pub(in crate::agent) fn count_run(&self, channel: &str, outcome: RunOutcome, interval: Duration) -> Telling {
+        let mut runs = self.stable.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.ended(channel, outcome, interval, Instant::now())
+    }
+
+    /// Publishes the counts of stable runs that were not published yet.
+    pub(in crate::agent) fn post_counted_runs(&self) {
         let counted = self.stable.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(runs) = counted {
-            self.post_stable(runs);
+            self.post_stable_runs(runs);
         }
     }
 
-    pub(in crate::agent) fn post_stable(&self, runs: BTreeMap<String, u64>) {
-        let stable = messages::stable(self, runs);
+    /// Publishes counts of stable runs, by channel.
+    pub(in crate::agent) fn post_stable_runs(&self, runs: BTreeMap<String, u64>) {
+        let stable = messages::stable_runs(&self.identity, runs);
         let event = self.event(EventKind::Stable, Uuid::nil(), messages::json(&stable), Priority::Result);
-        // Short, and never the same: it is said at most once a second.
-        let msg_id = format!("{}.{:x}", self.settings().node, stable.timestamp.as_second());
+        // Short, and unique: counts are published at most once a second.
+        let msg_id = format!("{}.{:x}", self.identity.node, stable.timestamp.as_second());
         self.post(&Message { msg_id, ..event });
     }
 
-    /// Says what had to be dropped, once there is room for it.
+    /// Publishes how many messages were dropped, once the outbox has room for that.
     pub(in crate::agent) fn post_dropped(&self) {
-        let told = self.disk.report_dropped(self.now(), |dropped| {
+        let reported = self.durable.report_dropped(self.identity.now(), |dropped| {
             tracing::warn!(events = dropped.events, results = dropped.results, "messages were dropped");
-            let life = LifecycleEvent { dropped: Some(dropped.clone()), ..messages::life(self, "dropped") };
-            self.event(EventKind::Lifecycle, life.event_id, messages::json(&life), Priority::Result)
+            let event = LifecycleEvent { dropped: Some(dropped.clone()), ..messages::lifecycle(&self.identity, "dropped") };
+            self.event(EventKind::Lifecycle, event.event_id, messages::json(&event), Priority::Result)
         });
-        self.report_storage_error(told);
+        self.status.report_storage_error(reported);
     }
 
-    /// Sends the last state of this agent, and waits for the server to have it: whoever looks next sees that it stopped.
-    pub(in crate::agent) async fn publish_final_state(&self, bus: &Bus) {
-        let (subject, payload) = (self.subjects.state(&self.settings().node), messages::json(&messages::state(self, false)));
-        let receipt = self.disk.notary().receipt(subject.as_str(), &payload, None, self.now(), None).encode();
-        let headers = [(receipt::HEADER, receipt.as_str())];
-        match tokio::time::timeout(FAREWELL, bus.publish_stored(subject.as_str(), &headers, payload)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(error = %crate::diag::chain(&error), "the last state is not stored"),
-            Err(_) => tracing::debug!("the last state is not stored: no answer from the server"),
-        }
-    }
-
-    /// Sends something that may get lost; `command` is the digest of the command that it answers.
-    pub(in crate::agent) async fn publish_best_effort(&self, bus: &Bus, subject: &str, payload: Vec<u8>, command: Option<&str>) {
-        // Without a connection the client would keep it, and send it to nobody much later.
+    /// Sends a message that may get lost. `command` is the digest of the command that the message answers.
+    pub(in crate::agent) async fn publish_best_effort(
+        &self,
+        bus: &Bus,
+        subject: &str,
+        payload: Vec<u8>,
+        command: Option<&str>,
+    ) {
+        // Without a connection the client would keep the message, and send it much later.
         if !bus.is_connected() {
             return;
         }
-        let receipt = self.disk.notary().receipt(subject, &payload, command, self.now(), None).encode();
+        let receipt = self.durable.notary().receipt(subject, &payload, command, self.identity.now(), None).encode();
         if let Err(error) = bus.publish(subject, &[(receipt::HEADER, &receipt)], payload).await {
             tracing::debug!(subject, error = %crate::diag::chain(&error), "not sent");
         }
     }
 
-    /// Writes down that a command is accepted. One that was carried here is published before: an audit needs what was signed,
-    /// and no stream of the fleet has it.
+    /// Records an accepted command in the ledger.
+    ///
+    /// A command that came by file is published before: an audit needs the signed bytes, and no stream has them.
+    ///
+    /// # Errors
+    /// When the ledger cannot be written.
     pub(in crate::agent) fn record_accepted(
         &self,
         verified: &Verified<Command>,
@@ -177,9 +222,14 @@ impl Node {
         if subject.is_none() {
             let id = verified.get().id;
             let event = self.event(EventKind::Command, id, verified.envelope().to_vec(), Priority::Result);
-            let msg_id = format!("{id}.{}.command", self.settings().node);
+            let msg_id = format!("{id}.{}.command", self.identity.node);
             self.post(&Message { msg_id, command: Some(verified.digest().to_owned()), ..event });
         }
-        self.disk.accept(verified, subject)
+        self.durable.accept(verified, subject)
+    }
+
+    /// Returns true when `events = "all"` asks for an event of every resource.
+    pub(in crate::agent) fn publishes_all(&self) -> bool {
+        self.settings.now().events == crate::config::Publish::All
     }
 }

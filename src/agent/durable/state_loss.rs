@@ -8,13 +8,13 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::agent::durable::state::DurableState;
 use crate::config::Settings;
 use crate::host::fs;
 use crate::store::{Ledger, LedgerOrigin, LostState, StoreError};
-use crate::trust::{KnownTrust, ReplayStore};
+use crate::trust::{TrustedBundle, KnownTrust, ReplayStore};
 
 use super::node_key;
-use crate::agent::Node;
 use crate::agent::trust::anchor;
 
 /// Duration of the alarm for a loss that can't be undone.
@@ -51,9 +51,9 @@ fn lost(dir: &Path) -> Result<LostState, StoreError> {
 }
 
 /// What is to be said about what was lost.
-pub(in crate::agent) fn alarm(node: &Node, now: Timestamp) -> Option<String> {
-    let version = node.trust().version();
-    match node.disk.trust() {
+pub(in crate::agent) fn alarm(trust: &TrustedBundle, durable: &DurableState, now: Timestamp) -> Option<String> {
+    let version = trust.version();
+    match durable.trust() {
         KnownTrust::AtLeast(known) if known > version => {
             return Some(format!(
                 "the trust state was lost: version {known} of the trust bundle was in force, and version {version} is all there is; \
@@ -68,7 +68,7 @@ pub(in crate::agent) fn alarm(node: &Node, now: Timestamp) -> Option<String> {
         }
         KnownTrust::AtLeast(_) => {}
     }
-    let birth = node.disk.ledger_origin().filter(|birth| birth.lost.ledger && now.duration_since(birth.at) < SAID)?;
+    let birth = durable.ledger_origin().filter(|birth| birth.lost.ledger && now.duration_since(birth.at) < SAID)?;
     let trust = if birth.lost.trust { " and the trust state were" } else { " was" };
     Some(format!("the ledger of accepted commands{trust} lost: commands that were signed before {} are refused", birth.at))
 }

@@ -6,6 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::agent::status::counters::Counters;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
 use crate::transport::{Bus, Inbox, Message};
 use crate::wire::nats_micro::{
     self, Endpoint, EndpointStats, InfoAnswer, PingAnswer, ServiceCounters, ServiceIdentity, StatsAnswer, Verb,
@@ -13,18 +17,27 @@ use crate::wire::nats_micro::{
 
 use crate::agent::intake::commands::is_inbox;
 use crate::agent::status::messages;
-use crate::agent::{Node, jitter};
+use crate::agent::jitter;
 
 /// The answers of a fleet to one question are spread over this time.
 const SPREAD: Duration = Duration::from_millis(100);
 
+/// The handles of the micro service.
+#[derive(Clone)]
+pub(in crate::agent) struct ServiceHandles {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) publisher: Publisher,
+    pub(in crate::agent) counters: Arc<Counters>,
+}
+
 /// Answers for ever.
-pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus) {
-    let subjects = nats_micro::subjects(&nats_micro::id(&node.settings().fleet, &node.settings().node));
+pub(in crate::agent) async fn run(node: ServiceHandles, bus: Bus) {
+    let subjects = nats_micro::subjects(&nats_micro::id(&node.settings.now().fleet, &node.settings.now().node));
     let mut inboxes = Vec::new();
     for subject in subjects {
         match bus.subscribe(&subject).await {
-            Ok(inbox) => inboxes.push(tokio::spawn(answer(Arc::clone(&node), bus.clone(), inbox))),
+            Ok(inbox) => inboxes.push(tokio::spawn(answer(node.clone(), bus.clone(), inbox))),
             Err(error) => tracing::debug!(error = %crate::diag::chain(&error), "no discovery"),
         }
     }
@@ -34,7 +47,7 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus) {
     }
 }
 
-async fn answer(node: Arc<Node>, bus: Bus, mut inbox: Inbox) {
+async fn answer(node: ServiceHandles, bus: Bus, mut inbox: Inbox) {
     while let Some(Message { subject, reply, .. }) = inbox.next().await {
         let (Some((verb, to_one)), Some(reply)) = (nats_micro::parse_subject(&subject), reply.filter(|reply| is_inbox(reply)))
         else {
@@ -46,20 +59,20 @@ async fn answer(node: Arc<Node>, bus: Bus, mut inbox: Inbox) {
         let payload = match verb {
             Verb::Ping => messages::json(&PingAnswer::new(identity(&node))),
             Verb::Info => messages::json(&InfoAnswer::new(identity(&node), endpoints(&node))),
-            Verb::Stats => messages::json(&StatsAnswer::new(identity(&node), node.started, vec![counted(&node)])),
+            Verb::Stats => messages::json(&StatsAnswer::new(identity(&node), node.identity.started, vec![counted(&node)])),
         };
-        node.publish_best_effort(&bus, &reply, payload, None).await;
+        node.publisher.publish_best_effort(&bus, &reply, payload, None).await;
     }
 }
 
-fn identity(node: &Node) -> ServiceIdentity {
-    let settings = node.settings();
+fn identity(node: &ServiceHandles) -> ServiceIdentity {
+    let settings = node.settings.now();
     let metadata = [
         ("node", settings.node.to_string()),
         ("fleet", settings.fleet.clone()),
         ("hostname", settings.hostname.clone()),
         ("groups", settings.groups.join(",")),
-        ("boot", node.boot.to_string()),
+        ("boot", node.identity.boot.to_string()),
     ];
     ServiceIdentity {
         name: nats_micro::SERVICE_NAME.to_owned(),
@@ -69,17 +82,17 @@ fn identity(node: &Node) -> ServiceIdentity {
     }
 }
 
-fn endpoints(node: &Node) -> Vec<Endpoint> {
-    let settings = node.settings();
-    let subjects = node.subjects.command_subscriptions(&settings.node, &settings.groups);
+fn endpoints(node: &ServiceHandles) -> Vec<Endpoint> {
+    let settings = node.settings.now();
+    let subjects = node.identity.subjects.command_subscriptions(&settings.node, &settings.groups);
     subjects.iter().map(|subject| Endpoint::new("command", subject.as_str())).collect()
 }
 
 /// All endpoints are one way in: what is counted is told with the node's own subject.
-fn counted(node: &Node) -> EndpointStats {
-    let counts = node.count.now();
+fn counted(node: &ServiceHandles) -> EndpointStats {
+    let counts = node.counters.now();
     let refused: u64 = counts.refused.values().sum();
-    let subject = node.subjects.command_subscriptions(&node.settings().node, &[]);
+    let subject = node.identity.subjects.command_subscriptions(&node.settings.now().node, &[]);
     let endpoint = Endpoint::new("command", subject.first().map_or("", |subject| subject.as_str()));
     let requests = counts.accepted + counts.repeated + counts.not_selected + refused;
     let data = serde_json::json!({"accepted": counts.accepted, "refused": counts.refused, "ended": counts.ended});

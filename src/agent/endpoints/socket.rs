@@ -16,14 +16,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
+use crate::agent::durable::state::DurableState;
 use crate::host::account;
 use crate::host::fs::{self, WriteSpec};
-use crate::transport::Bus;
 use crate::wire::{AckStatus, CommandResult, MAX_ENVELOPE};
 
-use crate::agent::Node;
-use crate::agent::intake::commands::{Answer, LocalCommand};
-use crate::agent::status::{messages, view};
+use crate::agent::intake::incoming::{Answer, LocalCommand};
+use crate::agent::status::messages;
+use crate::agent::status::view::StatusView;
 
 /// The longest question: an envelope that is larger than allowed (which shall be answered, not cut off), in base64.
 const LONGEST: u64 = 2 * MAX_ENVELOPE as u64;
@@ -53,8 +53,8 @@ pub(in crate::agent) fn path(state_dir: &Path) -> PathBuf {
 }
 
 /// Answers for ever. The state directory must be this process's alone: what is left of another socket is removed.
-pub(in crate::agent) async fn serve(node: Arc<Node>, bus: Bus, carried: mpsc::Sender<LocalCommand>) {
-    let path = path(&node.settings().state_dir);
+pub(in crate::agent) async fn serve(view: StatusView, durable: Arc<DurableState>, carried: mpsc::Sender<LocalCommand>) {
+    let path = path(&view.state_dir());
     let listener = match listen(&path) {
         Ok(listener) => listener,
         Err(why) => {
@@ -71,9 +71,9 @@ pub(in crate::agent) async fn serve(node: Arc<Node>, bus: Bus, carried: mpsc::Se
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (node, bus, carried) = (Arc::clone(&node), bus.clone(), carried.clone());
+        let (view, durable, carried) = (view.clone(), Arc::clone(&durable), carried.clone());
         tokio::spawn(async move {
-            if let Err(error) = attend(&node, &bus, &carried, stream).await {
+            if let Err(error) = attend(&view, &durable, &carried, stream).await {
                 tracing::debug!(%error, "a question was not answered");
             }
             drop(place);
@@ -88,7 +88,7 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-async fn attend(node: &Node, bus: &Bus, carried: &mpsc::Sender<LocalCommand>, mut stream: UnixStream) -> std::io::Result<()> {
+async fn attend(view: &StatusView, durable: &DurableState,  carried: &mpsc::Sender<LocalCommand>, mut stream: UnixStream) -> std::io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != account::effective_uid() {
         tracing::warn!(uid = peer, "another user asked on the socket of the agent");
@@ -103,18 +103,17 @@ async fn attend(node: &Node, bus: &Bus, carried: &mpsc::Sender<LocalCommand>, mu
         Err(error) => return say_line(&mut writing, &serde_json::json!({"error": format!("not a question: {error}")})).await,
     };
     match ask {
-        Ask::Status => say_line(&mut writing, &view::status(node, bus)).await,
+        Ask::Status => say_line(&mut writing, &view.status()).await,
         Ask::Accept { envelope } => {
             let Ok(envelope) = STANDARD.decode(envelope) else {
                 return say_line(&mut writing, &serde_json::json!({"error": "the envelope is not base64"})).await;
             };
-            accept(node, carried, envelope, &mut writing).await
+            accept(view, durable, carried, envelope, &mut writing).await
         }
     }
 }
 
-async fn accept(
-    node: &Node,
+async fn accept(view: &StatusView, durable: &DurableState,
     carried: &mpsc::Sender<LocalCommand>,
     envelope: Vec<u8>,
     writing: &mut (impl AsyncWriteExt + Unpin),
@@ -130,7 +129,7 @@ async fn accept(
         Answer::Ack(ack) => {
             say_line(writing, &*ack).await?;
             if ack.status == AckStatus::Accepted {
-                say_line(writing, &ended(node, ack.id).await).await?;
+                say_line(writing, &ended(view, durable, ack.id).await).await?;
             }
             Ok(())
         }
@@ -138,11 +137,11 @@ async fn accept(
 }
 
 /// The result of an accepted command, once it has one.
-async fn ended(node: &Node, id: Uuid) -> CommandResult {
-    let mut standing = node.board.watch();
+async fn ended(view: &StatusView, durable: &DurableState, id: Uuid) -> CommandResult {
+    let mut standing = view.watch();
     loop {
         standing.mark_unchanged();
-        if let Some(done) = node.disk.result(id) {
+        if let Some(done) = durable.result(id) {
             return done;
         }
         // The board changes after every command, when its result is written down; what stands may end otherwise.

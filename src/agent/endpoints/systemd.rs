@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use crate::config::Settings;
 use crate::transport::Bus;
 
-use crate::agent::Node;
 
 /// How long the service manager waits for a server with us. It gives a start 90 seconds by default.
 const CONNECTING: Duration = Duration::from_secs(10);
@@ -23,8 +23,7 @@ fn tell(states: &[NotifyState<'_>]) {
 
 /// Tells that the agent is ready as soon as it takes commands: the server has its subscriptions. A host must boot
 /// without a server as well: after [`CONNECTING`] the agent is ready to wait for one.
-pub(in crate::agent) async fn ready(node: Arc<Node>, bus: Bus) {
-    let settings = node.settings();
+pub(in crate::agent) async fn ready(settings: Arc<Settings>, bus: Bus) {
     let name = format!("node {} of fleet {}", settings.node, settings.fleet);
     let mut listening = std::pin::pin!(listening(&bus));
     if tokio::time::timeout(CONNECTING, &mut listening).await.is_err() {

@@ -7,8 +7,8 @@ use crate::model::TransactionEvent;
 use crate::wire::plan::{PlanBuilder, action_digest};
 use crate::wire::report::PlannedChanges;
 
-use crate::agent::Node;
-use crate::agent::exec::run::Job;
+use crate::agent::exec::context::RunContext;
+use crate::agent::exec::job::Job;
 
 /// Collects what a dry run would change.
 pub(in crate::agent) struct PlanRecorder(PlanBuilder);
@@ -50,9 +50,9 @@ fn words(event: &TransactionEvent) -> String {
 ///
 /// # Errors
 /// When this node made no such plan, or made it of something else; in words.
-pub(in crate::agent) fn approved_plan(node: &Node, job: &Job) -> Result<Option<PlannedChanges>, String> {
+pub(in crate::agent) fn approved_plan(node: &RunContext, job: &Job) -> Result<Option<PlannedChanges>, String> {
     let Some(id) = job.command.options.approves else { return Ok(None) };
-    let Some(done) = node.disk.result(id) else {
+    let Some(done) = node.durable.result(id) else {
         return Err(format!("this node knows no dry run {id}: it was not asked, has not answered, or it is too long ago"));
     };
     match done.plan {

@@ -22,7 +22,7 @@ use crate::trust::keys::pinned_key_line::PinnedKeyLine;
 use crate::trust::{PublicKey, verify_receipt};
 use crate::wire::receipt::{self, Receipt};
 
-use crate::agent::Node;
+use crate::agent::exec::context::RunContext;
 
 /// The longest file of known nodes: ten thousand and some.
 const KNOWN_MAX: u64 = 4 << 20;
@@ -48,7 +48,7 @@ impl Values {
 /// The door of a node, for one run. A run may be kept from all files of the agent by the kernel: what it needs of them is read
 /// before, and written by the agent's own thread.
 pub(in crate::agent) struct VerifiedBus {
-    node: Arc<Node>,
+    node: Arc<RunContext>,
     runtime: Handle,
     /// The text of the file of known nodes, where there is one.
     known: Option<Result<String, String>>,
@@ -56,8 +56,8 @@ pub(in crate::agent) struct VerifiedBus {
 
 impl VerifiedBus {
     /// Opens it; called on the agent's own thread, within its runtime.
-    pub(in crate::agent) fn open(node: &Arc<Node>) -> Self {
-        let path = node.settings().registration.known_nodes.clone();
+    pub(in crate::agent) fn open(node: &Arc<RunContext>) -> Self {
+        let path = node.settings.now().registration.known_nodes.clone();
         let known = path.map(|path| fs::read_text(&path, KNOWN_MAX).map_err(|error| chain(&error)));
         Self { node: Arc::clone(node), runtime: Handle::current(), known }
     }
@@ -68,7 +68,7 @@ impl VerifiedBus {
         let NewestSigned { issued, digest } = newest;
         let noted = self.runtime.spawn(async move {
             let noted = node.values.held().note(name, NewestValue { issued, digest });
-            node.report_storage_error(noted);
+            node.status.report_storage_error(noted);
         });
         // It fails when the agent ends, and the run with it.
         let _ended = self.runtime.block_on(noted).is_ok();
@@ -77,14 +77,14 @@ impl VerifiedBus {
 
 impl Door for VerifiedBus {
     fn value(&self, bucket: &str, key: &str, bytes: Vec<u8>) -> Result<(Vec<u8>, bool), String> {
-        let (trust, settings) = (self.node.trust(), self.node.settings());
+        let (trust, settings) = (self.node.trust.current(), self.node.settings.now());
         let name = format!("{bucket}/{key}");
         let newest = self.node.values.held().newest(&name).cloned();
         let newest = newest.map(|NewestValue { issued, digest }| NewestSigned { issued, digest });
         let reader = DataReader {
             trust: &trust,
             node: Some((&settings.node, &settings.groups)),
-            now: self.node.disk.monotonic_now(self.node.now()),
+            now: self.node.durable.monotonic_now(self.node.identity.now()),
             bucket,
             key,
             newest: newest.as_ref(),
@@ -101,22 +101,22 @@ impl Door for VerifiedBus {
 
     fn registrations(&self, messages: Vec<Message>) -> Result<(Vec<Message>, bool), String> {
         let Some(text) = &self.known else { return Ok((messages, false)) };
-        let settings = self.node.settings();
+        let settings = self.node.settings.now();
         let known = of_fleet(text.as_ref().map_err(Clone::clone)?, &settings.fleet);
         let known = known.map_err(|why| format!("the file of known nodes: {why}"))?;
-        let now = self.node.now();
+        let now = self.node.identity.now();
         let before = messages.len();
         let kept: Vec<Message> = messages.into_iter().filter(|message| is_signed(message, &known, now)).collect();
         if kept.len() < before {
             let dropped = before - kept.len();
             tracing::warn!(dropped, "registrations are left out: no node that is known here signed them");
-            self.node.count.unsigned_registrations(dropped);
+            self.node.counters.unsigned_registrations(dropped);
         }
         Ok((kept, true))
     }
 
     fn receipt(&self, subject: &str, payload: &[u8]) -> Option<String> {
-        Some(self.node.disk.notary().receipt(subject, payload, None, self.node.now(), None).encode())
+        Some(self.node.durable.notary().receipt(subject, payload, None, self.node.identity.now(), None).encode())
     }
 }
 

@@ -1,6 +1,6 @@
-//! The supervisor: takes accepted commands one by one, runs each on a thread of its own, says how it ended.
+//! The executor: takes jobs one by one, runs each on a thread of its own, and persists its result.
 //!
-//! Order: what `intake` wrote down → checked again → started, on disk → run → result, on disk and in the outbox → reply.
+//! Order: accepted, on disk → verified again → started, on disk → run → result, on disk and in the outbox → reply.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,305 +10,362 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::intake::fair_queue::{FairQueue, JobReceiver};
+use crate::agent::rollout::RolloutState;
+use crate::agent::rollout::queue::{QueueDecision, RolloutScheduler};
+use crate::agent::status::board::AlarmKind;
+use crate::agent::status::messages;
+use crate::agent::trust::command_verifier::CommandVerifier;
 use crate::config::PublishRegistrations;
 use crate::host::{Cancel, Checkpoint, checkpoint};
 use crate::manifest::Source;
 use crate::model::{DiscoveryClient, HealthStatus};
-use crate::registry::{Publish as How, Registry};
+use crate::registry::{Publish, Registry};
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::command::{Action, Healthcheck};
 use crate::wire::{CommandOutcome, CommandResult, Subject};
 
 use super::bus_values::VerifiedBus;
-use super::recovery::{self, Recovered};
-use super::{fetch, healthcheck, queries};
-use crate::agent::Node;
-use crate::agent::exec::run;
-use crate::agent::exec::run::{Job, RunOutcomeReport, Work};
-use crate::agent::intake::fair_queue::{FairQueue, JobReceiver};
-use crate::agent::reconcile::reconciler::ReconcileRun;
-use crate::agent::rollout::queue;
-use crate::agent::rollout::queue::QueueDecision;
-use crate::agent::rollout::{gate, health_gate};
-use crate::agent::status::board::AlarmKind;
-use crate::agent::status::messages;
+use super::command_state::{CommandEvent, CommandState, Next};
+use super::context::RunContext;
+use super::fetch::ManifestFetcher;
+use super::healthcheck::HealthChecks;
+use super::job::{Job, JobKind};
+use super::queries::Queries;
+use super::recovery::RecoveredEnd;
+use super::result::RunResult;
+use super::run;
+use super::simulation::{Work, simulate};
 
-/// How long a run may go on by itself after the agent was asked to stop. Killing a package manager leaves a mess.
-const GRACE: Duration = Duration::from_secs(5);
-/// How long a cancelled run may take to end.
-const CANCELLED: Duration = Duration::from_secs(3);
+/// Longest time for which a run may go on after the agent was asked to stop. A killed package manager leaves a mess.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Longest time that a cancelled run may take to end.
+const CANCEL_GRACE: Duration = Duration::from_secs(3);
 
-/// The running supervisor.
+/// A run that the reconciler asks for.
+pub(in crate::agent) struct ReconcileRun {
+    /// The run.
+    pub(in crate::agent) job: Job,
+    /// Its manifest.
+    pub(in crate::agent) source: Source,
+    /// The receiver of its result.
+    pub(in crate::agent) ended: oneshot::Sender<RunResult>,
+}
+
+/// The running executor.
 pub(in crate::agent) struct Handle {
-    /// Takes commands. Intake holds the bound that is configured, which may change, and answers `busy` to what is over it.
-    pub(in crate::agent) queue: Arc<FairQueue>,
-    /// Takes runs of what stands, one at a time: commands go first. Boxed: a channel has room for 32 from the start.
+    /// Takes reconcile runs, one at a time: commands go first. Boxed, as a channel has room for 32 from the start.
     pub(in crate::agent) runs: mpsc::Sender<Box<ReconcileRun>>,
     task: JoinHandle<()>,
 }
 
 impl Handle {
-    /// Starts it. `left` is what an earlier agent accepted and did not end.
-    pub(in crate::agent) fn spawn(node: Arc<Node>, bus: Bus, left: Recovered, stop: watch::Receiver<bool>) -> Self {
-        let (queue, jobs) = FairQueue::open();
-        for job in left.jobs {
-            queue.push(Box::new(job));
-        }
-        // The enforcer waits for the end of each before it asks for the next.
-        let (runs, asked) = mpsc::channel(1);
-        let task = tokio::spawn(Task { node, bus, queue: Arc::clone(&queue), jobs, asked, stop }.run(left.ended));
-        Self { queue, runs, task }
+    /// Starts the executor. `recovered` are the ends that an earlier agent did not persist.
+    pub(in crate::agent) fn spawn(
+        executor: Executor,
+        jobs: JobReceiver,
+        recovered: Vec<RecoveredEnd>,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        // One: the reconciler waits for the end of each run before it asks for the next.
+        let (runs, reconcile) = mpsc::channel(1);
+        let task = tokio::spawn(Task { executor, jobs, reconcile, stop }.run(recovered));
+        Self { runs, task }
     }
 
-    /// Waits until the run that was going on has ended, one way or the other.
+    /// Waits until the current run has ended, one way or the other.
     pub(in crate::agent) async fn ended(self) {
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "the supervisor broke");
+            tracing::error!(%error, "the executor panicked");
         }
     }
+}
+
+/// The handles of the executor.
+pub(in crate::agent) struct Executor {
+    pub(in crate::agent) context: Arc<RunContext>,
+    pub(in crate::agent) verifier: CommandVerifier,
+    pub(in crate::agent) publisher: Publisher,
+    pub(in crate::agent) rollouts: RolloutState,
+    pub(in crate::agent) scheduler: RolloutScheduler,
+    pub(in crate::agent) fetcher: ManifestFetcher,
+    pub(in crate::agent) health_checks: HealthChecks,
+    pub(in crate::agent) queries: Queries,
+    pub(in crate::agent) bus: Bus,
+    /// The queue, for its length.
+    pub(in crate::agent) queue: Arc<FairQueue>,
 }
 
 struct Task {
-    node: Arc<Node>,
-    bus: Bus,
-    /// For what has to wait before it comes again.
-    queue: Arc<FairQueue>,
+    executor: Executor,
     jobs: JobReceiver,
-    asked: mpsc::Receiver<Box<ReconcileRun>>,
+    reconcile: mpsc::Receiver<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
 }
 
-/// What is to be run next.
-enum Next {
-    /// A command.
-    Command(Box<Job>),
-    /// What stands.
-    Standing(Box<ReconcileRun>),
+/// An item of the two queues.
+enum QueueItem {
+    /// A command, or the health check of one.
+    Job(Box<Job>),
+    /// A reconcile run.
+    Reconcile(Box<ReconcileRun>),
 }
 
 impl Task {
-    async fn run(mut self, ended: Vec<recovery::RecoveredEnd>) {
-        for recovery::RecoveredEnd { done, posted } in ended {
-            self.node.persist_result(&done, posted, &mut self.stop).await;
+    async fn run(mut self, recovered: Vec<RecoveredEnd>) {
+        for RecoveredEnd { result, posted } in recovered {
+            self.executor.publisher.persist_result(&result, posted, &mut self.stop).await;
         }
-        while let Some(next) = self.next().await {
-            match next {
-                Next::Command(job) => self.command(&job).await,
-                Next::Standing(asked) => self.stand(*asked).await,
+        while let Some(item) = self.next().await {
+            match item {
+                QueueItem::Job(job) => self.take_job(&job).await,
+                QueueItem::Reconcile(run) => self.reconcile(*run).await,
             }
         }
-        // What still waits is in the ledger, and is taken up by the next start.
+        // The ledger has the commands that still wait, for the next start.
     }
 
-    async fn command(&mut self, job: &Job) {
-        self.shows(Some(job.run));
-        let began = Instant::now();
-        match queue::call(&self.node, &self.bus, &self.queue, job).await {
-            QueueDecision::Begin if job.health_check_only => self.look(job).await,
-            QueueDecision::Begin => {
-                let done = self.execute_command(job).await;
-                self.node.count.command_ended(&done, began.elapsed());
-                self.finish(job, done).await;
-            }
-            QueueDecision::Ended(done) => {
-                self.node.count.command_ended(&done, began.elapsed());
-                self.finish(job, *done).await;
-            }
-            QueueDecision::Later => {}
-        }
-        if job.manifest().is_some() {
-            fetch::clean(&self.node, job.id());
-        }
-        self.shows(None);
-    }
-
-    async fn stand(&mut self, asked: ReconcileRun) {
-        let ReconcileRun { job, source, ended } = asked;
-        tracing::info!(id = %job.id(), run = %job.run, "running what stands");
-        self.shows(Some(job.run));
-        let until = Instant::now() + job.command.options.timeout.get();
-        checkpoint(Checkpoint::StandingBegun);
-        let end = self.execute(&job, Some(source), until).await;
-        self.shows(None);
-        // Only an enforcer that was stopped does not wait for it.
-        let _heard = ended.send(end);
-    }
-
-    /// Shows on the board what runs, and how many commands wait.
-    fn shows(&self, running: Option<uuid::Uuid>) {
-        self.node.board.change(|standing| {
-            standing.running = running;
-            // Counted under the lock of the board: intake counts too.
-            standing.queued = self.jobs.len() as u64;
-        });
-    }
-
-    async fn next(&mut self) -> Option<Next> {
+    async fn next(&mut self) -> Option<QueueItem> {
         if *self.stop.borrow() {
             return None;
         }
-        // Cancel-safe: a watch keeps its last value, and neither `next` nor `recv` takes what it does not give.
+        // Cancel-safe: a watch keeps its last value, and neither `next` nor `recv` takes what it does not return.
         tokio::select! {
             biased;
             _ = self.stop.changed() => None,
-            job = self.jobs.next() => Some(Next::Command(job)),
-            Some(asked) = self.asked.recv() => Some(Next::Standing(asked)),
+            job = self.jobs.next() => Some(QueueItem::Job(job)),
+            Some(run) = self.reconcile.recv() => Some(QueueItem::Reconcile(run)),
         }
     }
 
-    async fn execute_command(&mut self, job: &Job) -> CommandResult {
-        let node = Arc::clone(&self.node);
-        if node.now() > job.command.latest_start() {
-            let why = format!("it expired at {} while it waited", job.command.latest_start());
-            return messages::not_done(
-                &node,
-                Some(job.id()),
-                job.digest(),
-                CommandOutcome::Expired,
-                (RejectionCode::Expired, why),
-            );
+    async fn take_job(&mut self, job: &Job) {
+        self.show(Some(job.run));
+        match job.kind {
+            JobKind::HealthCheck => self.complete_health_gate(job).await,
+            JobKind::Command { .. } | JobKind::Reconcile => self.command(job).await,
         }
-        // Trust and limits may have changed while it waited: a key that is revoked asks for nothing any more.
-        let job = match node.verify(|verifier| verifier.recheck(&job.command)) {
-            Ok(rights) => &Job { rights, ..job.clone() },
-            Err(refusal) => return RunOutcomeReport::refused(refusal.code, refusal.message).into_done(&node, job),
+        if job.manifest().is_some() {
+            self.executor.fetcher.remove_files(job.id());
+        }
+        self.show(None);
+    }
+
+    /// Takes a command from the queue to its one end, unless its rollout lets it wait on.
+    async fn command(&mut self, job: &Job) {
+        let began = Instant::now();
+        let mut state = CommandState::Queued;
+        let mut event = match self.executor.scheduler.decide(job).await {
+            QueueDecision::Later => return,
+            QueueDecision::Ended(result) => CommandEvent::Ended(result),
+            QueueDecision::Begin => CommandEvent::TurnCame,
         };
-        if let Err(error) = node.disk.start(job.id()) {
-            let why = crate::diag::chain(&error);
-            node.board.raise(AlarmKind::Disk, why.clone());
-            return RunOutcomeReport::refused(RejectionCode::Storage, why).into_done(&node, job);
+        let mut rights = job.rights.clone();
+        loop {
+            let next;
+            (state, next) = state.step(event);
+            event = match next {
+                Next::Recheck => match self.recheck(job) {
+                    Ok(now) => {
+                        rights = now;
+                        CommandEvent::Rechecked
+                    }
+                    Err(result) => CommandEvent::Ended(result),
+                },
+                Next::RecordStart => match self.record_start(job) {
+                    Ok(()) => CommandEvent::StartRecorded,
+                    Err(result) => CommandEvent::Ended(result),
+                },
+                Next::Run => {
+                    let job = Job { rights: rights.clone(), ..job.clone() };
+                    let result = self.perform(&job).await.into_command_result(&self.executor.context.identity, &job);
+                    CommandEvent::Ended(Box::new(result))
+                }
+                Next::Persist(result) => {
+                    self.executor.context.counters.command_ended(&result, began.elapsed());
+                    self.finish(job, *result).await;
+                    CommandEvent::Persisted
+                }
+                Next::Nothing => return,
+            };
         }
+    }
+
+    /// Verifies a command again: its time, trust and limits may have changed while it waited.
+    fn recheck(&self, job: &Job) -> Result<crate::trust::Rights, Box<CommandResult>> {
+        let identity = &self.executor.context.identity;
+        if identity.now() > job.command.latest_start() {
+            let why = format!("the command expired at {} while it waited", job.command.latest_start());
+            let why = (RejectionCode::Expired, why);
+            return Err(Box::new(messages::not_run(identity, Some(job.id()), job.digest(), CommandOutcome::Expired, why)));
+        }
+        self.executor.verifier.verify(|verifier| verifier.recheck(&job.command)).map_err(|rejection| {
+            Box::new(RunResult::refused(rejection.code, rejection.message).into_command_result(identity, job))
+        })
+    }
+
+    fn record_start(&self, job: &Job) -> Result<(), Box<CommandResult>> {
+        let context = &self.executor.context;
+        context.durable.start(job.id()).map_err(|error| {
+            let why = crate::diag::chain(&error);
+            context.status.raise(AlarmKind::Disk, why.clone());
+            Box::new(RunResult::refused(RejectionCode::Storage, why).into_command_result(&context.identity, job))
+        })?;
         checkpoint(Checkpoint::RunStarted);
         tracing::info!(id = %job.id(), action = job.command.action.name(), "running");
-        self.perform(job).await.into_done(&node, job)
+        Ok(())
     }
 
-    /// Looks at the health checks of a job in waves that has ended well, and says that it failed when one is critical.
-    async fn look(&mut self, job: &Job) {
-        tracing::info!(id = %job.id(), "looking at its health before the next wave begins");
-        let ended = self.perform(job).await;
-        if ended.health == Some(HealthStatus::Critical) {
-            let done = CommandResult { outcome: CommandOutcome::Failed, ..ended.into_done(&self.node, job) };
-            tracing::warn!(id = %job.id(), failures = ?done.failures, "its health is critical: it counts as failed");
-            gate::publish_failure(&self.node, &job.command, &done);
-        } else if ended.is_interrupted() {
-            // The agent stops. Its next start looks again.
+    async fn reconcile(&mut self, run: ReconcileRun) {
+        let ReconcileRun { job, source, ended } = run;
+        tracing::info!(id = %job.id(), run = %job.run, "reconciling");
+        self.show(Some(job.run));
+        let until = Instant::now() + job.command.options.timeout.get();
+        checkpoint(Checkpoint::StandingBegun);
+        let result = self.execute(&job, Some(source), until).await;
+        self.show(None);
+        // Only a reconciler that was stopped does not wait for the result.
+        let _sent = ended.send(result);
+    }
+
+    /// Shows on the board the current run, and the number of waiting commands.
+    fn show(&self, running: Option<uuid::Uuid>) {
+        self.executor.context.status.change(|snapshot| {
+            snapshot.running = running;
+            // Counted under the lock of the board: the intake counts too.
+            snapshot.queued = self.executor.queue.len() as u64;
+        });
+    }
+
+    /// Checks the health after a command in waves, and publishes a failure when it is critical.
+    async fn complete_health_gate(&mut self, job: &Job) {
+        tracing::info!(id = %job.id(), "checking the health before the next wave begins");
+        let result = self.perform(job).await;
+        let Executor { context, rollouts, .. } = &self.executor;
+        if result.health == Some(HealthStatus::Critical) {
+            let result = result.into_command_result(&context.identity, job);
+            let result = CommandResult { outcome: CommandOutcome::Failed, ..result };
+            tracing::warn!(id = %job.id(), failures = ?result.failures, "the health is critical: the command counts as failed");
+            rollouts.results.publish_failure(&job.command, &result);
+        } else if result.is_interrupted() {
+            // The agent stops. Its next start checks again.
             return;
         } else {
-            let outcome = self.node.disk.result(job.id()).map_or(CommandOutcome::Stable, |done| done.outcome);
-            gate::publish_success(&self.node, &job.command, outcome);
+            let outcome = context.durable.result(job.id()).map_or(CommandOutcome::Stable, |result| result.outcome);
+            rollouts.results.publish_success(&job.command, outcome);
         }
-        health_gate::complete(&self.node, job.id());
+        rollouts.health_gates.complete(job.id());
     }
 
-    async fn perform(&mut self, job: &Job) -> RunOutcomeReport {
+    async fn perform(&mut self, job: &Job) -> RunResult {
         let until = Instant::now() + job.command.options.timeout.get();
         match &job.command.action {
             Action::Ensure(_) => self.execute(job, None, until).await,
             Action::Apply(apply) => {
-                // Cancel-safe: a download that is dropped leaves files that are cleaned up after every command.
+                // Cancel-safe: a dropped download leaves files that are removed after every command.
                 let fetched = tokio::select! {
                     biased;
-                    _ = self.stop.changed() => return RunOutcomeReport::interrupted(),
-                    fetched = fetch::manifest(&self.node, &self.bus, job.id(), apply, until) => fetched,
+                    _ = self.stop.changed() => return RunResult::interrupted(),
+                    fetched = self.executor.fetcher.manifest(job.id(), apply, until) => fetched,
                 };
                 match fetched {
                     Ok(source) => self.execute(job, Some(source), until).await,
-                    Err(missing) => RunOutcomeReport::without(missing),
+                    Err(result) => *result,
                 }
             }
-            Action::Healthcheck(wanted) => self.health(wanted, until).await,
-            action => queries::answer(&self.node, action).await,
+            Action::Healthcheck(wanted) => self.healthcheck(wanted, until).await,
+            action => self.executor.queries.answer(action).await,
         }
     }
 
-    /// Looks at the health checks of what stands here.
-    async fn health(&mut self, wanted: &Healthcheck, until: Instant) -> RunOutcomeReport {
-        let mut looked = Vec::new();
-        for statement in healthcheck::assignments_in_force(&self.node, wanted) {
-            // Cancel-safe: a download that is dropped leaves a file that the next one replaces.
+    /// Checks the health of the assignments in force.
+    async fn healthcheck(&mut self, wanted: &Healthcheck, until: Instant) -> RunResult {
+        let mut checked = Vec::new();
+        for assignment in self.executor.health_checks.assignments(wanted) {
+            // Cancel-safe: a dropped download leaves a file that the next one replaces.
             let fetched = tokio::select! {
                 biased;
-                _ = self.stop.changed() => return RunOutcomeReport::interrupted(),
-                fetched = healthcheck::source(&self.node, &self.bus, &statement, until) => fetched,
+                _ = self.stop.changed() => return RunResult::interrupted(),
+                fetched = self.executor.health_checks.manifest(&assignment, until) => fetched,
             };
-            let ended = match fetched {
-                Ok(source) => self.execute(&healthcheck::job(&self.node, &statement), Some(source), until).await,
-                Err(missing) => RunOutcomeReport::without(missing),
+            let result = match fetched {
+                Ok(source) => self.execute(&self.executor.health_checks.job(&assignment), Some(source), until).await,
+                Err(result) => *result,
             };
-            looked.push((statement, ended));
+            checked.push((assignment, result));
         }
-        healthcheck::answer(looked, wanted)
+        super::healthcheck::answer(checked, wanted)
     }
 
-    async fn execute(&mut self, job: &Job, source: Option<Source>, until: Instant) -> RunOutcomeReport {
+    async fn execute(&mut self, job: &Job, source: Option<Source>, until: Instant) -> RunResult {
         let cancel = Cancel::default();
-        let (node, owned, flag) = (Arc::clone(&self.node), job.clone(), cancel.clone());
-        // The sender goes with a run that breaks, which the receiver hears.
+        let (context, owned, flag) = (Arc::clone(&self.executor.context), job.clone(), cancel.clone());
+        // The sender is dropped with a run that panics, which the receiver hears.
         let (done, run) = oneshot::channel();
-        match &self.node.work {
+        match &self.executor.context.work {
             Work::Engine => {
-                let exchange = self.exchange();
-                // Not one of the pool: nothing of a run may be left on a thread that others get.
+                let client = self.discovery_client();
+                // Not a thread of the pool: nothing of a run may stay on a thread that others get.
                 let spawned = thread::Builder::new().name("outside".to_owned()).spawn(move || {
-                    drop(done.send(run::run(&node, &owned, source.as_ref(), &exchange, flag, until)));
+                    drop(done.send(run::run(&context, &owned, source.as_ref(), &client, flag, until)));
                 });
                 if let Err(error) = spawned {
-                    return RunOutcomeReport::failed(format!("could not start a thread: {error}"));
+                    return RunResult::failed(format!("cannot start a thread: {error}"));
                 }
             }
-            Work::Rehearsal(play) => {
-                let played = run::rehearse(node, owned, Arc::clone(play), source, until);
-                tokio::spawn(async move { drop(done.send(played.await)) });
+            Work::Simulation(simulation) => {
+                let simulated = simulate(context, owned, Arc::clone(simulation), source, until);
+                tokio::spawn(async move { drop(done.send(simulated.await)) });
             }
         }
-        self.watch(run, &cancel).await
+        self.wait_for(run, &cancel).await
     }
 
-    /// The bus for a run, which asks on a thread of its own while this one drives the connection.
-    fn exchange(&self) -> Arc<dyn DiscoveryClient> {
-        let wanted = self.node.settings().registration.clone();
+    /// Returns the bus for a run, which asks on a thread of its own while this one drives the connection.
+    fn discovery_client(&self) -> Arc<dyn DiscoveryClient> {
+        let wanted = self.executor.context.settings.now().registration.clone();
         let publish = match wanted.publish {
-            PublishRegistrations::Nats => How::Announced,
-            PublishRegistrations::Jetstream | PublishRegistrations::Off => How::Stored,
+            PublishRegistrations::Nats => Publish::Announced,
+            PublishRegistrations::Jetstream | PublishRegistrations::Off => Publish::Stored,
         };
-        let door = Arc::new(VerifiedBus::open(&self.node));
-        Arc::new(Registry::over(runtime::Handle::current(), self.bus.clone(), wanted.stream, publish, door))
+        let bus = Arc::new(VerifiedBus::open(&self.executor.context));
+        Arc::new(Registry::over(runtime::Handle::current(), self.executor.bus.clone(), wanted.stream, publish, bus))
     }
 
-    /// Waits for a run; a stop gives it some time, then cancels it.
-    async fn watch(&mut self, mut run: oneshot::Receiver<RunOutcomeReport>, cancel: &Cancel) -> RunOutcomeReport {
-        let broken = |_| RunOutcomeReport::failed("the run broke: the program has an error");
+    /// Waits for a run. A stop gives the run some time, then cancels it.
+    async fn wait_for(&mut self, mut run: oneshot::Receiver<RunResult>, cancel: &Cancel) -> RunResult {
+        let panicked = |_| RunResult::failed("the run panicked: the program has an error");
         // Cancel-safe: the receiver is borrowed and asked again below, a watch keeps its last value.
         tokio::select! {
-            ended = &mut run => return ended.unwrap_or_else(broken),
+            result = &mut run => return result.unwrap_or_else(panicked),
             _ = self.stop.changed() => {}
         }
-        if let Ok(ended) = tokio::time::timeout(GRACE, &mut run).await {
-            return ended.unwrap_or_else(broken);
+        if let Ok(result) = tokio::time::timeout(STOP_GRACE, &mut run).await {
+            return result.unwrap_or_else(panicked);
         }
         cancel.cancel();
-        match tokio::time::timeout(CANCELLED, run).await {
-            Ok(ended) => ended.unwrap_or_else(broken),
-            // It hangs in the kernel: the process ends around it.
-            Err(_) => RunOutcomeReport::interrupted(),
+        match tokio::time::timeout(CANCEL_GRACE, run).await {
+            Ok(result) => result.unwrap_or_else(panicked),
+            // The run hangs in the kernel: the process ends around it.
+            Err(_) => RunResult::interrupted(),
         }
     }
 
-    async fn finish(&mut self, job: &Job, done: CommandResult) {
-        tracing::info!(id = %job.id(), outcome = ?done.outcome, why = done.message.as_deref(), "done");
-        gate::publish_failure(&self.node, &job.command, &done);
-        health_gate::schedule(&self.node, &job.command, &done);
-        self.node.persist_result(&done, false, &mut self.stop).await;
-        queue::look_later(&self.node, &self.queue, job, &done);
-        if done.outcome == CommandOutcome::Refused {
-            let subject = self.node.subjects.command(&job.command).into_iter().next();
-            self.node.post_rejection(&done, subject.as_ref().map_or("", Subject::as_str), Vec::new());
+    async fn finish(&mut self, job: &Job, result: CommandResult) {
+        tracing::info!(id = %job.id(), outcome = ?result.outcome, why = result.message.as_deref(), "done");
+        let Executor { context, rollouts, publisher, .. } = &self.executor;
+        rollouts.results.publish_failure(&job.command, &result);
+        rollouts.schedule_health_gate(&job.command, &result);
+        publisher.persist_result(&result, false, &mut self.stop).await;
+        self.executor.scheduler.complete_later(job, &result);
+        if result.outcome == CommandOutcome::Refused {
+            let subject = context.identity.subjects.command(&job.command).into_iter().next();
+            publisher.post_rejection(&result, subject.as_ref().map_or("", Subject::as_str), Vec::new());
         }
-        // The stream is the truth; this only saves whoever waits a way.
-        if let Some(reply) = &job.reply {
-            self.node.publish_best_effort(&self.bus, reply, messages::json(&done), Some(job.digest())).await;
+        // The stream is the truth. The reply only saves the sender a way.
+        if let Some(reply) = job.reply() {
+            publisher.publish_best_effort(&self.executor.bus, reply, messages::json(&result), Some(job.digest())).await;
         }
     }
 }

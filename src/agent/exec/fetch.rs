@@ -1,12 +1,16 @@
-//! Obtaining what an `apply` names: fetched, checked against its digest, unpacked, in a directory of its own. What an
-//! `assign` names is kept, and fetched only once.
+//! Fetching of manifests: fetched, checked against the signed digest, unpacked into a directory of their own. The
+//! manifest of an assignment is cached, and fetched once.
 
 use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use uuid::Uuid;
 
+use crate::agent::config::limits;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::reconcile::desired_state::DesiredState;
 use crate::diag::chain;
 use crate::host::fs::{self, FsError};
 use crate::host::{Checkpoint, checkpoint};
@@ -19,134 +23,116 @@ use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::command::Apply;
 
-use crate::agent::Node;
-use crate::agent::config::limits;
+use super::result::RunResult;
 
-/// Why there is no manifest.
-pub(in crate::agent) struct FetchFailure {
-    /// The reason of a refusal; without one, it just failed.
-    pub(in crate::agent) code: Option<RejectionCode>,
-    /// For people.
-    pub(in crate::agent) why: String,
-}
-
-impl FetchFailure {
-    fn failed(why: String) -> Self {
-        Self { code: None, why }
-    }
-
-    fn refused(code: RejectionCode, why: String) -> Self {
-        Self { code: Some(code), why }
-    }
-}
-
-impl From<FsError> for FetchFailure {
-    fn from(error: FsError) -> Self {
-        Self::failed(chain(&error))
-    }
-}
-
-/// Fetches what an `apply` names and gives the manifest in it, by `until`.
-///
-/// # Errors
-/// When it can't be had, is not what was signed, or may not be fetched by this host.
-pub(in crate::agent) async fn manifest(
-    node: &Node,
-    bus: &Bus,
-    id: Uuid,
-    apply: &Apply,
-    until: Instant,
-) -> Result<Source, FetchFailure> {
-    let directory = directory(node, id);
-    fs::remove_all(&directory)?;
-    fs::create_directory(&directory, 0o700)?;
-    let mut file = fs::create_new(&directory.join(FETCHED), 0o600)?;
-    fetch_into(node, bus, apply, &mut file, until).await?;
-    // From the same descriptor that was written and hashed: nothing can be put in between.
-    file.rewind().map_err(|error| FsError::io("read", &directory, error))?;
-    unpacked(file, apply, directory).await
-}
-
-/// The name of what was fetched, in a directory of its own.
+/// The name of the fetched file, in a directory of its own.
 const FETCHED: &str = "fetched";
 
-async fn fetch_into(
-    node: &Node,
-    bus: &Bus,
-    apply: &Apply,
-    file: &mut (impl Write + Send),
-    until: Instant,
-) -> Result<(), FetchFailure> {
-    let limits = limits::fetching(&node.settings(), until.saturating_duration_since(Instant::now()));
-    fetch::fetch(&apply.url, &pin(apply), &limits, &Objects(bus), file).await.map_err(|error| not_fetched(&error))?;
-    checkpoint(Checkpoint::RunFetched);
-    Ok(())
+/// Fetches manifests.
+#[derive(Clone)]
+pub(in crate::agent) struct ManifestFetcher {
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) desired_state: Arc<DesiredState>,
+    pub(in crate::agent) bus: Bus,
+}
+
+/// A manifest, or the result of a run that could not get one.
+type Fetched<T> = Result<T, Box<RunResult>>;
+
+impl ManifestFetcher {
+    /// Fetches the manifest of a command, at the latest `until`.
+    ///
+    /// # Errors
+    /// When the manifest cannot be fetched, differs from the signed digest, or is outside the limits of this host.
+    pub(in crate::agent) async fn manifest(&self, id: Uuid, apply: &Apply, until: Instant) -> Fetched<Source> {
+        let directory = self.directory(id);
+        let (mut file, path) = self.create(&directory).map_err(file_failed)?;
+        self.fetch_into(apply, &mut file, until).await?;
+        // The same descriptor was written and hashed: no other file can take its place.
+        file.rewind().map_err(|error| file_failed(FsError::io("read", &path, error)))?;
+        unpack(file, apply, directory).await
+    }
+
+    /// Returns the manifest of an assignment: from the cache, or fetched at the latest `until` and cached.
+    ///
+    /// # Errors
+    /// As [`Self::manifest`].
+    pub(in crate::agent) async fn assigned_manifest(&self, apply: &Apply, until: Instant) -> Fetched<Source> {
+        let cache = self.desired_state.blobs();
+        let directory = self.settings.now().state_dir.join("work").join(&apply.sha256);
+        // Unpacked anew from bytes with the right digest: an earlier copy may have been changed, or torn by a power cut.
+        let (mut file, path) = self.create(&directory).map_err(file_failed)?;
+        if let Some(cached) = cache.get(&apply.sha256).map_err(|error| failed(chain(&error)))? {
+            return unpack(cached, apply, directory).await;
+        }
+        self.fetch_into(apply, &mut file, until).await?;
+        cache.adopt(&path, &apply.sha256).map_err(|error| failed(chain(&error)))?;
+        file.rewind().map_err(|error| file_failed(FsError::io("read", &path, error)))?;
+        unpack(file, apply, directory).await
+    }
+
+    fn create(&self, directory: &std::path::Path) -> Result<(std::fs::File, PathBuf), FsError> {
+        fs::remove_all(directory)?;
+        fs::create_directory(directory, 0o700)?;
+        let path = directory.join(FETCHED);
+        Ok((fs::create_new(&path, 0o600)?, path))
+    }
+
+    async fn fetch_into(&self, apply: &Apply, file: &mut (impl Write + Send), until: Instant) -> Fetched<()> {
+        let limits = limits::fetching(&self.settings.now(), until.saturating_duration_since(Instant::now()));
+        let fetched = fetch::fetch(&apply.url, &pin(apply), &limits, &Objects(&self.bus), file).await;
+        fetched.map_err(|error| not_fetched(&error))?;
+        checkpoint(Checkpoint::RunFetched);
+        Ok(())
+    }
+
+    /// Returns the directory of the files of a command while it runs.
+    fn directory(&self, id: Uuid) -> PathBuf {
+        self.settings.now().state_dir.join("work").join(id.to_string())
+    }
+
+    /// Removes the files of a command.
+    pub(in crate::agent) fn remove_files(&self, id: Uuid) {
+        if let Err(error) = fs::remove_all(&self.directory(id)) {
+            tracing::warn!(error = %chain(&error), "cannot remove the files of a command");
+        }
+    }
+}
+
+fn failed(why: String) -> Box<RunResult> {
+    Box::new(RunResult::failed(why))
+}
+
+fn file_failed(error: FsError) -> Box<RunResult> {
+    failed(chain(&error))
 }
 
 fn pin(apply: &Apply) -> Pin {
     Pin { sha256: apply.sha256.clone(), size: apply.size }
 }
 
-async fn unpacked(file: impl Read + Seek + Send + 'static, apply: &Apply, directory: PathBuf) -> Result<Source, FetchFailure> {
+async fn unpack(file: impl Read + Seek + Send + 'static, apply: &Apply, directory: PathBuf) -> Fetched<Source> {
     let (name, pin) = (http::shown(&apply.url), pin(apply));
     tokio::task::spawn_blocking(move || open::open(file, &pin, &directory, name).map_err(|error| not_opened(&error)))
         .await
-        .unwrap_or_else(|_| Err(FetchFailure::failed("the bundle could not be read: the program has an error".to_owned())))
+        .unwrap_or_else(|_| Err(failed("cannot read the bundle: the program has an error".to_owned())))
 }
 
-/// Gives the manifest of an assignment: from what is kept on this host, or else fetched by `until` and kept.
-///
-/// # Errors
-/// When it can't be had, is not what was signed, or may not be fetched by this host.
-pub(in crate::agent) async fn assigned_manifest(
-    node: &Node,
-    bus: &Bus,
-    apply: &Apply,
-    until: Instant,
-) -> Result<Source, FetchFailure> {
-    let objects = node.standing.objects();
-    let directory = node.settings().state_dir.join("work").join(&apply.sha256);
-    // Unpacked anew from bytes whose digest is right: what others, or a power cut, made of an earlier copy is gone.
-    fs::remove_all(&directory)?;
-    fs::create_directory(&directory, 0o700)?;
-    if let Some(kept) = objects.get(&apply.sha256).map_err(|error| FetchFailure::failed(chain(&error)))? {
-        return unpacked(kept, apply, directory).await;
-    }
-    let path = directory.join(FETCHED);
-    let mut file = fs::create_new(&path, 0o600)?;
-    fetch_into(node, bus, apply, &mut file, until).await?;
-    objects.adopt(&path, &apply.sha256).map_err(|error| FetchFailure::failed(chain(&error)))?;
-    file.rewind().map_err(|error| FsError::io("read", &path, error))?;
-    unpacked(file, apply, directory).await
-}
-
-fn not_fetched(error: &FetchError) -> FetchFailure {
+fn not_fetched(error: &FetchError) -> Box<RunResult> {
     let code = match error {
         FetchError::BadArtifact { .. } => RejectionCode::BadArtifact,
         FetchError::Http(HttpError::Denied { .. }) | FetchError::TooLarge { .. } | FetchError::Url(_) => {
             RejectionCode::LocalLimit
         }
-        _ => return FetchFailure::failed(chain(error)),
+        _ => return failed(chain(error)),
     };
-    FetchFailure::refused(code, chain(error))
+    Box::new(RunResult::refused(code, chain(error)))
 }
 
-/// What is wrong with the bytes refuses the command; what is wrong with this host fails it.
-fn not_opened(error: &OpenError) -> FetchFailure {
+/// Returns the result for a bundle that cannot be opened. Wrong bytes reject the command, a broken host fails it.
+fn not_opened(error: &OpenError) -> Box<RunResult> {
     match error {
-        OpenError::Read { .. } | OpenError::File(_) => FetchFailure::failed(chain(error)),
-        _ => FetchFailure::refused(RejectionCode::BadArtifact, chain(error)),
-    }
-}
-
-/// Where the files of a command are while it runs.
-fn directory(node: &Node, id: Uuid) -> PathBuf {
-    node.settings().state_dir.join("work").join(id.to_string())
-}
-
-/// Removes the files of a command.
-pub(in crate::agent) fn clean(node: &Node, id: Uuid) {
-    if let Err(error) = fs::remove_all(&directory(node, id)) {
-        tracing::warn!(error = %chain(&error), "files of a command are left");
+        OpenError::Read { .. } | OpenError::File(_) => failed(chain(error)),
+        _ => Box::new(RunResult::refused(RejectionCode::BadArtifact, chain(error))),
     }
 }

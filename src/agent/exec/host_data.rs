@@ -14,16 +14,16 @@ use crate::host::{Checkpoint, Host, checkpoint, fs};
 use crate::store::state_dir;
 use crate::yaml::{Document, MAX_BYTES};
 
-use crate::agent::Node;
+use crate::agent::exec::context::RunContext;
 use crate::agent::status::board::AlarmKind;
 
 /// Lays the data from outside under what the command itself brings.
 ///
 /// # Errors
 /// When it is wrong; or can't be had, and never could before.
-pub(in crate::agent) fn overlay(node: &Node, inputs: &mut RunInputs, host: &Host) -> Result<(), Diagnostic> {
-    let Some(from) = node.settings().data.clone() else {
-        node.board.clear(AlarmKind::Data);
+pub(in crate::agent) fn overlay(node: &RunContext, inputs: &mut RunInputs, host: &Host) -> Result<(), Diagnostic> {
+    let Some(from) = node.settings.now().data.clone() else {
+        node.status.clear(AlarmKind::Data);
         return Ok(());
     };
     let source: Source = from.parse().map_err(Diagnostic::new)?;
@@ -37,11 +37,11 @@ pub(in crate::agent) fn overlay(node: &Node, inputs: &mut RunInputs, host: &Host
             // Only what can be resolved is kept.
             inputs.resolve(&document, host).map_err(without_line)?;
             keep(node, &document, unsigned);
-            node.board.clear(AlarmKind::Data);
+            node.status.clear(AlarmKind::Data);
             (document, unsigned)
         }
         Err(why) => kept(node, &from).ok_or(without_line(why.clone())).inspect(|_| {
-            node.board.raise(AlarmKind::Data, format!("the data can't be had, and what it was before is used: {why}"));
+            node.status.raise(AlarmKind::Data, format!("the data can't be had, and what it was before is used: {why}"));
         })?,
     };
     let (resolved, rules) = inputs.resolve(&document, host).map_err(without_line)?;
@@ -65,23 +65,23 @@ const SIGNED: &str = " (signed)";
 /// The beginning of the name of data from the bus.
 const BUS: &str = "kv://";
 
-fn place(node: &Node) -> PathBuf {
-    node.settings().state_dir.join("data.yaml")
+fn place(node: &RunContext) -> PathBuf {
+    node.settings.now().state_dir.join("data.yaml")
 }
 
 /// The document under the name of where it is from, so that data of another source is never taken for it.
-fn keep(node: &Node, document: &Document, unsigned: bool) {
+fn keep(node: &RunContext, document: &Document, unsigned: bool) {
     let mark = if unsigned || !document.file().starts_with(BUS) { "" } else { SIGNED };
     let text = format!("# {}{mark}\n{}", document.file(), document.text());
     // Most runs read what is kept already.
     if fs::read_text(&place(node), MAX_BYTES as u64).is_ok_and(|kept| kept == text) {
         return;
     }
-    node.report_storage_error(state_dir::write_atomic(&place(node), text.as_bytes()));
+    node.status.report_storage_error(state_dir::write_atomic(&place(node), text.as_bytes()));
     checkpoint(Checkpoint::DataKept);
 }
 
-fn kept(node: &Node, from: &str) -> Option<(Document, bool)> {
+fn kept(node: &RunContext, from: &str) -> Option<(Document, bool)> {
     let text = match fs::read_text(&place(node), MAX_BYTES as u64) {
         Ok(text) => text,
         Err(error) => {

@@ -1,15 +1,21 @@
 //! Execution of commands and reconcile runs: the queue, fetching, the confined run, approval, recovery after a crash.
 
 pub(super) mod approval;
+mod causes;
+mod command_state;
+mod event_sink;
 pub(super) mod bus_values;
 pub mod confinement;
+pub(super) mod context;
 pub(super) mod executor;
 pub(super) mod fetch;
 pub(super) mod healthcheck;
 pub(super) mod host_data;
+pub(super) mod job;
 pub(super) mod orphaned_runs;
 pub(super) mod queries;
 pub(super) mod recovery;
+pub(super) mod result;
 pub(super) mod run;
 pub(super) mod simulation;
-pub(super) mod stable_runs;
+mod summary;

@@ -1,5 +1,5 @@
-//! What is asked of a node without running anything: its facts, its state. Answered on a task of its own, so that nobody
-//! waits for a run; in the order in which it came, one after the other.
+//! Queries: commands that only ask this node for something. They are answered beside the queue of commands, also during a
+//! run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,115 +8,126 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::agent::context::Identity;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::intake::fair_queue::{FairQueue, JobReceiver, QueueLimits};
+use crate::agent::status::NodeStateSource;
+use crate::agent::status::facts_cache::FactsCache;
+use crate::agent::status::messages;
 use crate::template;
 use crate::transport::Bus;
 use crate::wire::CommandOutcome;
 use crate::wire::command::{Action, Facts, GoAhead, JobRef};
 
-use crate::agent::Node;
-use crate::agent::exec::run::{Job, RunOutcomeReport};
-use crate::agent::intake::fair_queue::{FairQueue, JobReceiver, QueueLimits};
-use crate::agent::status::messages;
+use super::job::Job;
+use super::result::RunResult;
 
-/// Questions that wait: each is answered within a moment, so more than this is somebody's loop, and told `busy`.
+/// Most waiting queries. Each is answered within a moment: more is a loop of a program, which gets `busy`.
 pub(in crate::agent) const MAX_WAITING: QueueLimits = QueueLimits { all: 32, each: 16 };
-/// How long gathering facts may take: a file system that hangs must not hold up all questions.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest time for gathering facts: a file system that hangs must not hold up all queries.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most bytes of an answer: with what is around it, it must pass the server's limit of a message.
-const MOST: usize = 512 * 1024;
+/// Largest answer, in bytes. With its envelope it must pass the server's limit of a message.
+const MAX_ANSWER: usize = 512 * 1024;
 
-/// True for what is answered past the queue of commands.
+/// Returns true for a command that is answered beside the queue of commands.
 pub(in crate::agent) fn is_query(action: &Action) -> bool {
     matches!(action, Action::Facts(_) | Action::Status(_))
 }
 
+/// Answers queries.
+#[derive(Clone)]
+pub(in crate::agent) struct Queries {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) facts: Arc<FactsCache>,
+    pub(in crate::agent) node_state: NodeStateSource,
+    pub(in crate::agent) publisher: Publisher,
+}
+
 /// The running task that answers.
 pub(in crate::agent) struct Handle {
-    /// Takes questions.
+    /// Takes queries.
     pub(in crate::agent) queue: Arc<FairQueue>,
     task: JoinHandle<()>,
 }
 
 impl Handle {
-    /// Starts it.
-    pub(in crate::agent) fn spawn(node: Arc<Node>, bus: Bus, stop: watch::Receiver<bool>) -> Self {
-        let (queue, questions) = FairQueue::open();
-        Self { queue, task: tokio::spawn(run(node, bus, questions, stop)) }
+    /// Starts the task.
+    pub(in crate::agent) fn spawn(queries: Queries, bus: Bus, stop: watch::Receiver<bool>) -> Self {
+        let (queue, jobs) = FairQueue::open();
+        Self { queue, task: tokio::spawn(queries.run(bus, jobs, stop)) }
     }
 
-    /// Waits until nothing is answered any more. What still waits is in the ledger.
+    /// Waits until the task has ended. The ledger has the queries that still wait.
     pub(in crate::agent) async fn ended(self) {
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "the task that answers questions broke");
+            tracing::error!(%error, "the task of queries panicked");
         }
     }
 }
 
-async fn run(node: Arc<Node>, bus: Bus, mut questions: JobReceiver, mut stop: watch::Receiver<bool>) {
-    loop {
-        // Cancel-safe: a watch keeps its last value, and a question whose answer is dropped is in the ledger, not begun.
-        let (job, ended) = tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => return,
-            answered = next(&node, &mut questions) => answered,
+impl Queries {
+    async fn run(self, bus: Bus, mut jobs: JobReceiver, mut stop: watch::Receiver<bool>) {
+        loop {
+            // Cancel-safe: a watch keeps its last value, and a query whose answer is dropped is in the ledger, not begun.
+            let (job, result) = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                answered = self.next(&mut jobs) => answered,
+            };
+            let result = result.into_command_result(&self.identity, &job);
+            tracing::info!(id = %job.id(), action = job.command.action.name(), outcome = ?result.outcome, "answered");
+            self.publisher.persist_result(&result, false, &mut stop).await;
+            if let Some(reply) = job.reply() {
+                self.publisher.publish_best_effort(&bus, reply, messages::json(&result), Some(job.digest())).await;
+            }
+        }
+    }
+
+    async fn next(&self, jobs: &mut JobReceiver) -> (Box<Job>, RunResult) {
+        let job = jobs.next().await;
+        let result = tokio::time::timeout(TIMEOUT, self.answer(&job.command.action)).await;
+        (job, result.unwrap_or_else(|_| RunResult::failed(format!("it took longer than {TIMEOUT:?}"))))
+    }
+
+    /// Answers a command that needs no run.
+    pub(in crate::agent) async fn answer(&self, action: &Action) -> RunResult {
+        match action {
+            Action::Facts(wanted) => self.facts(wanted).await,
+            Action::Status(_) => match serde_json::to_value(self.node_state.state(true)) {
+                Ok(state) => within_size(state),
+                Err(error) => RunResult::failed(format!("cannot write the state as JSON: {error}")),
+            },
+            Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. }) => {
+                // The intake takes overrides. One that comes here was taken by an agent that died before its end.
+                RunResult::failed(format!("the agent was restarted: the stream of rollouts decides about {job}"))
+            }
+            other => RunResult::failed(format!("the action {} does not belong in the queue of commands", other.name())),
+        }
+    }
+
+    async fn facts(&self, wanted: &Facts) -> RunResult {
+        let (facts, query) = (Arc::clone(&self.facts), wanted.query.clone());
+        let gather = move || match query {
+            None => Some(facts.gather()),
+            Some(query) => template::query(&facts.gather(), &query),
         };
-        let done = ended.into_done(&node, &job);
-        tracing::info!(id = %job.id(), action = job.command.action.name(), outcome = ?done.outcome, "answered");
-        node.persist_result(&done, false, &mut stop).await;
-        if let Some(reply) = &job.reply {
-            node.publish_best_effort(&bus, reply, messages::json(&done), Some(job.digest())).await;
+        let Ok(found) = tokio::task::spawn_blocking(gather).await else {
+            return RunResult::failed("gathering the facts panicked: the program has an error");
+        };
+        match (&wanted.query, found) {
+            // A fact that only other hosts have is an answer too.
+            (Some(query), None) => RunResult::plain(CommandOutcome::Stable, format!("no fact of this host is at {query}")),
+            (_, found) => within_size(found.unwrap_or_default()),
         }
     }
 }
 
-async fn next(node: &Arc<Node>, questions: &mut JobReceiver) -> (Box<Job>, RunOutcomeReport) {
-    let job = questions.next().await;
-    let answer = answer(node, &job.command.action);
-    let ended = tokio::time::timeout(PATIENCE, answer).await;
-    (job, ended.unwrap_or_else(|_| RunOutcomeReport::failed(format!("it took longer than {PATIENCE:?}"))))
-}
-
-/// Answers what needs no run.
-pub(in crate::agent) async fn answer(node: &Arc<Node>, action: &Action) -> RunOutcomeReport {
-    match action {
-        Action::Facts(wanted) => facts(node, wanted).await,
-        Action::Status(_) => match serde_json::to_value(messages::state(node, true)) {
-            Ok(state) => within_size(state),
-            Err(error) => RunOutcomeReport::failed(format!("the state can't be written as JSON: {error}")),
-        },
-        Action::Halt(JobRef { job }) | Action::Resume(JobRef { job }) | Action::Go(GoAhead { job, .. }) => {
-            // Intake hears them; one that comes here was heard by an agent that died before it had written that down.
-            RunOutcomeReport::failed(format!("the agent was started anew: of {job}, what the stream of rollouts says counts"))
-        }
-        other => RunOutcomeReport::failed(format!("the action {} is not for the queue of commands", other.name())),
-    }
-}
-
-async fn facts(node: &Arc<Node>, wanted: &Facts) -> RunOutcomeReport {
-    let (gather, query) = (Arc::clone(&node.facts), wanted.query.clone());
-    let look = move || match query {
-        None => Some(gather()),
-        Some(query) => template::query(&gather(), &query),
-    };
-    let Ok(found) = tokio::task::spawn_blocking(look).await else {
-        return RunOutcomeReport::failed("gathering the facts broke: the program has an error");
-    };
-    match &wanted.query {
-        None => within_size(found.unwrap_or_default()),
-        Some(query) => match found {
-            Some(found) => within_size(found),
-            // That a host has not what others have is an answer.
-            None => RunOutcomeReport::plain(CommandOutcome::Stable, format!("no fact of this host is at {query}")),
-        },
-    }
-}
-
-fn within_size(answer: Value) -> RunOutcomeReport {
+fn within_size(answer: Value) -> RunResult {
     match answer.to_string().len() {
-        size if size > MOST => {
-            RunOutcomeReport::failed(format!("the answer has {size} bytes; at most {MOST} travel: ask for less"))
+        size if size > MAX_ANSWER => {
+            RunResult::failed(format!("the answer has {size} bytes, and at most {MAX_ANSWER} travel: ask for less"))
         }
-        _ => RunOutcomeReport::answered(answer),
+        _ => RunResult::answered(answer),
     }
 }

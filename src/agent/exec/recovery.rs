@@ -1,91 +1,162 @@
-//! What an agent before this one left: every command that it accepted gets its one end.
+//! Recovery after a crash: every command that an earlier agent accepted gets its one end.
 //!
-//! Started and not done → `interrupted`: it may not be harmless to run it again. What it left running has been
-//! ended by then, see `leftovers.rs`.
-//! Accepted and not started → checked again and run, or refused, or `expired`.
+//! Started and not ended → `interrupted`: a repetition may do harm. `orphaned_runs.rs` has killed what it left running.
+//! Accepted and not started → verified again, and run, or rejected, or `expired`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
+use crate::agent::context::Identity;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
+use crate::agent::reconcile::desired_state::DesiredState;
+use crate::agent::rollout::{RolloutState, health_gate};
+use crate::agent::status::messages;
+use crate::agent::trust::command_verifier::CommandVerifier;
 use crate::store::UnfinishedCommand;
 use crate::trust::RejectionCode;
 use crate::wire::{CommandOutcome, CommandResult};
 
-use crate::agent::Node;
-use crate::agent::exec::run::Job;
-use crate::agent::rollout::gate;
-use crate::agent::status::messages;
+use super::job::Job;
 
-/// What the agent before left to do.
+/// The work that an earlier agent left.
 #[derive(Default)]
 pub(in crate::agent) struct Recovered {
-    /// What has ended, and is to be written down.
+    /// The ends that are not persisted yet.
     pub(in crate::agent) ended: Vec<RecoveredEnd>,
-    /// What shall run, in the order in which it was accepted.
+    /// The commands to run, in the order in which they were accepted.
     pub(in crate::agent) jobs: VecDeque<Job>,
 }
 
-/// A command that has ended.
+/// The end of a command that an earlier agent accepted.
 pub(in crate::agent) struct RecoveredEnd {
-    /// How.
-    pub(in crate::agent) done: CommandResult,
-    /// True when its result is in the outbox already.
+    /// The result.
+    pub(in crate::agent) result: CommandResult,
+    /// True when the outbox has the result already.
     pub(in crate::agent) posted: bool,
 }
 
-/// Looks through the ledger for what has no end there.
-pub(in crate::agent) fn recover(node: &Node) -> Recovered {
-    let mut found = Recovered::default();
-    for left in node.disk.unfinished() {
-        // It may have ended, and only the ledger not have been told.
-        if let Some(done) = node.disk.queued_result(&node.result_id(left.id)) {
-            found.ended.push(RecoveredEnd { done, posted: true });
-        } else if left.started {
-            found.ended.push(interrupted(node, &left));
-        } else if let Some(done) = standing(node, &left) {
-            found.ended.extend(done);
-        } else {
-            reopen(node, &left, &mut found);
-        }
-    }
-    found
+/// The handles of the recovery.
+pub(in crate::agent) struct Recovery<'a> {
+    pub(in crate::agent) identity: &'a Arc<Identity>,
+    pub(in crate::agent) verifier: &'a CommandVerifier,
+    pub(in crate::agent) durable: &'a DurableState,
+    pub(in crate::agent) publisher: &'a Publisher,
+    pub(in crate::agent) desired_state: &'a DesiredState,
+    pub(in crate::agent) rollouts: &'a RolloutState,
+    /// The report about the processes that the earlier agent left running.
+    pub(in crate::agent) orphans: Option<&'a str>,
 }
 
-fn interrupted(node: &Node, left: &UnfinishedCommand) -> RecoveredEnd {
-    tracing::warn!(id = %left.id, "was interrupted");
-    let mut done = messages::done(node, Some(left.id), &left.digest, CommandOutcome::Interrupted);
-    let what = "the agent ended while it ran".to_owned();
-    done.message = Some(node.leftovers.report.iter().fold(what, |what, report| format!("{what}; {report}")));
-    gate::publish_failure_of_envelope(node, &left.envelope, &done);
-    RecoveredEnd { done, posted: false }
+impl Recovery<'_> {
+    /// Finds the commands without an end in the ledger.
+    pub(in crate::agent) fn recover(&self) -> Recovered {
+        let mut found = Recovered::default();
+        for left in self.durable.unfinished() {
+            // The command may have ended, and only the ledger not have the end.
+            if let Some(result) = self.durable.queued_result(&self.publisher.result_id(left.id)) {
+                found.ended.push(RecoveredEnd { result, posted: true });
+            } else if left.started {
+                found.ended.push(self.interrupted(&left));
+            } else if let Some(ended) = self.assignment(&left) {
+                found.ended.extend(ended);
+            } else {
+                self.reverify(&left, &mut found);
+            }
+        }
+        found
+    }
+
+    fn interrupted(&self, left: &UnfinishedCommand) -> RecoveredEnd {
+        tracing::warn!(id = %left.id, "was interrupted");
+        let mut result = messages::result(self.identity, Some(left.id), &left.digest, CommandOutcome::Interrupted);
+        let what = "the agent ended while it ran".to_owned();
+        result.message = Some(self.orphans.iter().fold(what, |what, report| format!("{what}; {report}")));
+        self.rollouts.results.publish_failure_of_envelope(&left.envelope, &result);
+        RecoveredEnd { result, posted: false }
+    }
+
+    fn not_run(&self, left: &UnfinishedCommand, why: (RejectionCode, String)) -> RecoveredEnd {
+        let result = messages::not_run(self.identity, Some(left.id), &left.digest, CommandOutcome::Refused, why);
+        RecoveredEnd { result, posted: false }
+    }
+
+    /// Returns `None` for a command that is no assignment. The reconciler runs the latest assignment of a channel; an
+    /// earlier one ends here.
+    fn assignment(&self, left: &UnfinishedCommand) -> Option<Option<RecoveredEnd>> {
+        let verified = self.verifier.verify(|verifier| verifier.reverify_assignment(&left.envelope)).ok()?;
+        if !verified.get().action.is_desired_state() {
+            return None;
+        }
+        if self.desired_state.mark_result_pending(verified.get()) {
+            return Some(None);
+        }
+        let why = (RejectionCode::StaleSerial, "a later assignment of its channel came before it was run".to_owned());
+        Some(Some(self.not_run(left, why)))
+    }
+
+    fn reverify(&self, left: &UnfinishedCommand, found: &mut Recovered) {
+        match self.verifier.verify(|verifier| verifier.reverify_queued(&left.envelope)) {
+            // The executor checks its time, as that of every command that waits.
+            Ok(verified) => {
+                tracing::info!(id = %left.id, "taken up again");
+                found.jobs.push_back(Job::command(Arc::new(verified), None));
+            }
+            Err(rejection) => {
+                let ended = self.not_run(left, (rejection.code, rejection.message));
+                self.publisher.post_rejection(&ended.result, left.subject.as_deref().unwrap_or_default(), rejection.keyids);
+                found.ended.push(ended);
+            }
+        }
+    }
+
+    /// Returns the commands whose health gates an earlier agent left pending, with their results. Completes the gates
+    /// that make no sense any more. The reconciler completes those of assignments.
+    pub(in crate::agent) fn pending_health_gates(&self, recovered: &Recovered) -> Vec<(Job, CommandResult)> {
+        let mut jobs = Vec::new();
+        for (id, envelope) in self.rollouts.health_gates.pending() {
+            match self.pending_gate(recovered, id, &envelope) {
+                PendingGate::Command(job) => jobs.push(*job),
+                PendingGate::Assignment => {}
+                PendingGate::Obsolete => self.rollouts.health_gates.complete(id),
+            }
+        }
+        jobs
+    }
+
+    fn pending_gate(&self, recovered: &Recovered, id: Uuid, envelope: &[u8]) -> PendingGate {
+        // The gate may have been scheduled just before the crash, and the command count as interrupted now.
+        let ended = recovered.ended.iter().map(|ended| &ended.result).find(|result| result.id == Some(id)).cloned();
+        let result = ended.or_else(|| self.durable.result(id));
+        if result.as_ref().is_some_and(|result| !health_gate::is_success(result)) {
+            return PendingGate::Obsolete;
+        }
+        if self.desired_state.has(id) {
+            return PendingGate::Assignment;
+        }
+        let Ok(verified) = self.verifier.verify(|verifier| verifier.reverify_queued(envelope)) else {
+            return PendingGate::Obsolete;
+        };
+        let command = verified.get();
+        let is_on = self.identity.now() < command.latest_start() && !command.action.is_desired_state();
+        match result.filter(|_| is_on) {
+            Some(result) => {
+                tracing::info!(%id, "its health gate is still pending");
+                PendingGate::Command(Box::new((Job::command(Arc::new(verified), None).health_check(), result)))
+            }
+            None => PendingGate::Obsolete,
+        }
+    }
 }
 
-/// What stands is taken up by the enforcer. Something later may have come before it was ever run: then that is its end.
-fn standing(node: &Node, left: &UnfinishedCommand) -> Option<Option<RecoveredEnd>> {
-    let verified = node.verify(|verifier| verifier.reverify_assignment(&left.envelope)).ok()?;
-    if !verified.get().action.is_desired_state() {
-        return None;
-    }
-    if node.standing.mark_result_pending(verified.get()) {
-        return Some(None);
-    }
-    let why = (RejectionCode::StaleSerial, "something later came in its channel before it was run".to_owned());
-    let done = messages::not_done(node, Some(left.id), &left.digest, CommandOutcome::Refused, why);
-    Some(Some(RecoveredEnd { done, posted: false }))
-}
-
-fn reopen(node: &Node, left: &UnfinishedCommand, found: &mut Recovered) {
-    match node.verify(|verifier| verifier.reverify_queued(&left.envelope)) {
-        // Its time is looked at when its turn comes, as for every command that waits.
-        Ok(verified) => {
-            tracing::info!(id = %left.id, "taken up again");
-            found.jobs.push_back(Job::once(Arc::new(verified), None));
-        }
-        Err(refusal) => {
-            let why = (refusal.code, refusal.message);
-            let done = messages::not_done(node, Some(left.id), &left.digest, CommandOutcome::Refused, why);
-            node.post_rejection(&done, left.subject.as_deref().unwrap_or_default(), refusal.keyids);
-            found.ended.push(RecoveredEnd { done, posted: false });
-        }
-    }
+/// A health gate that an earlier agent left pending.
+enum PendingGate {
+    /// The gate of a command, with its result.
+    Command(Box<(Job, CommandResult)>),
+    /// The gate of an assignment.
+    Assignment,
+    /// The gate makes no sense any more.
+    Obsolete,
 }

@@ -1,6 +1,6 @@
 //! Work that is only played: how a simulated node ends a command, after some time, without touching a host.
 //!
-//! In: what a [`Rehearse`] says about a command. Out: the same events, summary and result that a run of the engine leaves.
+//! In: what a [`Simulate`] says about a command. Out: the same events, summary and result that a run of the engine leaves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +10,11 @@ use crate::model::summary::SummaryBuilder;
 use crate::model::{ApplyState, ManifestId, NodeId, RunOutcome, TransactionEvent};
 use crate::wire::command::Command;
 
-use crate::agent::Node;
-use crate::agent::exec::run::event_sink::{Heard, Told};
-use crate::agent::exec::run::{Job, RunOutcomeReport, publish_state, state};
+use super::context::RunContext;
+use super::event_sink::{RunEventSink, RunRecord};
+use super::job::Job;
+use super::result::RunResult;
+use super::summary::{publish_state, summary};
 use crate::wire::CommandOutcome;
 
 /// What runs the commands of an agent.
@@ -22,18 +24,18 @@ pub enum Work {
     #[default]
     Engine,
     /// Nothing runs: this says how commands end. For simulators, which need ten thousand nodes and have one host.
-    Rehearsal(Arc<dyn Rehearse>),
+    Simulation(Arc<dyn Simulate>),
 }
 
 /// Says how commands end.
-pub trait Rehearse: Send + Sync {
+pub trait Simulate: Send + Sync {
     /// What would happen if `node` ran `command`.
-    fn play(&self, node: &NodeId, command: &Command) -> Played;
+    fn simulate(&self, node: &NodeId, command: &Command) -> SimulatedRun;
 }
 
 /// A run that did not take place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Played {
+pub struct SimulatedRun {
     /// How long it takes; past the time limit of the command it is ended, as a real one is.
     pub takes: Duration,
     /// What happens to each resource, in order. How the run ends follows from them.
@@ -41,29 +43,29 @@ pub struct Played {
 }
 
 /// Plays a command until done or `until`.
-pub(in crate::agent) async fn rehearse(
-    node: Arc<Node>,
+pub(in crate::agent) async fn simulate(
+    node: Arc<RunContext>,
     job: Job,
-    play: Arc<dyn Rehearse>,
+    simulation: Arc<dyn Simulate>,
     source: Option<Source>,
     until: Instant,
-) -> RunOutcomeReport {
-    let Played { takes, events } = play.play(&node.settings().node, &job.command);
+) -> RunResult {
+    let SimulatedRun { takes, events } = simulation.simulate(&node.settings.now().node, &job.command);
     let end = Instant::now() + takes;
     tokio::time::sleep_until(end.min(until).into()).await;
     if end > until {
-        return RunOutcomeReport::failed(format!("it took longer than {}, and was ended", job.command.options.timeout));
+        return RunResult::failed(format!("it took longer than {}, and was ended", job.command.options.timeout));
     }
-    let mut heard = Heard::new(&node, &job);
+    let mut heard = RunEventSink::new(&node, &job);
     let mut tally = SummaryBuilder::default();
     for event in &events {
         tally.add(event);
         heard.hear(event.clone());
     }
-    let Told { last: event, failures, changes, causes, .. } = heard.told;
+    let RunRecord { last: event, failures, changes, causes, .. } = heard.told;
     let plan = changes.map(|changes| changes.planned(&job));
-    let summary = tally.summary();
-    let run = RunOutcome::of(&summary);
+    let counts = tally.summary();
+    let run = RunOutcome::of(&counts);
     let outcome = match run {
         RunOutcome::Stable => CommandOutcome::Stable,
         RunOutcome::Changed if job.is_dry() => CommandOutcome::WouldChange,
@@ -72,7 +74,7 @@ pub(in crate::agent) async fn rehearse(
     };
     let manifest = source.map(|source| ManifestId { source: source.name, digest: source.digest });
     let corrective = causes.end(&node, true);
-    let state = ApplyState { corrective, ..state(&node, &job, manifest, run, None, summary) };
+    let state = ApplyState { corrective, ..summary(&node, &job, manifest, run, None, counts) };
     publish_state(&node, &job, state.clone());
-    RunOutcomeReport { event, apply: Some(state), failures, plan, planned: true, ..RunOutcomeReport::of(outcome, None) }
+    RunResult { event, apply: Some(state), failures, plan, planned: true, ..RunResult::of(outcome, None) }
 }

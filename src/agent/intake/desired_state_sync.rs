@@ -9,12 +9,17 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use crate::agent::reconcile::desired_state::DesiredState;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::trust::TrustHandle;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
 use crate::diag::chain;
 use crate::transport::{Bus, Link, Message, TransportError};
 
 use super::divergence::{self, ChannelHead};
 use crate::agent::status::board::AlarmKind;
-use crate::agent::{Node, jitter};
+use crate::agent::jitter;
 
 /// The shortest time between two looks while the connection lasts; the longest is three times that.
 const LEAST: Duration = Duration::from_secs(300);
@@ -28,8 +33,18 @@ const DOUBTED: Duration = Duration::from_secs(10);
 /// The shortest time between two looks while something differs; the longest is twice that.
 const ALARMED: Duration = Duration::from_secs(60);
 
+/// The handles of the comparison.
+#[derive(Clone)]
+pub(in crate::agent) struct SyncHandles {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) trust: TrustHandle,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) desired_state: Arc<DesiredState>,
+}
+
 /// Looks until `stop`.
-pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, hall: mpsc::Sender<Message>, mut stop: watch::Receiver<bool>) {
+pub(in crate::agent) async fn run(node: SyncHandles, bus: Bus, hall: mpsc::Sender<Message>, mut stop: watch::Receiver<bool>) {
     let (mut link, mut settings) = (bus.watch(), node.settings.watch());
     let mut attempt = 0;
     // Since when something differs.
@@ -65,32 +80,32 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, hall: mpsc::Sender<
 }
 
 /// Returns when a message gave reason to look, and the last look is long enough ago.
-async fn sync_requested(node: &Node, looked: Instant) {
+async fn sync_requested(node: &SyncHandles, looked: Instant) {
     tokio::time::sleep_until((looked + DOUBTED).into()).await;
-    node.standing.sync_requested().await;
+    node.desired_state.sync_requested().await;
 }
 
 /// Compares what is kept to with what the stream has; gives the pause until the next look.
-fn compare(node: &Node, found: &divergence::Found, differs: &mut Option<Instant>) -> Duration {
-    let settings = node.settings();
-    let held = node.standing.in_order(&settings).into_iter();
+fn compare(node: &SyncHandles, found: &divergence::Found, differs: &mut Option<Instant>) -> Duration {
+    let settings = node.settings.now();
+    let held = node.desired_state.in_order(&settings).into_iter();
     let held = held.filter_map(|(name, channel)| Some((name, ChannelHead::held(&channel.latest)?))).collect();
     let alarm = divergence::alarm(&held, found, |to| to.includes(&settings.node, &settings.groups));
     let Some(alarm) = alarm else {
         *differs = None;
-        node.board.clear(AlarmKind::Divergence);
+        node.status.clear(AlarmKind::Divergence);
         return LEAST + jitter::random_delay(2 * LEAST);
     };
     let since = *differs.get_or_insert_with(Instant::now);
     if since.elapsed() < CONFIRM {
         return CONFIRM;
     }
-    node.board.raise(AlarmKind::Divergence, alarm);
+    node.status.raise(AlarmKind::Divergence, alarm);
     ALARMED + jitter::random_delay(ALARMED)
 }
 
 async fn look(
-    node: &Node,
+    node: &SyncHandles,
     bus: &Bus,
     hall: &mpsc::Sender<Message>,
     link: &mut watch::Receiver<Link>,
@@ -100,15 +115,15 @@ async fn look(
     }
     link.mark_unchanged();
     // Nobody is obeyed yet: everything would be refused. The first bundle gives reason to look.
-    if node.trust().is_before_first() {
+    if node.trust.current().is_before_first() {
         return Ok(divergence::Found::new());
     }
-    let (stream, filter) = (node.subjects.stream("DESIRED"), node.subjects.all_desired());
+    let (stream, filter) = (node.identity.subjects.stream("DESIRED"), node.identity.subjects.all_desired());
     let mut found = divergence::Found::new();
     let mut after = 0;
     while let Some(message) = bus.stored_after(&stream, filter.as_str(), after).await? {
         after = message.seq.unwrap_or(u64::MAX);
-        divergence::note(&mut found, &message, &node.subjects);
+        divergence::note(&mut found, &message, &node.identity.subjects);
         // The intake is gone only when the agent stops.
         if hall.send(message).await.is_err() {
             break;

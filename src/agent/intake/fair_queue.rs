@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::agent::exec::run::Job;
+use crate::agent::exec::job::Job;
 
 /// How many lanes are remembered as served: more than there are operators at work at one time.
 const REMEMBERED: usize = 256;

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use crate::agent::Node;
-use crate::agent::intake::commands::Incoming;
-use crate::agent::status::facts_cache;
+use crate::agent::status::facts_cache::FactsCache;
+use super::incoming::Incoming;
 
 /// Commands that wait for an answer. Each takes at most about a second, so that the last waits a few seconds; what is
 /// more is told `busy`.
@@ -25,14 +24,14 @@ pub(in crate::agent) struct FilterRequest {
 
 /// Starts the task that evaluates, one after the other: it takes what was asked, and gives back what was evaluated. It ends
 /// with the intake.
-pub(in crate::agent) fn spawn(node: Arc<Node>) -> (mpsc::Sender<FilterRequest>, mpsc::Receiver<Incoming>) {
+pub(in crate::agent) fn spawn(facts: Arc<FactsCache>) -> (mpsc::Sender<FilterRequest>, mpsc::Receiver<Incoming>) {
     let (asked, mut questions) = mpsc::channel::<FilterRequest>(WAITING);
     // One: the next is evaluated while the intake verifies this one.
     let (back, evaluated) = mpsc::channel(1);
     tokio::spawn(async move {
         while let Some(FilterRequest { expression, incoming }) = questions.recv().await {
             // An answer that cannot be had is an answer too, and kept as one.
-            let _kept = facts_cache::evaluate_in_background(&node, &expression).await;
+            let _kept = facts.evaluate_in_background(&expression).await;
             if back.send(incoming).await.is_err() {
                 return;
             }

@@ -6,3 +6,6 @@ pub(super) mod divergence;
 pub(super) mod fair_queue;
 pub(super) mod filter_evaluation;
 pub(super) mod forgery_guard;
+pub(super) mod incoming;
+pub(super) mod rate_limit;
+mod subscriptions;

@@ -1,6 +1,10 @@
-//! Reconciliation of the node with its assignments, channel by channel.
+//! Reconciliation: keeps the node in its desired state, channel by channel.
+//!
+//! `channel.rs` is the state machine of a channel, `reconciler.rs` the task that drives it. `desired_state.rs` has the
+//! channels with their assignments, `restore.rs` reads them at the start.
 
+pub(super) mod assignment;
+pub(super) mod channel;
 pub(super) mod desired_state;
 pub(super) mod reconciler;
-pub(super) mod restore;
-pub(super) mod rollout_wait;
+mod restore;

@@ -1,73 +1,178 @@
-//! The enforcer: keeps the node to what stands on it. Decides when a channel is due, has the supervisor run it, and says
-//! how it went.
-//!
-//! Order of a turn: does the `where` hold → is it this node's turn in its waves (`enforcer/waves.rs`) → is the manifest here, or can it be had → run → in force → result. What can't be
-//! had or planned leaves the last good one in force.
+//! The reconciler: keeps the node in its desired state. It waits until a channel is due, steps its state machine
+//! (`channel.rs`), and carries out the effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
+use crate::agent::durable::publisher::{MAX_WRITE_PAUSE, Publisher};
+use crate::agent::durable::state::DurableState;
+use crate::agent::exec::executor::ReconcileRun;
+use crate::agent::exec::fetch::ManifestFetcher;
+use crate::agent::exec::job::Job;
+use crate::agent::exec::result::RunResult;
+use crate::agent::jitter;
+use crate::agent::rollout::RolloutState;
+use crate::agent::rollout::gate::{RolloutProgress, RolloutTurn, poll_interval};
+use crate::agent::status::board::{AlarmKind, StatusBoard};
+use crate::agent::status::facts_cache::FactsCache;
+use crate::agent::status::messages;
 use crate::diag::chain;
-use crate::manifest::Source;
 use crate::model::{HealthStatus, RunOutcome};
 use crate::store::Convergence;
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::{CommandOutcome, CommandResult};
 
-use super::desired_state::{Assignment, Channel, DueWork};
-use crate::agent::exec::fetch;
-use crate::agent::exec::fetch::FetchFailure;
-use crate::agent::exec::run::{Job, RunOutcomeReport};
-use crate::agent::rollout::{gate, health_gate};
-use crate::agent::status::board::AlarmKind;
-use crate::agent::status::{facts_cache, messages};
-use crate::agent::{Node, SOON, jitter};
+use super::channel::{ChannelView, Effect, Event, Report, RunEnd, Step, Timers, Work, step};
+use super::desired_state::{Assignment, Channel, DesiredState};
 
-/// The pause before something that could not be had is asked for once more.
-const RETRY: Duration = Duration::from_secs(30);
+/// Time between two questions to the rollout gate of a command without a plan. It has no gate: any value fits.
+const NO_GATE: Duration = Duration::ZERO;
 
-/// A run that the supervisor is asked for.
-pub(in crate::agent) struct ReconcileRun {
-    /// What to run.
-    pub(in crate::agent) job: Job,
-    /// Its manifest.
-    pub(in crate::agent) source: Source,
-    /// Where to say how it ended.
-    pub(in crate::agent) ended: oneshot::Sender<RunOutcomeReport>,
+/// The handles of the reconciler.
+pub(in crate::agent) struct Reconciler {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) publisher: Publisher,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) facts: Arc<FactsCache>,
+    pub(in crate::agent) desired_state: Arc<DesiredState>,
+    pub(in crate::agent) rollouts: RolloutState,
+    pub(in crate::agent) fetcher: ManifestFetcher,
+    pub(in crate::agent) bus: Bus,
 }
 
-/// Starts it; it ends with `stop`. One run is asked for at a time, so one place on the way to the supervisor is enough.
+/// Starts the reconciler. It asks the executor for one run at a time, and ends with `stop`.
 pub(in crate::agent) fn spawn(
-    node: Arc<Node>,
-    bus: Bus,
+    reconciler: Reconciler,
     runs: mpsc::Sender<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
-    tokio::spawn(Task { node, bus, runs, stop, kept: BTreeMap::new(), rollouts: BTreeMap::new() }.run())
+    tokio::spawn(Task { reconciler, runs, stop, rollouts: BTreeMap::new() }.run())
 }
 
-pub(in crate::agent) struct Task {
-    pub(in crate::agent) node: Arc<Node>,
-    pub(in crate::agent) bus: Bus,
+struct Task {
+    reconciler: Reconciler,
     runs: mpsc::Sender<Box<ReconcileRun>>,
     stop: watch::Receiver<bool>,
-    /// Of channels whose latest waits for its turn: when the one before it runs next.
-    pub(in crate::agent) kept: BTreeMap<String, Instant>,
-    /// How far this node has read of the waves of what waits for its turn, by channel.
-    pub(in crate::agent) rollouts: BTreeMap<String, (uuid::Uuid, gate::RolloutProgress)>,
+    /// The progress of the rollouts that channels wait for, by channel.
+    rollouts: BTreeMap<String, (Uuid, RolloutProgress)>,
+}
+
+impl Reconciler {
+    /// Returns the time of the health gate of an assignment, while the gate is pending.
+    fn gate_at(&self, assignment: &Assignment) -> Option<Instant> {
+        if !self.rollouts.health_gates.is_pending(assignment.command.id) {
+            return None;
+        }
+        Some(Instant::now() + until(self.success_counts_at(assignment)?, self.identity.now()))
+    }
+
+    fn success_counts_at(&self, assignment: &Assignment) -> Option<Timestamp> {
+        let plan = assignment.command.options.waves.as_ref()?;
+        Some(plan.success_counts_at(self.durable.result(assignment.command.id)?.at))
+    }
+
+    fn view(&self, channel: &Channel) -> ChannelView {
+        let (settings, now) = (self.settings.now(), self.identity.now());
+        let latest = &channel.latest;
+        let far = Timers { run_at: Instant::now(), health_at: None };
+        let timers = |assignment: &Assignment| assignment.assign().map(|assign| channel.timers(assign, &settings, now));
+        let gates = &self.rollouts.health_gates;
+        let has_checks = latest.assign().is_some_and(|assign| assign.health_interval.is_some());
+        ChannelView {
+            is_here: channel.is_here(&settings),
+            has_filter: latest.command.to.only_where.is_some(),
+            has_waves: latest.command.options.waves.is_some(),
+            result_pending: channel.result_pending,
+            next: timers(latest).unwrap_or(far),
+            good_next: channel.earlier_good().and_then(|good| timers(good)),
+            gate_interval: latest.command.options.waves.as_ref().map_or(NO_GATE, poll_interval),
+            is_gate_only: gates.is_pending(latest.command.id) && !gates.is_gated(&latest.command) && !has_checks,
+        }
+    }
+
+    /// Shows the assignments on the status board.
+    fn show(&self) {
+        let (assignments, wrong) = self.desired_state.report(&self.settings.now(), self.identity.now());
+        self.status.change(|snapshot| snapshot.assignments = assignments);
+        self.status.set(AlarmKind::Channels, wrong);
+    }
+
+    /// Forgets the convergence records of a channel without an assignment.
+    fn forget(&self, name: &str) {
+        if let Err(error) = Convergence::forget(&self.settings.now().state_dir, name) {
+            tracing::warn!(channel = name, "{}", chain(&error));
+        }
+        self.status.change(|snapshot| {
+            snapshot.failing.remove(name);
+        });
+    }
+
+    /// Records the end of a run.
+    fn record_run(&self, name: &str, latest: &Assignment, result: &RunResult) {
+        let ran = result.apply().map(|state| (state.timestamp, state.outcome));
+        self.desired_state.change(name, latest, |channel| {
+            let last = &mut channel.last_run;
+            last.ran = ran.or(last.ran);
+            if let Some((_, outcome)) = ran {
+                last.stable_runs = if outcome == RunOutcome::Stable { last.stable_runs + 1 } else { 0 };
+            }
+            last.health = result.health.or(last.health);
+        });
+    }
+
+    /// Publishes a critical health check as a failure of the rollout, as long as other nodes may begin.
+    fn report_health(&self, channel: &Channel, health: Option<HealthStatus>) {
+        let latest = &channel.latest;
+        let plan = latest.command.options.waves.as_ref().filter(|plan| plan.health);
+        let is_on = plan.is_some() && self.identity.now() < latest.command.latest_start();
+        let is_in_force = channel.good.as_ref().is_some_and(|good| good.command.id == latest.command.id);
+        if is_on && is_in_force && health == Some(HealthStatus::Critical) {
+            self.rollouts.results.publish_failure(&latest.command, &self.result(latest, CommandOutcome::Failed));
+        }
+    }
+
+    /// Completes the health gate of the rollout, when its time has come.
+    fn complete_health_gate(&self, latest: &Assignment, health: Option<HealthStatus>) {
+        let is_time = self.success_counts_at(latest).is_none_or(|at| at <= self.identity.now());
+        if !is_time || !self.rollouts.health_gates.is_pending(latest.command.id) {
+            return;
+        }
+        if health != Some(HealthStatus::Critical) {
+            let outcome = self.durable.result(latest.command.id).map_or(CommandOutcome::Stable, |result| result.outcome);
+            self.rollouts.results.publish_success(&latest.command, outcome);
+        }
+        self.rollouts.health_gates.complete(latest.command.id);
+    }
+
+    fn result(&self, latest: &Assignment, outcome: CommandOutcome) -> CommandResult {
+        messages::result(&self.identity, Some(latest.command.id), latest.command.digest(), outcome)
+    }
+
+    fn not_run(&self, latest: &Assignment, outcome: CommandOutcome, why: (RejectionCode, String)) -> CommandResult {
+        messages::not_run(&self.identity, Some(latest.command.id), latest.command.digest(), outcome, why)
+    }
 }
 
 impl Task {
     async fn run(mut self) {
-        let mut settings = self.node.settings.watch();
+        let mut settings = self.reconciler.settings.watch();
         loop {
-            self.show();
-            let next = self.node.standing.next(&self.node.settings());
+            self.reconciler.show();
+            let next = self
+                .reconciler
+                .desired_state
+                .next(&self.reconciler.settings.now(), |assignment| self.reconciler.gate_at(assignment));
             let at = next.as_ref().map(|(at, ..)| *at);
             let due = async {
                 match at {
@@ -75,247 +180,232 @@ impl Task {
                     None => std::future::pending().await,
                 }
             };
-            // Cancel-safe, all of them: watches keep their last value, a notification its permit, and a sleep that is
-            // dropped is made anew from the same moment.
+            // Cancel-safe, all of them: watches keep their last value, a notification its permit, and a dropped sleep is
+            // made anew from the same moment.
             let is_due = tokio::select! {
                 biased;
                 _ = self.stop.wait_for(|stop| *stop) => return,
-                () = self.node.standing.changed() => false,
+                () = self.reconciler.desired_state.changed() => false,
                 _ = settings.changed() => false,
                 () = due => true,
             };
-            if let Some((_, name, turn)) = next.filter(|_| is_due) {
-                self.reconcile_channel(&name, turn).await;
+            if let Some((_, name, work)) = next.filter(|_| is_due) {
+                self.reconcile_channel(&name, work).await;
             }
         }
     }
 
-    /// Puts how the channels stand on the board.
-    fn show(&self) {
-        let (assignments, wrong) = self.node.standing.report(&self.node.settings(), self.node.now());
-        self.node.board.change(|standing| standing.assignments = assignments);
-        self.node.board.set(AlarmKind::Channels, wrong);
-    }
-
-    async fn reconcile_channel(&mut self, name: &str, turn: DueWork) {
-        let Some(channel) = self.node.standing.channel(name) else { return };
-        let latest = Arc::clone(&channel.latest);
-        let settings = self.node.settings();
-        if !channel.is_here(&settings) {
-            // Withdrawn, or for other nodes now: all that is left to do is to say so.
-            if let Err(error) = Convergence::forget(&settings.state_dir, name) {
-                tracing::warn!(channel = name, "{}", chain(&error));
+    /// Steps a channel until it waits for time again, or a later assignment takes its place.
+    async fn reconcile_channel(&mut self, name: &str, work: Work) {
+        let Some(Channel { latest, .. }) = self.reconciler.desired_state.channel(name) else { return };
+        let mut event = Some(Event::Due(work));
+        // The result of the last run of the latest assignment, until it is published.
+        let mut result = None;
+        while let Some(happened) = event.take() {
+            let Some(channel) = self.reconciler.desired_state.channel(name) else { return };
+            let Step { state, effects } =
+                step(channel.state.clone(), happened, &self.reconciler.view(&channel), Instant::now());
+            if !self.reconciler.desired_state.change(name, &latest, |channel| channel.state = state) {
+                return;
             }
-            self.node.board.change(|standing| {
-                standing.failing.remove(name);
-            });
-            self.publish_result(
-                name,
-                &channel,
-                messages::done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::Stable),
-            )
-            .await;
-            return;
-        }
-        match self.selected(&latest).await {
-            Ok(true) => {
-                if turn == DueWork::Run
-                    && let Some(again) = self.before_its_turn(name, &channel).await
-                {
-                    self.node.standing.change(name, &latest, |channel| channel.due = again);
-                    return;
+            self.reconciler.show();
+            for effect in effects {
+                if let Some(next) = self.carry_out(name, &latest, effect, &mut result).await {
+                    event = Some(next);
                 }
-                self.run_or_look(name, &channel, turn).await;
             }
-            Ok(false) => {
-                self.node.standing.change(name, &latest, |channel| channel.went.selected = false);
-                if channel.owed {
-                    gate::publish_success(&self.node, &latest.command, CommandOutcome::NotSelected);
-                }
-                let done =
-                    messages::done(&self.node, Some(latest.command.id), latest.command.digest(), CommandOutcome::NotSelected);
-                self.publish_result(name, &channel, done).await;
-            }
-            Err(why) => {
-                let code = (RejectionCode::BadWhere, format!("its \"where\" can't be evaluated: {why}"));
-                self.node.standing.change(name, &latest, |channel| channel.went.trouble = Some(code.1.clone()));
-                let done = messages::not_done(
-                    &self.node,
-                    Some(latest.command.id),
-                    latest.command.digest(),
-                    CommandOutcome::Refused,
-                    code,
-                );
-                self.publish_result(name, &channel, done).await;
-            }
-        }
-        self.schedule(name, &latest, turn);
-    }
-
-    async fn selected(&self, statement: &Assignment) -> Result<bool, String> {
-        match statement.command.to.only_where.as_deref() {
-            None => Ok(true),
-            Some(expression) => facts_cache::evaluate_in_background(&self.node, expression).await,
         }
     }
 
-    async fn run_or_look(&mut self, name: &str, channel: &Channel, turn: DueWork) {
-        self.node.standing.change(name, &channel.latest, |channel| channel.went.selected = true);
-        match turn {
-            DueWork::Run => self.run_channel(name, channel).await,
-            DueWork::Health => self.look(name, channel).await,
-        }
-    }
-
-    /// Runs the latest assignment; where that can't be, the last good one.
-    async fn run_channel(&mut self, name: &str, channel: &Channel) {
-        let latest = &channel.latest;
-        let ended = self.perform(latest, channel.owed, DueWork::Run).await;
-        if ended.is_interrupted() {
-            // The agent stops. Its next start does it again, and has the result.
-            return;
-        }
-        if ended.planned {
-            if let Err(error) = self.node.standing.promote(name, latest) {
-                self.node.board.raise(AlarmKind::Disk, chain(&error));
-            }
-            self.note(name, latest, &ended, None);
-            if !channel.owed {
-                self.mark_health(channel, ended.health);
-            }
-        } else {
-            self.apply_last_good(name, channel, ended.why()).await;
-        }
-        let job = job_of(latest, latest.command.id, DueWork::Run);
-        let done = ended.into_done(&self.node, &job);
-        self.publish_result(name, channel, done).await;
-    }
-
-    async fn apply_last_good(&mut self, name: &str, channel: &Channel, why: &str) {
-        let good = channel.good.as_ref().filter(|good| good.command.id != channel.latest.command.id);
-        let kept = if good.is_some() { "; what was assigned before stays in force" } else { "" };
-        let trouble = format!("what is assigned can't be used: {why}{kept}");
-        tracing::error!(channel = name, "{trouble}");
-        self.node.standing.change(name, &channel.latest, |channel| channel.went.trouble = Some(trouble.clone()));
-        if let Some(good) = good {
-            let ended = self.perform(good, false, DueWork::Run).await;
-            self.note(name, &channel.latest, &ended, Some(trouble));
-        }
-    }
-
-    /// Looks at the health checks of what is in force; a critical one brings the next run forward.
-    async fn look(&mut self, name: &str, channel: &Channel) {
-        if self.looked_alone(channel) {
-            return;
-        }
-        let Some(good) = &channel.good else {
-            self.looked(channel, None);
-            return;
-        };
-        let ended = self.perform(good, false, DueWork::Health).await;
-        let health = ended.health;
-        self.mark_health(channel, health);
-        if !ended.is_interrupted() {
-            self.looked(channel, health);
-        }
-        self.node.standing.change(name, &channel.latest, |channel| {
-            channel.went.health = health;
-            if health == Some(HealthStatus::Critical) {
-                channel.due = Instant::now();
-            }
-        });
-        if health == Some(HealthStatus::Critical) {
-            tracing::warn!(channel = name, "a health check is critical: the channel runs now");
-        }
-    }
-
-    /// Has a statement run. `first`: under the id of its command, so that the run is what the command came to.
-    pub(in crate::agent) async fn perform(
+    /// Carries out an effect. Returns the event that it ends in.
+    async fn carry_out(
         &mut self,
-        statement: &Arc<Assignment>,
-        first: bool,
-        turn: DueWork,
-    ) -> RunOutcomeReport {
-        let Some(assign) = statement.assign() else { return RunOutcomeReport::failed("nothing is assigned") };
-        if self.node.report_storage_error(self.node.disk.verify_path()).is_none() {
-            // No record of it would be left. The next start takes up what its ledger has.
-            return RunOutcomeReport::interrupted();
+        name: &str,
+        latest: &Arc<Assignment>,
+        effect: Effect,
+        result: &mut Option<CommandResult>,
+    ) -> Option<Event> {
+        let channel = self.reconciler.desired_state.channel(name)?;
+        match effect {
+            Effect::EvaluateFilter => {
+                let expression = latest.command.to.only_where.clone().unwrap_or_default();
+                let selected = self.reconciler.facts.evaluate_in_background(&expression).await;
+                return Some(Event::FilterEvaluated(selected));
+            }
+            Effect::AskGate => return Some(Event::GateAnswered(self.ask_gate(name, &channel).await)),
+            Effect::RunLatest => {
+                self.rollouts.remove(name);
+                // The first run has the id of the command: it is what the command came to.
+                let run = if channel.result_pending { latest.command.id } else { self.new_id() };
+                let job = Job::reconcile(&latest.command, run);
+                let ended = self.perform(latest, job.clone()).await;
+                return Some(self.latest_ended(name, latest, &job, ended, result));
+            }
+            Effect::RunLastGood => {
+                let good = Arc::clone(channel.good.as_ref()?);
+                let job = Job::reconcile(&good.command, self.new_id());
+                let ended = self.perform(&good, job).await;
+                if ended.is_interrupted() {
+                    return Some(Event::Interrupted);
+                }
+                self.reconciler.record_run(name, latest, &ended);
+                return Some(Event::RunEnded(RunEnd::Planned(ended.health)));
+            }
+            Effect::CheckHealth => {
+                let Some(good) = channel.good.clone() else { return Some(Event::HealthChecked(None)) };
+                let job = Job::reconcile(&good.command, self.new_id()).health_check();
+                let ended = self.perform(&good, job).await;
+                if ended.is_interrupted() {
+                    return Some(Event::Interrupted);
+                }
+                let health = ended.health;
+                self.reconciler.desired_state.change(name, latest, |channel| channel.last_run.health = health);
+                if health == Some(HealthStatus::Critical) {
+                    tracing::warn!(channel = name, "a health check is critical: the channel runs now");
+                }
+                return Some(Event::HealthChecked(health));
+            }
+            Effect::Promote => {
+                if let Err(error) = self.reconciler.desired_state.promote(name, latest) {
+                    self.reconciler.status.raise(AlarmKind::Disk, chain(&error));
+                }
+            }
+            Effect::Forget => self.reconciler.forget(name),
+            Effect::ReportHealth(health) => self.reconciler.report_health(&channel, health),
+            Effect::CompleteHealthGate(health) => self.reconciler.complete_health_gate(latest, health),
+            Effect::Publish(report) => self.publish(name, latest, report, result.take()).await,
         }
-        let run = if first { statement.command.id } else { self.node.host.new_id() };
-        let job = job_of(statement, run, turn);
-        let until = Instant::now() + statement.command.options.timeout.get();
-        // Cancel-safe: a download that is dropped leaves a file that the next one replaces.
-        let fetched: Result<Source, FetchFailure> = tokio::select! {
+        None
+    }
+
+    fn new_id(&self) -> Uuid {
+        self.reconciler.identity.host.new_id()
+    }
+
+    /// Returns the event of the end of a run of the latest assignment, and keeps its result for its sender.
+    fn latest_ended(
+        &self,
+        name: &str,
+        latest: &Assignment,
+        job: &Job,
+        ended: RunResult,
+        result: &mut Option<CommandResult>,
+    ) -> Event {
+        if ended.is_interrupted() {
+            // The next start runs it again, and has the result.
+            return Event::Interrupted;
+        }
+        let end = if ended.planned {
+            self.reconciler.record_run(name, latest, &ended);
+            RunEnd::Planned(ended.health)
+        } else {
+            tracing::error!(channel = name, "cannot apply the new assignment: {}", ended.why());
+            RunEnd::NotPlanned(ended.why().to_owned())
+        };
+        *result = Some(ended.into_command_result(&self.reconciler.identity, job));
+        Event::RunEnded(end)
+    }
+
+    /// Asks the rollout gate whether the latest assignment may begin.
+    ///
+    /// A run that began once goes on. An assignment that did not begin before it expired never begins: until then the
+    /// ledger knows its end.
+    async fn ask_gate(&mut self, name: &str, channel: &Channel) -> RolloutTurn {
+        let command = &channel.latest.command;
+        match self.reconciler.durable.result(command.id) {
+            Some(CommandResult { outcome: CommandOutcome::Halted, message, .. }) => {
+                RolloutTurn::Over(message.unwrap_or_default())
+            }
+            Some(_) => RolloutTurn::Begin,
+            None if channel.good.as_ref().is_some_and(|good| good.command.id == command.id) => RolloutTurn::Begin,
+            None if self.reconciler.identity.now() > command.expires => {
+                RolloutTurn::Over(format!("it could begin until {}", command.expires))
+            }
+            None => {
+                let (id, progress) = self.rollouts.entry(name.to_owned()).or_default();
+                if *id != command.id {
+                    (*id, *progress) = (command.id, RolloutProgress::default());
+                }
+                progress.may_begin(command, &self.reconciler.rollouts.gate, &self.reconciler.bus).await
+            }
+        }
+    }
+
+    /// Fetches the manifest of an assignment, and has the executor run it.
+    async fn perform(&mut self, assignment: &Assignment, job: Job) -> RunResult {
+        let Some(assign) = assignment.assign() else { return RunResult::failed("nothing is assigned") };
+        let in_place = self.reconciler.durable.verify_path();
+        if self.reconciler.status.report_storage_error(in_place).is_none() {
+            // The run would leave no record. The next start begins with the ledger as it is.
+            return RunResult::interrupted();
+        }
+        let until = Instant::now() + assignment.command.options.timeout.get();
+        // Cancel-safe: a dropped download leaves a file that the next one replaces.
+        let fetched = tokio::select! {
             biased;
-            _ = self.stop.wait_for(|stop| *stop) => return RunOutcomeReport::interrupted(),
-            fetched = fetch::assigned_manifest(&self.node, &self.bus, &assign.manifest, until) => fetched,
+            _ = self.stop.wait_for(|stop| *stop) => return RunResult::interrupted(),
+            fetched = self.reconciler.fetcher.assigned_manifest(&assign.manifest, until) => fetched,
         };
         let source = match fetched {
             Ok(source) => source,
-            Err(missing) => return RunOutcomeReport::without(missing),
+            Err(result) => return *result,
         };
-        let (ended, answer) = oneshot::channel();
+        let (ended, result) = oneshot::channel();
         if self.runs.send(Box::new(ReconcileRun { job, source, ended })).await.is_err() {
-            return RunOutcomeReport::interrupted();
+            return RunResult::interrupted();
         }
-        // The supervisor answers each, and drops the answer only when the agent stops.
-        answer.await.unwrap_or_else(|_| RunOutcomeReport::interrupted())
+        // The executor answers each run, and drops the answer only when the agent stops.
+        result.await.unwrap_or_else(|_| RunResult::interrupted())
     }
 
-    pub(in crate::agent) fn note(&self, name: &str, latest: &Assignment, ended: &RunOutcomeReport, trouble: Option<String>) {
-        let ran = ended.apply().map(|state| (state.timestamp, state.outcome));
-        self.node.standing.change(name, latest, |channel| {
-            channel.went.ran = ran.or(channel.went.ran);
-            if let Some((_, outcome)) = ran {
-                channel.went.stable_runs = if outcome == RunOutcome::Stable { channel.went.stable_runs + 1 } else { 0 };
-            }
-            channel.went.health = ended.health.or(channel.went.health);
-            channel.went.trouble = trouble;
-        });
-    }
-
-    /// Says what the latest of a channel came to, once, to whoever sent it.
-    pub(in crate::agent) async fn publish_result(&mut self, name: &str, channel: &Channel, done: CommandResult) {
-        if !channel.owed || !self.persisted(name).await {
+    /// Publishes the result of an assignment once, to its sender.
+    async fn publish(&mut self, name: &str, latest: &Assignment, report: Report, run: Option<CommandResult>) {
+        let is_pending = self.reconciler.desired_state.channel(name).is_some_and(|channel| channel.result_pending);
+        if !is_pending || !self.save(name).await {
             return;
         }
-        gate::publish_failure(&self.node, &channel.latest.command, &done);
-        health_gate::schedule(&self.node, &channel.latest.command, &done);
-        if self.node.persist_result(&done, false, &mut self.stop).await {
-            self.node.standing.change(name, &channel.latest, |channel| channel.owed = false);
+        let reconciler = &self.reconciler;
+        let result = match report {
+            Report::Stable => reconciler.result(latest, CommandOutcome::Stable),
+            Report::NotSelected => {
+                reconciler.rollouts.results.publish_success(&latest.command, CommandOutcome::NotSelected);
+                reconciler.result(latest, CommandOutcome::NotSelected)
+            }
+            Report::BadFilter(why) => {
+                let why = format!("cannot evaluate its filter (`where`): {why}");
+                reconciler.not_run(latest, CommandOutcome::Refused, (RejectionCode::BadWhere, why))
+            }
+            Report::Halted(why) => reconciler.not_run(latest, CommandOutcome::Halted, (RejectionCode::Halted, why)),
+            Report::Run => match run {
+                Some(result) => result,
+                None => return,
+            },
+        };
+        reconciler.rollouts.results.publish_failure(&latest.command, &result);
+        reconciler.rollouts.schedule_health_gate(&latest.command, &result);
+        if reconciler.publisher.persist_result(&result, false, &mut self.stop).await {
+            reconciler.desired_state.change(name, latest, |channel| channel.result_pending = false);
         }
     }
 
-    /// Returns when the file of a channel is written (true), or the agent stops.
-    async fn persisted(&mut self, name: &str) -> bool {
+    /// Returns true when the file of a channel is written, and false when the agent stops before.
+    async fn save(&mut self, name: &str) -> bool {
         let mut attempt = 0;
-        while self.node.report_storage_error(self.node.standing.save(name)).is_none() {
+        loop {
+            let saved = self.reconciler.desired_state.save(name);
+            if self.reconciler.status.report_storage_error(saved).is_some() {
+                return true;
+            }
             attempt += 1;
-            // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing.
+            // Cancel-safe: a watch keeps its last value, and a dropped sleep loses nothing.
             tokio::select! {
                 _ = self.stop.wait_for(|stop| *stop) => return false,
-                () = tokio::time::sleep(jitter::backoff(attempt).min(SOON)) => {}
+                () = tokio::time::sleep(jitter::backoff(attempt).min(MAX_WRITE_PAUSE)) => {}
             }
         }
-        true
-    }
-
-    fn schedule(&self, name: &str, latest: &Assignment, turn: DueWork) {
-        let Some(assign) = latest.assign() else { return };
-        let (settings, now, gate) = (self.node.settings(), self.node.now(), self.gate(latest));
-        self.node.standing.change(name, latest, |channel| {
-            if turn == DueWork::Run {
-                let next = channel.slot(assign.interval.get(), &settings, now);
-                channel.due = if channel.went.trouble.is_some() { next.min(Instant::now() + RETRY) } else { next };
-            }
-            let every = assign.health_interval.map(|every| channel.slot(every.get(), &settings, now));
-            channel.health_due = every.into_iter().chain(gate).min();
-        });
     }
 }
 
-/// A run of what stands, or a look at its health checks.
-pub(in crate::agent) fn job_of(statement: &Assignment, run: uuid::Uuid, turn: DueWork) -> Job {
-    let health_check_only = turn == DueWork::Health;
-    Job { run, health_check_only, ..Job::once(Arc::clone(&statement.command), None) }
+fn until(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }

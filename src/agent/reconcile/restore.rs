@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::store::{ChannelRecord, DesiredStateStore, StoreError};
 use crate::trust::{Rejection, Verified};
@@ -16,19 +16,22 @@ use crate::wire::report::ChannelPosition;
 
 use crate::agent::durable::state::DurableState;
 use crate::agent::jitter;
-use crate::agent::reconcile::desired_state::{AFTER_START, Assignment, Channel, kept};
+use super::assignment::{Assignment, Channel, record};
+
+/// After a start, assignments are first applied within this time: hosts that were switched on together spread.
+const AFTER_START: Duration = Duration::from_secs(5);
 
 /// What the ledger has of commands without an end: of each channel the one that was accepted last.
 fn to_redo<R>(
-    disk: &DurableState,
+    durable: &DurableState,
     accepted: &BTreeMap<String, ChannelPosition>,
-    recall: &R,
+    reverify: &R,
 ) -> BTreeMap<String, Verified<Command>>
 where
     R: Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
 {
-    let recalled = disk.unfinished().into_iter().filter_map(|left| recall(&left.envelope).ok());
-    let named = recalled.filter(|verified| verified.get().action.is_desired_state()).filter_map(|verified| {
+    let verified = durable.unfinished().into_iter().filter_map(|left| reverify(&left.envelope).ok());
+    let named = verified.filter(|verified| verified.get().action.is_desired_state()).filter_map(|verified| {
         let (name, state) = verified.get().channel_state().map(|(name, state)| (name.to_owned(), state))?;
         (accepted.get(&name) == Some(&state)).then_some((name, verified))
     });
@@ -39,35 +42,35 @@ where
 ///
 /// # Errors
 /// When what must be written can't be.
-pub(in crate::agent) fn channels<R>(
+pub(super) fn channels<R>(
     store: &DesiredStateStore,
     mut found: BTreeMap<String, ChannelRecord>,
-    disk: &DurableState,
-    recall: &R,
+    durable: &DurableState,
+    reverify: &R,
 ) -> Result<BTreeMap<String, Channel>, StoreError>
 where
     R: Fn(&[u8]) -> Result<Verified<Command>, Rejection>,
 {
-    let accepted = disk.channels();
-    let mut redo = to_redo(disk, &accepted, recall);
+    let accepted = durable.channels();
+    let mut redo = to_redo(durable, &accepted, reverify);
     let names: BTreeSet<String> = found.keys().chain(redo.keys()).cloned().collect();
     let mut channels = BTreeMap::new();
     for name in names {
         let file = found.remove(&name);
-        let good = file.as_ref().and_then(|kept| recall(&kept.good.as_ref()?.0).ok()).map(|good| Assignment::of(Arc::new(good)));
+        let good = file.as_ref().and_then(|kept| reverify(&kept.good.as_ref()?.0).ok()).map(|good| Assignment::of(Arc::new(good)));
         let due = Instant::now() + jitter::random_delay(AFTER_START);
         if let Some(verified) = redo.remove(&name) {
             let latest = Assignment::of(Arc::new(verified));
             let good = good.filter(|_| latest.assign().is_some());
             if file.is_none_or(|kept| kept.latest != latest.command.envelope()) {
-                store.write(&name, &kept(&latest, good.as_deref()))?;
+                store.write(&name, &record(&latest, good.as_deref()))?;
                 tracing::info!(channel = name, id = %latest.command.id, "stands: it was accepted when the agent ended");
             }
             channels.insert(name, Channel::new(latest, good, false, due));
             continue;
         }
         let Some(file) = file else { continue };
-        match (recall(&file.latest), good) {
+        match (reverify(&file.latest), good) {
             (Ok(verified), good) => match verified.get().channel_state().map(|(_, state)| state) {
                 Some(state) if accepted.get(&name).is_some_and(|last| order(last) > order(&state)) => {
                     tracing::error!(
@@ -77,7 +80,7 @@ where
                 }
                 Some(state) if accepted.get(&name).is_none_or(|last| order(last) < order(&state)) => {
                     tracing::error!(channel = name, "its file is newer than the ledger, which is told");
-                    disk.accept(&verified, None)?;
+                    durable.accept(&verified, None)?;
                     channels.insert(name, Channel::new(Assignment::of(Arc::new(verified)), good, false, due));
                 }
                 _ => {

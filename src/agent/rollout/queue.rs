@@ -1,237 +1,248 @@
-//! The waiting room: commands in waves, from their acceptance until their turn.
+//! The rollout queue: commands in waves, from their acceptance until their turn.
 //!
-//! In: what `intake.rs` accepted, and what `recover.rs` found in the ledger. Out: the same jobs, in the supervisor's
-//! queue, when they may begin (`rollout.rs` says when) or have come to their end without. A job in here takes no place in
-//! the queue, so that other commands run meanwhile. All that must survive is in the ledger: this is only memory.
+//! A command in here takes no place in the queue of the executor, so that other commands run meanwhile. The ledger has
+//! everything that must survive: this is only memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::agent::context::Identity;
+use crate::agent::exec::job::{Job, JobKind};
+use crate::agent::intake::fair_queue::{FairQueue, QueueFull, QueueLimits};
+use crate::agent::jitter;
+use crate::agent::status::messages;
+use crate::agent::trust::command_verifier::CommandVerifier;
+use crate::model::lock;
 use crate::transport::Bus;
 use crate::trust::RejectionCode;
 use crate::wire::{CommandOutcome, CommandResult};
 
-use super::health_gate;
-use crate::agent::exec::run::Job;
-use crate::agent::intake::fair_queue::{FairQueue, QueueFull, QueueLimits};
-use crate::agent::rollout::gate;
-use crate::agent::rollout::gate::{RolloutProgress, RolloutTurn};
-use crate::agent::status::messages;
-use crate::agent::{Node, jitter};
+use super::RolloutState;
+use super::gate::{RolloutProgress, RolloutTurn, poll_interval};
 
-/// How many commands may wait: more rollouts at a time than anybody can follow, and few enough for memory
+/// Most waiting commands: more rollouts at a time than an operator can follow, and few enough for memory
 /// (64 envelopes of at most 64 KiB). As many more that are halted take no place.
-const PLACES: QueueLimits = QueueLimits { all: 64, each: 32 };
-/// A halted job is asked for, and the clock looked at anew, after this time at the latest.
-const LOOK: Duration = Duration::from_secs(30);
-/// Nodes that come back together spread over this time.
+const LIMITS: QueueLimits = QueueLimits { all: 64, each: 32 };
+/// Longest pause before a halted command asks again, and before the clock is read again.
+const POLL: Duration = Duration::from_secs(30);
+/// Nodes that reconnect together spread over this time.
 const SPREAD: Duration = Duration::from_secs(1);
-/// What was asked so short a time ago is not asked again before the job begins.
+/// An answer of the gate that is younger than this counts when the command begins.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// The waiting room of an agent.
+/// The commands of a node that wait for their wave.
 #[derive(Default)]
 pub(in crate::agent) struct RolloutQueue {
     waiting: Mutex<BTreeMap<Uuid, WaitingJob>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// A job that waits, or that is on its way from here through the queue.
+/// A command that waits, or that is on its way from here through the queue of the executor.
 struct WaitingJob {
     wave: u64,
-    /// Who signed it.
     signers: Vec<String>,
-    /// When it was asked, and what came of it: it may begin, or has ended so.
+    /// The time of the last answer of the gate, and the end that it led to, if any.
     called: Option<(Instant, Option<CommandResult>)>,
 }
 
-/// What becomes of a job that the queue gives.
+/// The decision about a command that the queue of the executor returns.
 pub(in crate::agent) enum QueueDecision {
-    /// It is to be run.
+    /// The command begins.
     Begin,
-    /// It is to be said that it ended so.
+    /// The command ended without a run.
     Ended(Box<CommandResult>),
-    /// It waits on.
+    /// The command waits on.
     Later,
 }
 
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole values are put in and taken out: a panic elsewhere leaves none half written.
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl RolloutQueue {
-    /// Finds a place for one more job of these signers. A job that is halted gives its place to others.
+    /// Finds a place for one more command of these signers. A halted command gives its place to others.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the queue is full.
     pub(in crate::agent) fn find_place(&self, signers: &[String], is_halted: impl Fn(Uuid) -> bool) -> Result<(), QueueFull> {
-        let waiting = held(&self.waiting);
+        let waiting = lock(&self.waiting);
         let (halted, active): (Vec<_>, Vec<_>) = waiting.iter().partition(|(job, _)| is_halted(**job));
-        let counted = active.into_iter().chain(halted.into_iter().skip(PLACES.all));
-        PLACES.find(counted.map(|(_, waiting)| waiting.signers.as_slice()), signers)
+        let counted = active.into_iter().chain(halted.into_iter().skip(LIMITS.all));
+        LIMITS.find(counted.map(|(_, waiting)| waiting.signers.as_slice()), signers)
     }
 
-    /// The wave of a job that waits.
+    /// Returns the wave of a waiting command.
     pub(in crate::agent) fn wave(&self, job: Uuid) -> Option<u64> {
-        held(&self.waiting).get(&job).map(|waiting| waiting.wave)
+        lock(&self.waiting).get(&job).map(|waiting| waiting.wave)
     }
 
-    /// Whether a job waits.
+    /// Returns true while a command waits.
     pub(in crate::agent) fn holds(&self, job: Uuid) -> bool {
         self.wave(job).is_some()
     }
 
-    /// Ends all waiting; what waited is in the ledger.
+    /// Ends all waiting. The ledger keeps the commands.
     pub(in crate::agent) fn close(&self) {
-        held(&self.tasks).abort_all();
+        lock(&self.tasks).abort_all();
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = held(&self.tasks);
+        let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
-    fn call(&self, job: Uuid, ended: Option<CommandResult>) {
-        if let Some(waiting) = held(&self.waiting).get_mut(&job) {
+    fn called(&self, job: Uuid, ended: Option<CommandResult>) {
+        if let Some(waiting) = lock(&self.waiting).get_mut(&job) {
             waiting.called = Some((Instant::now(), ended));
         }
     }
 }
 
-/// Lets a job wait for its turn; one without waves has it at once.
-pub(in crate::agent) fn enqueue(node: &Arc<Node>, bus: &Bus, queue: &Arc<FairQueue>, mut job: Job) {
-    let wave = gate::wave(node, &job.command).unwrap_or(1);
-    // Whoever asked is not kept waiting; what the node may answer is allowed for minutes only. The stream has it all.
-    job.reply = None;
-    let signers = job.command.signers().to_vec();
-    held(&node.room.waiting).insert(job.id(), WaitingJob { wave, signers, called: None });
-    let (owner, bus, queue) = (Arc::clone(node), bus.clone(), Arc::clone(queue));
-    node.room.spawn(async move {
-        let ended = until_called(&owner, &bus, &job).await;
-        owner.room.call(job.id(), ended);
-        queue.push(Box::new(job));
-    });
+/// Moves commands between the rollout queue and the queue of the executor.
+#[derive(Clone)]
+pub(in crate::agent) struct RolloutScheduler {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) verifier: CommandVerifier,
+    pub(in crate::agent) rollouts: RolloutState,
+    pub(in crate::agent) bus: Bus,
+    /// The queue of the executor.
+    pub(in crate::agent) queue: Arc<FairQueue>,
 }
 
-/// Returns when a job may begin, or how it ended without.
-async fn until_called(node: &Node, bus: &Bus, job: &Job) -> Option<CommandResult> {
-    let command = &job.command;
-    let waves = command.options.waves.as_ref()?;
-    let closes = waves.latest_start(command.issued, command.options.timeout);
-    let mut rollout = RolloutProgress::default();
-    let mut news = node.words.watch();
-    let mut attempt = 0;
-    loop {
-        news.mark_unchanged();
-        // A key that was revoked meanwhile keeps no place.
-        if let Err(refusal) = node.verify(|verifier| verifier.recheck(command)) {
-            let why = (refusal.code, refusal.message);
-            return Some(messages::not_done(node, Some(job.id()), job.digest(), CommandOutcome::Refused, why));
-        }
-        let turn = rollout.may_begin(command, node, bus).await;
-        attempt = if matches!(turn, RolloutTurn::Unknown(_)) { attempt + 1 } else { 0 };
-        let pause = match turn {
-            RolloutTurn::Over(why) => return Some(halted(node, job, why)),
-            turn if node.now() > closes => return Some(closed(node, job, closes, turn)),
-            RolloutTurn::Begin => return None,
-            RolloutTurn::Wait(_) => gate::poll_interval(waves) / 2 + jitter::random_delay(gate::poll_interval(waves)),
-            RolloutTurn::Halted(_) => LOOK,
-            RolloutTurn::Unknown(why) => {
-                if attempt == 1 {
-                    tracing::warn!(id = %command.id, why, "it can't be asked whether it may begin");
-                }
-                jitter::backoff(attempt)
-            }
-        };
-        // Cancel-safe: a watch keeps its last value, and a sleep that is dropped is nothing.
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = reconnected(bus), if attempt > 0 => {}
-            // The sender lives as long as the node: no error.
-            _ = news.changed() => {}
-        }
+impl RolloutScheduler {
+    /// Lets a command wait for its turn.
+    pub(in crate::agent) fn enqueue(&self, job: Job) {
+        let wave = self.rollouts.results.wave(&job.command).unwrap_or(1);
+        // The sender does not wait: a reply subject is allowed for minutes only. The stream has every result.
+        let job = job.without_reply();
+        let signers = job.command.signers().to_vec();
+        lock(&self.rollouts.queue.waiting).insert(job.id(), WaitingJob { wave, signers, called: None });
+        let scheduler = self.clone();
+        self.rollouts.queue.spawn(async move {
+            let ended = scheduler.wait_for_turn(&job).await;
+            scheduler.rollouts.queue.called(job.id(), ended);
+            scheduler.queue.push(Box::new(job));
+        });
     }
-}
 
-/// Returns soon after there is a connection again; never, while there is one.
-async fn reconnected(bus: &Bus) {
-    let mut link = bus.watch();
-    if bus.is_connected() || link.wait_for(|link| link.connected).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-    tokio::time::sleep(jitter::random_delay(SPREAD)).await;
-}
-
-fn until(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(then.duration_since(now)).unwrap_or_default()
-}
-
-fn halted(node: &Node, job: &Job, why: String) -> CommandResult {
-    messages::not_done(node, Some(job.id()), job.digest(), CommandOutcome::Halted, (RejectionCode::Halted, why))
-}
-
-fn closed(node: &Node, job: &Job, at: Timestamp, turn: RolloutTurn) -> CommandResult {
-    let why = match turn {
-        RolloutTurn::Halted(word) => return halted(node, job, format!("{word}; nobody resumed it by {at}")),
-        RolloutTurn::Unknown(why) => format!("until {at} it could not be asked whether it may begin: {why}"),
-        RolloutTurn::Wait(why) => return halted(node, job, format!("{why}, until {at}")),
-        _ => format!("it could begin until {at}"),
-    };
-    messages::not_done(node, Some(job.id()), job.digest(), CommandOutcome::Expired, (RejectionCode::Expired, why))
-}
-
-/// What becomes of a job that the queue gives. It may have been behind a long run: then it is asked once more.
-pub(in crate::agent) async fn call(node: &Arc<Node>, bus: &Bus, queue: &Arc<FairQueue>, job: &Job) -> QueueDecision {
-    if job.command.options.waves.is_none() || job.health_check_only {
-        return QueueDecision::Begin;
-    }
-    let known = held(&node.room.waiting).remove(&job.id()).and_then(|waiting| waiting.called);
-    let may_begin = match known {
-        Some((_, Some(done))) => return QueueDecision::Ended(Box::new(done)),
-        Some((asked, None)) if asked.elapsed() < FRESH => node.words.halted(job.id()).is_none(),
-        Some((_, None)) => RolloutProgress::default().may_still(&job.command, node, bus).await,
-        None => RolloutProgress::default().may_begin(&job.command, node, bus).await == RolloutTurn::Begin,
-    };
-    if may_begin {
-        return QueueDecision::Begin;
-    }
-    enqueue(node, bus, queue, job.clone());
-    QueueDecision::Later
-}
-
-/// Lets a success of this node count once its hold is over, when the waves want that and the job went well. An agent that
-/// dies meanwhile does so after its next start: `looks.rs` has it.
-pub(in crate::agent) fn look_later(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &CommandResult) {
-    if health_gate::is_wanted(node, &job.command, done) {
-        look(node, queue, job, done);
-    }
-}
-
-/// Says, when the hold is over, that a job went well; or puts a look at its health into the queue, which says that.
-pub(in crate::agent) fn look(node: &Arc<Node>, queue: &Arc<FairQueue>, job: &Job, done: &CommandResult) {
-    let Some(waves) = &job.command.options.waves else { return };
-    let (at, outcome) = (waves.success_counts_at(done.at), done.outcome);
-    let (owner, queue, job) = (Arc::clone(node), Arc::clone(queue), Job { health_check_only: true, reply: None, ..job.clone() });
-    node.room.spawn(async move {
+    /// Returns when a command may begin (`None`), or its end without a run.
+    async fn wait_for_turn(&self, job: &Job) -> Option<CommandResult> {
+        let command = &job.command;
+        let plan = command.options.waves.as_ref()?;
+        let latest_start = plan.latest_start(command.issued, command.options.timeout);
+        let mut progress = RolloutProgress::default();
+        let mut overrides = self.rollouts.overrides.watch();
+        let mut attempt = 0;
         loop {
-            let left = until(at, owner.now());
-            if left.is_zero() {
-                break;
+            overrides.mark_unchanged();
+            // A key that was revoked meanwhile keeps no place.
+            if let Err(rejection) = self.verifier.verify(|verifier| verifier.recheck(command)) {
+                return Some(self.not_run(job, CommandOutcome::Refused, (rejection.code, rejection.message)));
             }
-            tokio::time::sleep(left.min(LOOK)).await;
+            let turn = progress.may_begin(command, &self.rollouts.gate, &self.bus).await;
+            attempt = if matches!(turn, RolloutTurn::Unknown(_)) { attempt + 1 } else { 0 };
+            let pause = match turn {
+                RolloutTurn::Over(why) => return Some(self.halted(job, why)),
+                turn if self.identity.now() > latest_start => return Some(self.too_late(job, latest_start, turn)),
+                RolloutTurn::Begin => return None,
+                RolloutTurn::Wait(_) => poll_interval(plan) / 2 + jitter::random_delay(poll_interval(plan)),
+                RolloutTurn::Halted(_) => POLL,
+                RolloutTurn::Unknown(why) => {
+                    if attempt == 1 {
+                        tracing::warn!(id = %command.id, why, "cannot ask whether the command may begin");
+                    }
+                    jitter::backoff(attempt)
+                }
+            };
+            // Cancel-safe: a watch keeps its last value, and a dropped sleep loses nothing.
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.reconnected(), if attempt > 0 => {}
+                // The sender lives as long as the agent: no error.
+                _ = overrides.changed() => {}
+            }
         }
-        if health_gate::is_gated(&owner, &job.command) {
-            queue.push(Box::new(job));
-        } else {
-            gate::publish_success(&owner, &job.command, outcome);
-            health_gate::complete(&owner, job.id());
+    }
+
+    /// Returns soon after a reconnect; never while there is a connection.
+    async fn reconnected(&self) {
+        let mut link = self.bus.watch();
+        if self.bus.is_connected() || link.wait_for(|link| link.connected).await.is_err() {
+            std::future::pending::<()>().await;
         }
-    });
+        tokio::time::sleep(jitter::random_delay(SPREAD)).await;
+    }
+
+    fn not_run(&self, job: &Job, outcome: CommandOutcome, why: (RejectionCode, String)) -> CommandResult {
+        messages::not_run(&self.identity, Some(job.id()), job.digest(), outcome, why)
+    }
+
+    fn halted(&self, job: &Job, why: String) -> CommandResult {
+        self.not_run(job, CommandOutcome::Halted, (RejectionCode::Halted, why))
+    }
+
+    fn too_late(&self, job: &Job, at: Timestamp, turn: RolloutTurn) -> CommandResult {
+        let why = match turn {
+            RolloutTurn::Halted(halted) => return self.halted(job, format!("{halted}; not resumed by {at}")),
+            RolloutTurn::Unknown(why) => format!("cannot ask until {at} whether the command may begin: {why}"),
+            RolloutTurn::Wait(why) => return self.halted(job, format!("{why}, until {at}")),
+            _ => format!("the command could begin until {at}"),
+        };
+        self.not_run(job, CommandOutcome::Expired, (RejectionCode::Expired, why))
+    }
+
+    /// Decides about a command that the queue of the executor returns. After a long wait behind another run, the gate is
+    /// asked once more.
+    pub(in crate::agent) async fn decide(&self, job: &Job) -> QueueDecision {
+        if job.command.options.waves.is_none() || matches!(job.kind, JobKind::HealthCheck) {
+            return QueueDecision::Begin;
+        }
+        let known = lock(&self.rollouts.queue.waiting).remove(&job.id()).and_then(|waiting| waiting.called);
+        let gate = &self.rollouts.gate;
+        let may_begin = match known {
+            Some((_, Some(result))) => return QueueDecision::Ended(Box::new(result)),
+            Some((asked, None)) if asked.elapsed() < FRESH => self.rollouts.overrides.halted(job.id()).is_none(),
+            Some((_, None)) => RolloutProgress::default().may_still_begin(&job.command, gate, &self.bus).await,
+            None => RolloutProgress::default().may_begin(&job.command, gate, &self.bus).await == RolloutTurn::Begin,
+        };
+        if may_begin {
+            return QueueDecision::Begin;
+        }
+        self.enqueue(job.clone());
+        QueueDecision::Later
+    }
+
+    /// Completes the health gate of a command after its hold, if the rollout wants one.
+    ///
+    /// An agent that dies meanwhile does so after its next start: the gate is on disk.
+    pub(in crate::agent) fn complete_later(&self, job: &Job, result: &CommandResult) {
+        let is_witness = self.rollouts.results.is_witness(&job.command);
+        if self.rollouts.health_gates.is_wanted(&job.command, result, is_witness) {
+            self.complete_after_hold(job, result);
+        }
+    }
+
+    /// Publishes the success of a command after its hold, or puts a health check into the queue of the executor.
+    pub(in crate::agent) fn complete_after_hold(&self, job: &Job, result: &CommandResult) {
+        let Some(plan) = &job.command.options.waves else { return };
+        let (at, outcome) = (plan.success_counts_at(result.at), result.outcome);
+        let (scheduler, job) = (self.clone(), job.health_check());
+        self.rollouts.queue.spawn(async move {
+            loop {
+                let left = Duration::try_from(at.duration_since(scheduler.identity.now())).unwrap_or_default();
+                if left.is_zero() {
+                    break;
+                }
+                tokio::time::sleep(left.min(POLL)).await;
+            }
+            if scheduler.rollouts.health_gates.is_gated(&job.command) {
+                scheduler.queue.push(Box::new(job));
+            } else {
+                scheduler.rollouts.results.publish_success(&job.command, outcome);
+                scheduler.rollouts.health_gates.complete(job.id());
+            }
+        });
+    }
 }

@@ -1,17 +1,20 @@
-//! The board: how the agent stands, for whoever shows it. Written by every part, read by the heartbeat.
+//! The status board: the snapshot of the agent with its alarms. Every task writes it, the heartbeat publishes it.
 
 use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::diag::chain;
 use crate::model::ApplyState;
+use crate::store::StoreError;
+use crate::wire::command::Command;
 use crate::wire::report::{AssignmentStatus, ChannelPosition, FailingResource};
 
-/// What can be wrong with the agent itself; each stands on the board at most once.
+/// The kinds of alarms of the agent itself. Each kind has at most one alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::agent) enum AlarmKind {
-    /// The state directory can't be written.
+    /// The state directory cannot be written.
     Disk,
     /// Something of the state was lost.
     State,
@@ -25,7 +28,7 @@ pub(in crate::agent) enum AlarmKind {
     Connection,
     /// The trust bundle is over its time, or will soon be.
     Trust,
-    /// The next trust bundle can't be had, or not be taken.
+    /// The next trust bundle cannot be fetched, or is rejected.
     Succession,
     /// The clock is wrong.
     Clock,
@@ -33,24 +36,24 @@ pub(in crate::agent) enum AlarmKind {
     ServerClock,
     /// Another agent uses the id of this node.
     Identity,
-    /// What is assigned is not in force as it should be.
+    /// An assignment is not in force.
     Channels,
-    /// The stream of desired state has something else than is kept to here.
+    /// The stream of desired state differs from the assignments of this node.
     Divergence,
     /// The server does not let this node listen for commands to it or to its groups.
     Permissions,
-    /// The data from outside can't be had.
+    /// The data of the host cannot be read.
     Data,
-    /// The configuration was read again, and is wrong.
+    /// The reloaded configuration is wrong.
     Config,
-    /// The page for monitoring can't be served.
+    /// The page for monitoring cannot be served.
     Http,
     /// The file system of the state directory is nearly full.
     Space,
 }
 
 impl AlarmKind {
-    /// Its name, for programs: `server_clock`.
+    /// Returns the name for programs: `server_clock`.
     pub(in crate::agent) fn name(self) -> String {
         let mut name = String::new();
         for letter in format!("{self:?}").chars() {
@@ -63,12 +66,12 @@ impl AlarmKind {
     }
 }
 
-/// How the agent stands.
+/// A snapshot of the agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(in crate::agent) struct AgentSnapshot {
     /// The command that is running.
     pub(in crate::agent) running: Option<Uuid>,
-    /// How many wait behind it.
+    /// The number of commands that wait behind it.
     pub(in crate::agent) queued: u64,
     /// The last run.
     pub(in crate::agent) last_run: Option<ApplyState>,
@@ -78,28 +81,28 @@ pub(in crate::agent) struct AgentSnapshot {
     pub(in crate::agent) trust: u64,
     /// The latest serial of each channel.
     pub(in crate::agent) channels: BTreeMap<String, ChannelPosition>,
-    /// How the node stands to what is assigned to it, in the order in which it is applied.
+    /// The status of each assignment, in the order in which they are applied.
     pub(in crate::agent) assignments: Vec<AssignmentStatus>,
     /// The keys of the configuration that wait for a restart.
     pub(in crate::agent) pending: Vec<String>,
-    /// What is wrong.
+    /// The alarms.
     pub(in crate::agent) alarms: BTreeMap<AlarmKind, String>,
 }
 
 impl AgentSnapshot {
-    /// True when nothing but what runs and waits is another than in `other`.
+    /// Returns true when only the running and waiting work differs from `other`.
     pub(in crate::agent) fn differs_in_work_alone(&self, other: &Self) -> bool {
         Self { running: other.running, queued: other.queued, ..self.clone() } == *other
     }
 }
 
-/// Shared by reference; every change wakes those who watch.
+/// The status board. Every change wakes the watchers.
 #[derive(Debug)]
 pub(in crate::agent) struct StatusBoard(watch::Sender<AgentSnapshot>);
 
 impl StatusBoard {
-    pub(in crate::agent) fn new(standing: AgentSnapshot) -> Self {
-        Self(watch::Sender::new(standing))
+    pub(in crate::agent) fn new(snapshot: AgentSnapshot) -> Self {
+        Self(watch::Sender::new(snapshot))
     }
 
     pub(in crate::agent) fn watch(&self) -> watch::Receiver<AgentSnapshot> {
@@ -110,40 +113,56 @@ impl StatusBoard {
         reader(&self.0.borrow())
     }
 
-    /// Changes the standing; nobody is woken when it stays the same.
+    /// Changes the snapshot. An equal snapshot wakes no watcher.
     pub(in crate::agent) fn change(&self, change: impl FnOnce(&mut AgentSnapshot)) {
-        self.0.send_if_modified(|standing| {
-            let before = standing.clone();
-            change(standing);
-            *standing != before
+        self.0.send_if_modified(|snapshot| {
+            let before = snapshot.clone();
+            change(snapshot);
+            *snapshot != before
         });
     }
 
-    /// Something is wrong: logged when it is news.
-    pub(in crate::agent) fn raise(&self, topic: AlarmKind, what: impl Into<String>) {
-        let what = what.into();
-        if self.read(|standing| standing.alarms.get(&topic) != Some(&what)) {
-            tracing::error!(trouble = ?topic, "{what}");
-            self.change(|standing| {
-                standing.alarms.insert(topic, what);
+    /// Raises an alarm. A new text is logged.
+    pub(in crate::agent) fn raise(&self, kind: AlarmKind, text: impl Into<String>) {
+        let text = text.into();
+        if self.read(|snapshot| snapshot.alarms.get(&kind) != Some(&text)) {
+            tracing::error!(alarm = ?kind, "{text}");
+            self.change(|snapshot| {
+                snapshot.alarms.insert(kind, text);
             });
         }
     }
 
-    /// Something is wrong, or it is not.
-    pub(in crate::agent) fn set(&self, topic: AlarmKind, what: Option<String>) {
-        match what {
-            Some(what) => self.raise(topic, what),
-            None => self.clear(topic),
+    /// Raises the alarm, or clears it without a text.
+    pub(in crate::agent) fn set(&self, kind: AlarmKind, text: Option<String>) {
+        match text {
+            Some(text) => self.raise(kind, text),
+            None => self.clear(kind),
         }
     }
 
-    /// It is right again.
-    pub(in crate::agent) fn clear(&self, topic: AlarmKind) {
-        if self.read(|standing| standing.alarms.contains_key(&topic)) {
-            tracing::info!(trouble = ?topic, "over");
-            self.change(|standing| {
-                standing.alarms.remove(&topic);
+    /// Raises the alarm when the disk does not take durable state.
+    ///
+    /// The heartbeat clears the alarm: a small record may still fit where the next one does not.
+    pub(in crate::agent) fn report_storage_error<T>(&self, written: Result<T, StoreError>) -> Option<T> {
+        written.inspect_err(|error| self.raise(AlarmKind::Disk, chain(error))).ok()
+    }
+
+    /// Shows the channel position that an accepted command leads to.
+    pub(in crate::agent) fn command_accepted(&self, command: &Command) {
+        if let Some((channel, position)) = command.channel_state() {
+            self.change(|snapshot| {
+                snapshot.channels.insert(channel.to_owned(), position);
+            });
+        }
+    }
+
+    /// Clears an alarm.
+    pub(in crate::agent) fn clear(&self, kind: AlarmKind) {
+        if self.read(|snapshot| snapshot.alarms.contains_key(&kind)) {
+            tracing::info!(alarm = ?kind, "cleared");
+            self.change(|snapshot| {
+                snapshot.alarms.remove(&kind);
             });
         }
     }
@@ -162,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_have_names() {
+    fn alarm_kinds_have_names() {
         assert_eq!([AlarmKind::Disk.name(), AlarmKind::ServerClock.name()], ["disk", "server_clock"]);
     }
 
@@ -171,7 +190,7 @@ mod tests {
         let board = StatusBoard::new(AgentSnapshot::default());
         let mut watcher = board.watch();
         board.clear(AlarmKind::Disk);
-        board.change(|standing| standing.queued = 0);
+        board.change(|snapshot| snapshot.queued = 0);
         assert!(!watcher.has_changed().unwrap());
         board.raise(AlarmKind::Disk, "full");
         assert!(watcher.has_changed().unwrap());
@@ -180,6 +199,6 @@ mod tests {
         assert!(!watcher.has_changed().unwrap());
         board.clear(AlarmKind::Disk);
         assert!(watcher.has_changed().unwrap());
-        assert!(board.read(|standing| standing.alarms.is_empty()));
+        assert!(board.read(|snapshot| snapshot.alarms.is_empty()));
     }
 }

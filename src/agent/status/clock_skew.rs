@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::agent::status::board::StatusBoard;
+use crate::agent::context::Identity;
 use crate::transport::{Bus, Message};
 use crate::wire::NodeState;
 
 use crate::agent::status::board::AlarmKind;
-use crate::agent::{Node, jitter};
+use crate::agent::jitter;
 
 /// How far apart they may be: half of what commands allow for. The way of a message counts into it.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(15);
@@ -23,19 +25,19 @@ const EVERY: Duration = Duration::from_secs(600);
 const SOON: Duration = Duration::from_secs(30);
 
 /// Looks from time to time, for ever. A server that does not let the node read its own state takes nothing else from it.
-pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus) {
+pub(in crate::agent) async fn run(identity: Arc<Identity>, status: Arc<StatusBoard>, bus: Bus) {
     let mut link = bus.watch();
-    let (stream, subject) = (node.subjects.stream("STATE"), node.subjects.state(&node.settings().node));
+    let (stream, subject) = (identity.subjects.stream("STATE"), identity.subjects.state(&identity.node));
     loop {
         // An error would mean that the connection was closed for good.
         if link.wait_for(|link| link.connected).await.is_err() {
             return;
         }
-        let pause = match last(&node, &bus, &stream, subject.as_str()).await {
+        let pause = match last(&identity, &bus, &stream, subject.as_str()).await {
             None => EVERY,
             Some(wrong) => {
                 let pause = if wrong.is_some() { SOON } else { EVERY };
-                node.board.set(AlarmKind::ServerClock, wrong);
+                status.set(AlarmKind::ServerClock, wrong);
                 pause
             }
         };
@@ -44,13 +46,13 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus) {
 }
 
 /// What the last state of this agent says about the clock; none when it can't be had.
-async fn last(node: &Node, bus: &Bus, stream: &str, subject: &str) -> Option<Option<String>> {
+async fn last(identity: &Identity, bus: &Bus, stream: &str, subject: &str) -> Option<Option<String>> {
     // Said a moment ago, at the connection: it may not be stored yet, or be that of an agent before this one.
     for attempt in 1..=5 {
         tokio::time::sleep(Duration::from_millis(500) + jitter::backoff(attempt)).await;
         match bus.last_on(stream, subject).await {
             Ok(Message { payload, time: Some(stored), .. }) => match serde_json::from_slice::<NodeState>(&payload) {
-                Ok(state) if state.boot == node.boot => return Some(compare(state.at, stored)),
+                Ok(state) if state.boot == identity.boot => return Some(compare(state.at, stored)),
                 _ => {}
             },
             Ok(_) => {}

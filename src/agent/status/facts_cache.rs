@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::model::EvaluationBudget;
 use crate::template::Scope;
 
-use crate::agent::{Facts, Node};
+use crate::agent::Facts;
+
 
 /// How old facts and answers may be that decide whether a command is for this node. Runs gather their own facts.
 const FRESH: Duration = Duration::from_secs(60);
@@ -49,7 +50,26 @@ impl FactsCache {
         facts
     }
 
-    /// The next question gathers anew.
+    /// Gathers the facts anew. Takes its time, and so belongs on a thread that may wait.
+    pub(in crate::agent) fn gather(&self) -> Value {
+        (self.gather)()
+    }
+
+    /// Evaluates an expression on a thread that may wait.
+    ///
+    /// # Errors
+    /// When the expression cannot be evaluated.
+    pub(in crate::agent) async fn evaluate_in_background(self: &Arc<Self>, expression: &str) -> Answer {
+        let (facts, text) = (Arc::clone(self), expression.to_owned());
+        let broken = || Err("the evaluation panicked: the program has an error".to_owned());
+        let answer = tokio::task::spawn_blocking(move || facts.evaluate(&text)).await;
+        answer.unwrap_or_else(|_| {
+            self.note(expression, broken());
+            broken()
+        })
+    }
+
+    /// Forgets facts and answers. The next question gathers anew.
     pub(in crate::agent) fn forget(&self) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -87,20 +107,6 @@ impl FactsCache {
         self.note(expression, answer.clone());
         answer
     }
-}
-
-/// Whether an expression holds, found out on a thread that may wait.
-///
-/// # Errors
-/// When it can't be evaluated, in words.
-pub(in crate::agent) async fn evaluate_in_background(node: &Arc<Node>, expression: &str) -> Answer {
-    let (asked, text) = (Arc::clone(node), expression.to_owned());
-    let broke = || Err("evaluating it broke: the program has an error".to_owned());
-    let answer = tokio::task::spawn_blocking(move || asked.known.evaluate(&text)).await;
-    answer.unwrap_or_else(|_| {
-        node.known.note(expression, broke());
-        broke()
-    })
 }
 
 #[cfg(test)]

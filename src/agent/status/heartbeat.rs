@@ -12,6 +12,13 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::agent::status::NodeStateSource;
+use crate::agent::trust::TrustHandle;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
 use crate::model::NodeId;
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::TrustedBundle;
@@ -19,7 +26,7 @@ use crate::trust::TrustedBundle;
 use super::{disk_space, messages};
 use crate::agent::durable::state_loss;
 use crate::agent::status::board::AlarmKind;
-use crate::agent::{Node, jitter};
+use crate::agent::jitter;
 
 /// Changes that come closer than this are said together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -35,20 +42,32 @@ const NOTICE: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// No clock of a host that works is before this: the program is younger.
 const NO_EARLIER: &str = "2026-01-01T00:00:00Z";
 
+/// The handles of the heartbeat.
+#[derive(Clone)]
+pub(in crate::agent) struct HeartbeatHandles {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) publisher: Publisher,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) trust: TrustHandle,
+    pub(in crate::agent) node_state: NodeStateSource,
+}
+
 /// Says the state until `stop`; the last state is the caller's to say.
-pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Receiver<bool>) {
+pub(in crate::agent) async fn run(handles: HeartbeatHandles, bus: Bus, mut stop: watch::Receiver<bool>) {
     // Not being allowed to listen to itself costs only the detection of a twin.
-    let own = node.subjects.state(&node.settings().node);
+    let own = handles.identity.subjects.state(&handles.identity.node);
     let own = bus.subscribe(own.as_str()).await.ok();
-    let mut task = Task { twin: None, looked: None, own, node, bus };
-    let mut standing = task.node.board.watch();
+    let mut task = Task { twin: None, looked: None, own, handles, bus };
+    let mut standing = task.handles.status.watch();
     let mut link = task.bus.watch();
-    let mut settings = task.node.settings.watch();
+    let mut settings = task.handles.settings.watch();
     // Spread from the start: a fleet that was switched on together does not beat together.
-    let mut due = Instant::now() + jitter::random_delay(task.node.settings().heartbeat.get());
+    let mut due = Instant::now() + jitter::random_delay(task.handles.settings.now().heartbeat.get());
     loop {
         task.look();
-        publish_state(&task.node, &task.bus).await;
+        publish_state(&task.handles, &task.bus).await;
         let said = standing.borrow_and_update().clone();
         let mut busy: Option<Instant> = None;
         loop {
@@ -59,7 +78,7 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Re
                 () = tokio::time::sleep_until(busy.map_or(due, |busy| busy.min(due)).into()) => {
                     let now = Instant::now();
                     if due <= now {
-                        due = now + task.node.settings().heartbeat.get();
+                        due = now + task.handles.settings.now().heartbeat.get();
                     }
                     break;
                 }
@@ -72,7 +91,7 @@ pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus, mut stop: watch::Re
                 },
                 changed = settings.changed() => if changed.is_ok() {
                     // The state has the groups and the interval, and the next one may be due sooner.
-                    due = due.min(Instant::now() + task.node.settings().heartbeat.get());
+                    due = due.min(Instant::now() + task.handles.settings.now().heartbeat.get());
                     break;
                 },
                 changed = link.changed() => if changed.is_ok() && link.borrow().connected { break },
@@ -90,7 +109,7 @@ async fn heard(own: &mut Option<Inbox>) -> Option<Message> {
 }
 
 struct Task {
-    node: Arc<Node>,
+    handles: HeartbeatHandles,
     bus: Bus,
     own: Option<Inbox>,
     /// When another agent last spoke as this node.
@@ -111,53 +130,53 @@ struct HeartbeatOrigin {
 impl Task {
     fn hear(&mut self, message: &Message) {
         let Ok(state) = serde_json::from_slice::<HeartbeatOrigin>(&message.payload) else { return };
-        if state.boot != self.node.boot && state.alive {
+        if state.boot != self.handles.identity.boot && state.alive {
             self.twin = Some(Instant::now());
             let what = format!("another agent says it is node {}: on host \"{}\"", state.node, state.hostname);
-            self.node.board.raise(AlarmKind::Identity, what);
+            self.handles.status.raise(AlarmKind::Identity, what);
         }
     }
 
     /// Looks at what no event tells of.
     fn look(&mut self) {
-        let node = &self.node;
-        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings().heartbeat.get()) {
+        let node = &self.handles;
+        if self.twin.is_some_and(|heard| heard.elapsed() > 3 * node.settings.now().heartbeat.get()) {
             self.twin = None;
-            node.board.clear(AlarmKind::Identity);
+            node.status.clear(AlarmKind::Identity);
         }
         // Also without a command: a node that can accept nothing says so before it is asked.
-        node.report_storage_error(node.disk.verify_path());
-        if node.board.read(|standing| standing.alarms.contains_key(&AlarmKind::Disk)) {
-            match node.disk.probe() {
-                Ok(()) => node.board.clear(AlarmKind::Disk),
-                Err(error) => node.board.raise(AlarmKind::Disk, crate::diag::chain(&error)),
+        node.status.report_storage_error(node.durable.verify_path());
+        if node.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Disk)) {
+            match node.durable.probe() {
+                Ok(()) => node.status.clear(AlarmKind::Disk),
+                Err(error) => node.status.raise(AlarmKind::Disk, crate::diag::chain(&error)),
             }
         }
-        if self.looked.is_none_or(|looked| looked.elapsed() >= node.settings().heartbeat.get() / 2) {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= node.settings.now().heartbeat.get() / 2) {
             self.looked = Some(Instant::now());
-            let low = node.board.read(|standing| standing.alarms.contains_key(&AlarmKind::Space));
-            node.board.set(AlarmKind::Space, disk_space::look(&node.settings().state_dir, low));
+            let low = node.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Space));
+            node.status.set(AlarmKind::Space, disk_space::look(&node.settings.now().state_dir, low));
         }
-        let now = node.now();
+        let now = node.identity.now();
         let wrong = NO_EARLIER.parse::<Timestamp>().is_ok_and(|earliest| now < earliest);
-        node.board.set(AlarmKind::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
-        node.board.set(AlarmKind::State, state_loss::alarm(node, now));
-        node.board.set(AlarmKind::Trust, overdue(&node.trust(), node.disk.monotonic_now(now)));
-        node.board.set(AlarmKind::Permissions, unheard(node, &self.bus.unheard()));
+        node.status.set(AlarmKind::Clock, wrong.then(|| format!("the clock of this host is wrong: it says {now}")));
+        node.status.set(AlarmKind::State, state_loss::alarm(&node.trust.current(), &node.durable, now));
+        node.status.set(AlarmKind::Trust, overdue(&node.trust.current(), node.durable.monotonic_now(now)));
+        node.status.set(AlarmKind::Permissions, unheard(node, &self.bus.unheard()));
         let counters = self.bus.counters();
         let lost = counters.slow_consumers;
         let lost = (lost > 0).then(|| format!("commands were lost {lost} times: they came faster than taken"));
         // It may be brought up to date under this agent, which then finds it good at its next beat.
         let old = self.bus.check_version().err().filter(|error| matches!(error, TransportError::TooOld(_)));
-        node.board.set(AlarmKind::Connection, old.map(|error| error.to_string()).or(lost));
+        node.status.set(AlarmKind::Connection, old.map(|error| error.to_string()).or(lost));
     }
 }
 
 /// Which commands this node can't hear, as the server does not let it subscribe.
-fn unheard(node: &Node, refused: &BTreeSet<String>) -> Option<String> {
-    let settings = node.settings();
+fn unheard(node: &HeartbeatHandles, refused: &BTreeSet<String>) -> Option<String> {
+    let settings = node.settings.now();
     let heard = |groups: &[String]| -> BTreeSet<String> {
-        node.subjects.work_subscriptions(&settings.node, groups).iter().map(ToString::to_string).collect()
+        node.identity.subjects.work_subscriptions(&settings.node, groups).iter().map(ToString::to_string).collect()
     };
     let always = heard(&[]);
     let of_group =
@@ -195,7 +214,7 @@ fn overdue(trust: &TrustedBundle, now: Timestamp) -> Option<String> {
 }
 
 /// Says how the node stands now. Not kept when there is no connection: the next one says more.
-async fn publish_state(node: &Node, bus: &Bus) {
-    let subject = node.subjects.state(&node.settings().node);
-    node.publish_best_effort(bus, subject.as_str(), messages::json(&messages::state(node, true)), None).await;
+async fn publish_state(node: &HeartbeatHandles, bus: &Bus) {
+    let subject = node.identity.subjects.state(&node.settings.now().node);
+    node.publisher.publish_best_effort(bus, subject.as_str(), messages::json(&node.node_state.state(true)), None).await;
 }

@@ -2,55 +2,84 @@
 //! edge of the program runs beside the agent, as its page for monitoring.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::agent::status::NodeStateSource;
+use crate::agent::status::counters::Counters;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::durable::state::DurableState;
+use crate::agent::trust::TrustHandle;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
 use crate::config::Settings;
 use crate::transport::Bus;
 use crate::wire::AgentStatus;
 use crate::wire::agent_status::{ConnectionStatus, LimitsStatus, STATUS, TrustStatus};
 
 use super::messages;
-use crate::agent::Node;
-use crate::agent::status::board::AlarmKind;
+use crate::agent::status::board::{AgentSnapshot, AlarmKind};
 
 /// Something that runs beside the agent for as long as it does.
 pub type SidecarTask = fn(StatusView) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// The handles of the view.
+#[derive(Clone)]
+pub(in crate::agent) struct ViewHandles {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) trust: TrustHandle,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) node_state: NodeStateSource,
+}
+
 /// A look at a running agent. Clones look at the same one.
 #[derive(Clone)]
 pub struct StatusView {
-    node: Arc<Node>,
+    handles: ViewHandles,
     bus: Bus,
 }
 
 impl StatusView {
-    pub(in crate::agent) fn new(node: Arc<Node>, bus: Bus) -> Self {
-        Self { node, bus }
+    pub(in crate::agent) fn new(handles: ViewHandles, bus: Bus) -> Self {
+        Self { handles, bus }
     }
 
     /// How the agent stands now.
     pub fn status(&self) -> AgentStatus {
-        status(&self.node, &self.bus)
+        status(&self.handles, &self.bus)
     }
 
-    /// The settings as they change.
+    /// Returns a receiver that changes with the snapshot of the agent.
+    pub(in crate::agent) fn watch(&self) -> watch::Receiver<AgentSnapshot> {
+        self.handles.status.watch()
+    }
+
+    /// Returns the state directory.
+    pub(in crate::agent) fn state_dir(&self) -> PathBuf {
+        self.handles.settings.now().state_dir.clone()
+    }
+
+    /// Returns a receiver that changes with the settings.
     pub fn settings(&self) -> watch::Receiver<Arc<Settings>> {
-        self.node.settings.watch()
+        self.handles.settings.watch()
     }
 
     /// Notes what is wrong with the page for monitoring, or that nothing is.
     pub fn page_trouble(&self, what: Option<String>) {
-        self.node.board.set(AlarmKind::Http, what);
+        self.handles.status.set(AlarmKind::Http, what);
     }
 }
 
 /// How the agent stands now.
-pub(in crate::agent) fn status(node: &Node, bus: &Bus) -> AgentStatus {
-    let (settings, standing) = (node.settings(), node.board.read(Clone::clone));
-    let waiting = node.disk.outbox_state();
+pub(in crate::agent) fn status(node: &ViewHandles, bus: &Bus) -> AgentStatus {
+    let (settings, standing) = (node.settings.now(), node.status.read(Clone::clone));
+    let waiting = node.durable.outbox_state();
     let (outbox, dropped) = (waiting.outbox, waiting.dropped);
     let limits = settings.limits.clone();
     AgentStatus {
@@ -60,11 +89,11 @@ pub(in crate::agent) fn status(node: &Node, bus: &Bus) -> AgentStatus {
         hostname: settings.hostname.clone(),
         groups: settings.groups.clone(),
         version: messages::VERSION.to_owned(),
-        boot: node.boot,
-        started: node.started,
-        at: node.now(),
+        boot: node.identity.boot,
+        started: node.identity.started,
+        at: node.identity.now(),
         connection: connection(&settings, bus),
-        trust: TrustStatus { version: node.trust().version(), expires: node.trust().expires() },
+        trust: TrustStatus { version: node.trust.current().version(), expires: node.trust.current().expires() },
         limits: LimitsStatus {
             types: limits.types,
             paths: limits.paths,
@@ -72,7 +101,7 @@ pub(in crate::agent) fn status(node: &Node, bus: &Bus) -> AgentStatus {
             apply: limits.apply,
             fetch_hosts: limits.fetch_hosts,
         },
-        confinement: node.confinement(),
+        confinement: node.node_state.confinement(),
         channels: standing.channels,
         running: standing.running,
         queued: standing.queued,
@@ -80,7 +109,7 @@ pub(in crate::agent) fn status(node: &Node, bus: &Bus) -> AgentStatus {
         last_run: standing.last_run,
         outbox,
         dropped,
-        counts: node.count.now(),
+        counts: node.counters.now(),
         alarms: standing.alarms.into_iter().map(|(topic, what)| (topic.name(), what)).collect(),
         pending: standing.pending,
     }

@@ -7,21 +7,30 @@
 //! Order: verified → on disk → in force → said. What is not accepted is published as a refusal, once.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::agent::reconcile::desired_state::DesiredState;
+use crate::agent::rollout::RolloutState;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
+use crate::agent::trust::TrustHandle;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::{Pin, TrustedBundle, open_bundle};
+use crate::wire::report::LifecycleEvent;
 use crate::wire::{self, CommandOutcome, Envelope};
 
 use crate::agent::durable::state_loss;
-use crate::agent::intake::commands::RateLimiter;
+use crate::agent::intake::rate_limit::RateLimiter;
 use crate::agent::status::board::AlarmKind;
 use crate::agent::status::messages;
 use crate::agent::trust::anchor;
-use crate::agent::{Node, jitter};
+use crate::agent::jitter;
 
 /// The stream is asked again after this, and up to [`SPREAD`] more.
 const POLL: Duration = Duration::from_secs(300);
@@ -34,15 +43,44 @@ const MOST_SEEN: usize = 256;
 /// So many digests are remembered of what was accepted, and of what was refused.
 const REMEMBERED: usize = 64;
 
+/// The handles of the trust updates.
+#[derive(Clone)]
+pub(in crate::agent) struct UpdateHandles {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) trust: TrustHandle,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) publisher: Publisher,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) rollouts: RolloutState,
+    pub(in crate::agent) desired_state: Arc<DesiredState>,
+}
+
+impl UpdateHandles {
+    /// Puts a bundle in force that is on disk. The executor verifies waiting commands again under it.
+    fn activate(&self, next: TrustedBundle) {
+        let version = next.version();
+        self.trust.replace(next);
+        checkpoint(Checkpoint::TrustObeyed);
+        self.rollouts.overrides.wake();
+        // A message that the earlier bundle rejected may count under this one.
+        self.desired_state.request_sync();
+        tracing::info!(version, "another trust bundle is in force");
+        let message = Some(format!("now obeys version {version}"));
+        self.publisher.post_lifecycle(&LifecycleEvent { message, ..messages::lifecycle(&self.identity, "trust") });
+        self.status.change(|snapshot| snapshot.trust = version);
+    }
+}
+
 /// Takes bundles for as long as it runs. Whatever it writes it writes between two waits: it may be aborted at any time.
-pub(in crate::agent) async fn run(node: Arc<Node>, bus: Bus) {
+pub(in crate::agent) async fn run(handles: UpdateHandles, bus: Bus) {
     // Not being allowed to listen costs time only: the stream is asked anyway.
-    let mut live = bus.subscribe(node.subjects.live_trust_versions().as_str()).await.ok();
+    let mut live = bus.subscribe(handles.identity.subjects.live_trust_versions().as_str()).await.ok();
     let mut link = bus.watch();
-    let accepted = Memory::of(node.trust().digest().to_owned());
+    let accepted = Memory::of(handles.trust.current().digest().to_owned());
     let allowance = RateLimiter::new(20, Duration::from_secs(1));
     let looks = RateLimiter::new(100, Duration::from_millis(50));
-    let mut task = Task { node, bus, accepted, refused: Memory::default(), looks, allowance, beyond: Beyond::default() };
+    let mut task = Task { handles, bus, accepted, refused: Memory::default(), looks, allowance, beyond: Beyond::default() };
     let (mut connects, mut due) = (0, Instant::now());
     loop {
         let now = *link.borrow_and_update();
@@ -69,7 +107,7 @@ async fn heard(live: &mut Option<Inbox>) -> Option<Message> {
 }
 
 struct Task {
-    node: Arc<Node>,
+    handles: UpdateHandles,
     bus: Bus,
     /// What was accepted since the start: it may come once more, late, and is no attack then.
     accepted: Memory,
@@ -101,7 +139,7 @@ impl Task {
         if !self.looks.take() {
             return;
         }
-        let version = self.node.subjects.trust_version(&message.subject).unwrap_or(0);
+        let version = self.handles.identity.subjects.trust_version(&message.subject).unwrap_or(0);
         let ahead = version > self.next();
         // Some were missed: they come first, and this one is among them.
         if ahead {
@@ -109,7 +147,7 @@ impl Task {
             self.ask().await;
         }
         let is_refused = self.offer(message).is_some();
-        let is_troubled = self.node.board.read(|standing| standing.alarms.contains_key(&AlarmKind::Succession));
+        let is_troubled = self.handles.status.read(|standing| standing.alarms.contains_key(&AlarmKind::Succession));
         // What is refused in the place of the next one keeps this node where it is, and what is taken may end that: the
         // stream says.
         if !ahead && if is_refused { version == self.next() } else { is_troubled } {
@@ -118,7 +156,7 @@ impl Task {
     }
 
     fn next(&self) -> u64 {
-        self.node.trust().version().saturating_add(1)
+        self.handles.trust.current().version().saturating_add(1)
     }
 
     /// Takes every next bundle that the stream has; gives the pause before it is asked again.
@@ -126,16 +164,16 @@ impl Task {
         match self.fetch_successors().await {
             Ok(stuck) => {
                 // Whatever was in force before is here again, as far as the server says.
-                self.node.report_storage_error(self.node.disk.note_trust(self.node.trust().version()));
-                self.node.board.set(AlarmKind::State, state_loss::alarm(&self.node, self.node.now()));
-                self.node.board.set(AlarmKind::Succession, stuck);
+                self.handles.status.report_storage_error(self.handles.durable.note_trust(self.handles.trust.current().version()));
+                self.handles.status.set(AlarmKind::State, state_loss::alarm(&self.handles.trust.current(), &self.handles.durable, self.handles.identity.now()));
+                self.handles.status.set(AlarmKind::Succession, stuck);
                 POLL + jitter::random_delay(SPREAD)
             }
             Err(TransportError::Disconnected) => AGAIN,
             Err(error) => {
                 let remedy = if matches!(error, TransportError::NoStream(_)) { "; `ensign fleet init` makes it" } else { "" };
                 let what = format!("newer trust bundles can't be looked for: {}{remedy}", chain(&error));
-                self.node.board.raise(AlarmKind::Succession, what);
+                self.handles.status.raise(AlarmKind::Succession, what);
                 AGAIN + jitter::random_delay(AGAIN)
             }
         }
@@ -143,10 +181,10 @@ impl Task {
 
     /// As [`Self::ask`]; gives why the bundle that would be next is not taken, when there is one.
     async fn fetch_successors(&mut self) -> Result<Option<String>, TransportError> {
-        let stream = self.node.subjects.stream("TRUST");
+        let stream = self.handles.identity.subjects.stream("TRUST");
         loop {
             let version = self.next();
-            let subject = self.node.subjects.trust(version);
+            let subject = self.handles.identity.subjects.trust(version);
             let Some(message) = self.bus.last(&stream, subject.as_str()).await? else { return Ok(self.gap().await) };
             if let Some(why) = self.offer(&message) {
                 return Ok(Some(format!("version {version} of the trust bundle is not taken: {why}")));
@@ -160,14 +198,14 @@ impl Task {
 
     /// Why this node can't follow, when the stream has later versions and the next one is missing.
     async fn gap(&mut self) -> Option<String> {
-        let (stream, filter) = (self.node.subjects.stream("TRUST"), self.node.subjects.trust_versions());
+        let (stream, filter) = (self.handles.identity.subjects.stream("TRUST"), self.handles.identity.subjects.trust_versions());
         for _ in 0..MOST_SEEN {
             if self.beyond.denied {
                 break;
             }
             match self.bus.stored_after(&stream, filter.as_str(), self.beyond.after).await {
                 Ok(Some(message)) => {
-                    let version = self.node.subjects.trust_version(&message.subject).unwrap_or(0);
+                    let version = self.handles.identity.subjects.trust_version(&message.subject).unwrap_or(0);
                     self.beyond.after = message.seq.unwrap_or(u64::MAX);
                     self.beyond.highest = self.beyond.highest.max(version);
                 }
@@ -179,7 +217,7 @@ impl Task {
                 }
             }
         }
-        let (own, next, highest) = (self.node.trust().version(), self.next(), self.beyond.highest);
+        let (own, next, highest) = (self.handles.trust.current().version(), self.next(), self.beyond.highest);
         (highest > next).then(|| {
             format!(
                 "this node obeys version {own} of the trust bundle and can't follow: the stream has version {highest}, and \
@@ -190,7 +228,7 @@ impl Task {
 
     /// Takes a bundle when it is the next one; gives why it does not otherwise, but for one that it took before.
     fn offer(&mut self, message: &Message) -> Option<String> {
-        let current = self.node.trust();
+        let current = self.handles.trust.current();
         match open_bundle(&message.payload, Pin::Current(&current)) {
             Ok(next) => self.take(next),
             Err(error) => {
@@ -204,8 +242,8 @@ impl Task {
                     tracing::warn!(code = %error.code(), why, subject = message.subject, "refused a trust bundle");
                     let keyids = envelope.into_iter().flat_map(|envelope| envelope.signatures).map(|by| by.keyid).collect();
                     let reason = (error.code(), why.clone());
-                    let done = messages::not_done(&self.node, None, &digest, CommandOutcome::Refused, reason);
-                    self.node.post_rejection(&done, &message.subject, keyids);
+                    let done = messages::not_run(&self.handles.identity, None, &digest, CommandOutcome::Refused, reason);
+                    self.handles.publisher.post_rejection(&done, &message.subject, keyids);
                     self.refused.note(digest);
                 }
                 Some(format!("{} ({why})", error.code()))
@@ -214,33 +252,17 @@ impl Task {
     }
 
     fn take(&mut self, next: TrustedBundle) -> Option<String> {
-        let kept = self.node.disk.verify_path().and_then(|()| anchor::persist(&self.node.settings(), &next));
+        let kept = self.handles.durable.verify_path().and_then(|()| anchor::persist(&self.handles.settings.now(), &next));
         if let Err(error) = kept {
             let why = chain(&error);
-            self.node.board.raise(AlarmKind::Disk, why.clone());
+            self.handles.status.raise(AlarmKind::Disk, why.clone());
             return Some(why);
         }
         // The bundle is kept: that the ledger knows of it too only matters when that is lost.
-        self.node.report_storage_error(self.node.disk.note_trust(next.version()));
+        self.handles.status.report_storage_error(self.handles.durable.note_trust(next.version()));
         self.accepted.note(next.digest().to_owned());
-        self.node.activate(next);
+        self.handles.activate(next);
         None
-    }
-}
-
-impl Node {
-    /// Puts a bundle into force that is on disk. What waits to run is checked again under it when its turn comes.
-    fn activate(&self, next: TrustedBundle) {
-        let version = next.version();
-        *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        checkpoint(Checkpoint::TrustObeyed);
-        self.words.wake();
-        // What was refused under the bundle before may be right under this one.
-        self.standing.request_sync();
-        tracing::info!(version, "now obeys another trust bundle");
-        let life = messages::trust_life(self, version);
-        self.post_lifecycle_event(&life);
-        self.board.change(|standing| standing.trust = version);
     }
 }
 

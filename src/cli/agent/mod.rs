@@ -213,7 +213,7 @@ fn reread(path: &Path) -> Reread {
 
 fn failure(error: &AgentError) -> Failure {
     match error {
-        AgentError::Notary(error) => no_key(error),
+        AgentError::Key(error) => no_key(error),
         AgentError::Anchor(error) => untrusted(error),
         AgentError::Confinement(_) => Failure::from_error(Exit::Usage, error)
             .hint("`confine = \"auto\"` takes what the kernel has; `ensign agent check` says what that is"),

@@ -17,16 +17,18 @@ use crate::wire::report::PlannedChanges;
 
 use super::super::confinement::{ExchangeOutside, Placement};
 use super::super::host_data;
-use super::event_sink::{self, Record};
-use super::{Job, RunOutcomeReport, ending};
-use crate::agent::Node;
+use super::ending;
+use crate::agent::exec::event_sink::{self, Record};
+use crate::agent::exec::job::{Job, JobKind};
+use crate::agent::exec::result::RunResult;
+use crate::agent::exec::context::RunContext;
 use crate::agent::config::limits;
 use crate::agent::config::limits::Permitted;
 use crate::agent::exec::approval::PlanRecorder;
 
 /// What the confined thread is given.
 pub(super) struct Inside<'a> {
-    pub(super) node: &'a Arc<Node>,
+    pub(super) node: &'a Arc<RunContext>,
     pub(super) job: &'a Job,
     pub(super) source: Option<&'a Source>,
     pub(super) approved: Option<PlannedChanges>,
@@ -48,10 +50,10 @@ pub(super) enum Ran {
 ///
 /// # Errors
 /// When it ends before the run.
-pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunOutcomeReport>> {
+pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunResult>> {
     let Inside { node, job, host, record, .. } = *inside;
     let worker = &inside.placement.worker;
-    let broke = |_| Box::new(RunOutcomeReport::failed("the run broke: the program has an error"));
+    let broke = |_| Box::new(RunResult::failed("the run broke: the program has an error"));
     let plan = match inside.plan() {
         Ok(plan) => plan,
         Err(wrong) => return Ok(Ran::Unplanned(wrong)),
@@ -64,10 +66,10 @@ pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunOutcomeReport>> {
         let report = engine::run(&plan, &dry, host, &mut MemorySession::default(), &mut |event| changes.record(&event));
         if report.outcome == RunOutcome::Interrupted {
             let (outcome, why) = ending(report.outcome, report.error, host, job);
-            return Err(Box::new(RunOutcomeReport::of(outcome, why)));
+            return Err(Box::new(RunResult::of(outcome, why)));
         }
         if let Err(why) = approved.still_holds(&changes.planned(job)) {
-            return Err(Box::new(RunOutcomeReport::refused(
+            return Err(Box::new(RunResult::refused(
                 RejectionCode::PlanChanged,
                 format!("it is not what was approved: {why}"),
             )));
@@ -90,15 +92,15 @@ impl Inside<'_> {
         let Inside { node, job, .. } = *self;
         let exchange: Arc<dyn DiscoveryClient> = self.exchange.clone();
         engine::Settings {
-            noop: job.is_dry() && !job.health_check_only,
-            health_check_only: job.health_check_only,
+            noop: job.is_dry() && job.kind != JobKind::HealthCheck,
+            health_check_only: job.kind == JobKind::HealthCheck,
             // The diff of a plan is for people; that of a run would only repeat what the command said.
             diff: if job.command.options.noop { Diff::Public } else { Diff::None },
             bare: false,
             run_id: job.run,
-            node: Some(node.settings().node.clone()),
+            node: Some(node.settings.now().node.clone()),
             permit: Some(Arc::new(self.permitted())),
-            registrar: node.settings().registration.is_published().then_some(exchange),
+            registrar: node.settings.now().registration.is_published().then_some(exchange),
             conceal: Some(conceal(node)),
             outside: Some(self.placement.clone()),
         }
@@ -107,9 +109,9 @@ impl Inside<'_> {
     /// What this run may do.
     fn permitted(&self) -> Permitted {
         let Inside { node, job, .. } = *self;
-        let own = limits::own_files(&node.settings());
+        let own = limits::own_files(&node.settings.now());
         let bundle = self.source.and_then(|source| source.directory.as_deref());
-        Permitted::new(node.limits(), job.rights.clone(), &own, bundle)
+        Permitted::new(limits::of(&node.settings.now()), job.rights.clone(), &own, bundle)
     }
 
     fn plan(&self) -> Result<Plan, Vec<Diagnostic>> {
@@ -119,12 +121,12 @@ impl Inside<'_> {
         // They read what a run may not, and start the scripts of the administrator.
         let facts = move || {
             let gather = Arc::clone(&gather);
-            worker.run(move || gather()).unwrap_or_default()
+            worker.run(move || gather.gather()).unwrap_or_default()
         };
         let mut inputs = RunInputs::new(facts, node.environ.clone(), None);
         inputs.exchange = Some(self.exchange.clone());
         inputs.access = Arc::new(self.permitted());
-        inputs.bus = match node.settings().limits.bus_data {
+        inputs.bus = match node.settings.now().limits.bus_data {
             BusData::Any => engine::BusData::Any,
             BusData::Signed => engine::BusData::Signed { unsigned: Value::Null },
         };
@@ -159,7 +161,7 @@ impl Inside<'_> {
 }
 
 /// Digests that only this node can make.
-fn conceal(node: &Arc<Node>) -> engine::Pseudonymize {
+fn conceal(node: &Arc<RunContext>) -> engine::Pseudonymize {
     let node = Arc::clone(node);
-    Arc::new(move |digest| node.disk.notary().pseudonymize(digest))
+    Arc::new(move |digest| node.durable.notary().pseudonymize(digest))
 }

@@ -14,32 +14,38 @@ use crate::wire::report::HealthReport;
 use crate::wire::subject::EventKind;
 
 use super::causes::Causes;
-use super::{ERROR_LENGTH, FAILURES, Job, within_size};
-use crate::agent::Node;
-use crate::agent::exec::approval::PlanRecorder;
+use super::context::RunContext;
+use super::job::{Job, JobKind};
+use super::result::within_size;
+use super::approval::PlanRecorder;
 use crate::agent::status::messages;
+
+/// Most failed resources that a result names. The events name all.
+const FAILURES: usize = 10;
+/// Most characters of each of their errors.
+const ERROR_LENGTH: usize = 500;
 
 /// The records of one run. Clones write the same ones.
 #[derive(Clone)]
 pub(in crate::agent) struct Record(Arc<Mutex<Records>>);
 
 struct Records {
-    heard: Heard,
+    heard: RunEventSink,
     recording: Recording,
     manifest: Option<ManifestId>,
 }
 
 impl Record {
-    pub(in crate::agent) fn new(node: &Arc<Node>, job: &Job) -> Self {
-        Self(Arc::new(Mutex::new(Records { heard: Heard::new(node, job), recording: Recording::default(), manifest: None })))
+    pub(in crate::agent) fn new(node: &Arc<RunContext>, job: &Job) -> Self {
+        Self(Arc::new(Mutex::new(Records { heard: RunEventSink::new(node, job), recording: Recording::default(), manifest: None })))
     }
 
     /// Records that the run begins.
-    pub(in crate::agent) fn begin(&self, node: &Node, job: &Job, what: String, manifest: Option<ManifestId>) {
+    pub(in crate::agent) fn begin(&self, node: &RunContext, job: &Job, what: String, manifest: Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let history = History::of(node.settings().state_dir.join("runs"));
+        let history = History::of(node.settings.now().state_dir.join("runs"));
         let digest = manifest.as_ref().and_then(|manifest| manifest.digest.clone());
-        let start = RunStart { run_id: job.run, started: node.now(), what, digest };
+        let start = RunStart { run_id: job.run, started: node.identity.now(), what, digest };
         // Dry runs leave nothing in the history.
         records.recording = Recording::begin(Some(&history).filter(|_| !job.is_dry()), &start);
         records.manifest = manifest;
@@ -56,7 +62,7 @@ impl Record {
     }
 
     /// Records the end; gives what was heard, and the manifest.
-    pub(in crate::agent) fn end(self, end: &RunEnd) -> (Told, Option<ManifestId>) {
+    pub(in crate::agent) fn end(self, end: &RunEnd) -> (RunRecord, Option<ManifestId>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = std::mem::take(&mut records.recording).end(end) {
             tracing::warn!("the run is not in the history: {}", chain(&error));
@@ -74,15 +80,15 @@ pub(in crate::agent) fn name(job: &Job, plan: &Plan) -> String {
 }
 
 /// Hears the events of a run as they happen.
-pub(in crate::agent) struct Heard {
-    node: Arc<Node>,
+pub(in crate::agent) struct RunEventSink {
+    node: Arc<RunContext>,
     job: Job,
-    pub(in crate::agent) told: Told,
+    pub(in crate::agent) told: RunRecord,
 }
 
 /// The part of the events of a run that its result is made of.
 #[derive(Default)]
-pub(in crate::agent) struct Told {
+pub(in crate::agent) struct RunRecord {
     pub(in crate::agent) last: Option<TransactionEvent>,
     pub(in crate::agent) failures: BTreeMap<String, String>,
     pub(in crate::agent) health: Option<HealthStatus>,
@@ -101,20 +107,20 @@ pub(in crate::agent) fn shortened(mut error: String) -> String {
     error
 }
 
-impl Heard {
-    pub(in crate::agent) fn new(node: &Arc<Node>, job: &Job) -> Self {
+impl RunEventSink {
+    pub(in crate::agent) fn new(node: &Arc<RunContext>, job: &Job) -> Self {
         let changes = job.command.options.noop.then(|| PlanRecorder::of(job));
-        let told = Told { changes, causes: Causes::of(node, job), ..Told::default() };
+        let told = RunRecord { changes, causes: Causes::of(node, job), ..RunRecord::default() };
         Self { node: Arc::clone(node), job: job.clone(), told }
     }
 
     pub(in crate::agent) fn hear(&mut self, mut event: TransactionEvent) {
-        self.told.causes.note(&mut event, self.node.now());
+        self.told.causes.note(&mut event, self.node.identity.now());
         let matters = event.outcome() != Outcome::Stable || !event.errors.is_empty();
-        if matters || self.node.settings().events == Publish::All {
+        if matters || self.node.settings.now().events == Publish::All {
             let payload = messages::json(&within_size(event.clone()));
-            let event = self.node.event(EventKind::Transaction, event.event_id, payload, Priority::Event);
-            self.node.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
+            let event = self.node.publisher.event(EventKind::Transaction, event.event_id, payload, Priority::Event);
+            self.node.publisher.post(&Message { command: Some(self.job.digest().to_owned()), ..event });
         }
         if matches!(event.outcome(), Outcome::Failed | Outcome::Unmet) && self.told.failures.len() < FAILURES {
             let mut error = event.errors.join("; ");
@@ -128,7 +134,7 @@ impl Heard {
         if let Some(changes) = &mut self.told.changes {
             changes.record(&event);
         }
-        if self.job.health_check_only {
+        if self.job.kind == JobKind::HealthCheck {
             let of =
                 |result: &HealthResult| HealthReport { channel: String::new(), resource: event.label(), result: result.clone() };
             self.told.checked.extend(event.health_check.iter().map(of));

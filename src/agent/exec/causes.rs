@@ -16,8 +16,8 @@ use crate::wire::command::Action;
 use crate::wire::digest;
 use crate::wire::report::FailingResource;
 
-use super::Job;
-use crate::agent::Node;
+use super::context::RunContext;
+use super::job::{Job, JobKind};
 
 /// The failing resources that a state names: the first ones, as later ones often follow from them.
 const MOST_FAILING: usize = 5;
@@ -39,16 +39,16 @@ pub(in crate::agent) struct Causes {
 }
 
 impl Causes {
-    pub(in crate::agent) fn of(node: &Node, job: &Job) -> Self {
-        let idle = job.health_check_only || job.command.options.noop;
+    pub(in crate::agent) fn of(node: &RunContext, job: &Job) -> Self {
+        let idle = job.kind == JobKind::HealthCheck || job.command.options.noop;
         let assigned = matches!(job.command.action, Action::Assign(_)) && !idle;
         let Some(channel) = job.command.channel.as_ref().filter(|_| assigned) else {
             let since = |failing: &FailingResource| (failing.resource.clone(), failing.since);
-            let failing = node.board.read(|standing| standing.failing.get("").map(|all| all.iter().map(since).collect()));
+            let failing = node.status.read(|standing| standing.failing.get("").map(|all| all.iter().map(since).collect()));
             let before = Convergence { failing: failing.unwrap_or_default(), ..Convergence::default() };
             return Self { before, idle, ..Self::default() };
         };
-        let state_dir = node.settings().state_dir.clone();
+        let state_dir = node.settings.now().state_dir.clone();
         let before = Convergence::read(&state_dir, &channel.name);
         Self { channel: Some((state_dir, channel.name.clone())), before, ..Self::default() }
     }
@@ -91,7 +91,7 @@ impl Causes {
 
     /// Keeps what was told for the next run and for the state of the node; gives the number of corrective changes. A run that
     /// did not come to its end says nothing about the resources that it did not reach.
-    pub(in crate::agent) fn end(mut self, node: &Node, whole: bool) -> u64 {
+    pub(in crate::agent) fn end(mut self, node: &RunContext, whole: bool) -> u64 {
         if self.idle {
             return self.corrective;
         }
@@ -106,7 +106,7 @@ impl Causes {
             tracing::warn!(channel, "drift can't be told from intention after the next start: {}", chain(&error));
         }
         let origin = self.channel.map(|(_, channel)| channel).unwrap_or_default();
-        node.board.change(|standing| {
+        node.status.change(|standing| {
             if whole || !self.failing.is_empty() {
                 standing.failing.insert(origin, self.failing);
             }

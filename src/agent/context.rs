@@ -1,0 +1,175 @@
+//! The handles that the tasks of an agent share, and how they are opened at the start.
+//!
+//! A task takes the handles that it needs, and no others. [`Handles`] is only the wiring: `mod.rs` opens it once and
+//! takes it apart.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::engine::effects::of_signed;
+use crate::host::Host;
+use crate::host::fs;
+use crate::model::NodeId;
+use crate::trust::Verifier;
+use crate::wire::Subjects;
+
+use super::config::{limits, settings_handle::SettingsHandle};
+use super::durable::{publisher::Publisher, state::DurableState, state_loss};
+use super::exec::{bus_values::Values, confinement, context::RunContext, orphaned_runs::OrphanedRuns, simulation::Work};
+use super::reconcile::desired_state::DesiredState;
+use super::rollout::RolloutState;
+use super::status::{NodeStateSource, board::{AgentSnapshot, StatusBoard}, counters::Counters, facts_cache::FactsCache};
+use super::trust::{TrustHandle, anchor, command_verifier::CommandVerifier};
+use super::{AgentError, AgentOptions};
+
+/// The identity of a running agent: its node, its subjects, its start, its clock.
+pub(in crate::agent) struct Identity {
+    /// The node. Only a restart changes it.
+    pub(in crate::agent) node: NodeId,
+    /// The subjects of the fleet.
+    pub(in crate::agent) subjects: Subjects,
+    /// The host, for the clock and for new ids. Runs have a host of their own.
+    pub(in crate::agent) host: Host,
+    /// The id of this start of the agent.
+    pub(in crate::agent) boot: Uuid,
+    /// The time of this start.
+    pub(in crate::agent) started: Timestamp,
+    /// The operating system, as states name it.
+    pub(in crate::agent) platform: Option<String>,
+}
+
+impl Identity {
+    /// Returns the time of the host's clock.
+    pub(in crate::agent) fn now(&self) -> Timestamp {
+        self.host.now()
+    }
+}
+
+/// All handles of an agent, as opened at its start.
+pub(in crate::agent) struct Handles {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) trust: TrustHandle,
+    pub(in crate::agent) verifier: CommandVerifier,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) publisher: Publisher,
+    pub(in crate::agent) status: Arc<StatusBoard>,
+    pub(in crate::agent) node_state: NodeStateSource,
+    pub(in crate::agent) counters: Arc<Counters>,
+    pub(in crate::agent) facts: Arc<FactsCache>,
+    pub(in crate::agent) desired_state: Arc<DesiredState>,
+    pub(in crate::agent) rollouts: RolloutState,
+    pub(in crate::agent) run: Arc<RunContext>,
+}
+
+impl Handles {
+    /// Opens the state of an agent.
+    ///
+    /// # Errors
+    /// When a part of it cannot be opened, is not trusted, or belongs to another process.
+    pub(in crate::agent) fn open(options: AgentOptions) -> Result<Self, AgentError> {
+        let AgentOptions { settings, facts, environ, search_path, platform, work } = options;
+        let host = Host::system(search_path.as_deref());
+        let kernel = matches!(work, Work::Engine).then(confinement::kernel);
+        kernel.map_or(Ok(()), |kernel| confinement::begin(&settings, kernel)).map_err(AgentError::Confinement)?;
+        fs::create_directory(&settings.state_dir, 0o700)?;
+        fs::check_trusted(&settings.state_dir)?;
+        let store = |source| AgentError::Store { path: settings.state_dir.clone(), source };
+        // The ledger first, and the key of the node last: the one without the other shows that it was lost.
+        let ledger = state_loss::open_ledger(&settings, host.now()).map_err(store)?;
+        let bundle = anchor::load(&settings)?;
+        anchor::persist(&settings, &bundle).map_err(store)?;
+        let boot = host.new_id();
+        let durable = DurableState::open(&settings, ledger, boot, host.now())?;
+        durable.start_trust(bundle.version()).map_err(store)?;
+        // Before anything else changes the host, and before a command is reported as interrupted.
+        let orphans = OrphanedRuns::end(&settings)?;
+        // The files of a command that was killed: the directory belongs to this agent alone now.
+        fs::remove_all(&settings.state_dir.join("work"))?;
+        let subjects = Subjects::new(settings.fleet.clone());
+        let verifier = Verifier {
+            trust: &bundle,
+            node: &settings.node,
+            groups: &settings.groups,
+            limits: &limits::of(&settings),
+            subjects: &subjects,
+            now: durable.monotonic_now(host.now()),
+            seen: &durable,
+            condition: &|_| Err("facts are gathered when it runs".to_owned()),
+            effects: &of_signed,
+        };
+        let desired_state =
+            DesiredState::open(&settings, &durable, |envelope| verifier.reverify_assignment(envelope)).map_err(store)?;
+        let rollout_stores = RolloutState::open_stores(&settings).map_err(store)?;
+        let values = Arc::new(Values::open(&settings).map_err(store)?);
+        // After the desired state was opened, which may have changed the ledger.
+        let snapshot = AgentSnapshot { trust: bundle.version(), channels: durable.channels(), ..AgentSnapshot::default() };
+        let status = Arc::new(StatusBoard::new(snapshot));
+
+        let identity = Arc::new(Identity {
+            node: settings.node.clone(),
+            subjects,
+            boot,
+            started: host.now(),
+            platform,
+            host,
+        });
+        let settings = SettingsHandle::new(settings);
+        let (durable, desired_state, trust) = (Arc::new(durable), Arc::new(desired_state), TrustHandle::new(bundle));
+        let directories = settings.clone();
+        let facts = Arc::new(FactsCache::new(Arc::new(move || facts(&directories.facts_dirs()))));
+        let verifier = CommandVerifier {
+            identity: Arc::clone(&identity),
+            settings: settings.clone(),
+            trust: trust.clone(),
+            durable: Arc::clone(&durable),
+            facts: Arc::clone(&facts),
+        };
+        let publisher = Publisher::new(&identity, &settings, &durable, &status);
+        let node_state = NodeStateSource {
+            identity: Arc::clone(&identity),
+            settings: settings.clone(),
+            durable: Arc::clone(&durable),
+            status: Arc::clone(&status),
+            trust: trust.clone(),
+            kernel,
+        };
+        let has_health = matches!(work, Work::Engine);
+        let rollouts =
+            RolloutState::new(rollout_stores, &identity, &verifier, &durable, (&publisher, &status), has_health);
+        let counters = Arc::<Counters>::default();
+        let run = Arc::new(RunContext {
+            identity: Arc::clone(&identity),
+            settings: settings.clone(),
+            trust: trust.clone(),
+            durable: Arc::clone(&durable),
+            publisher: publisher.clone(),
+            status: Arc::clone(&status),
+            counters: Arc::clone(&counters),
+            facts: Arc::clone(&facts),
+            environ,
+            search_path,
+            work,
+            kernel,
+            orphans,
+            values,
+        });
+        Ok(Self {
+            identity,
+            settings,
+            trust,
+            verifier,
+            durable,
+            publisher,
+            status,
+            node_state,
+            counters,
+            facts,
+            desired_state,
+            rollouts,
+            run,
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! A job: a verified command on its way through the queues, or a run that follows from one.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::trust::{Rights, Verified};
+use crate::wire::command::{Action, Apply, Command};
+
+/// The kinds of jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum JobKind {
+    /// A command that runs once. With the subject on which its sender waits, if any.
+    Command {
+        /// The reply subject.
+        reply: Option<String>,
+    },
+    /// A check of the health of a command's resources. Changes nothing.
+    HealthCheck,
+    /// A run of an assignment.
+    Reconcile,
+}
+
+/// A job.
+#[derive(Debug, Clone)]
+pub(in crate::agent) struct Job {
+    /// The command as verified. The executor verifies it again before it runs.
+    pub(in crate::agent) command: Arc<Verified<Command>>,
+    /// The id of the run: the id of the command, and another one for every further run of an assignment.
+    pub(in crate::agent) run: Uuid,
+    /// The rights that the allowing rule gives the run.
+    pub(in crate::agent) rights: Rights,
+    /// The kind.
+    pub(in crate::agent) kind: JobKind,
+}
+
+impl Job {
+    /// Returns the job of a command that runs once.
+    pub(in crate::agent) fn command(command: Arc<Verified<Command>>, reply: Option<String>) -> Self {
+        let rights = command.rights().clone();
+        Self { run: command.id, command, rights, kind: JobKind::Command { reply } }
+    }
+
+    /// Returns a run of an assignment.
+    pub(in crate::agent) fn reconcile(command: &Arc<Verified<Command>>, run: Uuid) -> Self {
+        Self { run, kind: JobKind::Reconcile, ..Self::command(Arc::clone(command), None) }
+    }
+
+    /// Returns the health check of this job.
+    pub(in crate::agent) fn health_check(&self) -> Self {
+        Self { kind: JobKind::HealthCheck, ..self.clone() }
+    }
+
+    /// Returns the job without a reply subject.
+    pub(in crate::agent) fn without_reply(self) -> Self {
+        match self.kind {
+            JobKind::Command { .. } => Self { kind: JobKind::Command { reply: None }, ..self },
+            _ => self,
+        }
+    }
+
+    /// Returns the subject on which the sender waits.
+    pub(in crate::agent) fn reply(&self) -> Option<&str> {
+        match &self.kind {
+            JobKind::Command { reply } => reply.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the SHA-256 of the signed bytes.
+    pub(in crate::agent) fn digest(&self) -> &str {
+        self.command.digest()
+    }
+
+    /// Returns the id of the command.
+    pub(in crate::agent) fn id(&self) -> Uuid {
+        self.command.id
+    }
+
+    /// Returns the manifest of the command, if it names one.
+    pub(in crate::agent) fn manifest(&self) -> Option<&Apply> {
+        match &self.command.action {
+            Action::Apply(apply) => Some(apply),
+            Action::Assign(assign) => Some(&assign.manifest),
+            _ => None,
+        }
+    }
+
+    /// Returns true for a run that changes nothing.
+    pub(in crate::agent) fn is_dry(&self) -> bool {
+        self.command.options.noop
+            || self.kind == JobKind::HealthCheck
+            || matches!(&self.command.action, Action::Assign(assign) if !assign.enforce)
+    }
+}

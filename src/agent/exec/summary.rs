@@ -1,0 +1,71 @@
+//! The summary of a run, and its publication.
+
+use std::time::Duration;
+
+use crate::agent::durable::stable_runs::Telling;
+use crate::agent::status::messages;
+use crate::config::Publish;
+use crate::model::summary::{APPLY_STATE, Summary};
+use crate::model::{ApplyState, HealthStatus, ManifestId, RunOutcome};
+use crate::store::{Message, Priority};
+use crate::wire::command::Action;
+use crate::wire::subject::EventKind;
+
+use super::context::RunContext;
+use super::job::Job;
+
+/// Returns the summary of a run.
+pub(in crate::agent) fn summary(
+    node: &RunContext,
+    job: &Job,
+    manifest: Option<ManifestId>,
+    outcome: RunOutcome,
+    error: Option<String>,
+    summary: Summary,
+) -> ApplyState {
+    ApplyState {
+        protocol: APPLY_STATE.to_owned(),
+        event_id: node.identity.host.new_id(),
+        node: node.settings.now().node.clone(),
+        run_id: job.run,
+        timestamp: node.identity.now(),
+        outcome,
+        noop: job.is_dry(),
+        manifest,
+        error,
+        summary,
+        corrective: 0,
+        stable_runs: 0,
+    }
+}
+
+/// A look at the health alone is published when it is not well.
+pub(in crate::agent) fn publish_health(node: &RunContext, job: &Job, state: &ApplyState, health: Option<HealthStatus>) {
+    if health.is_some_and(|health| health != HealthStatus::Ok) {
+        let event = node.publisher.event(EventKind::Health, state.event_id, messages::json(state), Priority::Result);
+        node.publisher.post(&Message { command: Some(job.digest().to_owned()), ..event });
+    }
+}
+
+/// Publishes the summary of a run; of one more run of a channel that found everything as wanted only now and then.
+pub(in crate::agent) fn publish_state(node: &RunContext, job: &Job, mut state: ApplyState) {
+    // What would be is not what is: a dry run leaves the last result in its place.
+    if !state.noop {
+        node.status.change(|standing| standing.last_run = Some(state.clone()));
+    }
+    let is_assigned = matches!(job.command.action, Action::Assign(_)) && !job.command.options.noop;
+    if let Some(channel) = job.command.channel.as_ref().filter(|_| is_assigned) {
+        let settings = node.settings.now();
+        let interval = if settings.events == Publish::All { Duration::ZERO } else { settings.stable_interval.get() };
+        // The first run of an assignment is what its command came to.
+        let interval = if job.run == job.id() { Duration::ZERO } else { interval };
+        let telling = node.publisher.count_run(&channel.name, state.outcome, interval);
+        match telling {
+            Telling::Summary(before) => state.stable_runs = before,
+            Telling::Counts(runs) => return node.publisher.post_stable_runs(runs),
+            Telling::Nothing => return,
+        }
+    }
+    let event = node.publisher.event(EventKind::Run, state.event_id, messages::json(&state), Priority::Result);
+    node.publisher.post(&Message { command: Some(job.digest().to_owned()), ..event });
+}

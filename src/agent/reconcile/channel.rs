@@ -1,0 +1,625 @@
+//! The state machine of a channel: reconciles this node with the assignment of one channel.
+//!
+//! [`ChannelState`] names the event that the channel waits for. [`step`] is pure: an event leads to the next state and to
+//! the [`Effect`]s that `reconciler.rs` carries out. Each effect that takes time ends in exactly one event.
+//!
+//! The last good assignment stays active while the latest one waits for its wave, cannot be applied, or was stopped.
+
+use std::time::{Duration, Instant};
+
+use crate::agent::rollout::gate::RolloutTurn;
+use crate::model::HealthStatus;
+
+/// Pause before another attempt at an assignment that cannot be applied.
+const RETRY: Duration = Duration::from_secs(30);
+/// Pause before the rollout gate is asked again while it is closed: `halt` and `resume` arrive within this time.
+const GATE_POLL: Duration = Duration::from_secs(30);
+/// Pause before the rollout gate of a stopped rollout is asked again, in case that its state changes.
+const STOPPED_POLL: Duration = Duration::from_secs(3600);
+
+/// The work that a channel can be due for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) enum Work {
+    /// Reconcile the node with the latest assignment.
+    Latest,
+    /// Reconcile the node with the last good assignment, while the latest one waits.
+    LastGood,
+    /// Observe the health checks of the assignment in force.
+    HealthCheck,
+}
+
+/// The times of the next work of an assignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) struct Timers {
+    /// The next run.
+    pub(in crate::agent) run_at: Instant,
+    /// The next observation of the health checks, if there is one.
+    pub(in crate::agent) health_at: Option<Instant>,
+}
+
+/// The event that a channel waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum ChannelState {
+    /// Waits for the time of the first run of a new assignment.
+    AwaitingFirstRun {
+        /// The time of the first run.
+        run_at: Instant,
+    },
+    /// Waits for the answer to whether the filter (`where`) of the assignment selects this node.
+    AwaitingFilter {
+        /// The work to do when the filter selects the node.
+        work: Work,
+        /// The state that the channel came from.
+        resume: Box<Self>,
+    },
+    /// Waits for the answer of the rollout gate.
+    AwaitingGate {
+        /// The state that the channel came from.
+        resume: Box<Self>,
+    },
+    /// Waits for its wave. The last good assignment stays active.
+    AwaitingTurn {
+        /// The time at which the gate is asked again.
+        ask_at: Instant,
+        /// The next work of the last good assignment, if there is one.
+        good: Option<Timers>,
+        /// The reason for the alarm, if the wait is worth one.
+        why: Option<String>,
+    },
+    /// Waits for the end of a run of the latest assignment.
+    AwaitingRun {
+        /// The state that the channel came from.
+        resume: Box<Self>,
+    },
+    /// Waits for the end of a run of the last good assignment.
+    AwaitingLastGoodRun {
+        /// The state after the run.
+        resume: Box<Self>,
+    },
+    /// Waits for the result of the health checks.
+    AwaitingHealth {
+        /// The state that the channel came from.
+        resume: Box<Self>,
+    },
+    /// The latest assignment is in force. Waits for the next run or health check.
+    InForce(Timers),
+    /// The latest assignment cannot be applied. The last good one stays active. Waits for the next attempt.
+    Degraded {
+        /// The next attempt, and the next health check of the last good assignment.
+        timers: Timers,
+        /// The reason, for the alarm.
+        why: String,
+    },
+    /// The filter does not select this node. Waits for the next evaluation.
+    NotSelected(Timers),
+    /// The filter cannot be evaluated. Waits for the next attempt.
+    Undecided {
+        /// The next attempt.
+        timers: Timers,
+        /// The reason, for the alarm.
+        why: String,
+    },
+    /// The rollout stopped before this node began. The last good assignment stays active.
+    Stopped {
+        /// The time at which the gate is asked again.
+        ask_at: Instant,
+        /// The next work of the last good assignment, if there is one.
+        good: Option<Timers>,
+        /// The reason, for the alarm.
+        why: String,
+    },
+    /// Nothing is assigned: the assignment was withdrawn, or names other nodes.
+    Absent,
+}
+
+/// An event in the life of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum Event {
+    /// The time of this work has come.
+    Due(Work),
+    /// The filter selects this node, or not; or cannot be evaluated.
+    FilterEvaluated(Result<bool, String>),
+    /// The rollout gate answered.
+    GateAnswered(RolloutTurn),
+    /// A run of the latest assignment, or of the last good one, ended.
+    RunEnded(RunEnd),
+    /// The health checks were observed; `None` when there are none.
+    HealthChecked(Option<HealthStatus>),
+    /// The agent stops: the work ended early, and the next start does it again.
+    Interrupted,
+}
+
+/// The end of a run, as far as the channel depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum RunEnd {
+    /// The manifest was planned and run, whatever its resources came to. With the worst health check, if there was one.
+    Planned(Option<HealthStatus>),
+    /// The manifest could not be fetched or planned, for this reason.
+    NotPlanned(String),
+}
+
+/// An action that a step asks for, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum Effect {
+    /// Evaluate the filter. Ends in [`Event::FilterEvaluated`].
+    EvaluateFilter,
+    /// Ask the rollout gate. Ends in [`Event::GateAnswered`].
+    AskGate,
+    /// Run the latest assignment. Ends in [`Event::RunEnded`].
+    RunLatest,
+    /// Run the last good assignment. Ends in [`Event::RunEnded`].
+    RunLastGood,
+    /// Observe the health checks. Ends in [`Event::HealthChecked`].
+    CheckHealth,
+    /// Make the latest assignment the last good one.
+    Promote,
+    /// Forget the convergence records of the channel.
+    Forget,
+    /// Publish the result of the assignment, if the sender still waits for one.
+    Publish(Report),
+    /// Report a critical health check as a failure of the rollout.
+    ReportHealth(Option<HealthStatus>),
+    /// Complete the health gate of the rollout, if its time has come.
+    CompleteHealthGate(Option<HealthStatus>),
+}
+
+/// The result of an assignment, for its sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum Report {
+    /// Nothing was to be done.
+    Stable,
+    /// The filter did not select this node.
+    NotSelected,
+    /// The filter could not be evaluated, for this reason.
+    BadFilter(String),
+    /// The rollout stopped, for this reason.
+    Halted(String),
+    /// The result of the run that just ended.
+    Run,
+}
+
+/// The facts about a channel that a step depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) struct ChannelView {
+    /// Whether the latest assignment is for this node.
+    pub(in crate::agent) is_here: bool,
+    /// Whether the latest assignment has a filter.
+    pub(in crate::agent) has_filter: bool,
+    /// Whether the latest assignment comes in waves.
+    pub(in crate::agent) has_waves: bool,
+    /// Whether the sender of the latest assignment still waits for its result.
+    pub(in crate::agent) result_pending: bool,
+    /// The next times of the latest assignment after a run or a health check at this moment.
+    pub(in crate::agent) next: Timers,
+    /// The same for the last good assignment, where it is an earlier one.
+    pub(in crate::agent) good_next: Option<Timers>,
+    /// The time between two questions to the rollout gate of this assignment.
+    pub(in crate::agent) gate_interval: Duration,
+    /// Whether the time of the health gate comes without health checks to observe.
+    pub(in crate::agent) is_gate_only: bool,
+}
+
+/// The next state of a channel, and the effects to carry out.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::agent) struct Step {
+    /// The next state.
+    pub(in crate::agent) state: ChannelState,
+    /// The effects, in order. At most the last one takes time.
+    pub(in crate::agent) effects: Vec<Effect>,
+}
+
+impl Step {
+    fn to(state: ChannelState, effects: impl Into<Vec<Effect>>) -> Self {
+        Self { state, effects: effects.into() }
+    }
+}
+
+impl ChannelState {
+    /// The next work and its time; `None` while the channel waits for something else than time.
+    ///
+    /// `gate_at` is the time of the health gate of the rollout, while the gate is pending.
+    pub(in crate::agent) fn due(&self, gate_at: Option<Instant>) -> Option<(Instant, Work)> {
+        let gate = gate_at.map(|at| (at, Work::HealthCheck));
+        let timed = |timers: &Timers, run: Work| {
+            let health = timers.health_at.map(|at| (at, Work::HealthCheck));
+            earlier(Some((timers.run_at, run)), health)
+        };
+        match self {
+            Self::AwaitingFirstRun { run_at } => Some((*run_at, Work::Latest)),
+            Self::InForce(timers) => earlier(timed(timers, Work::Latest), gate),
+            Self::NotSelected(timers)
+            | Self::Degraded { timers, .. }
+            | Self::Undecided { timers, .. } => timed(timers, Work::Latest),
+            Self::AwaitingTurn { ask_at, good, .. } | Self::Stopped { ask_at, good, .. } => {
+                earlier(Some((*ask_at, Work::Latest)), good.as_ref().and_then(|good| timed(good, Work::LastGood)))
+            }
+            Self::AwaitingFilter { .. }
+            | Self::AwaitingGate { .. }
+            | Self::AwaitingRun { .. }
+            | Self::AwaitingLastGoodRun { .. }
+            | Self::AwaitingHealth { .. }
+            | Self::Absent => None,
+        }
+    }
+
+    /// Whether the filter selects this node, as far as it was evaluated.
+    pub(in crate::agent) fn is_selected(&self) -> bool {
+        !matches!(self.at_rest(), Self::NotSelected(_))
+    }
+
+    /// The reason why the latest assignment is not in force, for the alarm.
+    pub(in crate::agent) fn alarm(&self) -> Option<&str> {
+        match self.at_rest() {
+            Self::Degraded { why, .. } | Self::Undecided { why, .. } | Self::Stopped { why, .. } => Some(why),
+            Self::AwaitingTurn { why, .. } => why.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The state that waits for time: this one, or the one that work in progress came from.
+    fn at_rest(&self) -> &Self {
+        match self {
+            Self::AwaitingFilter { resume, .. }
+            | Self::AwaitingGate { resume }
+            | Self::AwaitingRun { resume }
+            | Self::AwaitingLastGoodRun { resume }
+            | Self::AwaitingHealth { resume } => resume.at_rest(),
+            state => state,
+        }
+    }
+
+    fn good(&self) -> Option<Timers> {
+        match self {
+            Self::AwaitingTurn { good, .. } | Self::Stopped { good, .. } => *good,
+            _ => None,
+        }
+    }
+
+    /// The same state, with the times after work that just ended.
+    fn after(self, work: Work, view: &ChannelView, now: Instant, is_critical: bool) -> Self {
+        let moved = |timers: Timers, next: Timers| match work {
+            Work::HealthCheck if is_critical => Timers { run_at: now, health_at: next.health_at },
+            Work::HealthCheck => Timers { health_at: next.health_at, ..timers },
+            _ => next,
+        };
+        let good_moved = |good: Option<Timers>| good.map(|timers| moved(timers, view.good_next.unwrap_or(view.next)));
+        match self {
+            Self::InForce(timers) => Self::InForce(moved(timers, view.next)),
+            Self::NotSelected(timers) => Self::NotSelected(moved(timers, view.next)),
+            Self::Degraded { timers, why } => Self::Degraded { timers: moved(timers, view.next), why },
+            Self::Undecided { timers, why } => Self::Undecided { timers: moved(timers, view.next), why },
+            Self::AwaitingTurn { ask_at, good, why } => Self::AwaitingTurn { ask_at, good: good_moved(good), why },
+            Self::Stopped { ask_at, good, why } => Self::Stopped { ask_at, good: good_moved(good), why },
+            state => state,
+        }
+    }
+}
+
+fn earlier(one: Option<(Instant, Work)>, other: Option<(Instant, Work)>) -> Option<(Instant, Work)> {
+    match (one, other) {
+        (Some(one), Some(other)) if other.0 < one.0 => Some(other),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The next state of a channel after an event, and the effects to carry out.
+///
+/// An event that the state does not wait for changes nothing.
+pub(in crate::agent) fn step(state: ChannelState, event: Event, view: &ChannelView, now: Instant) -> Step {
+    use ChannelState as S;
+    match (state, event) {
+        (state, Event::Due(_)) if !view.is_here && state.due(None).is_some() => {
+            Step::to(S::Absent, [Effect::Forget, Effect::Publish(Report::Stable)])
+        }
+        (S::Absent, Event::Due(work)) if view.is_here => begin(S::AwaitingFirstRun { run_at: now }, work, view, now),
+        (state, Event::Due(work)) if state.due(None).is_some() => begin(state, work, view, now),
+        (S::AwaitingFilter { work, resume }, Event::FilterEvaluated(Ok(true))) => selected(*resume, work, view, now),
+        (S::AwaitingFilter { .. }, Event::FilterEvaluated(Ok(false))) => {
+            Step::to(S::NotSelected(view.next), [Effect::Publish(Report::NotSelected)])
+        }
+        (S::AwaitingFilter { .. }, Event::FilterEvaluated(Err(why))) => {
+            let report = Effect::Publish(Report::BadFilter(why.clone()));
+            let why = format!("cannot evaluate the filter (`where`) of the assignment: {why}");
+            Step::to(S::Undecided { timers: retry(view.next, now), why }, [report])
+        }
+        (S::AwaitingGate { resume }, Event::GateAnswered(turn)) => gate_answered(*resume, turn, view, now),
+        (S::AwaitingRun { .. }, Event::RunEnded(RunEnd::Planned(health))) => {
+            // The first run reports its health with its result.
+            let health = (!view.result_pending).then_some(Effect::ReportHealth(health));
+            let effects: Vec<Effect> = [Effect::Promote].into_iter().chain(health).chain([Effect::Publish(Report::Run)]).collect();
+            Step::to(S::InForce(view.next), effects)
+        }
+        (S::AwaitingRun { .. }, Event::RunEnded(RunEnd::NotPlanned(why))) => {
+            let kept = if view.good_next.is_some() { "; the previous one stays active" } else { "" };
+            let why = format!("cannot apply the new assignment: {why}{kept}");
+            let degraded = S::Degraded { timers: retry(view.next, now), why };
+            match view.good_next {
+                Some(_) => Step::to(
+                    S::AwaitingLastGoodRun { resume: Box::new(degraded) },
+                    [Effect::Publish(Report::Run), Effect::RunLastGood],
+                ),
+                None => Step::to(degraded, [Effect::Publish(Report::Run)]),
+            }
+        }
+        (S::AwaitingLastGoodRun { resume }, Event::RunEnded(_)) => {
+            let resume = match *resume {
+                // The times of another attempt at the latest assignment stay.
+                state @ S::Degraded { .. } => state,
+                state => state.after(Work::LastGood, view, now, false),
+            };
+            Step::to(resume, [])
+        }
+        (S::AwaitingHealth { resume }, Event::HealthChecked(health)) => {
+            let is_critical = health == Some(HealthStatus::Critical);
+            let effects = [Effect::ReportHealth(health), Effect::CompleteHealthGate(health)];
+            Step::to(resume.after(Work::HealthCheck, view, now, is_critical), effects)
+        }
+        // The agent stops: the next start begins with what is on disk.
+        (state, Event::Interrupted) => Step::to(state.at_rest().clone(), []),
+        (state, _) => Step::to(state, []),
+    }
+}
+
+fn begin(state: ChannelState, work: Work, view: &ChannelView, now: Instant) -> Step {
+    let resume = Box::new(state);
+    match work {
+        // The filter of the latest assignment says nothing about the last good one.
+        Work::LastGood => Step::to(ChannelState::AwaitingLastGoodRun { resume }, [Effect::RunLastGood]),
+        _ if view.has_filter => Step::to(ChannelState::AwaitingFilter { work, resume }, [Effect::EvaluateFilter]),
+        work => selected(*resume, work, view, now),
+    }
+}
+
+fn selected(state: ChannelState, work: Work, view: &ChannelView, now: Instant) -> Step {
+    if work == Work::HealthCheck && view.is_gate_only {
+        return Step::to(state.after(work, view, now, false), [Effect::CompleteHealthGate(None)]);
+    }
+    let resume = Box::new(state);
+    match work {
+        Work::LastGood => Step::to(ChannelState::AwaitingLastGoodRun { resume }, [Effect::RunLastGood]),
+        Work::HealthCheck => Step::to(ChannelState::AwaitingHealth { resume }, [Effect::CheckHealth]),
+        Work::Latest if view.has_waves => Step::to(ChannelState::AwaitingGate { resume }, [Effect::AskGate]),
+        Work::Latest => Step::to(ChannelState::AwaitingRun { resume }, [Effect::RunLatest]),
+    }
+}
+
+fn gate_answered(state: ChannelState, turn: RolloutTurn, view: &ChannelView, now: Instant) -> Step {
+    let good = state.good().or(view.good_next.map(|next| Timers { run_at: now, ..next }));
+    let wait = |pause: Duration, why: Option<String>| {
+        Step::to(ChannelState::AwaitingTurn { ask_at: now + pause, good, why }, [])
+    };
+    match turn {
+        RolloutTurn::Begin => Step::to(ChannelState::AwaitingRun { resume: Box::new(state) }, [Effect::RunLatest]),
+        RolloutTurn::Wait(_) => wait(view.gate_interval, None),
+        RolloutTurn::Halted(by) => wait(GATE_POLL, Some(format!("the new assignment is {by}"))),
+        RolloutTurn::Unknown(why) => {
+            wait(GATE_POLL, Some(format!("cannot ask whether the new assignment may begin: {why}")))
+        }
+        RolloutTurn::Over(why) => {
+            let report = Effect::Publish(Report::Halted(why.clone()));
+            let why = format!("the new assignment was not begun: {why}");
+            Step::to(ChannelState::Stopped { ask_at: now + STOPPED_POLL, good, why }, [report])
+        }
+    }
+}
+
+fn retry(next: Timers, now: Instant) -> Timers {
+    Timers { run_at: next.run_at.min(now + RETRY), ..next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ChannelState as S;
+    use super::*;
+
+    /// A moment, seconds after the start of the test.
+    struct Clock(Instant);
+
+    impl Clock {
+        fn at(&self, seconds: u64) -> Instant {
+            self.0 + Duration::from_secs(seconds)
+        }
+
+        fn timers(&self, run: u64, health: u64) -> Timers {
+            Timers { run_at: self.at(run), health_at: Some(self.at(health)) }
+        }
+
+        /// A channel of this node: the latest assignment runs at 600 and is checked at 60, an earlier one at 700 and 70.
+        fn view(&self) -> ChannelView {
+            ChannelView {
+                is_here: true,
+                has_filter: false,
+                has_waves: false,
+                result_pending: true,
+                next: self.timers(600, 60),
+                good_next: Some(self.timers(700, 70)),
+                gate_interval: Duration::from_secs(5),
+                is_gate_only: false,
+            }
+        }
+    }
+
+    fn boxed(state: &S) -> Box<S> {
+        Box::new(state.clone())
+    }
+
+    fn check(from: &S, event: Event, view: &ChannelView, now: Instant, to: &S, effects: &[Effect]) {
+        let name = format!("{from:?} {event:?}");
+        let step = step(from.clone(), event, view, now);
+        assert_eq!((&step.state, step.effects.as_slice()), (to, effects), "{name}");
+    }
+
+    /// The way of a new assignment to its run, with each answer of the filter and of the gate.
+    #[test]
+    fn a_new_assignment_is_filtered_gated_and_run() {
+        let clock = Clock(Instant::now());
+        let (view, now) = (clock.view(), clock.at(0));
+        let first = S::AwaitingFirstRun { run_at: now };
+        let filter = S::AwaitingFilter { work: Work::Latest, resume: boxed(&first) };
+        let gate = S::AwaitingGate { resume: boxed(&first) };
+        let run = S::AwaitingRun { resume: boxed(&first) };
+        let (filtered, waves) = (ChannelView { has_filter: true, ..view }, ChannelView { has_waves: true, ..view });
+        let good = Some(Timers { run_at: now, ..clock.timers(700, 70) });
+        let wait = |seconds, why: Option<&str>| S::AwaitingTurn { ask_at: clock.at(seconds), good, why: why.map(str::to_owned) };
+        let due = || Event::Due(Work::Latest);
+        let turn = |turn| Event::GateAnswered(turn);
+        for (from, event, view, to, effects) in [
+            (&first, due(), view, &run, vec![Effect::RunLatest]),
+            (&first, due(), filtered, &filter, vec![Effect::EvaluateFilter]),
+            (&first, due(), waves, &gate, vec![Effect::AskGate]),
+            (&filter, Event::FilterEvaluated(Ok(true)), filtered, &run, vec![Effect::RunLatest]),
+            (&filter, Event::FilterEvaluated(Ok(true)), ChannelView { has_waves: true, ..filtered }, &gate, vec![Effect::AskGate]),
+            (&filter, Event::FilterEvaluated(Ok(false)), filtered, &S::NotSelected(view.next), vec![Effect::Publish(Report::NotSelected)]),
+            (
+                &filter,
+                Event::FilterEvaluated(Err("no fact".into())),
+                filtered,
+                &S::Undecided {
+                    timers: clock.timers(30, 60),
+                    why: "cannot evaluate the filter (`where`) of the assignment: no fact".into(),
+                },
+                vec![Effect::Publish(Report::BadFilter("no fact".into()))],
+            ),
+            (&gate, turn(RolloutTurn::Begin), waves, &run, vec![Effect::RunLatest]),
+            (&gate, turn(RolloutTurn::Wait("wave 1".into())), waves, &wait(5, None), vec![]),
+            (&gate, turn(RolloutTurn::Halted("halted by ops".into())), waves, &wait(30, Some("the new assignment is halted by ops")), vec![]),
+            (&gate, turn(RolloutTurn::Unknown("no stream".into())), waves, &wait(30, Some("cannot ask whether the new assignment may begin: no stream")), vec![]),
+            (
+                &gate,
+                turn(RolloutTurn::Over("3 failed".into())),
+                waves,
+                &S::Stopped { ask_at: clock.at(3600), good, why: "the new assignment was not begun: 3 failed".into() },
+                vec![Effect::Publish(Report::Halted("3 failed".into()))],
+            ),
+        ] {
+            check(from, event, &view, now, to, &effects);
+        }
+    }
+
+    /// The end of a run: in force, or degraded with the last good assignment active.
+    #[test]
+    fn a_run_leads_into_force_or_back_to_the_last_good_assignment() {
+        let clock = Clock(Instant::now());
+        let (view, now) = (clock.view(), clock.at(0));
+        let run = S::AwaitingRun { resume: boxed(&S::AwaitingFirstRun { run_at: now }) };
+        let in_force = S::InForce(view.next);
+        let planned = |health| Event::RunEnded(RunEnd::Planned(health));
+        check(&run, planned(None), &view, now, &in_force, &[Effect::Promote, Effect::Publish(Report::Run)]);
+        let again = ChannelView { result_pending: false, ..view };
+        let critical = Some(HealthStatus::Critical);
+        let effects = [Effect::Promote, Effect::ReportHealth(critical), Effect::Publish(Report::Run)];
+        check(&run, planned(critical), &again, now, &in_force, &effects);
+
+        let failed = || Event::RunEnded(RunEnd::NotPlanned("not found".into()));
+        let degraded = |why: &str| S::Degraded { timers: clock.timers(30, 60), why: why.into() };
+        let kept = degraded("cannot apply the new assignment: not found; the previous one stays active");
+        let last_good = S::AwaitingLastGoodRun { resume: boxed(&kept) };
+        check(&run, failed(), &view, now, &last_good, &[Effect::Publish(Report::Run), Effect::RunLastGood]);
+        check(&last_good, planned(None), &view, now, &kept, &[]);
+        let alone = ChannelView { good_next: None, ..view };
+        let alarm = degraded("cannot apply the new assignment: not found");
+        check(&run, failed(), &alone, now, &alarm, &[Effect::Publish(Report::Run)]);
+        assert_eq!(kept.alarm(), Some("cannot apply the new assignment: not found; the previous one stays active"));
+        assert_eq!(last_good.alarm(), kept.alarm(), "also while the last good one runs");
+        // Half an hour later the attempt is repeated.
+        check(&kept, Event::Due(Work::Latest), &view, now, &S::AwaitingRun { resume: boxed(&kept) }, &[Effect::RunLatest]);
+    }
+
+    /// While a new assignment waits for its wave, runs and health checks of the last good one go on.
+    #[test]
+    fn the_last_good_assignment_stays_active_while_the_new_one_waits() {
+        let clock = Clock(Instant::now());
+        let view = ChannelView { has_waves: true, ..clock.view() };
+        let now = clock.at(10);
+        let waiting = |run, health| S::AwaitingTurn { ask_at: clock.at(300), good: Some(clock.timers(run, health)), why: None };
+        let state = waiting(10, 20);
+        assert_eq!(state.due(None), Some((clock.at(10), Work::LastGood)));
+        assert_eq!(waiting(700, 20).due(None), Some((clock.at(20), Work::HealthCheck)));
+        assert_eq!(waiting(700, 800).due(None), Some((clock.at(300), Work::Latest)));
+        let running = S::AwaitingLastGoodRun { resume: boxed(&state) };
+        check(&state, Event::Due(Work::LastGood), &view, now, &running, &[Effect::RunLastGood]);
+        check(&running, Event::RunEnded(RunEnd::Planned(None)), &view, now, &waiting(700, 70), &[]);
+        let checking = S::AwaitingHealth { resume: boxed(&state) };
+        check(&state, Event::Due(Work::HealthCheck), &view, now, &checking, &[Effect::CheckHealth]);
+        let effects = |health| [Effect::ReportHealth(health), Effect::CompleteHealthGate(health)];
+        let (ok, critical) = (Some(HealthStatus::Ok), Some(HealthStatus::Critical));
+        check(&checking, Event::HealthChecked(ok), &view, now, &waiting(10, 70), &effects(ok));
+        // A critical check brings the run of the last good assignment forward.
+        let late = S::AwaitingHealth { resume: boxed(&waiting(700, 20)) };
+        check(&late, Event::HealthChecked(critical), &view, now, &waiting(10, 70), &effects(critical));
+        // The gate is asked again, and the times of the last good assignment stay.
+        let asking = S::AwaitingGate { resume: boxed(&waiting(700, 20)) };
+        check(&waiting(700, 20), Event::Due(Work::Latest), &view, now, &asking, &[Effect::AskGate]);
+        let again = S::AwaitingTurn { ask_at: clock.at(15), good: Some(clock.timers(700, 20)), why: None };
+        check(&asking, Event::GateAnswered(RolloutTurn::Wait(String::new())), &view, now, &again, &[]);
+        let stopped = S::Stopped { ask_at: clock.at(300), good: Some(clock.timers(700, 20)), why: "over".into() };
+        assert_eq!(stopped.due(None), Some((clock.at(20), Work::HealthCheck)));
+    }
+
+    /// Health checks of an assignment in force.
+    #[test]
+    fn a_critical_health_check_brings_the_next_run_forward() {
+        let clock = Clock(Instant::now());
+        let (view, now) = (clock.view(), clock.at(40));
+        let in_force = S::InForce(clock.timers(500, 40));
+        assert_eq!(in_force.due(None), Some((clock.at(40), Work::HealthCheck)));
+        assert_eq!(in_force.due(Some(clock.at(5))), Some((clock.at(5), Work::HealthCheck)), "the health gate comes first");
+        let checking = S::AwaitingHealth { resume: boxed(&in_force) };
+        check(&in_force, Event::Due(Work::HealthCheck), &view, now, &checking, &[Effect::CheckHealth]);
+        for (health, run_at) in [(None, 500), (Some(HealthStatus::Warning), 500), (Some(HealthStatus::Critical), 40)] {
+            let effects = [Effect::ReportHealth(health), Effect::CompleteHealthGate(health)];
+            check(&checking, Event::HealthChecked(health), &view, now, &S::InForce(clock.timers(run_at, 60)), &effects);
+        }
+        let gate_only = ChannelView { is_gate_only: true, ..view };
+        let after = S::InForce(clock.timers(500, 60));
+        check(&in_force, Event::Due(Work::HealthCheck), &gate_only, now, &after, &[Effect::CompleteHealthGate(None)]);
+    }
+
+    /// A withdrawn assignment, one for other nodes, and the way back.
+    #[test]
+    fn an_assignment_for_other_nodes_is_absent_until_it_names_this_one() {
+        let clock = Clock(Instant::now());
+        let (here, now) = (clock.view(), clock.at(0));
+        let elsewhere = ChannelView { is_here: false, ..here };
+        let gone = [Effect::Forget, Effect::Publish(Report::Stable)];
+        for state in [S::AwaitingFirstRun { run_at: now }, S::InForce(here.next), S::NotSelected(here.next)] {
+            check(&state, Event::Due(Work::Latest), &elsewhere, now, &S::Absent, &gone);
+        }
+        assert_eq!(S::Absent.due(None), None);
+        check(&S::Absent, Event::Due(Work::Latest), &elsewhere, now, &S::Absent, &[]);
+        let run = S::AwaitingRun { resume: boxed(&S::AwaitingFirstRun { run_at: now }) };
+        check(&S::Absent, Event::Due(Work::Latest), &here, now, &run, &[Effect::RunLatest]);
+    }
+
+    /// Events that a state does not wait for, and the stop of the agent.
+    #[test]
+    fn work_in_progress_is_not_begun_twice_and_a_stop_forgets_it() {
+        let clock = Clock(Instant::now());
+        let (view, now) = (clock.view(), clock.at(0));
+        let rest = S::InForce(view.next);
+        let resume = boxed(&rest);
+        let busy = [
+            S::AwaitingFilter { work: Work::Latest, resume: resume.clone() },
+            S::AwaitingGate { resume: resume.clone() },
+            S::AwaitingRun { resume: resume.clone() },
+            S::AwaitingLastGoodRun { resume: resume.clone() },
+            S::AwaitingHealth { resume },
+        ];
+        for state in &busy {
+            assert_eq!(state.due(None), None, "{state:?}");
+            check(state, Event::Due(Work::Latest), &view, now, state, &[]);
+            check(state, Event::Interrupted, &view, now, &rest, &[]);
+            assert!(state.is_selected() && state.alarm().is_none());
+        }
+        for event in [
+            Event::FilterEvaluated(Ok(true)),
+            Event::GateAnswered(RolloutTurn::Begin),
+            Event::RunEnded(RunEnd::Planned(None)),
+            Event::HealthChecked(None),
+            Event::Interrupted,
+        ] {
+            check(&rest, event, &view, now, &rest, &[]);
+        }
+        assert!(!S::NotSelected(view.next).is_selected());
+    }
+}

@@ -1,0 +1,70 @@
+//! Verification of commands under the trust bundle, the settings and the replay protection of this node.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::agent::config::limits;
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
+use crate::agent::durable::state::DurableState;
+use crate::agent::status::facts_cache::FactsCache;
+use crate::engine::effects::of_signed;
+use crate::trust::{NodeLimits, Verifier};
+
+use super::TrustHandle;
+
+/// The answer to a filter (`where`) that was not evaluated yet.
+const NOT_EVALUATED: &str = "it was not evaluated yet";
+
+/// Lends the [`Verifier`] of this node, as it is at the moment.
+#[derive(Clone)]
+pub(in crate::agent) struct CommandVerifier {
+    pub(in crate::agent) identity: Arc<Identity>,
+    pub(in crate::agent) settings: SettingsHandle,
+    pub(in crate::agent) trust: TrustHandle,
+    pub(in crate::agent) durable: Arc<DurableState>,
+    pub(in crate::agent) facts: Arc<FactsCache>,
+}
+
+impl CommandVerifier {
+    /// Returns the limits of this host as they are now.
+    pub(in crate::agent) fn limits(&self) -> NodeLimits {
+        limits::of(&self.settings.now())
+    }
+
+    /// Lends the verifier.
+    pub(in crate::agent) fn verify<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
+        // This thread evaluates nothing: see `verify_or_filter`.
+        let condition = |expression: &str| self.facts.answer(expression).unwrap_or_else(|| Err(NOT_EVALUATED.to_owned()));
+        self.verify_with(&condition, work)
+    }
+
+    /// Lends the verifier. Returns also the filter that must be evaluated first, if there is one: then the result of
+    /// `work` does not count.
+    pub(in crate::agent) fn verify_or_filter<T>(&self, work: impl FnOnce(&Verifier<'_>) -> T) -> (T, Option<String>) {
+        let unknown = RefCell::new(None);
+        let condition = |expression: &str| {
+            self.facts.answer(expression).unwrap_or_else(|| {
+                unknown.replace(Some(expression.to_owned()));
+                Err(NOT_EVALUATED.to_owned())
+            })
+        };
+        let result = self.verify_with(&condition, work);
+        (result, unknown.into_inner())
+    }
+
+    fn verify_with<T>(&self, condition: &dyn Fn(&str) -> Result<bool, String>, work: impl FnOnce(&Verifier<'_>) -> T) -> T {
+        let (trust, settings, limits) = (self.trust.current(), self.settings.now(), self.limits());
+        work(&Verifier {
+            trust: &trust,
+            node: &settings.node,
+            groups: &settings.groups,
+            limits: &limits,
+            subjects: &self.identity.subjects,
+            now: self.durable.monotonic_now(self.identity.now()),
+            seen: &*self.durable,
+            condition,
+            effects: &of_signed,
+        })
+    }
+}
