@@ -115,7 +115,7 @@ fn an_unusable_assignment_leaves_the_last_good_one_active() {
     assert_eq!((failed.code, outcome(&failed, "web1")), (1, "failed".into()), "{}", failed.stdout);
     assert!(failed.stdout.contains("colour"), "{}", failed.stdout);
     fleet.wait_for("the trouble is shown", || {
-        state(&fleet, "web1")["alarms"].to_string().contains("what was assigned before stays in force")
+        state(&fleet, "web1")["alarms"].to_string().contains("the previous one stays active")
     });
     fleet.wait_for("nobody has it in force", || {
         let row = base(&fleet);

@@ -110,7 +110,7 @@ async fn an_assignment_that_is_not_renewed_raises_an_alarm_and_stays_active() {
     let mut command = fleet.standing(1, assign(apply(&fleet.path("m.yaml"))));
     command.expires = command.issued + jiff::SignedDuration::from_secs(4);
     fleet.desire(&command).await;
-    let said = "channel base was to be signed again by ";
+    let said = "channel base: the assignment expired at ";
     let state = fleet.state("the alarm", |state| state.alarms.iter().any(|trouble| trouble.contains(said))).await;
     assert_eq!((state.assignments.len(), state.assignments[0].id), (1, command.id), "{state:?}");
 }

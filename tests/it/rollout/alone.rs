@@ -285,7 +285,7 @@ fn without_a_server_no_wave_begins() {
         tokio::time::timeout(PATIENCE, inbox.next()).await.expect("the stream is deleted").unwrap();
         let command = in_waves(fleet.file("blind", "x"));
         accepted(&fleet, &command).await;
-        fleet.until("it asks in vain", || fleet.log().contains("can't be asked whether it may begin")).await;
+        fleet.until("it asks in vain", || fleet.log().contains("cannot ask whether the command may begin")).await;
         a_while().await;
         assert!(!fleet.path("blind").exists());
     });
@@ -330,7 +330,7 @@ fn only_the_latest_halt_or_resume_counts() {
         fleet.until("the halt is heard", || fleet.log().contains("halted by ops")).await;
         keep(&fleet, &command, fleet.sign(&before)).await;
         let done: CommandResult = serde_json::from_value(fleet.ask(&before, fleet.sign(&before), 1).await[0].clone()).unwrap();
-        assert_eq!(done.message.as_deref(), Some("something later was said of this job"));
+        assert_eq!(done.message.as_deref(), Some("a later `halt` or `resume` of this job counts"));
         a_while().await;
         assert!(!fleet.path("halted").exists());
         // A later one lets it go on, at once, by the ordinary way alone; and its result is kept as any other.
