@@ -20,7 +20,12 @@ use super::durable::{publisher::Publisher, state::DurableState, state_loss};
 use super::exec::{bus_values::Values, confinement, context::RunContext, orphaned_runs::OrphanedRuns, simulation::Work};
 use super::reconcile::desired_state::DesiredState;
 use super::rollout::RolloutState;
-use super::status::{NodeStateSource, board::{AgentSnapshot, StatusBoard}, counters::Counters, facts_cache::FactsCache};
+use super::status::{
+    NodeStateSource,
+    board::{AgentSnapshot, StatusBoard},
+    counters::Counters,
+    facts_cache::FactsCache,
+};
 use super::trust::{TrustHandle, anchor, command_verifier::CommandVerifier};
 use super::{AgentError, AgentOptions};
 
@@ -108,14 +113,7 @@ impl Handles {
         let snapshot = AgentSnapshot { trust: bundle.version(), channels: durable.channels(), ..AgentSnapshot::default() };
         let status = Arc::new(StatusBoard::new(snapshot));
 
-        let identity = Arc::new(Identity {
-            node: settings.node.clone(),
-            subjects,
-            boot,
-            started: host.now(),
-            platform,
-            host,
-        });
+        let identity = Arc::new(Identity { node: settings.node.clone(), subjects, boot, started: host.now(), platform, host });
         let settings = SettingsHandle::new(settings);
         let (durable, desired_state, trust) = (Arc::new(durable), Arc::new(desired_state), TrustHandle::new(bundle));
         let directories = settings.clone();
@@ -137,8 +135,7 @@ impl Handles {
             kernel,
         };
         let has_health = matches!(work, Work::Engine);
-        let rollouts =
-            RolloutState::new(rollout_stores, &identity, &verifier, &durable, (&publisher, &status), has_health);
+        let rollouts = RolloutState::new(rollout_stores, &identity, &verifier, &durable, (&publisher, &status), has_health);
         let counters = Arc::<Counters>::default();
         let run = Arc::new(RunContext {
             identity: Arc::clone(&identity),

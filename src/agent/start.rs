@@ -129,8 +129,7 @@ impl Agent {
         for (job, result) in &health_gates {
             scheduler.complete_after_hold(job, result);
         }
-        let fetcher =
-            ManifestFetcher { settings: settings.clone(), desired_state: Arc::clone(desired_state), bus: bus.clone() };
+        let fetcher = ManifestFetcher { settings: settings.clone(), desired_state: Arc::clone(desired_state), bus: bus.clone() };
         let answers = Queries {
             identity: Arc::clone(identity),
             facts: Arc::clone(facts),
@@ -245,10 +244,7 @@ impl Agent {
             tokio::spawn(micro_service::run(service, self.bus.clone())),
             tokio::spawn(clock_skew::run(Arc::clone(identity), Arc::clone(status), self.bus.clone())),
         ];
-        let local = vec![
-            tokio::spawn(socket::serve(view.clone(), Arc::clone(durable), local)),
-            tokio::spawn(sidecar(view)),
-        ];
+        let local = vec![tokio::spawn(socket::serve(view.clone(), Arc::clone(durable), local)), tokio::spawn(sidecar(view))];
         Endpoints { network, local }
     }
 

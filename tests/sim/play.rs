@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ensign::agent::{SimulatedRun, Simulate};
+use ensign::agent::{Simulate, SimulatedRun};
 use ensign::model::{NodeId, TransactionEvent};
 use ensign::wire::Command;
 use ensign::wire::command::Action;

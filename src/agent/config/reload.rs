@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::agent::status::facts_cache::FactsCache;
-use crate::agent::status::counters::Counters;
-use crate::agent::status::board::StatusBoard;
-use crate::agent::durable::state::DurableState;
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::config::Settings;
+use crate::agent::durable::state::DurableState;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::status::counters::Counters;
+use crate::agent::status::facts_cache::FactsCache;
 use crate::config::Log;
+use crate::config::Settings;
 use crate::diag::Diagnostic;
 
 use crate::agent::endpoints::systemd;

@@ -11,20 +11,20 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::agent::status::counters::Counters;
-use crate::agent::status::board::StatusBoard;
-use crate::agent::durable::publisher::Publisher;
-use crate::agent::durable::state::DurableState;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::context::Identity;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::status::counters::Counters;
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::store::{Queued, StreamQueue};
 use crate::transport::{Bus, Link, MESSAGE_ID, TransportError};
 use crate::wire::receipt;
 
-use crate::agent::status::board::AlarmKind;
 use crate::agent::jitter;
+use crate::agent::status::board::AlarmKind;
 
 /// How many of a lane are on their way at once: enough to hide the way there and back, few enough that a fleet
 /// that comes back together does not bury the server.

@@ -115,7 +115,13 @@ impl Publisher {
 
     fn result(&self, id: Uuid, result: &CommandResult, msg_id: String) -> Message {
         let subject = self.identity.subjects.job(id, &self.identity.node, ReportStage::Done).as_str().to_owned();
-        Message { subject, msg_id, payload: messages::json(result), class: Priority::Result, command: Some(result.digest.clone()) }
+        Message {
+            subject,
+            msg_id,
+            payload: messages::json(result),
+            class: Priority::Result,
+            command: Some(result.digest.clone()),
+        }
     }
 
     /// Publishes the result of a rejected command, unless the command has or will have another result.
@@ -191,13 +197,7 @@ impl Publisher {
     }
 
     /// Sends a message that may get lost. `command` is the digest of the command that the message answers.
-    pub(in crate::agent) async fn publish_best_effort(
-        &self,
-        bus: &Bus,
-        subject: &str,
-        payload: Vec<u8>,
-        command: Option<&str>,
-    ) {
+    pub(in crate::agent) async fn publish_best_effort(&self, bus: &Bus, subject: &str, payload: Vec<u8>, command: Option<&str>) {
         // Without a connection the client would keep the message, and send it much later.
         if !bus.is_connected() {
             return;

@@ -12,7 +12,7 @@ use crate::agent::durable::state::DurableState;
 use crate::config::Settings;
 use crate::host::fs;
 use crate::store::{Ledger, LedgerOrigin, LostState, StoreError};
-use crate::trust::{TrustedBundle, KnownTrust, ReplayStore};
+use crate::trust::{KnownTrust, ReplayStore, TrustedBundle};
 
 use super::node_key;
 use crate::agent::trust::anchor;

@@ -6,18 +6,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::status::counters::Counters;
-use crate::agent::durable::publisher::Publisher;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::context::Identity;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::status::counters::Counters;
 use crate::transport::{Bus, Inbox, Message};
 use crate::wire::nats_micro::{
     self, Endpoint, EndpointStats, InfoAnswer, PingAnswer, ServiceCounters, ServiceIdentity, StatsAnswer, Verb,
 };
 
 use crate::agent::intake::commands::is_inbox;
-use crate::agent::status::messages;
 use crate::agent::jitter;
+use crate::agent::status::messages;
 
 /// The answers of a fleet to one question are spread over this time.
 const SPREAD: Duration = Duration::from_millis(100);

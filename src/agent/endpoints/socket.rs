@@ -88,7 +88,12 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-async fn attend(view: &StatusView, durable: &DurableState,  carried: &mpsc::Sender<LocalCommand>, mut stream: UnixStream) -> std::io::Result<()> {
+async fn attend(
+    view: &StatusView,
+    durable: &DurableState,
+    carried: &mpsc::Sender<LocalCommand>,
+    mut stream: UnixStream,
+) -> std::io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != account::effective_uid() {
         tracing::warn!(uid = peer, "another user asked on the socket of the agent");
@@ -113,7 +118,9 @@ async fn attend(view: &StatusView, durable: &DurableState,  carried: &mpsc::Send
     }
 }
 
-async fn accept(view: &StatusView, durable: &DurableState,
+async fn accept(
+    view: &StatusView,
+    durable: &DurableState,
     carried: &mpsc::Sender<LocalCommand>,
     envelope: Vec<u8>,
     writing: &mut (impl AsyncWriteExt + Unpin),

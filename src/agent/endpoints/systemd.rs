@@ -8,7 +8,6 @@ use sd_notify::NotifyState;
 use crate::config::Settings;
 use crate::transport::Bus;
 
-
 /// How long the service manager waits for a server with us. It gives a start 90 seconds by default.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// The pause after a connection that was lost at once.

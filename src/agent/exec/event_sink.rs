@@ -13,11 +13,11 @@ use crate::store::{History, Message, Priority};
 use crate::wire::report::HealthReport;
 use crate::wire::subject::EventKind;
 
+use super::approval::PlanRecorder;
 use super::causes::Causes;
 use super::context::RunContext;
 use super::job::{Job, JobKind};
 use super::result::within_size;
-use super::approval::PlanRecorder;
 use crate::agent::status::messages;
 
 /// Most failed resources that a result names. The events name all.
@@ -37,7 +37,11 @@ struct Records {
 
 impl Record {
     pub(in crate::agent) fn new(node: &Arc<RunContext>, job: &Job) -> Self {
-        Self(Arc::new(Mutex::new(Records { heard: RunEventSink::new(node, job), recording: Recording::default(), manifest: None })))
+        Self(Arc::new(Mutex::new(Records {
+            heard: RunEventSink::new(node, job),
+            recording: Recording::default(),
+            manifest: None,
+        })))
     }
 
     /// Records that the run begins.

@@ -1,12 +1,12 @@
 //! Execution of commands and reconcile runs: the queue, fetching, the confined run, approval, recovery after a crash.
 
 pub(super) mod approval;
+pub(super) mod bus_values;
 mod causes;
 mod command_state;
-mod event_sink;
-pub(super) mod bus_values;
 pub mod confinement;
 pub(super) mod context;
+mod event_sink;
 pub(super) mod executor;
 pub(super) mod fetch;
 pub(super) mod healthcheck;

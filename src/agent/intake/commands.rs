@@ -243,7 +243,8 @@ impl Task {
             // Everything else was right with it.
             (Err(Rejection { digest, id, keyids, .. }), Some(expression)) => {
                 let why = "too many commands wait for the facts of this node".to_owned();
-                let busy = messages::not_run(&self.handles.identity, id, &digest, CommandOutcome::Busy, (RejectionCode::Busy, why));
+                let busy =
+                    messages::not_run(&self.handles.identity, id, &digest, CommandOutcome::Busy, (RejectionCode::Busy, why));
                 Decision::Evaluate(expression, Answer::No(Box::new(busy), keyids))
             }
             (opened, _) => Decision::Answer(self.opened(opened, message, subject, reply)),
@@ -437,7 +438,8 @@ impl Task {
         let busy = |why: String| (CommandOutcome::Busy, RejectionCode::Busy, why);
         self.handles.durable.find_place(verified).map_err(busy)?;
         if command.options.waves.is_some() {
-            let found = self.handles.rollouts.queue.find_place(signers, |job| self.handles.rollouts.overrides.halted(job).is_some());
+            let found =
+                self.handles.rollouts.queue.find_place(signers, |job| self.handles.rollouts.overrides.halted(job).is_some());
             return found.map(|()| QueuePlace::RolloutQueue).map_err(|full| busy(full.sentence("commands in waves")));
         }
         let (queue, places, what) = if queries::is_query(&command.action) {
@@ -541,5 +543,4 @@ mod tests {
             assert_eq!(is_inbox(reply), wanted, "{reply}");
         }
     }
-
 }

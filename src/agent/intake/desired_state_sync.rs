@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::trust::TrustHandle;
-use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::diag::chain;
 use crate::transport::{Bus, Link, Message, TransportError};
 
 use super::divergence::{self, ChannelHead};
-use crate::agent::status::board::AlarmKind;
 use crate::agent::jitter;
+use crate::agent::status::board::AlarmKind;
 
 /// The shortest time between two looks while the connection lasts; the longest is three times that.
 const LEAST: Duration = Duration::from_secs(300);

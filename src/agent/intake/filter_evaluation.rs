@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use crate::agent::status::facts_cache::FactsCache;
 use super::incoming::Incoming;
+use crate::agent::status::facts_cache::FactsCache;
 
 /// Commands that wait for an answer. Each takes at most about a second, so that the last waits a few seconds; what is
 /// more is told `busy`.

@@ -58,4 +58,3 @@ async fn forward(mut inbox: Inbox, inbound: mpsc::Sender<Message>) {
         }
     }
 }
-

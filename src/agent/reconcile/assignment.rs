@@ -90,10 +90,7 @@ impl Channel {
     /// They are this node's own: nodes that got an assignment together do not run it together.
     pub(super) fn timers(&self, assign: &Assign, settings: &Settings, now: Timestamp) -> Timers {
         let slot = |interval: Duration| self.slot(interval, settings, now);
-        Timers {
-            run_at: slot(assign.interval.get()),
-            health_at: assign.health_interval.map(|interval| slot(interval.get())),
-        }
+        Timers { run_at: slot(assign.interval.get()), health_at: assign.health_interval.map(|interval| slot(interval.get())) }
     }
 
     fn slot(&self, interval: Duration, settings: &Settings, now: Timestamp) -> Instant {

@@ -227,9 +227,9 @@ impl ChannelState {
         match self {
             Self::AwaitingFirstRun { run_at } => Some((*run_at, Work::Latest)),
             Self::InForce(timers) => earlier(timed(timers, Work::Latest), gate),
-            Self::NotSelected(timers)
-            | Self::Degraded { timers, .. }
-            | Self::Undecided { timers, .. } => timed(timers, Work::Latest),
+            Self::NotSelected(timers) | Self::Degraded { timers, .. } | Self::Undecided { timers, .. } => {
+                timed(timers, Work::Latest)
+            }
             Self::AwaitingTurn { ask_at, good, .. } | Self::Stopped { ask_at, good, .. } => {
                 earlier(Some((*ask_at, Work::Latest)), good.as_ref().and_then(|good| timed(good, Work::LastGood)))
             }
@@ -326,7 +326,8 @@ pub(in crate::agent) fn step(state: ChannelState, event: Event, view: &ChannelVi
         (S::AwaitingRun { .. }, Event::RunEnded(RunEnd::Planned(health))) => {
             // The first run reports its health with its result.
             let health = (!view.result_pending).then_some(Effect::ReportHealth(health));
-            let effects: Vec<Effect> = [Effect::Promote].into_iter().chain(health).chain([Effect::Publish(Report::Run)]).collect();
+            let effects: Vec<Effect> =
+                [Effect::Promote].into_iter().chain(health).chain([Effect::Publish(Report::Run)]).collect();
             Step::to(S::InForce(view.next), effects)
         }
         (S::AwaitingRun { .. }, Event::RunEnded(RunEnd::NotPlanned(why))) => {
@@ -385,16 +386,12 @@ fn selected(state: ChannelState, work: Work, view: &ChannelView, now: Instant) -
 
 fn gate_answered(state: ChannelState, turn: RolloutTurn, view: &ChannelView, now: Instant) -> Step {
     let good = state.good().or(view.good_next.map(|next| Timers { run_at: now, ..next }));
-    let wait = |pause: Duration, why: Option<String>| {
-        Step::to(ChannelState::AwaitingTurn { ask_at: now + pause, good, why }, [])
-    };
+    let wait = |pause: Duration, why: Option<String>| Step::to(ChannelState::AwaitingTurn { ask_at: now + pause, good, why }, []);
     match turn {
         RolloutTurn::Begin => Step::to(ChannelState::AwaitingRun { resume: Box::new(state) }, [Effect::RunLatest]),
         RolloutTurn::Wait(_) => wait(view.gate_interval, None),
         RolloutTurn::Halted(by) => wait(GATE_POLL, Some(format!("the new assignment is {by}"))),
-        RolloutTurn::Unknown(why) => {
-            wait(GATE_POLL, Some(format!("cannot ask whether the new assignment may begin: {why}")))
-        }
+        RolloutTurn::Unknown(why) => wait(GATE_POLL, Some(format!("cannot ask whether the new assignment may begin: {why}"))),
         RolloutTurn::Over(why) => {
             let report = Effect::Publish(Report::Halted(why.clone()));
             let why = format!("the new assignment was not begun: {why}");
@@ -468,8 +465,20 @@ mod tests {
             (&first, due(), filtered, &filter, vec![Effect::EvaluateFilter]),
             (&first, due(), waves, &gate, vec![Effect::AskGate]),
             (&filter, Event::FilterEvaluated(Ok(true)), filtered, &run, vec![Effect::RunLatest]),
-            (&filter, Event::FilterEvaluated(Ok(true)), ChannelView { has_waves: true, ..filtered }, &gate, vec![Effect::AskGate]),
-            (&filter, Event::FilterEvaluated(Ok(false)), filtered, &S::NotSelected(view.next), vec![Effect::Publish(Report::NotSelected)]),
+            (
+                &filter,
+                Event::FilterEvaluated(Ok(true)),
+                ChannelView { has_waves: true, ..filtered },
+                &gate,
+                vec![Effect::AskGate],
+            ),
+            (
+                &filter,
+                Event::FilterEvaluated(Ok(false)),
+                filtered,
+                &S::NotSelected(view.next),
+                vec![Effect::Publish(Report::NotSelected)],
+            ),
             (
                 &filter,
                 Event::FilterEvaluated(Err("no fact".into())),
@@ -482,8 +491,20 @@ mod tests {
             ),
             (&gate, turn(RolloutTurn::Begin), waves, &run, vec![Effect::RunLatest]),
             (&gate, turn(RolloutTurn::Wait("wave 1".into())), waves, &wait(5, None), vec![]),
-            (&gate, turn(RolloutTurn::Halted("halted by ops".into())), waves, &wait(30, Some("the new assignment is halted by ops")), vec![]),
-            (&gate, turn(RolloutTurn::Unknown("no stream".into())), waves, &wait(30, Some("cannot ask whether the new assignment may begin: no stream")), vec![]),
+            (
+                &gate,
+                turn(RolloutTurn::Halted("halted by ops".into())),
+                waves,
+                &wait(30, Some("the new assignment is halted by ops")),
+                vec![],
+            ),
+            (
+                &gate,
+                turn(RolloutTurn::Unknown("no stream".into())),
+                waves,
+                &wait(30, Some("cannot ask whether the new assignment may begin: no stream")),
+                vec![],
+            ),
             (
                 &gate,
                 turn(RolloutTurn::Over("3 failed".into())),

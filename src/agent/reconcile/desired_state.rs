@@ -131,8 +131,7 @@ impl DesiredState {
     /// Returns the channels in the order in which they are applied: that of the configuration, or by name.
     pub(in crate::agent) fn in_order(&self, settings: &Settings) -> Vec<(String, Channel)> {
         let channels = lock(&self.channels);
-        let mut all: Vec<(String, Channel)> =
-            channels.iter().map(|(name, channel)| (name.clone(), channel.clone())).collect();
+        let mut all: Vec<(String, Channel)> = channels.iter().map(|(name, channel)| (name.clone(), channel.clone())).collect();
         let place = |name: &String| settings.channels.as_ref().and_then(|names| names.iter().position(|other| other == name));
         all.sort_by_key(|(name, _)| place(name).unwrap_or(usize::MAX));
         all
@@ -202,7 +201,9 @@ impl DesiredState {
             let Some(assign) = channel.latest.assign().filter(|_| channel.is_here(settings)) else { continue };
             let expires = channel.latest.command.expires;
             if now > expires {
-                wrong.push(format!("channel {name}: the assignment expired at {expires} and was not signed again; it stays active"));
+                wrong.push(format!(
+                    "channel {name}: the assignment expired at {expires} and was not signed again; it stays active"
+                ));
             }
             wrong.extend(channel.state.alarm().map(|why| format!("channel {name}: {why}")));
             let in_force = channel.good.as_ref().and_then(|good| good.assign());

@@ -203,8 +203,7 @@ impl Task {
         let mut result = None;
         while let Some(happened) = event.take() {
             let Some(channel) = self.reconciler.desired_state.channel(name) else { return };
-            let Step { state, effects } =
-                step(channel.state.clone(), happened, &self.reconciler.view(&channel), Instant::now());
+            let Step { state, effects } = step(channel.state.clone(), happened, &self.reconciler.view(&channel), Instant::now());
             if !self.reconciler.desired_state.change(name, &latest, |channel| channel.state = state) {
                 return;
             }

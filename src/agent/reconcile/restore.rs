@@ -14,9 +14,9 @@ use crate::trust::{Rejection, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::ChannelPosition;
 
+use super::assignment::{Assignment, Channel, record};
 use crate::agent::durable::state::DurableState;
 use crate::agent::jitter;
-use super::assignment::{Assignment, Channel, record};
 
 /// After a start, assignments are first applied within this time: hosts that were switched on together spread.
 const AFTER_START: Duration = Duration::from_secs(5);
@@ -57,7 +57,8 @@ where
     let mut channels = BTreeMap::new();
     for name in names {
         let file = found.remove(&name);
-        let good = file.as_ref().and_then(|kept| reverify(&kept.good.as_ref()?.0).ok()).map(|good| Assignment::of(Arc::new(good)));
+        let good =
+            file.as_ref().and_then(|kept| reverify(&kept.good.as_ref()?.0).ok()).map(|good| Assignment::of(Arc::new(good)));
         let due = Instant::now() + jitter::random_delay(AFTER_START);
         if let Some(verified) = redo.remove(&name) {
             let latest = Assignment::of(Arc::new(verified));

@@ -49,12 +49,7 @@ pub(in crate::agent) fn is_success(result: &CommandResult) -> bool {
 
 impl HealthGates {
     /// Returns the gates of a running agent. `has_health` is false on a simulated node, which has no health checks.
-    pub(super) fn new(
-        stored: StoredGates,
-        status: &Arc<StatusBoard>,
-        durable: &Arc<DurableState>,
-        has_health: bool,
-    ) -> Self {
+    pub(super) fn new(stored: StoredGates, status: &Arc<StatusBoard>, durable: &Arc<DurableState>, has_health: bool) -> Self {
         let StoredGates { store, pending } = stored;
         let (status, durable) = (Arc::clone(status), Arc::clone(durable));
         Self { store, pending: Mutex::new(pending), status, durable, has_health }

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::agent::status::board::StatusBoard;
 use crate::agent::context::Identity;
+use crate::agent::status::board::StatusBoard;
 use crate::transport::{Bus, Message};
 use crate::wire::NodeState;
 
-use crate::agent::status::board::AlarmKind;
 use crate::agent::jitter;
+use crate::agent::status::board::AlarmKind;
 
 /// How far apart they may be: half of what commands allow for. The way of a message counts into it.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(15);

@@ -14,7 +14,6 @@ use crate::template::Scope;
 
 use crate::agent::Facts;
 
-
 /// How old facts and answers may be that decide whether a command is for this node. Runs gather their own facts.
 const FRESH: Duration = Duration::from_secs(60);
 /// Answers that are kept: more different expressions than a fleet uses in a minute.

@@ -12,21 +12,21 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::agent::status::NodeStateSource;
-use crate::agent::trust::TrustHandle;
-use crate::agent::status::board::StatusBoard;
-use crate::agent::durable::publisher::Publisher;
-use crate::agent::durable::state::DurableState;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::context::Identity;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
+use crate::agent::status::NodeStateSource;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::trust::TrustHandle;
 use crate::model::NodeId;
 use crate::transport::{Bus, Inbox, Message, TransportError};
 use crate::trust::TrustedBundle;
 
 use super::{disk_space, messages};
 use crate::agent::durable::state_loss;
-use crate::agent::status::board::AlarmKind;
 use crate::agent::jitter;
+use crate::agent::status::board::AlarmKind;
 
 /// Changes that come closer than this are said together.
 const GATHER: Duration = Duration::from_millis(100);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::agent::status::NodeStateSource;
-use crate::agent::status::counters::Counters;
-use crate::agent::status::board::StatusBoard;
-use crate::agent::durable::state::DurableState;
-use crate::agent::trust::TrustHandle;
 use crate::agent::config::settings_handle::SettingsHandle;
 use crate::agent::context::Identity;
+use crate::agent::durable::state::DurableState;
+use crate::agent::status::NodeStateSource;
+use crate::agent::status::board::StatusBoard;
+use crate::agent::status::counters::Counters;
+use crate::agent::trust::TrustHandle;
 use crate::config::Settings;
 use crate::transport::Bus;
 use crate::wire::AgentStatus;

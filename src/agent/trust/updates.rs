@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::agent::config::settings_handle::SettingsHandle;
+use crate::agent::context::Identity;
+use crate::agent::durable::publisher::Publisher;
+use crate::agent::durable::state::DurableState;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::rollout::RolloutState;
 use crate::agent::status::board::StatusBoard;
-use crate::agent::durable::publisher::Publisher;
-use crate::agent::durable::state::DurableState;
 use crate::agent::trust::TrustHandle;
-use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::diag::chain;
 use crate::host::{Checkpoint, checkpoint};
 use crate::transport::{Bus, Inbox, Message, TransportError};
@@ -27,10 +27,10 @@ use crate::wire::{self, CommandOutcome, Envelope};
 
 use crate::agent::durable::state_loss;
 use crate::agent::intake::rate_limit::RateLimiter;
+use crate::agent::jitter;
 use crate::agent::status::board::AlarmKind;
 use crate::agent::status::messages;
 use crate::agent::trust::anchor;
-use crate::agent::jitter;
 
 /// The stream is asked again after this, and up to [`SPREAD`] more.
 const POLL: Duration = Duration::from_secs(300);
@@ -165,7 +165,10 @@ impl Task {
             Ok(stuck) => {
                 // Whatever was in force before is here again, as far as the server says.
                 self.handles.status.report_storage_error(self.handles.durable.note_trust(self.handles.trust.current().version()));
-                self.handles.status.set(AlarmKind::State, state_loss::alarm(&self.handles.trust.current(), &self.handles.durable, self.handles.identity.now()));
+                self.handles.status.set(
+                    AlarmKind::State,
+                    state_loss::alarm(&self.handles.trust.current(), &self.handles.durable, self.handles.identity.now()),
+                );
                 self.handles.status.set(AlarmKind::Succession, stuck);
                 POLL + jitter::random_delay(SPREAD)
             }

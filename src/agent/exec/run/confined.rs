@@ -18,13 +18,13 @@ use crate::wire::report::PlannedChanges;
 use super::super::confinement::{ExchangeOutside, Placement};
 use super::super::host_data;
 use super::ending;
-use crate::agent::exec::event_sink::{self, Record};
-use crate::agent::exec::job::{Job, JobKind};
-use crate::agent::exec::result::RunResult;
-use crate::agent::exec::context::RunContext;
 use crate::agent::config::limits;
 use crate::agent::config::limits::Permitted;
 use crate::agent::exec::approval::PlanRecorder;
+use crate::agent::exec::context::RunContext;
+use crate::agent::exec::event_sink::{self, Record};
+use crate::agent::exec::job::{Job, JobKind};
+use crate::agent::exec::result::RunResult;
 
 /// What the confined thread is given.
 pub(super) struct Inside<'a> {
@@ -69,10 +69,7 @@ pub(super) fn run(inside: &Inside<'_>) -> Result<Ran, Box<RunResult>> {
             return Err(Box::new(RunResult::of(outcome, why)));
         }
         if let Err(why) = approved.still_holds(&changes.planned(job)) {
-            return Err(Box::new(RunResult::refused(
-                RejectionCode::PlanChanged,
-                format!("it is not what was approved: {why}"),
-            )));
+            return Err(Box::new(RunResult::refused(RejectionCode::PlanChanged, format!("it is not what was approved: {why}"))));
         }
     }
     let (begun, owner, asked) = (record.clone(), Arc::clone(node), job.clone());

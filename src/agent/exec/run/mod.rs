@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
 
-
 use crate::diag::{Diagnostic, chain};
 use crate::host::confine::{ConfineError, Confined, Worker};
 use crate::host::{Cancel, Checkpoint, Host, ProgressEvent, RunLock, RunLockError, Share, checkpoint, run_lock};
@@ -68,8 +67,8 @@ pub(in crate::agent) fn run(
     let record = Record::new(node, job);
     let confinement = confinement::of(&settings.limits, directory);
     let inside = |confined: Result<Confined, ConfineError>, worker: Worker| {
-        let confined = confined
-            .map_err(|error| Box::new(RunResult::failed(format!("the run could not be confined: {}", chain(&error)))))?;
+        let confined =
+            confined.map_err(|error| Box::new(RunResult::failed(format!("the run could not be confined: {}", chain(&error)))))?;
         let exchange = Arc::new(ExchangeOutside { inner: Arc::clone(exchange), worker: worker.clone() });
         let placement = Arc::new(Placement {
             worker,
@@ -88,7 +87,8 @@ pub(in crate::agent) fn run(
         Ran::Planned(report) => report,
     };
     checkpoint(Checkpoint::RunEnded);
-    let (told, manifest) = record.end(&RunEnd { ended: node.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
+    let (told, manifest) =
+        record.end(&RunEnd { ended: node.identity.now(), outcome: report.outcome, summary: report.summary.clone() });
     let (outcome, why) = ending(report.outcome, report.error, &host, job);
     let corrective = told.causes.end(node, report.outcome != RunOutcome::Interrupted);
     let state = ApplyState { corrective, ..summary(node, job, manifest, report.outcome, why.clone(), report.summary) };
@@ -121,10 +121,9 @@ fn its_turn(node: &RunContext, job: &Job, host: &Host, until: Instant) -> Result
     match RunLock::acquire(&path, &what, Share::Others, until, host, &waiting) {
         Ok(turn) => Ok(Some(turn)),
         Err(RunLockError::Over(_)) if host.cancel().is_cancelled() => Err(Box::new(RunResult::interrupted())),
-        Err(RunLockError::Busy(holder) | RunLockError::Over(holder)) => Err(Box::new(RunResult::failed(format!(
-            "another run took longer than {}: {holder}",
-            job.command.options.timeout
-        )))),
+        Err(RunLockError::Busy(holder) | RunLockError::Over(holder)) => {
+            Err(Box::new(RunResult::failed(format!("another run took longer than {}: {holder}", job.command.options.timeout))))
+        }
         Err(RunLockError::File(error)) => {
             tracing::warn!("runs of this host can't take turns: {}", chain(&error));
             Ok(None)
@@ -156,4 +155,3 @@ fn not_planned(node: &RunContext, job: &Job, source: Option<&Source>, wrong: &[D
     publish_state(node, job, state.clone());
     RunResult { apply: Some(state), ..RunResult::failed(why) }
 }
-
