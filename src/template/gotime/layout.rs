@@ -28,7 +28,7 @@ pub(in super::super) fn weekday_name(day: i8) -> &'static str {
     usize::try_from(day).ok().and_then(|day| WEEKDAYS.get(day)).copied().unwrap_or_default()
 }
 
-/// How a number is padded.
+/// The padding of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Pad {
     None,
@@ -268,7 +268,7 @@ impl<'t> Cursor<'t> {
         self.number(if pad == Pad::Zero { 2 } else { 1 }, 2)
     }
 
-    /// One of these names in any case, with its index.
+    /// Takes a name of the list, in any case, and returns its index.
     fn name(&mut self, names: &[&str], long: bool) -> Option<i8> {
         let index = names.iter().position(|name| {
             let name = if long { name } else { name.get(..SHORT).unwrap_or(name) };
@@ -278,7 +278,7 @@ impl<'t> Cursor<'t> {
         i8::try_from(index).ok()
     }
 
-    /// The text between two elements; a blank stands for any number of blanks.
+    /// The text between two elements; a blank matches any number of blanks.
     fn literal(&mut self, text: &str) -> Option<()> {
         for (index, part) in text.split(' ').enumerate() {
             if index > 0 {

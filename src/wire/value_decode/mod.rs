@@ -1,7 +1,8 @@
 //! Decodes JSON values into types, with the path of an error.
 //!
 //! The input is a value from [`json`](super::json) or from a manifest. The result is that of `serde_json::from_value`.
-//! The path of an error has the keys of a map, unless their type derives a newtype without `#[serde(transparent)]`.
+//! The path of an error has the keys of a map whose key type reads a text. A number as a key, or a newtype without
+//! `#[serde(transparent)]`, is `?` in the path.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};

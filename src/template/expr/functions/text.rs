@@ -20,7 +20,7 @@ pub(super) fn compared(args: &[Value], compare: fn(&str, &str) -> Value) -> Resu
     Ok(compare(text, part))
 }
 
-/// Converts an index to a value; -1 stands for none.
+/// Converts an index to a value; -1 means none.
 pub(super) fn place(index: Option<usize>) -> Value {
     index.map_or(Value::Integer(-1), Value::from)
 }

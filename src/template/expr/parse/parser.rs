@@ -22,7 +22,7 @@ pub(super) struct Parser<'a, 't> {
     pub(super) locals: Vec<&'t str>,
     /// The predicates around, innermost last: whether each is one of `reduce`.
     pub(super) predicates: Vec<bool>,
-    /// Where the brackets that are open begin.
+    /// Offsets of the open brackets.
     pub(super) open: Vec<usize>,
     pub(super) operators: usize,
 }
@@ -78,7 +78,7 @@ impl<'a, 't> Parser<'a, 't> {
         Ok(())
     }
 
-    /// What stands between brackets, the open one taken.
+    /// Reads the content of brackets. The open bracket is already taken.
     pub(super) fn inside<T>(&mut self, close: &str, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
         let begin = self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.offset);
         self.open.push(begin);
