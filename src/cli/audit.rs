@@ -12,7 +12,7 @@ use crate::fleet::targeting::node_identity;
 use crate::host::fs::{self, FsError};
 
 use super::error::{Exit, Failure};
-use super::fleet::audit::read_trust;
+use super::fleet::session::read_trust;
 use super::ui::{Text, Tone, Ui, text};
 use crate::cli::args::connection::{Connection, config_file};
 use crate::cli::local::inputs::OutputFormat;

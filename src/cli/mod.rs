@@ -12,6 +12,7 @@ pub mod doc;
 mod doc_check;
 pub mod error;
 pub mod fleet;
+mod format;
 pub mod key;
 pub mod kv;
 pub mod local;

@@ -1,6 +1,6 @@
 //! Plans: what a dry run would change on every node of an audience, as a file, in groups, and as the command that approves it.
 //!
-//! In: a dry run that was sent (`dispatch.rs`) and what it came to (`gather.rs`, `jobs.rs`). Out: groups of nodes that would
+//! In: a dry run that was sent (`job/dispatch.rs`) and its results (`job/tracker`, `job/records.rs`). Out: groups of nodes that would
 //! change the same, and the [`Order`] that lets each do just that. Nodes hold themselves to what they answered; the file
 //! decides nothing.
 
@@ -20,7 +20,7 @@ use crate::wire::report::{PlannedChange, PlannedChanges};
 use crate::wire::{Action, Options, Target, json};
 
 use crate::fleet::job::checked::CheckedCommand;
-use crate::fleet::job::dispatch::CommandDraft;
+use crate::fleet::job::draft::CommandDraft;
 use crate::fleet::job::error_normalizer;
 use crate::fleet::job::outcome_groups;
 use crate::fleet::job::tracker::{Grade, NodeResult, Outcome};
@@ -230,7 +230,7 @@ pub fn approval(
         options: Options { timeout, approves: Some(planned.id), ..Options::default() },
         channel,
         reason: reason.or_else(|| planned.reason.clone()),
-        life: timeout.min(MAX_LIFETIME),
+        lifetime: timeout.min(MAX_LIFETIME),
     }
 }
 
@@ -401,7 +401,7 @@ mod tests {
         assert!(matches!(plan.check("f", at("2026-11-20T11:05:01Z")), Err(PlanError::TooOld { .. })));
         assert!(matches!(plan.check("g", at("2026-11-20T10:05:01Z")), Err(PlanError::OtherFleet { .. })));
         let key = SigningKey::from_seed(&[1; 32]);
-        let signed = crate::fleet::job::dispatch::sign(command(true), &[("ops", &key)]).unwrap();
+        let signed = crate::fleet::job::seal::sign(command(true), &[("ops", &key)]).unwrap();
         let checker = Checker::new("f", None, vec![key.public()]).unwrap();
         let order = approval(&checker.check(&signed.envelope).unwrap(), None, None, None, None);
         assert_eq!((order.options.approves, order.options.noop, &order.action), (Some(plan.id), false, &plan.action));

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::model::{NodeId, RunOutcome};
 use crate::wire::NodeState;
 
-use crate::fleet::job::outcome_groups::resources;
-use crate::fleet::targeting::states::{Liveness, NodeStates, presence};
+use crate::diag::count;
+use crate::fleet::targeting::states::{Liveness, NodePresence, NodeStates, presence};
 
 /// The fleet at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -45,13 +45,12 @@ pub struct Alert {
     pub what: String,
 }
 
-/// One line of the list of nodes.
+/// The status of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct NodeRow {
-    /// `alive`, `silent` (it should have said something), `stopped` (in order), or `unverified`: what is said in its
-    /// name is not its word.
-    pub presence: &'static str,
-    /// True when the node signed what stands here.
+pub struct NodeStatus {
+    /// The presence.
+    pub presence: NodePresence,
+    /// True when the node signed its state.
     pub verified: bool,
     /// The outcome of its last run, `none` when it never ran.
     pub outcome: &'static str,
@@ -75,27 +74,23 @@ pub fn outcome_word(outcome: RunOutcome) -> &'static str {
     }
 }
 
-/// The word for whether a node is there.
-fn word(state: &NodeState, now: Timestamp) -> &'static str {
-    match presence(state, now) {
-        Liveness::Alive => "alive",
-        _ if state.alive => "silent",
-        _ => "stopped",
+impl NodeStatus {
+    /// The status by a verified state.
+    pub fn verified(state: NodeState, now: Timestamp) -> Self {
+        Self { presence: NodePresence::new(&state, now), verified: true, outcome: last_run(&state), state }
     }
 }
 
-/// The list of nodes.
-pub fn rows(states: &NodeStates, now: Timestamp) -> Vec<NodeRow> {
-    let row =
-        |presence, verified, state: &NodeState| NodeRow { presence, verified, outcome: last_run(state), state: state.clone() };
-    let believed = states.values().map(|state| row(word(state, now), true, state));
-    let doubtful = states.doubtful.iter().filter_map(|doubtful| {
+/// The status of every node, by name.
+pub fn nodes(states: &NodeStates) -> Vec<NodeStatus> {
+    let verified = states.values().map(|state| NodeStatus::verified(state.clone(), states.read_at));
+    let unverified = states.doubtful.iter().filter_map(|doubtful| {
         let state = NodeState { node: doubtful.node.clone(), ..doubtful.state.clone()? };
-        Some(row("unverified", false, &state))
+        Some(NodeStatus { presence: NodePresence::Unverified, verified: false, outcome: last_run(&state), state })
     });
-    let mut rows: Vec<NodeRow> = believed.chain(doubtful).collect();
-    rows.sort_by(|one, other| one.state.node.cmp(&other.state.node));
-    rows
+    let mut nodes: Vec<NodeStatus> = verified.chain(unverified).collect();
+    nodes.sort_by(|one, other| one.state.node.cmp(&other.state.node));
+    nodes
 }
 
 /// The version of the trust bundle that most nodes obey. Not the highest one: a single node could say any.
@@ -108,7 +103,8 @@ fn usual_trust(states: &NodeStates) -> Option<u64> {
 }
 
 /// The fleet at one moment.
-pub fn fleet(fleet: &str, states: &NodeStates, now: Timestamp) -> FleetStatus {
+pub fn fleet(fleet: &str, states: &NodeStates) -> FleetStatus {
+    let now = states.read_at;
     let mut view = FleetStatus {
         fleet: fleet.to_owned(),
         at: now,
@@ -141,15 +137,17 @@ pub fn fleet(fleet: &str, states: &NodeStates, now: Timestamp) -> FleetStatus {
         if matches!(last_run(state), "failed" | "interrupted") && state.failing.is_empty() {
             let run = state.last_run.as_ref();
             let why = run.and_then(|run| run.error.clone()).unwrap_or_else(|| {
-                run.map(|run| format!("{} of {} failed", run.summary.failed_resources, resources(run.summary.total_resources)))
-                    .unwrap_or_default()
+                run.map(|run| {
+                    format!("{} of {} failed", run.summary.failed_resources, count(run.summary.total_resources, "resource"))
+                })
+                .unwrap_or_default()
             });
             attend(format!("last run {}: {why}", last_run(state)));
         }
         if state.dropped > 0 {
             let results = state.dropped_results;
-            let of = if results > 0 { format!(", {results} of them results") } else { String::new() };
-            attend(format!("{} messages were dropped{of}", state.dropped));
+            let of = if results > 0 { format!(", of them {}", count(results, "result")) } else { String::new() };
+            attend(format!("{} dropped{of}", count(state.dropped, "message")));
         }
         if let Some(usual) = usual.filter(|usual| state.trust < *usual) {
             attend(format!("obeys version {} of the trust bundle, most nodes obey version {usual}", state.trust));
@@ -181,14 +179,14 @@ mod tests {
         let forged = state("web1", &[], "2026-01-02T10:00:59Z", true);
         let doubtful =
             UnverifiedState { node: "web4".parse().unwrap(), state: Some(forged), doubt: IdentityError::Unknown, known: true };
-        let states = NodeStates { believed, doubtful: vec![doubtful], strangers: 0 };
-        let view = fleet("prod", &states, now);
+        let states = NodeStates { read_at: now, believed, doubtful: vec![doubtful], strangers: 0 };
+        let view = fleet("prod", &states);
         assert_eq!((view.nodes, view.alive, view.last_runs.get("none")), (4, 1, Some(&3)));
         let attention: Vec<_> = view.attention.iter().map(|a| format!("{} {}", a.node, a.what)).collect();
         assert_eq!(
             attention,
             [
-                "web1 3 messages were dropped",
+                "web1 3 messages dropped",
                 "web1 the disk is full",
                 "web2 silent since 2026-01-02T09:00:00Z",
                 "web3 stopped at 2026-01-02T10:00:59Z",
@@ -196,11 +194,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            rows(&states, now).iter().map(|row| row.presence).collect::<Vec<_>>(),
+            nodes(&states).iter().map(|node| node.presence.as_str()).collect::<Vec<_>>(),
             ["alive", "silent", "stopped", "unverified"]
         );
         // No key of the row hides one of the state.
-        let row = serde_json::to_string(&rows(&states, now)[0]).unwrap();
+        let row = serde_json::to_string(&nodes(&states)[0]).unwrap();
         assert!(crate::wire::json::parse(row.as_bytes()).is_ok(), "{row}");
     }
 }

@@ -52,6 +52,14 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    const ALL: [Self; 7] =
+        [Self::Transaction, Self::Run, Self::Health, Self::Stable, Self::Lifecycle, Self::Refused, Self::Command];
+
+    /// Parses the last token of a subject.
+    pub fn from_token(token: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == token)
+    }
+
     /// The last token of its subject.
     pub fn as_str(self) -> &'static str {
         match self {

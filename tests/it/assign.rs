@@ -8,7 +8,8 @@ use std::sync::Arc;
 use ensign::fleet::desired_state::assign::DispatchError;
 use ensign::fleet::desired_state::view;
 use ensign::fleet::job::dispatch;
-use ensign::fleet::job::dispatch::SealedCommand;
+use ensign::fleet::job::draft::next_in_channel;
+use ensign::fleet::job::seal::{SealedCommand, sign};
 use ensign::transport::{Bus, BusSettings};
 use ensign::trust::SigningKey;
 use ensign::wire::bundle::{OperatorKey, Rule};
@@ -63,10 +64,10 @@ async fn connect(fleet: &Fleet) -> Bus {
 async fn next(fleet: &Fleet, bus: &Bus, id: &str, key: &SigningKey, content: &str) -> SealedCommand {
     let latest = view::latest(bus, &fleet.subjects, "base").await.unwrap();
     let place = latest.desired.map(|desired| desired.place);
-    let place = dispatch::next_in_channel("base", &BTreeMap::new(), place.as_ref());
+    let place = next_in_channel("base", &BTreeMap::new(), place.as_ref());
     let command = fleet.command(assign(apply(&manifest(fleet, content))));
     let command = Command { id: Uuid::now_v7(), channel: Some(place), to: Target::all(), ..command };
-    SealedCommand { after: latest.sequence, ..dispatch::sign(command, &[(id, key)]).unwrap() }
+    SealedCommand { after: latest.sequence, ..sign(command, &[(id, key)]).unwrap() }
 }
 
 /// Whether something is on record of a job.

@@ -6,7 +6,7 @@ use ensign::fleet::status;
 use ensign::fleet::targeting::node_identity::NodeKeys;
 use ensign::fleet::targeting::pinned_keys::PinnedKeys;
 use ensign::fleet::targeting::states;
-use ensign::fleet::targeting::states::NodeStates;
+use ensign::fleet::targeting::states::{NodePresence, NodeStates};
 use ensign::wire::command::Command;
 use ensign::wire::{CommandOutcome, CommandResult, NodeState};
 use jiff::{SignedDuration, Timestamp};
@@ -65,8 +65,8 @@ impl Skewed {
     /// How the operator sees the node: whether it is there, and what is wrong.
     async fn seen(&self) -> (&'static str, Vec<String>) {
         let states = states(&self.fleet).await;
-        let row = status::rows(&states, Timestamp::now()).remove(0);
-        (row.presence, row.state.alarms)
+        let row = status::nodes(&states).remove(0);
+        (row.presence.as_str(), row.state.alarms)
     }
 }
 
@@ -116,7 +116,7 @@ async fn a_clock_in_the_future_is_reported_and_does_no_lasting_harm() {
     let start = std::time::Instant::now();
     loop {
         let states = states(&fleet).await;
-        if status::rows(&states, Timestamp::now())[0].presence == "silent" {
+        if status::nodes(&states)[0].presence == NodePresence::Silent {
             return;
         }
         assert!(start.elapsed() < PATIENCE, "a node that is gone is taken for alive");

@@ -3,7 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use ensign::fleet::job::dispatch::{CommandDraft, SealedCommand, sign};
+use ensign::fleet::job::draft::CommandDraft;
+use ensign::fleet::job::seal::{SealedCommand, sign};
 use ensign::fleet::setup::permissions::MONITOR_INBOX;
 use ensign::model::HumanDuration;
 use ensign::transport::{Message, StartAt, TransportError};
@@ -131,8 +132,8 @@ fn good(fleet: &Fleet, name: &str) -> Command {
     let properties = json!({"name": path, "ensure": "present", "content": "x", "owner": uid, "group": gid, "mode": "0644"});
     let Value::Object(properties) = properties else { unreachable!() };
     let action = Action::Ensure(Ensure { kind: "file".into(), properties });
-    let (to, life) = (Target::nodes(vec!["web1".parse().unwrap()]), HumanDuration::seconds(60));
-    let order = CommandDraft { action, to, options: Options::default(), channel: None, reason: None, life };
+    let (to, lifetime) = (Target::nodes(vec!["web1".parse().unwrap()]), HumanDuration::seconds(60));
+    let order = CommandDraft { action, to, options: Options::default(), channel: None, reason: None, lifetime };
     order.command(FLEET, Uuid::now_v7(), Timestamp::now())
 }
 

@@ -217,7 +217,7 @@ async fn invented_nodes_are_not_known() {
         }
         let nodes = run(&["nodes"]);
         assert_eq!((nodes.stdout.lines().count(), known()), (2, 1), "{}", nodes.stderr);
-        assert!(nodes.stderr.contains("1000 nodes that nobody knows are left out"), "{}", nodes.stderr);
+        assert!(nodes.stderr.contains("ignored 1000 nodes with unknown keys"), "{}", nodes.stderr);
         assert_eq!(run(&["status", "--output", "json"]).json()["strangers"], 1000);
         // One that is named is learned; all of them, when the operator says so.
         run(&["nodes", "--node", "x7"]);

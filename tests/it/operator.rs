@@ -211,7 +211,7 @@ fn wrong_names_and_flags_are_reported_before_anything_is_sent() {
     std::fs::write(fleet.path("site/manifest.yaml"), manifest(&fleet, "x")).unwrap();
     for (flags, why) in [
         (&["--waves", "1,50%"] as &[&str], "the last wave is 100%"),
-        (&["--waves", "5,1,100%"], "1 after 5 adds nobody"),
+        (&["--waves", "5,1,100%"], "1 after 5 adds no node"),
         (&["--hold", "2s"], "are about --waves"),
         (&["--key", "nowhere.key"], "nowhere.key"),
     ] {
@@ -223,9 +223,9 @@ fn wrong_names_and_flags_are_reported_before_anything_is_sent() {
         assert!(ran.code == 2 && ran.stderr.contains(why) && !ran.stderr.contains("obj://"), "{flags:?}: {}", ran.stderr);
     }
     for (args, code, why) in [
-        (&["facts", "host.info.os", "--node", "web3"] as &[&str], 4, "no node web3 was ever heard of; did you mean web1?"),
+        (&["facts", "host.info.os", "--node", "web3"] as &[&str], 4, "unknown node web3; did you mean web1?"),
         (&["facts", "host.info.os", "--group", "wbe"], 4, "no node is in the group wbe; did you mean web?"),
-        (&["nodes", "--node", "web3"], 0, "no node web3 was ever heard of"),
+        (&["nodes", "--node", "web3"], 0, "unknown node web3"),
         (&["node", "web3"], 2, "did you mean web1?"),
         (&["job", "show", "nope"], 2, "`ensign fleet job list` shows them"),
         (&["events", "--node", "web3"], 0, "no events of web3 in the last 1h"),

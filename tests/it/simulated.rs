@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensign::fleet::job::dispatch;
-use ensign::fleet::job::dispatch::CommandDraft;
+use ensign::fleet::job::draft::CommandDraft;
+use ensign::fleet::job::seal::sign;
 use ensign::fleet::job::tracker;
 use ensign::fleet::targeting::pinned_keys::PinnedKeys;
 use ensign::fleet::targeting::states;
@@ -61,7 +62,7 @@ fn every_node_of_a_large_fleet_ends_and_failures_have_few_causes() {
         // People see the causes, not two hundred lines, and when everybody has answered.
         let shown = ensure(&fleet, &["--all"]);
         assert!(shown.stdout.lines().count() <= 6 && shown.stdout.contains('×'), "{}", shown.stdout);
-        assert!(shown.stderr.contains("every node that is there has answered"), "{}", shown.stderr);
+        assert!(shown.stderr.contains("all online nodes answered"), "{}", shown.stderr);
 
         let part = ensure(&fleet, &["--group", "web", "--output", "json"]).json();
         assert_eq!(part["nodes"].as_array().unwrap().len(), 60);
@@ -89,7 +90,7 @@ fn order() -> CommandDraft {
         options: Options { timeout: HumanDuration::seconds(60), ..Options::default() },
         channel: None,
         reason: None,
-        life: HumanDuration::seconds(300),
+        lifetime: HumanDuration::seconds(300),
     }
 }
 
@@ -122,14 +123,15 @@ fn the_same_command_again_is_answered_and_not_run_again() {
             let roster = Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None));
             let states = states::states(&bus, &fleet.subjects, &roster, Timestamp::now()).await.unwrap();
             let command = order().command(FLEET, Uuid::now_v7(), Timestamp::now());
-            let expected = states::expected(&command.to, &states, Timestamp::now());
-            let signed = dispatch::sign(command, &[("ops", &fleet.key())]).unwrap();
+            let expected = states.expected(&command.to);
+            let signed = sign(command, &[("ops", &fleet.key())]).unwrap();
             let mut all = JobTracker::new(fleet.subjects.clone(), roster, signed.command.id, signed.digest.as_str(), expected);
             let mut sent = dispatch::dispatch(&bus, &fleet.subjects, &signed).await.unwrap();
             let deadline = std::time::Instant::now() + Duration::from_secs(60);
             let answers = Some((&mut sent.inbox, sent.asked.as_slice()));
             tracker::gather(&mut all, &mut sent.feed, answers, deadline, &mut |_, _| ()).await.unwrap();
-            assert_eq!(all.progress(), (NODES as usize, NODES as usize));
+            let progress = all.progress();
+            assert_eq!((progress.done, progress.total), (NODES as usize, NODES as usize));
             sim.wait_for("all results are stored", |figures| figures["ended"] == NODES && figures["waiting"] == 0);
             let first = results(&bus, &fleet.subjects, signed.command.id).await;
 

@@ -2,7 +2,6 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
@@ -18,7 +17,7 @@ use crate::fleet::setup::init;
 use crate::fleet::setup::permissions::{Role, User, authorization};
 use crate::fleet::targeting::pinned_keys::PinnedKeys;
 use crate::fleet::targeting::states;
-use crate::fleet::{Liveness, NodeKeys, Operator};
+use crate::fleet::{FleetConnection, Liveness, NodeKeys, Operator};
 use crate::host::child::Child;
 use crate::host::fs::{self, WriteSpec};
 use crate::host::{Cancel, Command, Host, Runner, SystemRunner, account};
@@ -77,15 +76,10 @@ impl DemoFleet {
             agents.push(start_agent(dir, node, group, key, &url, &trust)?);
         }
         let settings = BusSettings { servers: vec![url], ..BusSettings::default() };
-        let session = Session {
-            operator: Operator { fleet: FLEET.to_owned(), keys: vec![], known_nodes: None, trust: None, bus: settings },
-            roster: Arc::new(NodeKeys::new(FLEET, PinnedKeys::default(), None)),
-            bus,
-            subjects,
-            host: host.clone(),
-            ahead: jiff::SignedDuration::ZERO,
-            output: OutputFormat::Text,
-        };
+        let profile = Operator { fleet: FLEET.to_owned(), keys: vec![], known_nodes: None, trust: None, bus: settings };
+        let node_keys = NodeKeys::new(FLEET, PinnedKeys::default(), None);
+        let fleet = FleetConnection::new(profile, bus, node_keys, host.clone()).await;
+        let session = Session { fleet, output: OutputFormat::Text };
         let mut stage = Self { dir: dir.to_owned(), session, operator, agents, server };
         stage.ready().await?;
         Ok(stage)

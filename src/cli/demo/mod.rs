@@ -10,9 +10,8 @@ use clap::Args;
 use serde_json::json;
 
 use crate::diag::Diagnostic;
-use crate::fleet::job::dispatch;
-use crate::fleet::job::dispatch::SealedCommand;
-use crate::fleet::{CommandDraft, NodeResult, Outcome};
+use crate::fleet::job::seal;
+use crate::fleet::{CommandDraft, NodeResult, Outcome, SealedCommand};
 use crate::host::{Host, fs};
 use crate::model::HumanDuration;
 use crate::trust::{Signer, SigningKey};
@@ -20,7 +19,7 @@ use crate::wire::command::Ensure;
 use crate::wire::{Action, Command, Options, Target};
 
 use super::error::{Exit, Failure};
-use super::fleet::render_job::deliver;
+use super::fleet::send::deliver;
 use super::fleet::source::Source;
 use super::fleet::status::{print_nodes, print_status};
 use super::ui::{Tone, Ui, text};
@@ -151,17 +150,18 @@ fn expect(results: &[NodeResult], wanted: &[(usize, &str)]) -> Result<(), Failur
 }
 
 fn sign(command: Command, key: &dyn Signer) -> Result<SealedCommand, Failure> {
-    dispatch::sign(command, &[(OPERATOR, key)]).map_err(|error| Failure::from_error(Exit::Failed, &error))
+    seal::sign(command, &[(OPERATOR, key)]).map_err(|error| Failure::from_error(Exit::Failed, &error))
 }
 
 fn command(stage: &DemoFleet, action: Action, to: Target) -> Command {
     let options = Options { timeout: TIMEOUT, ..Options::default() };
-    let order = CommandDraft { action, to, options, channel: None, reason: Some("demonstration".to_owned()), life: TIMEOUT };
+    let order = CommandDraft { action, to, options, channel: None, reason: Some("demonstration".to_owned()), lifetime: TIMEOUT };
     order.command(&stage.session.operator.fleet, stage.session.host.new_id(), stage.session.now())
 }
 
 async fn deliver_here(stage: &DemoFleet, signed: &SealedCommand, ui: &mut Ui) -> Result<Vec<NodeResult>, Failure> {
-    let followed = deliver(signed, TIMEOUT.get(), &stage.session, ui).await?;
+    let expected = stage.session.states().await?.expected(&signed.command.to);
+    let followed = deliver(signed, expected, TIMEOUT.get(), &stage.session, ui).await?;
     Ok(followed.results)
 }
 

@@ -10,18 +10,18 @@ use uuid::Uuid;
 use crate::diag::Diagnostic;
 use crate::fleet::job::records;
 use crate::fleet::plan::{self, Plan};
-use crate::fleet::targeting::states;
-use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode};
+use crate::fleet::{CheckedCommand, CommandDraft, ExpectedNode, NodeStates};
 use crate::model::NodeId;
 use crate::wire::{Options, Selector};
 
 use super::super::error::{Exit, Failure};
+use super::super::format::{ago, names, nodes};
 use super::super::ui::{Ui, text};
 use super::super::verify;
-use super::apply::next_place;
-use super::job::missing;
-use super::plan::{file_of, print_groups, wrong};
-use super::render_job::{self, few, nodes};
+use super::channel_position::next_position;
+use super::job_record::{record, results};
+use super::plan_output::{file_of, print_groups, unusable};
+use super::send::send;
 use super::session::{Context, Session, unchecked};
 use super::target::TargetArgs;
 use crate::cli::local::inputs::OutputFormat;
@@ -36,37 +36,40 @@ pub(super) async fn approve(name: &str, yes: bool, target: &TargetArgs, context:
         return Err(Failure::usage(format!("{name} is neither the id nor the file of a plan")));
     }
     let session = context.open().await?;
+    let mut states = session.states().await?;
     let (planned, plan) = match id {
-        None => named(file, &session).await?,
-        Some(id) => find(id, &session, ui).await?,
+        None => read_file(file, &session).await?,
+        Some(id) => find(id, &states, &session, ui).await?,
     };
-    plan.check(&session.operator.fleet, session.now()).map_err(|error| wrong(&error))?;
+    plan.check(&session.operator.fleet, session.now()).map_err(|error| unusable(&error))?;
     // What the command line says of a time only where it says one.
     let timeout = Some(target.timeout()).filter(|timeout| *timeout != Options::default().timeout);
     let channel = match &planned.command().channel {
-        Some(channel) => Some(next_place(&channel.name, &session, ui).await?.0),
+        Some(channel) => Some(next_position(&channel.name, &states, &session, ui).await?.0),
         None => None,
     };
     let mut order = plan::approval(&planned, to, timeout, target.reason.clone(), channel);
     order.options.noop = target.noop;
-    say_approved(&plan, &order, &session, ui).await?;
-    say_signed(&planned, &order, target, ui);
+    show_approved(&plan, &order, &states, &session, ui);
+    show_signed(&planned, &order, target, ui);
     if !yes && session.output == OutputFormat::Text && std::io::stdin().is_terminal() && ui.is_watched() {
         let agreed = ui.confirm("sign and send it? [y/N]").map_err(|error| Failure::from_error(Exit::Failed, &error))?;
         if !agreed {
             return Err(Failure::new(Exit::Partial, Diagnostic::new("not approved: nothing was signed or sent")));
         }
+        // The answer may have taken minutes.
+        states = session.states_of(&order.to).await?;
     }
     let target = TargetArgs { timeout: Some(order.options.timeout), ..target.clone() };
-    Ok(render_job::send(order, &target, &session, ui).await?.exit)
+    Ok(send(order, &target, &states, &session, ui).await?.exit)
 }
 
 /// A plan by its file. The file says which command it is of; what that is, its signature says.
-async fn named(file: &Path, session: &Session) -> Result<(CheckedCommand, Plan), Failure> {
-    let plan = Plan::read(file).map_err(|error| wrong(&error))?;
-    plan.check(&session.operator.fleet, session.now()).map_err(|error| wrong(&error))?;
+async fn read_file(file: &Path, session: &Session) -> Result<(CheckedCommand, Plan), Failure> {
+    let plan = Plan::read(file).map_err(|error| unusable(&error))?;
+    plan.check(&session.operator.fleet, session.now()).map_err(|error| unusable(&error))?;
     let checker = session.checker()?;
-    let record = records::record(&session.bus, &session.subjects, plan.id).await.map_err(|error| missing(&error))?;
+    let record = record(plan.id, session).await?;
     let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
     // It is signed, and the one that the file is of.
     checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
@@ -75,22 +78,18 @@ async fn named(file: &Path, session: &Session) -> Result<(CheckedCommand, Plan),
 
 /// A plan by its id: from the file that this user has of it, else from what the server has. In both cases its command is
 /// the one that was signed.
-async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<(CheckedCommand, Plan), Failure> {
+async fn find(id: Uuid, states: &NodeStates, session: &Session, ui: &mut Ui) -> Result<(CheckedCommand, Plan), Failure> {
     let checker = session.checker()?;
     let own = file_of(id).filter(|file| file.is_file());
-    let own = own.map(|file| Plan::read(&file)).transpose().map_err(|error| wrong(&error))?;
-    let record = records::record(&session.bus, &session.subjects, id).await.map_err(|error| missing(&error))?;
+    let own = own.map(|file| Plan::read(&file)).transpose().map_err(|error| unusable(&error))?;
+    let record = record(id, session).await?;
     if let Some(plan) = own {
         let checked = checker.check_pinned(&record.envelope, &plan.digest).map_err(|error| unchecked(&error))?;
         return Ok((checked, plan));
     }
     let checked = checker.check(&record.envelope).map_err(|error| unchecked(&error))?;
-    let states = session.states().await?;
-    let expected = states::expected(&checked.command().to, &states, session.server_now());
-    let results = records::results(&session.bus, &session.subjects, &session.roster, &record, expected)
-        .await
-        .map_err(|error| missing(&error))?;
-    let plan = Plan::of(checked.command(), checked.digest(), &results).map_err(|error| wrong(&error))?;
+    let results = results(&record, states, session).await?;
+    let plan = Plan::of(checked.command(), checked.digest(), &results).map_err(|error| unusable(&error))?;
     ui.say(text!("the plan {} as the server has it:", id));
     if session.output == OutputFormat::Text {
         print_groups(&plan.groups, ui);
@@ -99,7 +98,7 @@ async fn find(id: Uuid, session: &Session, ui: &mut Ui) -> Result<(CheckedComman
 }
 
 /// Everything that is about to be signed.
-fn say_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetArgs, ui: &mut Ui) {
+fn show_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetArgs, ui: &mut Ui) {
     let command = planned.command();
     let signers =
         if planned.signers().is_empty() { "this machine has its file".to_owned() } else { planned.signers().join(", ") };
@@ -118,14 +117,13 @@ fn say_signed(planned: &CheckedCommand, order: &CommandDraft, target: &TargetArg
 }
 
 /// What is about to happen, and which nodes will refuse because they have no plan.
-async fn say_approved(plan: &Plan, order: &CommandDraft, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
-    let states = session.states().await?;
-    let expected = states::expected(&order.to, &states, session.server_now());
+fn show_approved(plan: &Plan, order: &CommandDraft, states: &NodeStates, session: &Session, ui: &mut Ui) {
+    let expected = states.expected(&order.to);
     let meant: BTreeSet<&NodeId> = expected.iter().map(|expected| &expected.node).collect();
     let (changing, same) = plan.counts_of(|node| meant.contains(node));
     ui.say(text!(
         "approving the plan of {} ago: {} {} for {}; {} would change, {} would not",
-        render_job::ago(plan.issued, session.now()),
+        ago(plan.issued, session.now()),
         order.action.name(),
         records::what(&order.action),
         records::whom(&order.to),
@@ -142,7 +140,6 @@ async fn say_approved(plan: &Plan, order: &CommandDraft, session: &Session, ui: 
     if !without.is_empty() {
         let all = matches!(order.to.selector(), Some(Selector::All | Selector::Groups(_)));
         let why = if all { "they are in the audience, not in the plan" } else { "they are not in the plan" };
-        ui.say(text!("{} will refuse, {}: {}", nodes(without.len()), why, few(&without)));
+        ui.say(text!("{} will refuse, {}: {}", nodes(without.len()), why, names(&without)));
     }
-    Ok(())
 }

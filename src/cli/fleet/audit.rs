@@ -7,17 +7,14 @@ use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::fleet::Operator;
 use crate::fleet::audit::export::{self, Line};
 use crate::fleet::audit::job_log::{self, JobLogRow};
 use crate::host::fs;
 use crate::model::HumanDuration;
-use crate::trust::{Pin, TrustedBundle, open_bundle};
-use crate::wire::MAX_ENVELOPE;
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Text, Tone, Ui, text};
-use super::session::{Context, Session, failure};
+use super::session::{Context, Session, failure, trust};
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
@@ -51,17 +48,6 @@ pub(super) async fn run(args: AuditArgs, context: &Context, ui: &mut Ui) -> Resu
     }
 }
 
-/// The trust bundle of the operator, where there is one.
-pub(super) fn trust(operator: &Operator) -> Result<Option<TrustedBundle>, Failure> {
-    operator.trust.as_deref().map(read_trust).transpose()
-}
-
-/// A bundle of this machine: whoever named the file vouches for it.
-pub(in crate::cli) fn read_trust(path: &Path) -> Result<TrustedBundle, Failure> {
-    let bytes = fs::read_named(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Usage, &error))
-}
-
 fn back(now: Timestamp, span: HumanDuration) -> Timestamp {
     let span = SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX);
     now.checked_sub(span).unwrap_or(Timestamp::UNIX_EPOCH)
@@ -73,7 +59,7 @@ async fn list(args: &AuditArgs, context: &Context, ui: &mut Ui) -> Result<Exit, 
     // Whoever is seen for the first time is known from their states.
     session.states().await?;
     let since = back(session.now(), args.since);
-    let rows = job_log::rows(&session.bus, &session.subjects, &session.roster, trust.as_ref(), since);
+    let rows = job_log::rows(&session.bus, &session.subjects, &session.node_keys, trust.as_ref(), since);
     let rows = rows.await.map_err(|error| failure(&error))?;
     match session.output {
         OutputFormat::Json => ui.json(&rows),

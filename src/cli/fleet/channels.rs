@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::fleet::CommandDraft;
 use crate::fleet::desired_state::view;
+use crate::fleet::{CommandDraft, PreparedJob};
 use crate::model::HumanDuration;
 use crate::wire::Action;
 use crate::wire::command::{Apply, Assign, MAX_ASSIGNMENT_LIFETIME, NoParameters};
 
 use super::super::error::{Exit, Failure};
+use super::super::format::{ago, nodes as count};
 use super::super::ui::{Tone, Ui, text};
-use super::apply::{check_channel, next_place};
-use super::follow;
-use super::render_job::{ago, nodes as count, send_after};
+use super::channel_position::{check_channel, next_position};
+use super::send::send_after;
 use super::session::{Context, Session, failure, unchecked};
 use super::source::{Source, SourceArgs};
 use super::target::TargetArgs;
@@ -65,14 +65,19 @@ pub(super) async fn assign(args: AssignArgs, context: &Context, ui: &mut Ui) -> 
     let source = Source::new(&args.source, !args.target.no_check)?;
     let session = context.open().await?;
     session.has_keys()?;
-    let (place, after) = next_place(&args.channel, &session, ui).await?;
+    let to = args.target.audience()?;
+    let states = session.states_of(&to).await?;
+    let (place, after) = next_position(&args.channel, &states, &session, ui).await?;
     let sample = Apply { url: "obj://b/k".to_owned(), sha256: "0".repeat(64), size: 1, data: BTreeMap::new() };
-    follow::check(args.target.order(Action::Assign(assign(sample)), Some(place.clone()))?, &session)?;
+    // Checked with a sample before the manifest is uploaded.
+    let draft = args.target.order_to(to.clone(), Action::Assign(assign(sample)), Some(place.clone()));
+    let checked = PreparedJob::new(&session, draft, Vec::new()).check();
+    checked.map_err(|error| Failure::from_error(Exit::Usage, &error))?;
     let manifest = source.pin(&session, ui).await?;
     let action = Action::Assign(assign(manifest));
     ui.say(text!("channel {}, serial {}", place.name, place.serial));
-    let order = CommandDraft { life: args.life, ..args.target.order(action, Some(place))? };
-    Ok(send_after(after, order, &args.target, &session, ui).await?.exit)
+    let draft = CommandDraft { lifetime: args.life, ..args.target.order_to(to, action, Some(place)) };
+    Ok(send_after(after, draft, &args.target, &states, &session, ui).await?.exit)
 }
 
 #[derive(Debug, Args)]
@@ -91,7 +96,8 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
     }
     let session = context.open().await?;
     // Before its audience is read: when another one is stored in between, this one is not.
-    let (place, after) = next_place(&args.channel, &session, ui).await?;
+    let states = session.states().await?;
+    let (place, after) = next_position(&args.channel, &states, &session, ui).await?;
     let desired = view::desired(&session.bus, &session.subjects).await.map_err(|error| failure(&error))?;
     let Some(latest) = desired.get(&args.channel) else {
         let known = desired.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -105,9 +111,9 @@ pub(super) async fn withdraw(args: WithdrawArgs, context: &Context, ui: &mut Ui)
     }
     let mut order = args.target.order_to(latest.command().to.clone(), Action::Withdraw(NoParameters {}), Some(place));
     // Who is offline now shall still learn it.
-    order.life = MAX_ASSIGNMENT_LIFETIME;
+    order.lifetime = MAX_ASSIGNMENT_LIFETIME;
     order.to.only_where = None;
-    Ok(send_after(after, order, &args.target, &session, ui).await?.exit)
+    Ok(send_after(after, order, &args.target, &states, &session, ui).await?.exit)
 }
 
 pub(super) async fn list(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {

@@ -10,7 +10,7 @@ use crate::wire::command::Ensure;
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::Ui;
-use super::render_job::send;
+use super::send::send;
 use super::session::Context;
 use super::source::refused_here;
 use super::target::TargetArgs;
@@ -27,21 +27,22 @@ pub(super) struct EnsureArgs {
 
 pub(super) async fn run(args: EnsureArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let EnsureArgs { target, what } = args;
-    // Before anything is asked of anybody.
-    let order = order(what, &target)?;
+    // Checked before the connection is opened.
+    let draft = draft(what, &target)?;
     let session = context.open().await?;
-    Ok(send(order, &target, &session, ui).await?.exit)
+    let states = target.states(&draft.to, &session).await?;
+    Ok(send(draft, &target, &states, &session, ui).await?.exit)
 }
 
-/// The order for one resource.
-pub(super) fn order(what: ResourceArgs<OnNodes>, target: &TargetArgs) -> Result<CommandDraft, Failure> {
+/// Drafts the command for one resource.
+pub(super) fn draft(what: ResourceArgs<OnNodes>, target: &TargetArgs) -> Result<CommandDraft, Failure> {
     if !target.no_check {
         validate(what.kind, &Value::Object(what.properties.clone()))?;
     }
     target.order(Action::Ensure(Ensure { kind: what.kind.to_owned(), properties: what.properties }), None)
 }
 
-/// What every node would refuse is refused here; what only a node can resolve is left to it.
+/// Refuses properties that every node would refuse. A node resolves the templates in them.
 fn validate(kind: &str, properties: &Value) -> Result<(), Failure> {
     engine::precheck_one(kind, properties, &inputs::host()).map_err(refused_here)
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use crate::diag::chain;
+use crate::diag::{chain, count};
 use crate::fleet::NodeKeys;
 use crate::fleet::targeting::key_discovery;
 use crate::fleet::targeting::node_identity::IdentityError;
@@ -15,11 +15,12 @@ use crate::model::event::ChangeCause;
 use crate::model::{ApplyState, HumanDuration, NodeId, Outcome, RunOutcome, TransactionEvent};
 use crate::transport::{Message, StartAt};
 use crate::wire::report::{LifecycleEvent, RejectionEvent, StableRuns};
+use crate::wire::subject::EventKind;
 use crate::wire::{Command, Envelope, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Text, Tone, Ui, text};
-use super::follow::stopped;
+use super::interrupt::interrupted;
 use super::session::{Context, Session, failure};
 use crate::cli::local::inputs::OutputFormat;
 
@@ -65,7 +66,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
             // Safe to cancel: a moment in time. Old ones were removed while they were read: there are no more.
             () = tokio::time::sleep(STALLED), if !args.follow => None,
             // Safe to cancel: a signal that did not come.
-            () = stopped() => None,
+            () = interrupted() => None,
         };
         let Some(message) = next else { break };
         let message = message.map_err(|error| failure(&error))?;
@@ -73,10 +74,10 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
         any = true;
         greeted.greet(&message, &session).await;
         match session.output {
-            OutputFormat::Json if !args.follow => all.extend(document(&message, &session.roster)),
+            OutputFormat::Json if !args.follow => all.extend(document(&message, &session.node_keys)),
             OutputFormat::Text => {
                 let mut line = line(&message, ui);
-                if let Some(why) = doubt(&message, &session.roster) {
+                if let Some(why) = doubt(&message, &session.node_keys) {
                     line = text!("{}  {}", line, ui.paint(Tone::Error, text!("! {}", why)));
                 }
                 ui.line(line);
@@ -84,7 +85,7 @@ pub(super) async fn run(args: EventsArgs, context: &Context, ui: &mut Ui) -> Res
             }
             // A list that never ends is a list of lines.
             OutputFormat::Json | OutputFormat::Jsonl => {
-                document(&message, &session.roster).iter().for_each(|event| ui.jsonl(event));
+                document(&message, &session.node_keys).iter().for_each(|event| ui.jsonl(event));
                 ui.flush();
             }
         }
@@ -109,19 +110,19 @@ impl Greeted {
     /// Looks up the node of a message when it is met for the first time: it joined after the states were read.
     async fn greet(&mut self, message: &Message, session: &Session) {
         let Some(node) = speaker(message) else { return };
-        let is_unknown = matches!(session.roster.verify(&node, message), Err(IdentityError::Unknown));
+        let is_unknown = matches!(session.node_keys.verify(&node, message), Err(IdentityError::Unknown));
         // A crowd of invented nodes is not looked up: each would be waited for.
         if !is_unknown || self.0.len() >= MOST_GREETED || self.0.get(&node).is_some_and(|looked| looked.elapsed() < AGAIN) {
             return;
         }
         // What it says first may be there before its state.
         for _ in 0..LOOKS {
-            if key_discovery::meet(&session.bus, &session.subjects, &session.roster, &node, session.now()).await {
+            if key_discovery::meet(&session.bus, &session.subjects, &session.node_keys, &node, session.now()).await {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
         }
-        if let Err(error) = session.roster.save() {
+        if let Err(error) = session.node_keys.save() {
             tracing::warn!("{}", chain(&error));
         }
         self.0.insert(node, Instant::now());
@@ -134,21 +135,21 @@ fn speaker(message: &Message) -> Option<NodeId> {
 }
 
 /// Why an event is not the word of the node in whose name it is.
-fn doubt(message: &Message, roster: &NodeKeys) -> Option<String> {
+fn doubt(message: &Message, node_keys: &NodeKeys) -> Option<String> {
     let Some(node) = speaker(message) else {
         return Some("it is on no subject of a node".to_owned());
     };
-    roster.verify(&node, message).err().map(|doubt| doubt.to_string())
+    node_keys.verify(&node, message).err().map(|doubt| doubt.to_string())
 }
 
 /// The event, and whether it is the node's.
-fn document(message: &Message, roster: &NodeKeys) -> Option<Value> {
+fn document(message: &Message, node_keys: &NodeKeys) -> Option<Value> {
     let mut event = strict::parse(&message.payload).ok()?;
     let fields = event.as_object_mut()?;
     if let Some(node) = speaker(message).filter(|_| !fields.contains_key("node")) {
         fields.insert("node".to_owned(), json!(node));
     }
-    fields.insert("verified".to_owned(), Value::Bool(doubt(message, roster).is_none()));
+    fields.insert("verified".to_owned(), Value::Bool(doubt(message, node_keys).is_none()));
     Some(event)
 }
 
@@ -156,38 +157,39 @@ fn document(message: &Message, roster: &NodeKeys) -> Option<Value> {
 fn line(message: &Message, ui: &Ui) -> Text {
     let mut tokens = message.subject.rsplit('.');
     let (kind, node) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
-    let (tone, word, what) = words(kind, &message.payload);
+    let (tone, word, what) = describe(kind, &message.payload);
     let time = message.time.map_or_else(String::new, |time| format!("{time:.0}"));
     text!("{} {:<16} {:<10} {}", time, node, ui.paint(tone, word), what)
 }
 
-fn words(kind: &str, payload: &[u8]) -> (Tone, &'static str, String) {
-    let unreadable = || (Tone::Error, "unreadable", kind.to_owned());
-    match kind {
-        "transaction" => strict::read::<TransactionEvent>(payload).map_or_else(|_| unreadable(), |event| transaction(&event)),
-        "run" | "health" => strict::read::<ApplyState>(payload).map_or_else(|_| unreadable(), |state| run_words(&state)),
-        "stable" => {
-            strict::read::<StableRuns>(payload).map_or_else(|_| unreadable(), |stable| (Tone::Success, "stable", runs(&stable)))
+/// The tone, the word and the text of an event.
+fn describe(token: &str, payload: &[u8]) -> (Tone, &'static str, String) {
+    let description = match EventKind::from_token(token) {
+        Some(EventKind::Transaction) => strict::read(payload).ok().map(|event| transaction(&event)),
+        Some(EventKind::Run) => strict::read(payload).ok().map(|state| run_result(&state)),
+        // Only health checks that are not well are published.
+        Some(EventKind::Health) => strict::read(payload).ok().map(|state| (Tone::Error, "health", run_result(&state).2)),
+        Some(EventKind::Stable) => strict::read(payload).ok().map(|stable| (Tone::Success, "stable", stable_runs(&stable))),
+        Some(EventKind::Lifecycle) => strict::read(payload).ok().map(lifecycle),
+        Some(EventKind::Command) => Some((Tone::Changed, "command", local_command(payload))),
+        Some(EventKind::Refused) => strict::read::<RejectionEvent>(payload)
+            .ok()
+            .map(|refused| (Tone::Error, "refused", format!("{}: {}", refused.code, refused.message))),
+        None => None,
+    };
+    description.unwrap_or_else(|| (Tone::Error, "unreadable", token.to_owned()))
+}
+
+fn lifecycle(event: LifecycleEvent) -> (Tone, &'static str, String) {
+    let word = ["started", "trust", "dropped"].into_iter().find(|word| event.what == *word).unwrap_or("stopped");
+    let text = match (event.dropped, event.message) {
+        (Some(dropped), _) => {
+            format!("the node dropped {} and {}", count(dropped.events, "event"), count(dropped.results, "result"))
         }
-        "lifecycle" => strict::read::<LifecycleEvent>(payload).map_or_else(
-            |_| unreadable(),
-            |life| {
-                let word = ["started", "trust", "dropped"].into_iter().find(|word| life.what == *word).unwrap_or("stopped");
-                let what = match (life.dropped, life.message) {
-                    (Some(dropped), _) => {
-                        format!("{} events and {} results were lost on the node", dropped.events, dropped.results)
-                    }
-                    (None, Some(message)) => message,
-                    (None, None) => format!("agent {}", life.version),
-                };
-                (Tone::Dim, word, what)
-            },
-        ),
-        "command" => (Tone::Changed, "command", carried(payload)),
-        "refused" => strict::read::<RejectionEvent>(payload)
-            .map_or_else(|_| unreadable(), |refused| (Tone::Error, "refused", format!("{}: {}", refused.code, refused.message))),
-        _ => unreadable(),
-    }
+        (None, Some(message)) => message,
+        (None, None) => format!("agent {}", event.version),
+    };
+    (Tone::Dim, word, text)
 }
 
 fn transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
@@ -205,20 +207,20 @@ fn transaction(event: &TransactionEvent) -> (Tone, &'static str, String) {
     (tone, word, format!("{}{noop}{drift}  {steps}", event.label()).trim_end().to_owned())
 }
 
-/// The action and the id of a command that was accepted from a file.
-fn carried(payload: &[u8]) -> String {
+/// The action and the id of a command that a node accepted from a file.
+fn local_command(payload: &[u8]) -> String {
     let envelope = Envelope::parse(payload).ok();
     let command = envelope.and_then(|envelope| strict::read::<Command>(&envelope.payload).ok());
     command.map_or_else(|| "unreadable".to_owned(), |command| format!("from a file: {} {}", command.action.name(), command.id))
 }
 
 /// `12 runs of base, 3 runs of web`
-fn runs(stable: &StableRuns) -> String {
-    let of = |(channel, count): (&String, &u64)| format!("{count} {} of {channel}", if *count == 1 { "run" } else { "runs" });
-    stable.runs.iter().map(of).collect::<Vec<_>>().join(", ")
+fn stable_runs(stable: &StableRuns) -> String {
+    let of_channel = |(channel, runs): (&String, &u64)| format!("{} of {channel}", count(*runs, "run"));
+    stable.runs.iter().map(of_channel).collect::<Vec<_>>().join(", ")
 }
 
-fn run_words(state: &ApplyState) -> (Tone, &'static str, String) {
+fn run_result(state: &ApplyState) -> (Tone, &'static str, String) {
     let tone = match state.outcome {
         RunOutcome::Stable => Tone::Success,
         RunOutcome::Changed => Tone::Changed,
@@ -240,8 +242,8 @@ mod tests {
     #[test]
     fn events_are_said_in_words() {
         let life = br#"{"protocol":"p","event_id":"00000000-0000-0000-0000-000000000000","node":"web1","timestamp":"2026-01-01T00:00:00Z","what":"started","version":"0.1.0","boot":"00000000-0000-0000-0000-000000000000"}"#;
-        assert_eq!(words("lifecycle", life).2, "agent 0.1.0");
-        assert_eq!(words("transaction", b"{").1, "unreadable");
+        assert_eq!(describe("lifecycle", life).2, "agent 0.1.0");
+        assert_eq!(describe("transaction", b"{").1, "unreadable");
         let message = Message {
             subject: "ensign.v1.f.event.web1.lifecycle".into(),
             payload: life.to_vec(),
@@ -249,5 +251,26 @@ mod tests {
             ..Message::default()
         };
         assert_eq!(line(&message, &Ui::new()).as_str(), "2026-01-01T00:00:01Z web1             started    agent 0.1.0");
+    }
+
+    #[test]
+    fn a_health_alarm_is_a_run_with_its_outcome() {
+        let state = ApplyState {
+            protocol: "io.ensign.v1.apply.state".to_owned(),
+            event_id: uuid::Uuid::nil(),
+            node: "web1".parse().unwrap(),
+            run_id: uuid::Uuid::nil(),
+            timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
+            outcome: RunOutcome::Failed,
+            noop: false,
+            manifest: None,
+            error: Some("1 critical health check".to_owned()),
+            summary: crate::model::Summary::default(),
+            corrective: 0,
+            stable_runs: 0,
+        };
+        let payload = serde_json::to_vec(&state).unwrap();
+        let shown = describe(EventKind::Health.as_str(), &payload);
+        assert_eq!((shown.1, shown.2.as_str()), ("health", "run: 1 critical health check"));
     }
 }

@@ -10,11 +10,12 @@ use crate::wire::Action;
 use crate::wire::command::Facts;
 
 use super::super::error::{Exit, Failure};
+use super::super::format::{names, nodes};
 use super::super::ui::{Tone, Ui, text};
-use super::follow;
-use super::render_job::{self, few, nodes};
+use super::ask::{ask, question};
+use super::render_job;
 use super::session::Context;
-use super::target_filter::{TargetFilterArgs, question};
+use super::target_filter::TargetFilterArgs;
 use crate::cli::local::inputs::OutputFormat;
 
 /// As many nodes without an answer are named.
@@ -35,13 +36,14 @@ pub(super) struct FactsArgs {
 }
 
 pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    let order = question(Action::Facts(Facts { query: args.query.clone() }), args.which.audience()?);
+    let draft = question(Action::Facts(Facts { query: args.query.clone() }), args.which.audience()?);
     let session = context.open().await?;
-    let collected = follow::ask(order, args.timeout.get(), &session, ui).await?;
-    let (same, without) = answers(&collected.results);
+    let states = session.states_of(&draft.to).await?;
+    let (signed, outcome) = ask(draft, args.timeout.get(), &states, &session, ui).await?;
+    let (same, without) = answers(&outcome.results);
     match session.output {
         OutputFormat::Json => {
-            ui.json(&json!({"id": collected.signed.command.id, "query": args.query, "values": same, "without": without}));
+            ui.json(&json!({"id": signed.command.id, "query": args.query, "values": same, "without": without}));
         }
         OutputFormat::Jsonl => {
             for same in &same {
@@ -58,21 +60,26 @@ pub(super) async fn run(args: FactsArgs, context: &Context, ui: &mut Ui) -> Resu
                 print_nodes(&lines, ui);
             } else {
                 for same in &same {
-                    ui.line(text!("{:>6}× {}  {}", same.nodes.len(), shown(&same.value), ui.paint(Tone::Dim, few(&same.nodes))));
+                    ui.line(text!(
+                        "{:>6}× {}  {}",
+                        same.nodes.len(),
+                        shown(&same.value),
+                        ui.paint(Tone::Dim, names(&same.nodes))
+                    ));
                 }
             }
             print_without(&without, session.now(), ui);
         }
     }
-    ui.say(render_job::counted(&collected.results));
+    ui.say(render_job::counted(&outcome.results));
     let nothing = same.iter().all(|same| same.value.is_null());
     if let Some(query) = args.query.as_deref().filter(|_| nothing && !same.is_empty()) {
         ui.say(text!("no node has a fact at {}; `ensign fleet facts --node NAME` shows all there are", query));
     }
-    if !collected.complete {
+    if !outcome.complete {
         return Ok(Exit::Partial);
     }
-    match render_job::exit(&collected.results) {
+    match render_job::exit(&outcome.results) {
         Exit::Success if nothing => Ok(Exit::Failed),
         exit => Ok(exit),
     }

@@ -3,18 +3,22 @@
 use clap::Args;
 use serde_json::json;
 
+use crate::diag::count;
 use crate::fleet::NodeResult;
+use crate::fleet::job::follow::TRAVEL_TIME;
 use crate::model::{HealthStatus, HumanDuration};
-use crate::wire::command::{Healthcheck, is_token};
+use crate::wire::command::Healthcheck;
 use crate::wire::report::HealthReport;
 use crate::wire::{Action, json as strict};
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Tone, Ui, text};
+use super::ask::{ask, question};
+use super::channel_position::check_channel;
 use super::facts::print_without;
+use super::render_job;
 use super::session::Context;
-use super::target_filter::{TargetFilterArgs, question};
-use super::{follow, render_job};
+use super::target_filter::TargetFilterArgs;
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
@@ -30,17 +34,16 @@ pub(super) struct HealthcheckArgs {
 }
 
 pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
-    if let Some(channel) = args.channel.as_deref().filter(|channel| !is_token(channel)) {
-        return Err(Failure::usage(format!("\"{channel}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")));
-    }
-    let mut order = question(Action::Healthcheck(Healthcheck { channel: args.channel }), args.which.audience()?);
-    order.options.timeout = args.timeout;
+    args.channel.as_deref().map_or(Ok(()), check_channel)?;
+    let mut draft = question(Action::Healthcheck(Healthcheck { channel: args.channel }), args.which.audience()?);
+    draft.options.timeout = args.timeout;
     let session = context.open().await?;
-    let collected = follow::ask(order, args.timeout.get() + follow::MARGIN, &session, ui).await?;
-    let results = &collected.results;
+    let states = session.states_of(&draft.to).await?;
+    let (signed, outcome) = ask(draft, args.timeout.get() + TRAVEL_TIME, &states, &session, ui).await?;
+    let results = &outcome.results;
     match session.output {
         OutputFormat::Json => {
-            ui.json(&json!({"id": collected.signed.command.id, "nodes": results, "complete": collected.complete}));
+            ui.json(&json!({"id": signed.command.id, "nodes": results, "complete": outcome.complete}));
         }
         OutputFormat::Jsonl => results.iter().for_each(|result| ui.jsonl(result)),
         OutputFormat::Text => {
@@ -52,16 +55,13 @@ pub(super) async fn run(args: HealthcheckArgs, context: &Context, ui: &mut Ui) -
         }
     }
     ui.say(render_job::counted(results));
-    Ok(if collected.complete { render_job::exit(results) } else { Exit::Partial })
+    Ok(if outcome.complete { render_job::exit(results) } else { Exit::Partial })
 }
 
 fn print_node(result: &NodeResult, width: usize, ui: &mut Ui) {
     let Some(done) = &result.done else { return };
     let checks: Vec<HealthReport> = done.answer.as_ref().and_then(|answer| strict::from_value(answer).ok()).unwrap_or_default();
-    let said = done.message.clone().unwrap_or_else(|| match checks.len() {
-        1 => "1 check".to_owned(),
-        count => format!("{count} checks"),
-    });
+    let said = done.message.clone().unwrap_or_else(|| count(checks.len() as u64, "check"));
     ui.line(text!("{:<width$}  {}", result.node.as_str(), said));
     for check in checks {
         let tone = match check.result.status {

@@ -11,8 +11,8 @@ use crate::transport::{Ensured, StorageQuota, TransportError};
 use crate::wire::Subjects;
 
 use super::super::error::{Exit, Failure};
+use super::super::format::nodes;
 use super::super::ui::{Ui, text};
-use super::render_job::nodes;
 use super::session::{Context, Session, failure};
 use crate::cli::local::inputs::OutputFormat;
 

@@ -1,28 +1,39 @@
-//! `ensign fleet`: one file a subcommand. `session.rs` opens the way to the fleet, `target.rs` and
-//! `which.rs` are the nodes, `source.rs` what is applied, `collect.rs` sends and collects, `report.rs` follows a command and prints what becomes of it.
+//! `ensign fleet`: one file a subcommand.
+//!
+//! `session.rs` connects to the fleet. `target.rs` and `target_filter.rs` are the flags that choose nodes, `source.rs` and
+//! `manifest_args.rs` those of a manifest. `send.rs` sends commands and `ask.rs` questions, both with the keys of `seal.rs`.
+//! `render_job.rs` prints the events of a job, `job_record.rs` reads the record of one.
 
 pub(super) mod apply;
 mod approve;
+mod ask;
 pub(super) mod audit;
+mod channel_position;
 mod channels;
 mod ensure;
 mod events;
 mod facts;
-mod follow;
-mod go_ahead;
 mod healthcheck;
 mod init;
+mod interrupt;
 mod job;
+mod job_record;
+mod manifest_args;
 mod node_keys;
 mod nodes;
 mod plan;
-pub(super) mod render_job;
+mod plan_output;
+mod render_job;
 mod rollout;
+mod seal;
+mod selection;
+pub(super) mod send;
 pub(super) mod session;
 pub(super) mod source;
 pub(super) mod status;
 pub(super) mod target;
 mod target_filter;
+mod unknown_nodes;
 mod waves;
 mod why;
 
@@ -32,7 +43,7 @@ use super::error::{Exit, Failure};
 use super::ui::Ui;
 use session::Context;
 
-/// Ask a fleet: sign, send, watch.
+/// Sign and send commands to a fleet, and watch it.
 #[derive(Debug, Args)]
 pub struct FleetArgs {
     #[command(flatten)]
@@ -43,50 +54,50 @@ pub struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
-    /// Makes the streams of the fleet, or brings them up to date; prints the permissions that each role needs.
+    /// Create or update the streams of the fleet, and print the permissions of each role.
     Init(init::InitArgs),
-    /// Brings one resource to its desired state on every chosen node.
+    /// Bring one resource to its desired state on every chosen node.
     Ensure(ensure::EnsureArgs),
-    /// Applies a manifest or bundle on every chosen node.
+    /// Apply a manifest or bundle on every chosen node.
     Apply(apply::ApplyArgs),
-    /// Has every chosen node keep to a manifest or bundle from now on.
+    /// Assign a manifest or bundle as desired state of every chosen node.
     Assign(channels::AssignArgs),
-    /// Ends what was assigned in a channel.
+    /// Withdraw the assignment of a channel.
     Withdraw(channels::WithdrawArgs),
-    /// What is assigned, and how far the nodes are.
+    /// Show the assignments, and the progress of the nodes.
     Channels,
-    /// What an apply or ensure would change on every chosen node; and the approval of just that.
+    /// Plan the changes of an apply or ensure on every chosen node, and approve a plan.
     Plan(plan::PlanArgs),
-    /// How the fleet stands.
+    /// Show fleet status.
     Status,
-    /// The nodes, and how each of them stands; or those that a `where` selects.
+    /// List the nodes with their status, or those that a `where` selects.
     Nodes(nodes::NodesArgs),
-    /// What nodes are: their facts, asked of them.
+    /// Ask nodes for their facts.
     Facts(facts::FactsArgs),
-    /// Looks at the health checks of what is assigned.
+    /// Run the health checks of the assignments.
     Healthcheck(healthcheck::HealthcheckArgs),
-    /// What happened on the nodes.
+    /// Show the events of the nodes.
     Events(events::EventsArgs),
-    /// Commands that were sent.
+    /// List, show, watch or resend commands that were sent.
     Job(job::JobArgs),
-    /// A command in waves: how it stands, wave by wave.
+    /// Show or watch a rollout, wave by wave.
     Rollout(rollout::RolloutArgs),
-    /// Halts a command in waves: no node begins any more that has not begun. What runs ends as any other.
+    /// Halt a rollout: no further node begins. Runs in progress end as usual.
     Halt(rollout::WordArgs),
-    /// Lets a command in waves go on that was halted.
+    /// Resume a halted rollout.
     Resume(rollout::WordArgs),
-    /// Why a node did what it did about a command, or did nothing.
+    /// Explain the outcome of a command on a node.
     Why(why::WhyArgs),
-    /// Who asked for what, and why.
+    /// Show the audit trail: commands, their signers and reasons.
     Audit(audit::AuditArgs),
-    /// One node in full, asked for its state now; and the keys by which the words of nodes are known.
+    /// Show one node in full, and manage the pinned keys of nodes.
     Node(nodes::NodeArgs),
 }
 
 /// Runs `ensign fleet`.
 ///
 /// # Errors
-/// When the request is wrong, the fleet can't be reached, or it was not told to do anything.
+/// When an argument is wrong or the fleet can't be reached.
 pub fn run(args: FleetArgs, ui: &mut Ui) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     let context = args.context;

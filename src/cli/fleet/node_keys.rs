@@ -15,7 +15,7 @@ use super::super::error::{Exit, Failure};
 use super::super::key;
 use super::super::ui::{Ui, text};
 use super::session::{Context, unreadable};
-use super::target_filter;
+use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Subcommand)]
@@ -66,11 +66,11 @@ pub(super) async fn run(command: NodeCommand, context: &Context, ui: &mut Ui) ->
 /// Learns every node that is new.
 async fn trust_all(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
     let session = context.open().await?;
-    let before = session.roster.count();
-    session.roster.expect_all();
+    let before = session.node_keys.count();
+    session.node_keys.expect_all();
     let states = session.states().await?;
-    ui.say(text!("{} new nodes are known now, {} in all", session.roster.count() - before, session.roster.count()));
-    target_filter::warn_strangers(&states, ui);
+    ui.say(text!("{} new nodes are known now, {} in all", session.node_keys.count() - before, session.node_keys.count()));
+    unknown_nodes::warn_unpinned(&states, ui);
     Ok(if states.strangers > 0 { Exit::Partial } else { Exit::Success })
 }
 

@@ -1,33 +1,32 @@
 //! `ensign fleet nodes`: the nodes, or those that a `where` selects; `ensign fleet node`: one of them in full.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::diag::{Diagnostic, did_you_mean};
-use crate::fleet::job::outcome_groups::resources;
+use crate::diag::{Diagnostic, count, did_you_mean};
 use crate::fleet::status;
-use crate::fleet::status::NodeRow;
+use crate::fleet::status::NodeStatus;
+use crate::fleet::targeting::states::NodePresence;
 use crate::fleet::{NodeStates, Outcome};
 use crate::model::{HumanDuration, NodeId};
 use crate::wire::command::NoParameters;
 use crate::wire::{Action, NodeState, Selector, Target, json as strict};
 
 use super::super::error::{Exit, Failure};
+use super::super::format::{ago, names};
 use super::super::ui::{Tone, Ui, text};
+use super::ask::{ask, question};
 use super::facts::print_without;
 use super::node_keys::{self, NodeCommand};
-use super::render_job::{ago, few};
 use super::session::{Context, Session};
 use super::status::print_rows;
-use super::target_filter::{self, TargetFilterArgs, question};
-use super::{follow, render_job};
+use super::target_filter::TargetFilterArgs;
+use super::{render_job, selection, unknown_nodes};
 use crate::cli::local::inputs::OutputFormat;
 
-/// How long a node may take to say how it stands.
-const MOMENT: std::time::Duration = std::time::Duration::from_secs(3);
+/// Longest wait for the status of a node.
+const STATUS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(super) struct NodesArgs {
@@ -44,11 +43,16 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     session.expect(&to);
     let states = session.states().await?;
     let Some(expression) = &args.which.only_where else {
-        target_filter::warn_unknown(&to, &states, ui);
-        print_rows(&status::rows(&chosen(&to, states), session.server_now()), &session, ui);
+        unknown_nodes::warn(&to, &states, ui);
+        let chosen = only(&states, |state| match to.selector() {
+            Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
+            Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
+            Some(Selector::All) | None => true,
+        });
+        print_rows(&chosen, &session, ui);
         return Ok(Exit::Success);
     };
-    let selection = target_filter::select(&to, expression, args.timeout.get(), &session, ui).await?;
+    let selection = selection::select(&to, expression, args.timeout.get(), &states, &session, ui).await?;
     match session.output {
         OutputFormat::Json => ui.json(&selection),
         OutputFormat::Jsonl => {
@@ -57,10 +61,10 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
             selection.unknown.iter().for_each(|result| ui.jsonl(result));
         }
         OutputFormat::Text => {
-            let selected = only(states, |state| selection.selected.contains(&state.node));
-            print_rows(&status::rows(&selected, session.server_now()), &session, ui);
+            let selected = only(&states, |state| selection.selected.contains(&state.node));
+            print_rows(&selected, &session, ui);
             if !selection.not_selected.is_empty() {
-                ui.line(text!("not selected: {}", few(&selection.not_selected)));
+                ui.line(text!("not selected: {}", names(&selection.not_selected)));
             }
             print_without(&selection.unknown.iter().collect::<Vec<_>>(), session.now(), ui);
         }
@@ -74,28 +78,18 @@ pub(super) async fn nodes(args: NodesArgs, context: &Context, ui: &mut Ui) -> Re
     match silent {
         true => Ok(render_job::exit(&selection.unknown)),
         false if selection.selected.is_empty() => {
-            target_filter::say_nobody(&Target { only_where: Some(expression.clone()), ..to }, &session, ui).await;
+            selection::warn_none_selected(&Target { only_where: Some(expression.clone()), ..to }, &states, &session, ui).await;
             Ok(Exit::Partial)
         }
         false => Ok(Exit::Success),
     }
 }
 
-/// The states of the nodes that are meant.
-fn chosen(to: &Target, states: NodeStates) -> NodeStates {
-    only(states, |state| match to.selector() {
-        Some(Selector::Nodes(nodes)) => nodes.contains(&state.node),
-        Some(Selector::Groups(groups)) => groups.iter().any(|group| state.groups.contains(group)),
-        Some(Selector::All) | None => true,
-    })
-}
-
-fn only(states: NodeStates, meant: impl Fn(&NodeState) -> bool) -> NodeStates {
-    let NodeStates { mut believed, mut doubtful, strangers } = states;
-    believed.retain(|_, state| meant(state));
-    // What nobody can read may be of any node.
-    doubtful.retain(|doubtful| doubtful.state.as_ref().is_none_or(&meant));
-    NodeStates { believed, doubtful, strangers }
+/// The status of the nodes for which `wanted` holds.
+fn only(states: &NodeStates, wanted: impl Fn(&NodeState) -> bool) -> Vec<NodeStatus> {
+    let mut nodes = status::nodes(states);
+    nodes.retain(|node| wanted(&node.state));
+    nodes
 }
 
 #[derive(Debug, Args)]
@@ -111,19 +105,19 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
     let node = match (args.command, args.name) {
         (Some(command), _) => return node_keys::run(command, context, ui).await,
         (None, Some(node)) => node,
-        (None, None) => return Err(Failure::usage("which node is not said").hint("`ensign fleet nodes` lists them")),
+        (None, None) => return Err(Failure::usage("no node is named").hint("`ensign fleet nodes` lists them")),
     };
     let session = context.open().await?;
-    session.roster.expect(std::slice::from_ref(&node));
+    session.node_keys.expect(std::slice::from_ref(&node));
     let states = session.states().await?;
     let doubtful = states.doubtful.iter().find(|doubtful| doubtful.node == node);
     if doubtful.is_none() && !states.contains_key(&node) {
-        let unknown = Failure::usage(format!("no node {node} was ever heard of"));
+        let unknown = Failure::usage(format!("unknown node {node}"));
         let near = did_you_mean(node.as_str(), states.keys().map(NodeId::as_str));
         return Err(unknown
             .hint(near.map_or_else(|| "`ensign fleet nodes` lists them".to_owned(), |near| format!("did you mean {near}?"))));
     }
-    let asked = ask(&node, &session, ui).await;
+    let asked = ask_status(&node, &states, &session, ui).await;
     let (live, why) = match asked {
         Ok(state) => (Some(state), None),
         Err(why) => (None, Some(why)),
@@ -134,16 +128,12 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
         let diagnostic = Diagnostic::new(format!("what is said in the name of {node} is not its word: {why}"));
         return Err(Failure::new(Exit::Partial, diagnostic));
     };
-    let one = NodeStates { believed: BTreeMap::from([(node, state)]), ..NodeStates::default() };
-    let rows = status::rows(&one, session.server_now());
-    if let Some(row) = rows.first() {
-        match session.output {
-            OutputFormat::Text => print_node(row, is_live, session.now(), ui),
-            OutputFormat::Json | OutputFormat::Jsonl => {
-                let document = json!({"live": is_live, "why_not": why, "node": row});
-                if session.output == OutputFormat::Json { ui.json(&document) } else { ui.jsonl(&document) }
-            }
-        }
+    let status = NodeStatus::verified(state, session.server_now());
+    let document = || json!({"live": is_live, "why_not": why, "node": status});
+    match session.output {
+        OutputFormat::Text => print_node(&status, is_live, session.now(), ui),
+        OutputFormat::Json => ui.json(&document()),
+        OutputFormat::Jsonl => ui.jsonl(&document()),
     }
     if let Some(why) = why {
         ui.warn(text!("this is the last state it published: {}", why));
@@ -153,10 +143,10 @@ pub(super) async fn node(args: NodeArgs, context: &Context, ui: &mut Ui) -> Resu
 }
 
 /// The state of a node from itself; or why there is none.
-async fn ask(node: &NodeId, session: &Session, ui: &mut Ui) -> Result<NodeState, String> {
-    let order = question(Action::Status(NoParameters {}), Target::nodes(vec![node.clone()]));
-    let collected = follow::ask(order, MOMENT, session, ui).await.map_err(|failure| failure.why())?;
-    let result = collected.results.into_iter().next().ok_or("it was not asked")?;
+async fn ask_status(node: &NodeId, states: &NodeStates, session: &Session, ui: &mut Ui) -> Result<NodeState, String> {
+    let draft = question(Action::Status(NoParameters {}), Target::nodes(vec![node.clone()]));
+    let (_, outcome) = ask(draft, STATUS_TIMEOUT, states, session, ui).await.map_err(|failure| failure.why())?;
+    let result = outcome.results.into_iter().next().ok_or("it was not asked")?;
     let answer = result.done.as_ref().and_then(|done| done.answer.as_ref()).filter(|_| result.outcome == Outcome::Stable);
     match answer.map(strict::from_value) {
         Some(Ok(state)) => Ok(state),
@@ -168,11 +158,11 @@ async fn ask(node: &NodeId, session: &Session, ui: &mut Ui) -> Result<NodeState,
     }
 }
 
-fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
+fn print_node(row: &NodeStatus, live: bool, now: Timestamp, ui: &mut Ui) {
     let state = &row.state;
-    let tone = if row.presence == "alive" { Tone::Success } else { Tone::Error };
+    let tone = if row.presence == NodePresence::Alive { Tone::Success } else { Tone::Error };
     let heard = if live { "asked now".to_owned() } else { format!("heard {} ago", ago(state.at, now)) };
-    ui.line(text!("{}  {}  {}", state.node, ui.paint(tone, row.presence), heard));
+    ui.line(text!("{}  {}  {}", state.node, ui.paint(tone, row.presence.as_str()), heard));
     let mut line = |name: &str, what: String| ui.line(text!("{:<12} {}", name, what));
     let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
     line("host", state.hostname.clone());
@@ -197,7 +187,7 @@ fn print_node(row: &NodeRow, live: bool, now: Timestamp, ui: &mut Ui) {
                     row.outcome,
                     ago(run.timestamp, now),
                     counts.changed_resources,
-                    resources(counts.total_resources),
+                    count(counts.total_resources, "resource"),
                     counts.failed_resources
                 )
             },

@@ -1,107 +1,174 @@
-//! Follows a command and prints what becomes of it on every node.
+//! Prints the events of a job, and the results of its nodes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::fleet::job::dispatch;
-use crate::fleet::job::dispatch::{Dispatched, SealedCommand};
-use crate::fleet::job::outcome_groups;
-use crate::fleet::job::outcome_groups::OutcomeGroup;
+use crate::fleet::job::event::{JobEvent, MissingNode};
+use crate::fleet::job::outcome_groups::{self, OutcomeGroup};
 use crate::fleet::job::tracker::Grade;
-use crate::fleet::targeting::states;
-use crate::fleet::{CommandDraft, JobTracker, NodeResult, Outcome};
+use crate::fleet::{JobOutcome, NodeResult, Outcome, SealedCommand};
 use crate::model::NodeId;
-use crate::transport::{Inbox, StreamReader};
 
-use super::super::error::{Exit, Failure};
+use super::super::error::Exit;
+use super::super::format::{ago, names, nodes};
 use super::super::ui::{Text, Tone, Ui, text};
-use super::follow::{self, EACH, MARGIN};
-use super::go_ahead::{all_waves, go_on};
-use super::session::{Session, undelivered};
-use super::target::TargetArgs;
-use super::target_filter;
+use super::session::Session;
 use crate::cli::local::inputs::OutputFormat;
 
-/// What became of a command, as JSON.
+/// Most nodes of a job that get a line each. The nodes of a larger job are printed in groups.
+const MAX_NODE_LINES: usize = 20;
+/// Time between two updates of the progress: a terminal takes longer to show a line than ten nodes to send theirs.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(50);
+/// Pause before the first line about missing nodes, doubled after each. A terminal always shows them.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+/// Messages without a valid receipt that are shown: any client that may publish can send more.
+const MAX_UNVERIFIED: usize = 50;
+/// Missing nodes that are named.
+const MAX_NAMED: usize = 3;
+
+/// The progress of a job on the terminal, and warnings about unverified messages.
+#[derive(Debug)]
+pub(super) struct ProgressDisplay {
+    /// Messages that failed verification.
+    unverified: usize,
+    /// The last update of the progress.
+    updated: Instant,
+    /// The last line about missing nodes, and the pause before the next.
+    reported: Instant,
+    pause: Duration,
+    /// True for a job of more than [`MAX_NODE_LINES`] nodes.
+    is_large: bool,
+}
+
+impl Default for ProgressDisplay {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self { unverified: 0, updated: now, reported: now, pause: FIRST_PAUSE, is_large: false }
+    }
+}
+
+impl ProgressDisplay {
+    /// Shows an event, except for the results of nodes.
+    pub(super) fn show(&mut self, event: &JobEvent, ui: &mut Ui) {
+        match event {
+            JobEvent::Started { nodes, .. } => self.is_large = *nodes > MAX_NODE_LINES,
+            JobEvent::Acknowledged(_) => {}
+            JobEvent::NodeDone(_) | JobEvent::Finished { .. } => ui.end_progress(),
+            JobEvent::Unverified { node, reason } => self.warn_unverified(node, reason, ui),
+            JobEvent::AllAnswered(after) if self.is_large => {
+                ui.end_progress();
+                ui.say(text!("all online nodes answered in {:.2}s", after.as_secs_f64()));
+            }
+            JobEvent::AllAnswered(_) => {}
+            JobEvent::Progress(progress) => {
+                if self.updated.elapsed() >= REFRESH_INTERVAL {
+                    self.updated = Instant::now();
+                    ui.progress(text!("{} / {} nodes", progress.done, progress.total));
+                }
+            }
+            JobEvent::Waiting { progress, missing, at } => {
+                let missing = missing_nodes(missing, *at);
+                let text = format!("{} / {} nodes; waiting for {missing}", progress.done, progress.total);
+                if ui.is_watched() {
+                    ui.progress(text);
+                } else if self.reported.elapsed() >= self.pause {
+                    (self.reported, self.pause) = (Instant::now(), self.pause.saturating_mul(2));
+                    ui.say(text);
+                }
+            }
+        }
+    }
+
+    fn warn_unverified(&mut self, node: &NodeId, reason: &str, ui: &mut Ui) {
+        self.unverified += 1;
+        if self.unverified <= MAX_UNVERIFIED {
+            ui.end_progress();
+            ui.warn(text!("{}: {}", node, reason));
+        }
+        if self.unverified == MAX_UNVERIFIED {
+            ui.warn("further messages of this kind are not shown");
+        }
+    }
+}
+
+/// Prints a job: each node when it is done, or groups of nodes at the end.
+pub(super) struct JobRenderer<'a> {
+    session: &'a Session,
+    progress: ProgressDisplay,
+    /// Nodes with a line already.
+    printed: HashSet<NodeId>,
+}
+
+impl<'a> JobRenderer<'a> {
+    /// Renders in the output format of the session.
+    pub(super) fn new(session: &'a Session) -> Self {
+        Self { session, progress: ProgressDisplay::default(), printed: HashSet::new() }
+    }
+
+    /// Prints an event.
+    pub(super) fn event(&mut self, event: JobEvent, ui: &mut Ui) {
+        self.progress.show(&event, ui);
+        match event {
+            JobEvent::Started { id, nodes: number } => ui.say(text!("job {}: {}", id, nodes(number))),
+            JobEvent::NodeDone(result) => {
+                match self.session.output {
+                    OutputFormat::Jsonl => ui.jsonl(&result),
+                    OutputFormat::Text if !self.progress.is_large => ui.line(node_line(&result, self.session.now(), ui)),
+                    _ => {}
+                }
+                ui.flush();
+                self.printed.insert(result.node);
+            }
+            _ => {}
+        }
+    }
+
+    /// Prints the results that have no line yet, and the summary.
+    pub(super) fn finish(self, id: Uuid, digest: &str, outcome: &JobOutcome, ui: &mut Ui) -> Exit {
+        let JobOutcome { results, complete, took } = outcome;
+        let unprinted = results.iter().filter(|result| !self.printed.contains(&result.node));
+        let now = self.session.now();
+        match self.session.output {
+            OutputFormat::Json => {
+                let clusters = outcome_groups::cluster(results);
+                ui.json(&Document { id, digest, nodes: results, clusters, complete: *complete });
+            }
+            OutputFormat::Jsonl => unprinted.for_each(|result| ui.jsonl(result)),
+            OutputFormat::Text if self.progress.is_large => {
+                outcome_groups::cluster(results).iter().for_each(|group| group_lines(group, ui));
+            }
+            OutputFormat::Text => unprinted.for_each(|result| ui.line(node_line(result, now, ui))),
+        }
+        ui.say(summary(results, *took));
+        if *complete {
+            return exit(results);
+        }
+        if results.iter().any(|result| result.wave.is_some()) {
+            ui.say(text!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {}`", id));
+            ui.say(text!("`ensign fleet halt {} --reason WHY` halts it", id));
+        } else {
+            ui.say(text!("stopped waiting; the work goes on: `ensign fleet job watch {}`", id));
+        }
+        Exit::Partial
+    }
+}
+
+/// The results of a job as JSON.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     id: Uuid,
     digest: &'a str,
     nodes: &'a [NodeResult],
     clusters: Vec<OutcomeGroup>,
-    /// False when the waiting was ended by hand.
+    /// False when the user stopped the waiting.
     complete: bool,
 }
 
-/// How following a command ended.
-#[derive(Debug)]
-pub(in crate::cli) struct Followed {
-    /// The exit of the command that followed.
-    pub(in crate::cli) exit: Exit,
-    /// What became of every node.
-    pub(in crate::cli) results: Vec<NodeResult>,
-}
-
-/// Signs an order, sends it, and follows it unless it is to be detached.
-pub(in crate::cli) async fn send(
-    order: CommandDraft,
-    target: &TargetArgs,
-    session: &Session,
-    ui: &mut Ui,
-) -> Result<Followed, Failure> {
-    send_after(0, order, target, session, ui).await
-}
-
-/// As [`send`], for what a stream keeps: only behind the message that has this place there.
-pub(in crate::cli) async fn send_after(
-    after: u64,
-    order: CommandDraft,
-    target: &TargetArgs,
-    session: &Session,
-    ui: &mut Ui,
-) -> Result<Followed, Failure> {
-    session.warn_of_clock(ui);
-    if session.output == OutputFormat::Text && !target.detach {
-        target_filter::say_selected(&order.to, session, ui).await?;
-    }
-    let mut command = order.command(&session.operator.fleet, session.host.new_id(), session.now());
-    target.waves.put_into(&mut command, session, ui).await?;
-    let signed = SealedCommand { after, ..follow::seal(command, session)? };
-    if target.detach {
-        dispatch::dispatch(&session.bus, &session.subjects, &signed).await.map_err(|error| undelivered(&error, session))?;
-        detached(&signed, session, ui);
-        return Ok(Followed { exit: Exit::Success, results: Vec::new() });
-    }
-    let followed = deliver(&signed, target.timeout().get(), session, ui).await?;
-    if is_nobody(&followed.results) {
-        target_filter::say_nobody(&signed.command.to, session, ui).await;
-    }
-    Ok(followed)
-}
-
-/// Sends what is signed, and follows it.
-pub(in crate::cli) async fn deliver(
-    signed: &SealedCommand,
-    timeout: Duration,
-    session: &Session,
-    ui: &mut Ui,
-) -> Result<Followed, Failure> {
-    let states = session.states().await?;
-    target_filter::warn_unknown(&signed.command.to, &states, ui);
-    let expected = states::expected(&signed.command.to, &states, session.server_now());
-    let gather = follow::gatherer(&signed.command, &signed.digest, expected, session);
-    let dispatched =
-        dispatch::dispatch(&session.bus, &session.subjects, signed).await.map_err(|error| undelivered(&error, session))?;
-    let deadline = Instant::now() + timeout + MARGIN + all_waves(&signed.command);
-    let Dispatched { mut feed, mut inbox, asked } = dispatched;
-    let followed = follow(gather, &signed.digest, &mut feed, Some((&mut inbox, &asked)), deadline, session, ui);
-    go_on(&signed.command, &signed.digest, session, followed).await
-}
-
+/// Prints the id of a job that is not followed.
 pub(super) fn detached(signed: &SealedCommand, session: &Session, ui: &mut Ui) {
     match session.output {
         OutputFormat::Text => ui.line(text!("{}", signed.command.id)),
@@ -109,64 +176,26 @@ pub(super) fn detached(signed: &SealedCommand, session: &Session, ui: &mut Ui) {
     }
 }
 
-/// Takes reports until every node has ended, the deadline is over, or somebody interrupts.
-pub(super) async fn follow(
-    mut all: JobTracker,
-    digest: &str,
-    feed: &mut StreamReader,
-    answers: Option<(&mut Inbox, &[Option<NodeId>])>,
-    deadline: Instant,
-    session: &Session,
-    ui: &mut Ui,
-) -> Result<Followed, Failure> {
-    let (id, began) = (all.id(), all.began());
-    let each = all.progress().1 <= EACH;
-    ui.say(text!("job {}: {}", id, nodes(all.progress().1)));
-    let mut printed = HashSet::new();
-    let output = session.output;
-    let mut on_ended = |result: NodeResult, ui: &mut Ui| {
-        match output {
-            OutputFormat::Jsonl => ui.jsonl(&result),
-            OutputFormat::Text if each => ui.line(node_line(&result, session.now(), ui)),
-            _ => {}
-        }
-        ui.flush();
-        printed.insert(result.node);
-    };
-    let finished = follow::collect(&mut all, feed, answers, deadline, session, ui, &mut on_ended).await?;
-    let results = all.finish();
-    let now = session.now();
-    if output == OutputFormat::Json {
-        ui.json(&Document { id, digest, nodes: &results, clusters: outcome_groups::cluster(&results), complete: finished });
-    } else {
-        let left: Vec<&NodeResult> = results.iter().filter(|result| !printed.contains(&result.node)).collect();
-        print(&results, &left, each, now, output, ui);
-    }
-    ui.say(summary(&results, began.elapsed()));
-    if !finished {
-        if results.iter().any(|result| result.wave.is_some()) {
-            ui.say(text!("stopped waiting; the rollout goes on by itself: `ensign fleet rollout watch {}`", id));
-            ui.say(text!("`ensign fleet halt {} --reason WHY` halts it", id));
-            return Ok(Followed { exit: Exit::Partial, results });
-        }
-        ui.say(text!("stopped waiting; the work goes on: `ensign fleet job watch {}`", id));
-        return Ok(Followed { exit: Exit::Partial, results });
-    }
-    Ok(Followed { exit: exit(&results), results })
+/// `web1 (no answer, heard 45s ago), db1 (has it, heard 3s ago) +7`
+fn missing_nodes(missing: &[MissingNode], now: Timestamp) -> String {
+    let named: Vec<String> = missing
+        .iter()
+        .take(MAX_NAMED)
+        .map(|MissingNode { node, last_seen, acknowledged }| match (last_seen, acknowledged) {
+            (Some(seen), true) => format!("{node} (has it, heard {} ago)", ago(*seen, now)),
+            (Some(seen), false) => format!("{node} (no answer, heard {} ago)", ago(*seen, now)),
+            (None, true) => format!("{node} (has it)"),
+            (None, false) => format!("{node} (no answer)"),
+        })
+        .collect();
+    let more = missing.len().saturating_sub(MAX_NAMED);
+    let more = if more > 0 { format!(" +{more}") } else { String::new() };
+    format!("{}{more}", named.join(", "))
 }
 
-/// The end of a report: what is `left` to be said of single nodes, or all in groups.
-fn print(results: &[NodeResult], left: &[&NodeResult], each: bool, now: Timestamp, output: OutputFormat, ui: &mut Ui) {
-    match output {
-        OutputFormat::Jsonl => left.iter().for_each(|result| ui.jsonl(result)),
-        _ if each => left.iter().for_each(|result| ui.line(node_line(result, now, ui))),
-        _ => outcome_groups::cluster(results).iter().for_each(|cluster| cluster_lines(cluster, ui)),
-    }
-}
-
-/// The exit code of the worst of the results. A command that selected nobody did not do what it was sent for.
+/// The exit code of the worst of the results. A command that selected no node did not do its work.
 pub(super) fn exit(results: &[NodeResult]) -> Exit {
-    if is_nobody(results) {
+    if is_none_selected(results) {
         return Exit::Partial;
     }
     match outcome_groups::grade(results) {
@@ -178,17 +207,12 @@ pub(super) fn exit(results: &[NodeResult]) -> Exit {
 }
 
 /// True when a `where` selected none of the nodes that answered.
-fn is_nobody(results: &[NodeResult]) -> bool {
+pub(super) fn is_none_selected(results: &[NodeResult]) -> bool {
     !results.is_empty() && results.iter().all(|result| result.outcome == Outcome::NotSelected)
 }
 
-/// `1 node`, `3 nodes`
-pub(super) fn nodes(count: usize) -> String {
-    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
-}
-
-/// The mark and the tone of an outcome: words say the same, for those who see no colour.
-pub(super) fn look(outcome: &str) -> (&'static str, Tone) {
+/// The mark and the tone of an outcome. The word beside them tells the same without colour.
+pub(super) fn mark(outcome: &str) -> (&'static str, Tone) {
     match outcome {
         "stable" => ("✓", Tone::Success),
         "changed" | "would_change" => ("~", Tone::Changed),
@@ -199,34 +223,34 @@ pub(super) fn look(outcome: &str) -> (&'static str, Tone) {
     }
 }
 
+/// The line of a node: mark, outcome, name and cause.
 pub(super) fn node_line(result: &NodeResult, now: Timestamp, ui: &Ui) -> Text {
-    let (mark, tone) = look(result.outcome.word());
+    let (symbol, tone) = mark(result.outcome.word());
     let cause = match result.outcome {
         Outcome::Offline(Some(since)) => format!("last heard {} ago", ago(since, now)),
         Outcome::Waiting(wave) => format!("in wave {wave}"),
         _ => outcome_groups::cluster(std::slice::from_ref(result)).pop().map_or_else(String::new, |cluster| cluster.cause),
     };
     let word = ui.paint(tone, result.outcome.word());
-    text!("  {} {:<12} {:<23}  {}", ui.paint(tone, mark), word, result.node.as_str(), cause).trim_end()
+    text!("  {} {:<12} {:<23}  {}", ui.paint(tone, symbol), word, result.node.as_str(), cause).trim_end()
 }
 
-pub(super) fn cluster_lines(cluster: &OutcomeGroup, ui: &mut Ui) {
-    let (mark, tone) = look(cluster.outcome.word());
-    let word = ui.paint(tone, text!("{} {:<12}", mark, cluster.outcome.word()));
-    ui.line(text!("  {} {:>6}× {}  {}", word, cluster.nodes.len(), cluster.cause, few(&cluster.nodes)));
-    if let Some(example) = &cluster.example {
+/// The lines of a group of nodes with the same outcome and cause.
+pub(super) fn group_lines(group: &OutcomeGroup, ui: &mut Ui) {
+    let (symbol, tone) = mark(group.outcome.word());
+    let word = ui.paint(tone, text!("{} {:<12}", symbol, group.outcome.word()));
+    ui.line(text!("  {} {:>6}× {}  {}", word, group.nodes.len(), group.cause, names(&group.nodes)));
+    if let Some(example) = &group.example {
         ui.line(ui.paint(Tone::Dim, text!("{:25}as: {}", "", example)));
     }
 }
 
-/// `web1 web2 web3 +9809`
-pub(super) fn few(nodes: &[NodeId]) -> String {
-    let mut names: Vec<&str> = nodes.iter().map(NodeId::as_str).take(3).collect();
-    let more = format!("+{}", nodes.len().saturating_sub(names.len()));
-    if nodes.len() > names.len() {
-        names.push(&more);
-    }
-    names.join(" ")
+/// The count of each outcome.
+pub(super) fn counts(results: &[NodeResult]) -> BTreeMap<&'static str, usize> {
+    results.iter().fold(BTreeMap::new(), |mut counts, result| {
+        *counts.entry(result.outcome.word()).or_default() += 1;
+        counts
+    })
 }
 
 fn summary(results: &[NodeResult], took: Duration) -> String {
@@ -248,17 +272,6 @@ pub(super) fn counted(results: &[NodeResult]) -> String {
     }
     let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
     format!("{}: {}", nodes(results.len()), counts.join(", "))
-}
-
-/// How long ago, in its largest unit: `3m`, `2h`, `4d`.
-pub(in crate::cli) fn ago(then: Timestamp, now: Timestamp) -> String {
-    let seconds = now.duration_since(then).as_secs().max(0);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]
@@ -294,5 +307,23 @@ mod tests {
         assert!(node_line(&gone, now, &ui).as_str().ends_with("last heard 3h ago"), "{:?}", node_line(&gone, now, &ui));
         let text = summary(&[gone, result("a", Outcome::Stable), result("b", Outcome::Stable)], Duration::from_millis(1500));
         assert_eq!(text, "3 nodes: 1 offline, 2 stable in 1.5s");
+    }
+
+    #[test]
+    fn missing_nodes_are_named() {
+        let now: Timestamp = "2026-01-02T00:01:00Z".parse().unwrap();
+        let missing = |node: &str, last_seen: Option<&str>, acknowledged| MissingNode {
+            node: node.parse().unwrap(),
+            last_seen: last_seen.map(|seen| seen.parse().unwrap()),
+            acknowledged,
+        };
+        let mut all = vec![
+            missing("a", Some("2026-01-02T00:00:15Z"), false),
+            missing("b", Some("2026-01-02T00:00:57Z"), true),
+            missing("c", None, false),
+        ];
+        assert_eq!(missing_nodes(&all, now), "a (no answer, heard 45s ago), b (has it, heard 3s ago), c (no answer)");
+        all.extend([missing("d", None, true), missing("e", None, true)]);
+        assert!(missing_nodes(&all, now).ends_with("c (no answer) +2"));
     }
 }

@@ -6,23 +6,24 @@ use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::fleet::NodeResult;
-use crate::fleet::job::dispatch;
-use crate::fleet::rollout::request;
-use crate::fleet::rollout::request::RolloutView;
-use crate::model::{HumanDuration, NodeId};
-use crate::wire::Command;
+use crate::fleet::job::records::JobRecord;
+use crate::fleet::rollout::overrides;
+use crate::fleet::rollout::view::{self, RolloutView};
+use crate::model::HumanDuration;
 use crate::wire::command::RolloutPlan;
 
 use super::super::error::{Exit, Failure};
+use super::super::format::{ago, first_names, nodes as count};
 use super::super::ui::{Tone, Ui, text};
-use super::go_ahead::give;
-use super::job::{awaited, checked, job_id, recorded, watch};
-use super::render_job::{ago, deliver, nodes as count};
-use super::session::{Context, Session, borrowed, failure, signers};
+use super::job_record::{checked, job_id, record, results};
+use super::seal::{sign, sign_draft};
+use super::send::{deliver, watch};
+use super::session::{Context, Session, failure};
+use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
-/// How many nodes that failed are named.
-const NAMED: usize = 5;
+/// Failed nodes that are named.
+const MAX_NAMED: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct RolloutArgs {
@@ -63,23 +64,18 @@ pub(super) async fn run(args: RolloutArgs, context: &Context, ui: &mut Ui) -> Re
     match args.command {
         RolloutCommand::Go { id, wave } => go(id, wave, &session, ui).await,
         RolloutCommand::Status { id } => {
-            let (command, digest, waves) = in_waves(id, &session).await?;
-            let mut gather = awaited(&command, &digest, &session).await?;
-            let reports = session.subjects.job_reports(id);
-            let stream = session.subjects.stream("JOBS");
-            let reports = session.bus.last_per_subject(&stream, reports.as_str()).await.map_err(|error| failure(&error))?;
-            for report in &reports {
-                gather.take_report(report);
-            }
-            show(&command, &digest, &waves, &gather.finish(), &session, ui).await?;
+            let (record, waves) = in_waves(id, &session).await?;
+            let results = results(&record, &session.states().await?, &session).await?;
+            show(&record, &waves, &results, &session, ui).await?;
             Ok(Exit::Success)
         }
         RolloutCommand::Watch { id, timeout } => {
-            let (command, digest, waves) = in_waves(id, &session).await?;
-            let followed = watch(&command, &digest, timeout, &session, ui).await?;
-            // Who reads JSON has had its document, or its lines.
+            let (record, waves) = in_waves(id, &session).await?;
+            let states = session.states().await?;
+            let followed = watch(&record.command, &record.digest, timeout, &states, &session, ui).await?;
+            // JSON has its document or its lines already.
             if session.output == OutputFormat::Text {
-                show(&command, &digest, &waves, &followed.results, &session, ui).await?;
+                show(&record, &waves, &followed.results, &session, ui).await?;
             }
             Ok(followed.exit)
         }
@@ -90,11 +86,10 @@ fn no_waves(id: Uuid) -> Failure {
     Failure::usage(format!("the job {id} has no waves: every node began when it had it"))
 }
 
-async fn in_waves(id: Uuid, session: &Session) -> Result<(Command, String, RolloutPlan), Failure> {
-    let (command, envelope) = recorded(id, session).await?;
-    let waves = command.options.waves.clone();
-    let waves = waves.ok_or_else(|| no_waves(id))?;
-    Ok((command, envelope.digest(), waves))
+async fn in_waves(id: Uuid, session: &Session) -> Result<(JobRecord, RolloutPlan), Failure> {
+    let record = record(id, session).await?;
+    let waves = record.command.options.waves.clone().ok_or_else(|| no_waves(id))?;
+    Ok((record, waves))
 }
 
 async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -104,25 +99,25 @@ async fn go(id: Uuid, wave: Option<u64>, session: &Session, ui: &mut Ui) -> Resu
     if !waves.go {
         return Err(Failure::usage(format!("the waves of the job {id} need no go-ahead: it was sent without --go")));
     }
-    let gone = request::gone(&session.bus, &session.subjects, id).await.map_err(|error| failure(&error))?;
+    let gone = view::last_go_ahead(&session.bus, &session.subjects, id).await.map_err(|error| failure(&error))?;
     let wave = wave.unwrap_or(gone + 1);
     if wave > waves.steps.len() as u64 {
         return Err(Failure::usage(format!("the job {id} has {} waves; all of them have their go-ahead", waves.steps.len())));
     }
-    give(job.command(), wave, session).await?;
+    let signed = sign_draft(overrides::go_ahead_draft(job.command(), wave), session)?;
+    overrides::store_go_ahead(&session.bus, &session.subjects, id, &signed).await.map_err(|error| failure(&error))?;
     ui.say(text!("wave {} of {} may begin once wave {} went well", wave, id, wave.saturating_sub(1)));
     Ok(Exit::Success)
 }
 
 async fn show(
-    command: &Command,
-    digest: &str,
+    record: &JobRecord,
     waves: &RolloutPlan,
     results: &[NodeResult],
     session: &Session,
     ui: &mut Ui,
 ) -> Result<(), Failure> {
-    let view = request::read(&session.bus, &session.subjects, command, digest, waves, results).await;
+    let view = view::read(&session.bus, &session.subjects, &record.command, &record.digest, waves, results).await;
     let view = view.map_err(|error| failure(&error))?;
     match session.output {
         OutputFormat::Json => ui.json(&view),
@@ -170,12 +165,8 @@ fn print(view: &RolloutView, now: Timestamp, ui: &mut Ui) {
             wave.other
         ));
     }
-    let mut names: Vec<&str> = view.failed.iter().take(NAMED).map(NodeId::as_str).collect();
-    let more = format!("+{}", view.failed.len().saturating_sub(names.len()));
-    if view.failed.len() > names.len() {
-        names.push(&more);
-    }
-    ui.line(text!("budget  {} of {} may fail  {}", view.failed.len(), view.max_failed, names.join(" ")));
+    let names = first_names(&view.failed, MAX_NAMED);
+    ui.line(text!("budget  {} of {} may fail  {}", view.failed.len(), view.max_failed, names));
     if let Some(word) = &view.word {
         let reason = word.reason.as_deref().unwrap_or("no reason given");
         let what = if word.what == "halt" { "halted" } else { "resumed" };
@@ -204,19 +195,21 @@ pub(super) async fn say(args: WordArgs, halt: bool, context: &Context, ui: &mut 
     if job.command().options.waves.is_none() {
         return Err(no_waves(id));
     }
-    let signers = signers(&session.operator)?;
-    let at = request::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
+    let at = overrides::next_override_time(&session.bus, &session.subjects, &checker, id, session.now()).await;
     // A halt must go out also where there is no stream to keep it.
     let at = at.unwrap_or_else(|_| session.now());
-    let command = request::override_draft(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
-    let signed = dispatch::sign(command, &borrowed(&signers)).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
-    let kept = request::store_override(&session.bus, &session.subjects, id, &signed).await;
+    let command = overrides::override_draft(halt, &job, args.reason).command(&session.operator.fleet, session.host.new_id(), at);
+    let signed = sign(command, &session)?;
+    let kept = overrides::store_override(&session.bus, &session.subjects, id, &signed).await;
     let what = if halt { "halted" } else { "resumed" };
     match &kept {
-        Ok(()) => ui.say(text!("{}: every node that has not begun finds it before its turn", what)),
-        Err(error) => ui.warn(text!("only nodes that are there now hear of it: {}", chain(error))),
+        Ok(()) => ui.say(text!("{}: every node that has not begun reads it before its turn", what)),
+        Err(error) => ui.warn(text!("cannot store it, so only online nodes get it: {}", chain(error))),
     }
-    let followed = deliver(&signed, args.timeout.get(), &session, ui).await?;
+    let states = session.states_of(&signed.command.to).await?;
+    unknown_nodes::warn(&signed.command.to, &states, ui);
+    let expected = states.expected(&signed.command.to);
+    let followed = deliver(&signed, expected, args.timeout.get(), &session, ui).await?;
     ui.say(text!("`ensign fleet rollout status {}` shows how it stands; {}", id, count(followed.results.len())));
     Ok(if kept.is_err() { Exit::Failed } else { followed.exit })
 }

@@ -1,27 +1,26 @@
 //! The way to a fleet: who asks, which fleet, over which server, with which keys.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
+use uuid::Uuid;
 
 use crate::diag::chain;
 use crate::fleet::job::checked::CheckError;
 use crate::fleet::setup::operator_config::CliOverrides;
 use crate::fleet::targeting::node_identity;
 use crate::fleet::targeting::node_identity::NodeKeysError;
-use crate::fleet::targeting::states;
-use crate::fleet::{Checker, DispatchError, NodeKeys, NodeStates, Operator};
-use crate::host::Host;
-use crate::transport::Bus;
-use crate::trust::Signer;
-use crate::wire::{Selector, Subjects, Target};
+use crate::fleet::{Checker, DispatchError, FleetConnection, NodeKeys, NodeStates, Operator};
+use crate::host::{Host, fs};
+use crate::transport::{Bus, TransportError};
+use crate::trust::{Pin, Signer, TrustedBundle, open_bundle};
+use crate::wire::{MAX_ENVELOPE, Target};
 
 use super::super::error::{Exit, Failure};
 use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
-use super::audit::trust;
 pub(in crate::cli) use crate::cli::args::connection::failure;
 use crate::cli::args::connection::{Connection, config_file};
 use crate::cli::local::inputs::OutputFormat;
@@ -76,23 +75,15 @@ impl Context {
     /// When the configuration is wrong, or there is no server.
     pub(in crate::cli) async fn open(&self) -> Result<Session, Failure> {
         let operator = self.operator()?;
-        let roster = Arc::new(roster(&operator)?);
+        let node_keys = node_keys(&operator)?;
         let bus = Bus::connect(&operator.bus).await.map_err(|error| failure(&error))?;
-        let subjects = Subjects::new(&operator.fleet);
-        let host = Host::system(None);
-        let ahead = ahead(&bus, &subjects.stream("STATE"), &host).await;
-        Ok(Session { subjects, operator, bus, roster, host, ahead, output: self.output })
+        let fleet = FleetConnection::new(operator, bus, node_keys, Host::system(None)).await;
+        Ok(Session { fleet, output: self.output })
     }
 }
 
 /// Clocks may differ by so much: nodes take a command that was signed so long before or after their own time.
 const APART: SignedDuration = SignedDuration::from_secs(30);
-
-/// How far the clock of this machine is ahead of the server's; nothing where the server does not say its time.
-async fn ahead(bus: &Bus, stream: &str, host: &Host) -> SignedDuration {
-    let Ok(server) = bus.server_time(stream).await else { return SignedDuration::ZERO };
-    host.now().duration_since(server)
-}
 
 /// How far clocks are apart, in words, when that is too far.
 fn apart(ahead: SignedDuration) -> Option<String> {
@@ -101,7 +92,7 @@ fn apart(ahead: SignedDuration) -> Option<String> {
 }
 
 /// The nodes whose keys the operator knows.
-fn roster(operator: &Operator) -> Result<NodeKeys, Failure> {
+fn node_keys(operator: &Operator) -> Result<NodeKeys, Failure> {
     let known = operator.known_nodes.as_deref().map(node_identity::read).transpose().map_err(|error| unreadable(&error))?;
     Ok(NodeKeys::new(&operator.fleet, known.unwrap_or_default(), operator.known_nodes.clone()))
 }
@@ -136,43 +127,37 @@ pub(super) fn undelivered(error: &DispatchError, session: &Session) -> Failure {
     }
 }
 
+/// Adds to an error of the connection the command that goes on following the job.
+pub(super) fn disconnected(error: &TransportError, job: Uuid) -> Failure {
+    failure(error).hint(format!("`ensign fleet job watch {job}` goes on"))
+}
+
+/// An error of the file of pinned keys.
 pub(super) fn unreadable(error: &NodeKeysError) -> Failure {
     Failure::from_error(Exit::Usage, error)
 }
 
-/// A connection to a fleet, and who has it.
+/// A connection to a fleet, and the output format.
 #[derive(Clone)]
 pub(in crate::cli) struct Session {
-    /// Who asks.
-    pub(in crate::cli) operator: Operator,
     /// The connection.
-    pub(in crate::cli) bus: Bus,
-    /// The subjects of the fleet.
-    pub(in crate::cli) subjects: Subjects,
-    /// Whose word is believed.
-    pub(in crate::cli) roster: Arc<NodeKeys>,
-    /// Clock and ids.
-    pub(in crate::cli) host: Host,
-    /// How far its clock is ahead of the server's.
-    pub(in crate::cli) ahead: SignedDuration,
-    /// How results are written.
+    pub(in crate::cli) fleet: FleetConnection,
+    /// The format of results on standard output.
     pub(in crate::cli) output: OutputFormat,
 }
 
+impl Deref for Session {
+    type Target = FleetConnection;
+
+    fn deref(&self) -> &FleetConnection {
+        &self.fleet
+    }
+}
+
 impl Session {
-    /// The time.
-    pub(in crate::cli) fn now(&self) -> Timestamp {
-        self.host.now()
-    }
-
-    /// The time by the server's clock: what nodes said is as old as the server says. Nothing is signed with it.
-    pub(in crate::cli) fn server_now(&self) -> Timestamp {
-        self.now().saturating_sub(self.ahead).unwrap_or_else(|_| self.now())
-    }
-
     /// Says that the clock of this machine is wrong, when commands would suffer from it.
     pub(in crate::cli) fn warn_of_clock(&self, ui: &mut Ui) {
-        if let Some(apart) = apart(self.ahead) {
+        if let Some(apart) = apart(self.clock_offset) {
             let so = "nodes whose clocks are right refuse what is signed here";
             ui.warn(text!("the clock of this machine is {} the server's: {}", apart, so));
         }
@@ -209,20 +194,33 @@ impl Session {
         Checker::new(&self.operator.fleet, trust, own).map_err(|error| unchecked(&error))
     }
 
-    /// The operator named these nodes: their keys are learned, however many others are new.
-    pub(in crate::cli) fn expect(&self, to: &Target) {
-        if let Some(Selector::Nodes(nodes)) = to.selector() {
-            self.roster.expect(nodes);
-        }
-    }
-
-    /// The latest states of the nodes.
+    /// Reads the latest states of the nodes. A command reads them once and passes them along.
     ///
     /// # Errors
-    /// When they can't be read.
+    /// When the stream of states can't be read.
     pub(in crate::cli) async fn states(&self) -> Result<NodeStates, Failure> {
-        states::states(&self.bus, &self.subjects, &self.roster, self.server_now()).await.map_err(|error| failure(&error))
+        self.read_states().await.map_err(|error| failure(&error))
     }
+
+    /// Reads the states for a command to `to`: the keys of nodes that it names are pinned, however many others are new.
+    ///
+    /// # Errors
+    /// As [`Session::states`].
+    pub(super) async fn states_of(&self, to: &Target) -> Result<NodeStates, Failure> {
+        self.expect(to);
+        self.states().await
+    }
+}
+
+/// The trust bundle of the operator, where one is configured.
+pub(super) fn trust(operator: &Operator) -> Result<Option<TrustedBundle>, Failure> {
+    operator.trust.as_deref().map(read_trust).transpose()
+}
+
+/// Reads a bundle of this machine, which the user who named the file vouches for.
+pub(in crate::cli) fn read_trust(path: &Path) -> Result<TrustedBundle, Failure> {
+    let bytes = fs::read_named(path, MAX_ENVELOPE as u64).map_err(|error| Failure::from_error(Exit::Usage, &error))?;
+    open_bundle(&bytes, Pin::Kept).map_err(|error| Failure::from_error(Exit::Usage, &error))
 }
 
 /// The keys to sign with.

@@ -6,14 +6,15 @@ use std::fmt::Display;
 
 use crate::fleet::job::error_normalizer;
 use crate::fleet::status;
-use crate::fleet::status::{Alert, FleetStatus, NodeRow};
+use crate::fleet::status::{Alert, FleetStatus, NodeStatus};
+use crate::fleet::targeting::states::NodePresence;
 use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
+use super::super::format::{ago, names, nodes as count};
 use super::super::ui::{Tone, Ui, text};
-use super::render_job::{ago, few, nodes as count};
 use super::session::{Context, Session};
-use super::target_filter;
+use super::unknown_nodes;
 use crate::cli::local::inputs::OutputFormat;
 
 pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failure> {
@@ -23,8 +24,8 @@ pub(super) async fn status(context: &Context, ui: &mut Ui) -> Result<Exit, Failu
 pub(in crate::cli) async fn print_status(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     session.warn_of_clock(ui);
     let states = session.states().await?;
-    target_filter::warn_strangers(&states, ui);
-    let view = status::fleet(&session.operator.fleet, &states, session.server_now());
+    unknown_nodes::warn_unpinned(&states, ui);
+    let view = status::fleet(&session.operator.fleet, &states);
     match session.output {
         OutputFormat::Json => ui.json(&view),
         OutputFormat::Jsonl => ui.jsonl(&view),
@@ -45,7 +46,7 @@ fn print_view(view: &FleetStatus, ui: &mut Ui) {
         let mark = ui.paint(Tone::Changed, "!");
         match alarm.nodes.as_slice() {
             [node] => ui.line(text!("  {} {:<20} {}", mark, node.as_str(), alarm.example)),
-            several => ui.line(text!("  {} {:<20} {}  {}", mark, count(several.len()), alarm.cause, few(several))),
+            several => ui.line(text!("  {} {:<20} {}  {}", mark, count(several.len()), alarm.cause, names(several))),
         }
     }
 }
@@ -81,12 +82,12 @@ fn counts<K: Display>(counts: &BTreeMap<K, usize>) -> String {
 pub(in crate::cli) async fn print_nodes(session: &Session, ui: &mut Ui) -> Result<Exit, Failure> {
     session.warn_of_clock(ui);
     let states = session.states().await?;
-    target_filter::warn_strangers(&states, ui);
-    print_rows(&status::rows(&states, session.server_now()), session, ui);
+    unknown_nodes::warn_unpinned(&states, ui);
+    print_rows(&status::nodes(&states), session, ui);
     Ok(Exit::Success)
 }
 
-pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
+pub(super) fn print_rows(rows: &[NodeStatus], session: &Session, ui: &mut Ui) {
     let now = session.now();
     match session.output {
         OutputFormat::Json => ui.json(&rows),
@@ -98,11 +99,11 @@ pub(super) fn print_rows(rows: &[NodeRow], session: &Session, ui: &mut Ui) {
                 text!("{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} TROUBLES", "NODE", "STATE", "LAST RUN", "HEARD", "GROUPS");
             ui.line(ui.paint(Tone::Dim, title));
             for row in rows {
-                let tone = if row.presence == "alive" { Tone::Success } else { Tone::Error };
+                let tone = if row.presence == NodePresence::Alive { Tone::Success } else { Tone::Error };
                 let line = text!(
                     "{:<width$}  {:<10} {:<11} {:>6}  {:<wide$} {}",
                     row.state.node.as_str(),
-                    ui.paint(tone, row.presence),
+                    ui.paint(tone, row.presence.as_str()),
                     row.outcome,
                     ago(row.state.at, now),
                     row.state.groups.join(","),

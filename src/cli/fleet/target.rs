@@ -2,13 +2,15 @@
 
 use clap::Args;
 
-use crate::fleet::CommandDraft;
+use crate::diag::{Diagnostic, Place};
+use crate::fleet::{CommandDraft, NodeStates};
 use crate::model::{HumanDuration, NodeId};
+use crate::template::Scope;
 use crate::wire::command::{Channel, MAX_LIFETIME, is_token};
 use crate::wire::{Action, Options, Target};
 
-use super::super::error::Failure;
-use super::target_filter::check_where;
+use super::super::error::{Exit, Failure};
+use super::session::Session;
 use super::waves::WavesArgs;
 
 /// Which nodes, and how.
@@ -88,6 +90,18 @@ impl TargetArgs {
         self.audience().map(drop)
     }
 
+    /// Reads the states of the nodes. A detached command without waves needs none.
+    ///
+    /// # Errors
+    /// As [`Session::states`].
+    pub(super) async fn states(&self, to: &Target, session: &Session) -> Result<NodeStates, Failure> {
+        if self.detach && self.waves.counts().is_none() {
+            session.expect(to);
+            return Ok(NodeStates::default());
+        }
+        session.states_of(to).await
+    }
+
     /// How long it may take.
     pub(in crate::cli) fn timeout(&self) -> HumanDuration {
         self.timeout.unwrap_or(Options::default().timeout)
@@ -111,9 +125,24 @@ impl TargetArgs {
             options: Options { noop: self.noop, timeout: self.timeout(), ..Options::default() },
             channel,
             reason: self.reason.clone(),
-            life: self.timeout().min(MAX_LIFETIME),
+            lifetime: self.timeout().min(MAX_LIFETIME),
         }
     }
+}
+
+/// Checks the syntax of a `where` before it is signed.
+///
+/// # Errors
+/// The place of the error, with a suggestion.
+fn check_where(expression: &str) -> Result<(), Failure> {
+    let scope = Scope::restricted(std::sync::Arc::new(|| serde_json::Value::Null));
+    scope.check_condition(expression).map_err(|error| {
+        let text = expression.lines().nth(error.line.saturating_sub(1)).unwrap_or_default().to_owned();
+        let place = Place { file: "--where".to_owned(), line: error.line, column: error.column, text };
+        let hint =
+            "facts are below `Facts`, as in Facts.host.info.platformFamily == 'debian'; `ensign facts` shows those of this host";
+        Failure::new(Exit::Usage, Diagnostic::new(error.detail).at(Some(place)).hint(hint))
+    })
 }
 
 #[cfg(test)]
@@ -133,6 +162,23 @@ mod tests {
             [target(&[], &[], false), target(&["a"], &[], true), target(&["a.b"], &[], false), target(&[], &["*"], false)]
         {
             assert_eq!(wrong.unwrap_err().exit, super::super::super::error::Exit::Usage);
+        }
+    }
+
+    #[test]
+    fn a_wrong_expression_is_shown_with_its_place() {
+        check_where("Facts.host.info.os == 'linux' && lookup('facts.a') != ''").unwrap();
+        for (expression, place, expected) in [
+            ("facts.os == 'x'", "--where:1:1", "did you mean"),
+            ("Facts.os = 'x'", "--where:1:", ""),
+            ("Facts.os == 'x' &&\n  Fact.b", "--where:2:3", "Facts"),
+            ("Data.x == 1", "--where:1:1", ""),
+            ("readFile('/etc/shadow') == ''", "--where:1:1", "readFile"),
+            ("", "--where:1:1", ""),
+        ] {
+            let failure = check_where(expression).unwrap_err();
+            let text = failure.why();
+            assert!(text.starts_with(place) && text.contains(expected), "{expression}: {text}");
         }
     }
 }

@@ -2,16 +2,14 @@
 
 use clap::Args;
 
-use crate::fleet::rollout::request;
+use crate::fleet::PreparedJob;
 use crate::fleet::rollout::request::{Count, InvalidPlan, RolloutRequest};
-use crate::fleet::targeting::states;
 use crate::model::HumanDuration;
-use crate::wire::Command;
 use crate::wire::rollout_plan::WAVE_MARGIN;
 
 use super::super::error::{Exit, Failure};
+use super::super::format::nodes;
 use super::super::ui::{Ui, text};
-use super::render_job::nodes as count;
 use super::session::Session;
 
 /// Between two waves, when it is not said.
@@ -72,30 +70,29 @@ impl WavesArgs {
         self.waves.as_deref()
     }
 
-    /// Gives a command the waves that they ask for, counted in the nodes that are there now.
+    /// Adds the waves to a job, counted in its nodes.
     ///
     /// # Errors
-    /// When they ask for none that there could be, or the states of the nodes can't be read.
-    pub(in crate::cli) async fn put_into(&self, command: &mut Command, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
-        let Some(plan) = self.plan()? else { return Ok(()) };
-        let states = session.states().await?;
-        let expected = states::expected(&command.to, &states, session.server_now());
-        let waves = plan.waves(command.id, &expected, |node| session.roster.key(node));
-        let waves = waves.map_err(|error| {
-            let hint = "`ensign fleet nodes` shows who is there; a first wave of more nodes has one that can";
+    /// When the waves are impossible.
+    pub(in crate::cli) fn add_to(&self, job: &mut PreparedJob, session: &Session, ui: &mut Ui) -> Result<(), Failure> {
+        let Some(request) = self.plan()? else { return Ok(()) };
+        let sizes = job.add_waves(session, &request).map_err(|error| {
+            let hint = "`ensign fleet nodes` shows the online nodes; a first wave of more nodes has one that can";
             Failure::from_error(Exit::Usage, &error).hint(hint)
         })?;
-        let sizes: Vec<String> = request::sizes(&waves, command.id, &expected).iter().map(ToString::to_string).collect();
+        let Some(waves) = &job.command.options.waves else { return Ok(()) };
+        let noun = if sizes == [1] { "node" } else { "nodes" };
+        let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
         ui.say(text!(
-            "waves of {} nodes; each begins when the one before has been well for {}; {} may fail",
+            "waves of {} {}; each begins when the one before has been well for {}; {} may fail",
             sizes.join(", "),
+            noun,
             waves.hold,
-            count(usize::try_from(waves.max_failed).unwrap_or(usize::MAX))
+            nodes(usize::try_from(waves.max_failed).unwrap_or(usize::MAX))
         ));
-        if command.to.only_where.is_some() {
-            ui.say("which of them `where` selects they know only themselves: waves may have fewer nodes than that");
+        if job.command.to.only_where.is_some() {
+            ui.say("wave sizes are upper bounds: `--where` is evaluated on the nodes");
         }
-        command.options.waves = Some(waves);
         Ok(())
     }
 }

@@ -8,9 +8,8 @@ use crate::model::NodeId;
 
 use super::super::error::{Exit, Failure};
 use super::super::ui::{Tone, Ui, text};
-use super::audit::trust;
-use super::job::{job_id, recorded};
-use super::session::{Context, failure};
+use super::job_record::{job_id, recorded};
+use super::session::{Context, failure, trust};
 use crate::cli::local::inputs::OutputFormat;
 
 #[derive(Debug, Args)]
@@ -27,9 +26,9 @@ pub(super) async fn run(args: WhyArgs, context: &Context, ui: &mut Ui) -> Result
     let trust = trust(&session.operator)?;
     let (command, envelope) = recorded(args.id, &session).await?;
     let states = session.states().await?;
-    let (bus, subjects, roster) = (&session.bus, &session.subjects, &session.roster);
-    let (what, who) = ((&command, &envelope), (&args.node, session.now()));
-    let why = why(bus, subjects, roster, &states, trust.as_ref(), what, who).await.map_err(|error| failure(&error))?;
+    let (bus, subjects, node_keys) = (&session.bus, &session.subjects, &session.node_keys);
+    let what = (&command, &envelope);
+    let why = why(bus, subjects, node_keys, &states, trust.as_ref(), what, &args.node).await.map_err(|error| failure(&error))?;
     let (verdict, because) = why.verdict();
     let mut document = serde_json::to_value(&why).map_err(|error| Failure::from_error(Exit::Failed, &error))?;
     if let Some(map) = document.as_object_mut() {
@@ -55,7 +54,7 @@ fn print(why: &Explanation, verdict: &str, because: &str, ui: &mut Ui) {
     let mut field = |name: &str, text: String| ui.line(text!("  {:<10} {}", name, text));
     let noop = if command.noop { " (noop)" } else { "" };
     field("command", format!("{}{noop}, to {}", command.action, command.audience));
-    let checked = if command.signers_verified { "" } else { " (not checked: no trust bundle is known)" };
+    let checked = if command.signers_verified { "" } else { " (not checked: no trust bundle is configured)" };
     field("signed", format!("{:.0} by {}{checked}", command.time, command.signers.join(", ")));
     if let Some(reason) = &command.reason {
         field("reason", reason.clone());
@@ -65,14 +64,14 @@ fn print(why: &Explanation, verdict: &str, because: &str, ui: &mut Ui) {
             field("failed", format!("{resource}: {error}"));
         }
     }
-    let standing = &why.standing;
-    let heard = standing.heard.map_or_else(String::new, |at| format!(", last heard {at:.0}"));
-    let trust = standing.trust.map_or_else(String::new, |version| format!(", trust bundle {version}"));
-    field("node", format!("{}{heard}{trust}", standing.presence));
-    if let Some(channel) = &standing.channel {
+    let situation = &why.situation;
+    let heard = situation.heard.map_or_else(String::new, |at| format!(", last heard {at:.0}"));
+    let trust = situation.trust.map_or_else(String::new, |version| format!(", trust bundle {version}"));
+    field("node", format!("{}{heard}{trust}", situation.presence.as_str()));
+    if let Some(channel) = &situation.channel {
         field("channel", channel.clone());
     }
-    for alarm in &standing.alarms {
+    for alarm in &situation.alarms {
         field("alarm", alarm.clone());
     }
     for doubt in &why.doubts {

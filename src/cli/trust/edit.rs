@@ -77,16 +77,8 @@ pub(super) struct Renew {
     #[arg(long, value_name = "KEY")]
     root: Vec<PathBuf>,
     /// How much time it gets, from now.
-    #[arg(long, value_name = "DURATION", default_value = super::init::LIFE)]
+    #[arg(long, value_name = "DURATION", default_value = files::DEFAULT_LIFETIME)]
     life: HumanDuration,
-}
-
-/// `ID=PUBLICKEY`, the key itself or its file.
-pub(super) fn id_and_key(text: &str) -> Result<(String, PublicKey), Failure> {
-    let (id, key) = text
-        .split_once('=')
-        .ok_or_else(|| Failure::usage(format!("\"{text}\" has no key")).hint("write ops-alice=alice.key.pub"))?;
-    Ok((id.to_owned(), key::public_key(key)?.0))
 }
 
 fn when(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
@@ -108,7 +100,7 @@ pub(super) fn add_key(args: &AddKey, now: Timestamp, ui: &mut Ui) -> Result<Exit
     let window = |text: &Option<String>| text.as_deref().map(|text| when(text, now)).transpose();
     let (not_before, not_after) = (window(&args.not_before)?, window(&args.not_after)?);
     for text in &args.keys {
-        let (id, public) = id_and_key(text)?;
+        let (id, public) = files::id_and_key(text)?;
         let bundle = &mut work.bundle;
         let key = OperatorKey { key: public.to_openssh(&id), id, not_before, not_after };
         match bundle.keys.iter_mut().find(|there| there.id == key.id) {

@@ -20,6 +20,8 @@ use super::super::error::{Exit, Failure};
 use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
 
+/// Time for which a new bundle is valid: one renewal a year. Nodes raise an alarm before it ends.
+pub(super) const DEFAULT_LIFETIME: &str = "365d";
 const SEALED: &str = ".dsse.json";
 
 /// What every change of a bundle takes.
@@ -268,4 +270,12 @@ pub(super) fn say_signed(path: &Path, envelope: &Envelope, bundle: &TrustBundle,
     } else if version > 1 {
         ui.say(text!("publish it: ensign trust publish {}", path));
     }
+}
+
+/// `ID=PUBLICKEY`, the key itself or its file.
+pub(super) fn id_and_key(text: &str) -> Result<(String, PublicKey), Failure> {
+    let (id, key) = text
+        .split_once('=')
+        .ok_or_else(|| Failure::usage(format!("\"{text}\" has no key")).hint("write ops-alice=alice.key.pub"))?;
+    Ok((id.to_owned(), key::public_key(key)?.0))
 }

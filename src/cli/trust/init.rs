@@ -15,11 +15,7 @@ use crate::wire::{TRUST_TYPE, TrustBundle};
 use super::super::error::{Exit, Failure};
 use super::super::key::{self, NamedKey};
 use super::super::ui::{Ui, text};
-use super::edit::id_and_key;
 use super::files::{self, Quorum};
-
-/// A life that needs a renewal a year; nodes alarm before it ends.
-pub(super) const LIFE: &str = "365d";
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
@@ -39,7 +35,7 @@ pub(super) struct Init {
     #[arg(long, default_value_t = 1)]
     threshold: u32,
     /// When nodes stop accepting new work under it, from now.
-    #[arg(long, value_name = "DURATION", default_value = LIFE)]
+    #[arg(long, value_name = "DURATION", default_value = files::DEFAULT_LIFETIME)]
     life: HumanDuration,
     /// Where to write trust.json (to edit) and trust.dsse.json (signed).
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -89,7 +85,7 @@ pub(super) fn init(args: &Init, now: Timestamp, ui: &mut Ui) -> Result<Exit, Fai
         return Err(Failure::usage(format!("{} is there already", plain.display())).hint(hint));
     }
     let roots = args.root.iter().map(|path| key::signer(path)).collect::<Result<Vec<_>, _>>()?;
-    let operators = args.operator.iter().map(|text| id_and_key(text)).collect::<Result<Vec<_>, _>>()?;
+    let operators = args.operator.iter().map(|text| files::id_and_key(text)).collect::<Result<Vec<_>, _>>()?;
     let elsewhere = args.root_public.iter().map(|key| Ok(key::public_key(key)?.0)).collect::<Result<Vec<_>, Failure>>()?;
     let publics: Vec<PublicKey> = roots.iter().map(|root| root.key.public()).chain(elsewhere).collect();
     let bundle = first_bundle(&args.fleet, &publics, args.threshold, &operators, files::after(args.life, now)?);

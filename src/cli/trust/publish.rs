@@ -16,8 +16,8 @@ use crate::wire::report::RejectionEvent;
 use crate::wire::{NodeState, json};
 
 use super::super::error::{Exit, Failure};
-use super::super::fleet::render_job::ago;
 use super::super::fleet::session::{Context, Session, failure};
+use super::super::format::ago;
 use super::super::ui::{Ui, text};
 use super::files;
 use crate::cli::local::inputs::OutputFormat;

@@ -10,8 +10,8 @@ use crate::fleet::trust::{Published, TrustAdoption, published, trust_adoption};
 use crate::trust::{TrustedBundle, TrustedKey};
 
 use super::super::error::{Exit, Failure};
-use super::super::fleet::render_job::ago;
 use super::super::fleet::session::{Context, failure};
+use super::super::format::ago;
 use super::super::ui::{Tone, Ui, text};
 use super::publish;
 use crate::cli::local::inputs::OutputFormat;

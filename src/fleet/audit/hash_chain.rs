@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::wire::report::{DroppedMessages, OpenLinks};
 
-use super::verify::FindingKind;
+use super::finding::FindingKind;
 
 /// A node sends so many at once into each stream: near the edge of what a stream has kept, the order is not that of the
 /// chain. Nor is it between streams, of which one may take nothing for days while the others go on.

@@ -14,7 +14,8 @@ use crate::wire::{Command, CommandResult, Envelope, Subjects, json};
 
 use super::describe;
 use super::export::next;
-use crate::fleet::targeting::node_identity::{NodeKeys, share};
+use crate::fleet::targeting::node_identity::NodeKeys;
+use crate::fleet::targeting::parallel::share;
 
 /// How many messages are checked together.
 const TOGETHER: usize = 4096;
@@ -60,7 +61,7 @@ enum Report {
 pub async fn rows(
     bus: &Bus,
     subjects: &Subjects,
-    roster: &Arc<NodeKeys>,
+    node_keys: &Arc<NodeKeys>,
     trust: Option<&TrustedBundle>,
     since: Timestamp,
 ) -> Result<Vec<JobLogRow>, TransportError> {
@@ -82,7 +83,7 @@ pub async fn rows(
                 _ => reports.push(message),
             }
         }
-        let (shared, known) = (Arc::clone(roster), subjects.clone());
+        let (shared, known) = (Arc::clone(node_keys), subjects.clone());
         let looked = share(reports, move |message| report(&known, &shared, message)).await;
         for report in looked.into_iter().flatten() {
             match report {
@@ -132,12 +133,12 @@ pub fn describe(command: &Command, envelope: &Envelope, trust: Option<&TrustedBu
     }
 }
 
-fn report(subjects: &Subjects, roster: &NodeKeys, message: &Message) -> Option<Report> {
+fn report(subjects: &Subjects, node_keys: &NodeKeys, message: &Message) -> Option<Report> {
     let (id, node, stage) = subjects.report(&message.subject)?;
     if stage != ReportStage::Done {
         return None;
     }
-    let Ok(attested) = roster.verify(&node, message) else { return Some(Report::Unverified(id)) };
+    let Ok(attested) = node_keys.verify(&node, message) else { return Some(Report::Unverified(id)) };
     let done: CommandResult = json::read(&message.payload).ok()?;
     if done.node != node || attested.check_answers(&done.digest).is_err() {
         return Some(Report::Unverified(id));

@@ -8,8 +8,8 @@ use uuid::Uuid;
 use crate::model::NodeId;
 use crate::wire::{Command, CommandOutcome, Selector};
 
+use super::finding::{Finding, FindingKind};
 use super::message_check::RecordedCommand;
-use super::verify::{Finding, FindingKind};
 
 /// What the way there and back may take beside the work.
 const MARGIN: SignedDuration = SignedDuration::from_mins(5);

@@ -19,7 +19,7 @@ use crate::fleet::targeting::node_identity::NodeKeys;
 #[derive(Debug)]
 pub(super) struct MessageChecker<'a> {
     pub(super) subjects: Subjects,
-    pub(super) roster: &'a NodeKeys,
+    pub(super) node_keys: &'a NodeKeys,
     pub(super) trust: Option<&'a TrustedBundle>,
 }
 
@@ -85,7 +85,7 @@ impl MessageChecker<'_> {
             };
         }
         let Some(node) = self.node(&message.subject) else { return CheckedMessage::Stranger(message.subject) };
-        let said = self.roster.verify(&node, &message).map_err(|doubt| doubt.to_string());
+        let said = self.node_keys.verify(&node, &message).map_err(|doubt| doubt.to_string());
         let said = said.and_then(|attested| Ok((self.what(&node, &message, &attested)?, attested)));
         match said {
             Ok((what, attested)) => CheckedMessage::Said(Box::new(NodeMessage { node, time, attested, what })),

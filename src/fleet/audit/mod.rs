@@ -1,15 +1,16 @@
-//! The audit trail: what a fleet was told, and what its nodes say they did, in a file that proves it by itself.
+//! The audit trail: the commands of a fleet and the reports of its nodes, in a file that proves itself.
 //!
-//! `export.rs` writes the streams of a fleet into a file of `record.rs`; `verify.rs` checks such a file without a
-//! server, message by message (`inspect.rs`), node by node (`chain.rs`) and job by job (`jobs.rs`). `table.rs` is who
-//! asked for what and why, of a fleet that is there.
+//! `export.rs` writes the streams of a fleet into a file of `export_format.rs`. `verify.rs` checks such a file without a
+//! server: message by message (`message_check.rs`), node by node (`hash_chain.rs`) and job by job (`jobs.rs`). `job_log.rs`
+//! lists commands with signers, reasons and outcomes, from a running fleet.
 //!
-//! What proves what: the signature of an operator that a command was given; the receipt of a node that it said
-//! something; the chain of its receipts that nothing it said in between is missing.
+//! The signature of an operator proves a command. The receipt of a node proves a report, and the chain of its receipts that
+//! no report in between is missing.
 
 pub mod describe;
 pub mod export;
 pub mod export_format;
+mod finding;
 mod hash_chain;
 pub mod job_log;
 mod jobs;
@@ -17,4 +18,5 @@ mod message_check;
 pub mod verify;
 
 pub use export_format::{ExportHeader, ExportRecord, RecordError};
-pub use verify::{AuditReport, Finding, FindingKind, verify};
+pub use finding::{Finding, FindingKind};
+pub use verify::{AuditReport, verify};

@@ -10,95 +10,15 @@ use crate::trust::TrustedBundle;
 use crate::wire::Subjects;
 
 use super::export_format::{ExportHeader, ExportRecord, RecordError};
+use super::finding::{Finding, FindingKind};
 use super::hash_chain::{ChainLink, NodeChain};
 use super::jobs::{self, JobAudit, NodeAnswers};
 use super::message_check::{CheckedMessage, MessageChecker, NodeMessage, RecordedCommand, What};
-use crate::fleet::targeting::node_identity::{NodeKeys, share_here};
+use crate::fleet::targeting::node_identity::NodeKeys;
+use crate::fleet::targeting::parallel::share_here;
 
 /// How many lines are checked together: bounds what is in memory.
 const TOGETHER: usize = 4096;
-
-/// The kinds of what can be found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FindingKind {
-    /// A message in the name of a node that is not its word.
-    Forged,
-    /// Messages of a chain are missing: withheld, or lost by the server.
-    Gap,
-    /// Two messages in one place of a chain.
-    Fork,
-    /// A message that does not follow what is before it.
-    Link,
-    /// Something on record as a command that is none.
-    BadCommand,
-    /// A command that no known key signed.
-    Unsigned,
-    /// An answer to a command that is not on record.
-    NoCommand,
-    /// An answer to another command of the same id.
-    OtherCommand,
-    /// A node ended a job in two ways.
-    TwoEnds,
-    /// A node accepted a command, and its result is missing.
-    NoResult,
-    /// A known node of which nothing is on record.
-    Absent,
-    /// A message on a subject that means nothing.
-    Stranger,
-    /// Only noted: messages that the node itself says it had to drop.
-    Dropped,
-    /// Only noted: messages that the node forgot in a power cut and the server has.
-    Lost,
-    /// Only noted: messages that the node may not have sent yet.
-    Waiting,
-    /// Only noted: a named node that never answered.
-    NoAnswer,
-}
-
-impl FindingKind {
-    /// Whether it is explained without anybody having done wrong.
-    pub fn is_note(self) -> bool {
-        matches!(self, Self::Dropped | Self::Lost | Self::Waiting | Self::NoAnswer)
-    }
-
-    /// The one word for it, as in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Forged => "forged",
-            Self::Gap => "gap",
-            Self::Fork => "fork",
-            Self::Link => "link",
-            Self::BadCommand => "bad_command",
-            Self::Unsigned => "unsigned",
-            Self::NoCommand => "no_command",
-            Self::OtherCommand => "other_command",
-            Self::TwoEnds => "two_ends",
-            Self::NoResult => "no_result",
-            Self::Absent => "absent",
-            Self::Stranger => "stranger",
-            Self::Dropped => "dropped",
-            Self::Lost => "lost",
-            Self::Waiting => "waiting",
-            Self::NoAnswer => "no_answer",
-        }
-    }
-}
-
-/// Something that was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// Its kind.
-    pub kind: FindingKind,
-    /// The node it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<NodeId>,
-    /// The job it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub job: Option<Uuid>,
-    /// What, in words.
-    pub what: String,
-}
 
 /// What there is of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -149,13 +69,13 @@ impl AuditReport {
 /// When it is no export, or a line can't be read; `lines` may also end with an error of its own.
 pub fn verify<E: std::convert::From<RecordError>>(
     mut lines: impl Iterator<Item = Result<String, E>>,
-    roster: impl FnOnce(&str) -> NodeKeys,
+    node_keys: impl FnOnce(&str) -> NodeKeys,
     trust: Option<&TrustedBundle>,
 ) -> Result<AuditReport, E> {
     let first = lines.next().unwrap_or_else(|| Err(RecordError::Format.into()))?;
     let opening = ExportHeader::read(&first)?;
-    let roster = roster(&opening.fleet);
-    let inspector = MessageChecker { subjects: Subjects::new(&opening.fleet), roster: &roster, trust };
+    let node_keys = node_keys(&opening.fleet);
+    let inspector = MessageChecker { subjects: Subjects::new(&opening.fleet), node_keys: &node_keys, trust };
     let mut all = All::default();
     let mut number = 1;
     loop {
@@ -173,7 +93,7 @@ pub fn verify<E: std::convert::From<RecordError>>(
             all.take(one?);
         }
     }
-    Ok(all.report(opening, trust.is_some(), &roster.names()))
+    Ok(all.report(opening, trust.is_some(), &node_keys.names()))
 }
 
 /// What was read so far.

@@ -13,7 +13,7 @@ use crate::wire::command::Channel;
 
 use crate::fleet::desired_state::view;
 use crate::fleet::desired_state::view::{Desired, Latest};
-use crate::fleet::job::dispatch::SealedCommand;
+use crate::fleet::job::seal::SealedCommand;
 
 /// How often a message is stored again whose acknowledgement was lost.
 const ATTEMPTS: u32 = 3;

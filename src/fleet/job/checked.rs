@@ -136,7 +136,8 @@ mod tests {
     use jiff::Timestamp;
     use uuid::Uuid;
 
-    use super::super::dispatch::{CommandDraft, sign};
+    use super::super::draft::CommandDraft;
+    use super::super::seal::sign;
     use super::*;
     use crate::model::HumanDuration;
     use crate::trust::{Pin, SigningKey, open_bundle, sign_envelope};
@@ -150,8 +151,8 @@ mod tests {
 
     fn envelope(seed: u8, fleet: &str) -> (Vec<u8>, String) {
         let action: Action = serde_json::from_value(serde_json::json!({"status": {}})).unwrap();
-        let (to, options, life) = (Target::all(), Options::default(), HumanDuration::seconds(60));
-        let order = CommandDraft { action, to, options, channel: None, reason: None, life };
+        let (to, options, lifetime) = (Target::all(), Options::default(), HumanDuration::seconds(60));
+        let order = CommandDraft { action, to, options, channel: None, reason: None, lifetime };
         let signed = sign(order.command(fleet, Uuid::nil(), NOW), &[("ops", &key(seed))]).unwrap();
         (signed.envelope, signed.digest)
     }

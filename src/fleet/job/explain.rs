@@ -14,10 +14,9 @@ use crate::wire::{Ack, AckStatus, Command, CommandResult, Envelope, Selector, Su
 use crate::fleet::audit::export::next;
 use crate::fleet::audit::job_log;
 use crate::fleet::audit::job_log::JobLogRow;
-use crate::fleet::rollout::request;
-use crate::fleet::rollout::request::OverrideView;
+use crate::fleet::rollout::view::{self, OverrideView};
 use crate::fleet::targeting::node_identity::NodeKeys;
-use crate::fleet::targeting::states::{Liveness, NodeStates, presence};
+use crate::fleet::targeting::states::{NodePresence, NodeStates};
 
 /// Everything that is known of one command on one node.
 #[derive(Debug, Serialize)]
@@ -45,14 +44,14 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word: Option<OverrideView>,
     /// How the node stands.
-    pub standing: NodeSituation,
+    pub situation: NodeSituation,
 }
 
 /// How a node stands, as its latest state says.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NodeSituation {
-    /// `alive`, `silent`, `stopped`, `unverified`, or `unknown`.
-    pub presence: &'static str,
+    /// The presence.
+    pub presence: NodePresence,
     /// When it was last heard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard: Option<Timestamp>,
@@ -84,39 +83,39 @@ pub struct NodeSituation {
 pub async fn why(
     bus: &Bus,
     subjects: &Subjects,
-    roster: &NodeKeys,
+    node_keys: &NodeKeys,
     states: &NodeStates,
     trust: Option<&TrustedBundle>,
     (command, envelope): (&Command, &Envelope),
-    (node, now): (&NodeId, Timestamp),
+    node: &NodeId,
 ) -> Result<Explanation, TransportError> {
     let row = job_log::describe(command, envelope, trust);
-    let standing = standing(states, node, command, now);
-    let meant = meant(command, &standing, node);
+    let situation = situation(states, node, command);
+    let meant = meant(command, &situation, node);
     let digest = row.digest.clone();
     let in_waves = command.options.waves.is_some();
-    let word = if in_waves { request::said(bus, subjects, command.id).await? } else { None };
+    let word = if in_waves { view::last_override(bus, subjects, command.id).await? } else { None };
     let (refusals, doubts) = (vec![], vec![]);
     let mut why =
-        Explanation { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, standing };
+        Explanation { node: node.clone(), command: row, meant, ack: None, done: None, refusals, doubts, word, situation };
     for stage in [ReportStage::Ack, ReportStage::Done] {
         let subject = subjects.job(command.id, node, stage);
         for message in bus.last_per_subject(&subjects.stream("JOBS"), subject.as_str()).await? {
-            why.take(roster, &digest, stage, &message);
+            why.take(node_keys, &digest, stage, &message);
         }
     }
     let refused = subjects.event(node, EventKind::Refused);
     let mut feed = bus.follow(&subjects.stream("EVENTS"), refused.as_str(), StartAt::Since(command.issued)).await?;
     for _ in 0..feed.backlog() {
         let Some(message) = next(&mut feed).await? else { break };
-        why.take_refusal(roster, command.id, &digest, &message);
+        why.take_refusal(node_keys, command.id, &digest, &message);
     }
     Ok(why)
 }
 
 impl Explanation {
-    fn take(&mut self, roster: &NodeKeys, digest: &str, stage: ReportStage, message: &Message) {
-        let signed = roster.verify(&self.node, message).and_then(|attested| Ok(attested.check_answers(digest)?));
+    fn take(&mut self, node_keys: &NodeKeys, digest: &str, stage: ReportStage, message: &Message) {
+        let signed = node_keys.verify(&self.node, message).and_then(|attested| Ok(attested.check_answers(digest)?));
         if let Err(doubt) = signed {
             let what = if stage == ReportStage::Ack { "an acknowledgement" } else { "a result" };
             self.doubts.push(format!("{what}: {doubt}"));
@@ -128,12 +127,12 @@ impl Explanation {
         }
     }
 
-    fn take_refusal(&mut self, roster: &NodeKeys, id: Uuid, digest: &str, message: &Message) {
+    fn take_refusal(&mut self, node_keys: &NodeKeys, id: Uuid, digest: &str, message: &Message) {
         let Ok(refused) = json::read::<RejectionEvent>(&message.payload) else { return };
         if refused.digest != digest && refused.id != Some(id) {
             return;
         }
-        match roster.verify(&self.node, message) {
+        match node_keys.verify(&self.node, message) {
             Ok(_) => self.refusals.push(refused),
             Err(doubt) => self.doubts.push(format!("a refusal: {doubt}")),
         }
@@ -166,7 +165,7 @@ impl Explanation {
     fn unfinished(&self, ack: &Ack) -> String {
         let id = self.command.id;
         let since = format!("it has the command since {:.0}", ack.at);
-        match self.standing.running {
+        match self.situation.running {
             Some(running) if running == id => format!("{since}, and works on it"),
             _ if ack.wave.is_some() => {
                 let wave = ack.wave.unwrap_or_default();
@@ -187,9 +186,9 @@ impl Explanation {
         }
         let mut why = vec![self.presence()];
         why.extend(
-            self.standing
+            self.situation
                 .running
-                .map(|running| format!("it works on {running}{}, and {} wait behind that", sent(running), self.standing.queued)),
+                .map(|running| format!("it works on {running}{}, and {} wait behind that", sent(running), self.situation.queued)),
         );
         if !self.doubts.is_empty() {
             why.push("what came in its name is not its word".to_owned());
@@ -198,13 +197,13 @@ impl Explanation {
     }
 
     fn presence(&self) -> String {
-        let heard = self.standing.heard.map_or_else(String::new, |at| format!(", last heard at {at:.0}"));
-        match self.standing.presence {
-            "alive" => format!("the node is there{heard}"),
-            "silent" => format!("the node is silent{heard}"),
-            "stopped" => format!("its agent was stopped{heard}"),
-            "unverified" => "what is said in its name is not signed by it".to_owned(),
-            _ => "nobody ever heard of this node".to_owned(),
+        let heard = self.situation.heard.map_or_else(String::new, |at| format!(", last heard at {at:.0}"));
+        match self.situation.presence {
+            NodePresence::Alive => format!("the node is there{heard}"),
+            NodePresence::Silent => format!("the node is silent{heard}"),
+            NodePresence::Stopped => format!("its agent was stopped{heard}"),
+            NodePresence::Unverified => "what is said in its name is not signed by it".to_owned(),
+            NodePresence::Unknown => "the fleet has no state of this node".to_owned(),
         }
     }
 }
@@ -220,33 +219,18 @@ fn sent(id: Uuid) -> String {
     time.map_or_else(String::new, |time| format!(" (sent at {time})"))
 }
 
-fn standing(states: &NodeStates, node: &NodeId, command: &Command, now: Timestamp) -> NodeSituation {
-    let doubtful = states.doubtful.iter().any(|doubtful| doubtful.node == *node);
+fn situation(states: &NodeStates, node: &NodeId, command: &Command) -> NodeSituation {
     let Some(state) = states.get(node) else {
-        let presence = if doubtful { "unverified" } else { "unknown" };
-        return NodeSituation {
-            presence,
-            heard: None,
-            trust: None,
-            groups: vec![],
-            running: None,
-            queued: 0,
-            outbox: 0,
-            channel: None,
-            alarms: vec![],
-        };
-    };
-    let presence = match presence(state, now) {
-        Liveness::Alive => "alive",
-        _ if state.alive => "silent",
-        _ => "stopped",
+        let is_unverified = states.doubtful.iter().any(|doubtful| doubtful.node == *node);
+        let presence = if is_unverified { NodePresence::Unverified } else { NodePresence::Unknown };
+        return NodeSituation { presence, ..NodeSituation::default() };
     };
     let channel = command.channel.as_ref().map(|wanted| match state.channels.get(&wanted.name) {
         Some(at) => format!("{}: epoch {}, serial {}", wanted.name, at.epoch, at.serial),
         None => format!("{}: never seen", wanted.name),
     });
     NodeSituation {
-        presence,
+        presence: NodePresence::new(state, states.read_at),
         heard: Some(state.at),
         trust: Some(state.trust),
         groups: state.groups.clone(),
@@ -258,12 +242,14 @@ fn standing(states: &NodeStates, node: &NodeId, command: &Command, now: Timestam
     }
 }
 
-fn meant(command: &Command, standing: &NodeSituation, node: &NodeId) -> Option<bool> {
+fn meant(command: &Command, situation: &NodeSituation, node: &NodeId) -> Option<bool> {
     match command.to.selector()? {
         Selector::All => Some(true),
         Selector::Nodes(nodes) => Some(nodes.contains(node)),
         // What its groups are is the node's word only.
-        Selector::Groups(groups) if standing.heard.is_some() => Some(groups.iter().any(|group| standing.groups.contains(group))),
+        Selector::Groups(groups) if situation.heard.is_some() => {
+            Some(groups.iter().any(|group| situation.groups.contains(group)))
+        }
         Selector::Groups(_) => None,
     }
 }
@@ -291,9 +277,9 @@ mod tests {
     fn why(states: &NodeStates, to: &serde_json::Value) -> Explanation {
         let (command, node) = (command(to), "web1".parse::<NodeId>().unwrap());
         let envelope = Envelope { payload_type: "t".into(), payload: b"p".to_vec(), signatures: vec![] };
-        let standing = standing(states, &node, &command, NOW);
+        let situation = situation(states, &node, &command);
         Explanation {
-            meant: meant(&command, &standing, &node),
+            meant: meant(&command, &situation, &node),
             command: job_log::describe(&command, &envelope, None),
             node,
             ack: None,
@@ -301,14 +287,14 @@ mod tests {
             refusals: vec![],
             doubts: vec![],
             word: None,
-            standing,
+            situation,
         }
     }
 
     fn states(change: impl FnOnce(&mut crate::wire::NodeState)) -> NodeStates {
         let mut one = state("web1", &["web"], &NOW.to_string(), true);
         change(&mut one);
-        NodeStates { believed: BTreeMap::from([(one.node.clone(), one)]), ..NodeStates::default() }
+        NodeStates { read_at: NOW, believed: BTreeMap::from([(one.node.clone(), one)]), ..NodeStates::default() }
     }
 
     fn said(why: &Explanation) -> String {
@@ -325,7 +311,7 @@ mod tests {
             said(&why(&here, &all))
         );
         assert_eq!(said(&why(&here, &json!({"groups": ["db"]}))), "no_answer: the command is not for this node");
-        assert_eq!(said(&why(&NodeStates::default(), &all)), "no_answer: nobody ever heard of this node");
+        assert_eq!(said(&why(&NodeStates::default(), &all)), "no_answer: the fleet has no state of this node");
         assert!(said(&why(&states(|state| state.alive = false), &all)).contains("its agent was stopped"));
         assert!(said(&why(&states(|state| state.at = Timestamp::UNIX_EPOCH), &all)).contains("the node is silent"));
         let busy = states(|state| (state.running, state.queued) = (Some(Uuid::from_u128(7)), 2));

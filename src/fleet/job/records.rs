@@ -1,7 +1,6 @@
-//! Commands that were sent, read back from the JOBS stream: which there are, and what became of each.
+//! Records of commands in the JOBS stream, and their results.
 //!
-//! What stands there is shown, and tells whom to wait for. Nothing is done because of it but to send the very same bytes again,
-//! which their signatures protect.
+//! Records are shown, and tell which nodes must answer. Only the very same bytes are sent again, which their signatures protect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,16 +16,17 @@ use crate::wire::subject::ReportStage;
 use crate::wire::{AckStatus, Action, Command, CommandOutcome, Envelope, EnvelopeError, Selector, Subjects, Target, json};
 
 use crate::fleet::job::tracker::{JobTracker, NodeResult};
-use crate::fleet::targeting::node_identity::{NodeKeys, share};
+use crate::fleet::targeting::node_identity::NodeKeys;
+use crate::fleet::targeting::parallel::share;
 use crate::fleet::targeting::states::ExpectedNode;
 
-/// How long the next message of a stream may take that must be there.
+/// Longest wait for the next message that the stream has already.
 const STALLED: Duration = Duration::from_secs(5);
-/// How many messages are checked together.
+/// Most messages that are verified together.
 const TOGETHER: usize = 1024;
-/// How far the clocks of an operator and the server may differ.
+/// Largest difference between the clocks of an operator and the server.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
-/// How many names a list of them has.
+/// Names that are shown before the rest is counted.
 const NAMES: usize = 3;
 
 /// A command as it was sent.
@@ -42,19 +42,19 @@ pub struct JobRecord {
     pub keyids: Vec<String>,
 }
 
-/// A record that can't be had.
+/// Errors of reading a record.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// The stream can't be read.
     #[error(transparent)]
     Bus(#[from] TransportError),
-    /// There is none.
+    /// The stream has none.
     #[error("there is no job {0}, or it is too long ago")]
     Unknown(Uuid),
-    /// It is no envelope.
+    /// The record is no envelope.
     #[error("the record of the job can't be read")]
     Envelope(#[from] EnvelopeError),
-    /// It is no command.
+    /// The envelope holds no command.
     #[error("the record of the job is no command")]
     Command(#[from] json::JsonError),
 }
@@ -75,12 +75,12 @@ impl JobRecord {
 pub async fn record(bus: &Bus, subjects: &Subjects, id: Uuid) -> Result<JobRecord, JobError> {
     let messages = bus.last_per_subject(&subjects.stream("JOBS"), subjects.job_command(id).as_str()).await?;
     let record = JobRecord::read(messages.first().ok_or(JobError::Unknown(id))?)?;
-    // Somebody put it under another name.
+    // It was stored under the subject of another job.
     if record.command.id == id { Ok(record) } else { Err(JobError::Unknown(id)) }
 }
 
-/// The records of all commands that the stream still has, the latest first; what can't be read is left out, with a word in
-/// the log.
+/// The records of all commands that the stream still has, the latest first. A record that can't be read is logged and
+/// left out.
 ///
 /// # Errors
 /// When the stream can't be read.
@@ -102,32 +102,32 @@ pub async fn records(bus: &Bus, subjects: &Subjects) -> Result<Vec<JobRecord>, J
     Ok(records)
 }
 
-/// What the stream has of a command now, as [`Gather`] makes it of reports.
+/// The results of a command that the stream has now.
 ///
 /// # Errors
 /// When the stream can't be read.
 pub async fn results(
     bus: &Bus,
     subjects: &Subjects,
-    roster: &Arc<NodeKeys>,
+    node_keys: &Arc<NodeKeys>,
     record: &JobRecord,
     expected: Vec<ExpectedNode>,
 ) -> Result<Vec<NodeResult>, JobError> {
     let id = record.command.id;
-    let mut all = JobTracker::new(subjects.clone(), Arc::clone(roster), id, record.digest.as_str(), expected);
+    let mut all = JobTracker::new(subjects.clone(), Arc::clone(node_keys), id, record.digest.as_str(), expected);
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.job_reports(id).as_str(), StartAt::Beginning).await?;
-    let judge = all.judge().clone();
+    let verifier = all.verifier().clone();
     read_through(feed, async |messages| {
-        let judge = judge.clone();
-        for judged in share(messages, move |message| judge.report(message)).await {
-            all.take(judged);
+        let verifier = verifier.clone();
+        for verified in share(messages, move |message| verifier.report(message)).await {
+            all.take(verified);
         }
     })
     .await?;
     Ok(all.finish())
 }
 
-/// Everything that is in a stream already, many at a time.
+/// Reads the messages that a stream has already, many at a time.
 async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Message>)) -> Result<(), TransportError> {
     let mut left = feed.backlog();
     let mut together = Vec::new();
@@ -144,20 +144,20 @@ async fn read_through(mut feed: StreamReader, mut take: impl AsyncFnMut(Vec<Mess
     Ok(())
 }
 
-/// How many nodes ended how, for each of these commands; what is no node's word is not counted, nor who said nothing. One
-/// reading for all.
+/// Counts the outcomes of nodes for each of these commands, in one reading. Unverified messages and silent nodes are not
+/// counted.
 ///
 /// # Errors
 /// When the stream can't be read.
 pub async fn tally(
     bus: &Bus,
     subjects: &Subjects,
-    roster: &Arc<NodeKeys>,
+    node_keys: &Arc<NodeKeys>,
     records: &[JobRecord],
 ) -> Result<HashMap<Uuid, BTreeMap<&'static str, usize>>, JobError> {
     let Some(since) = records.iter().map(|record| record.command.issued).min() else { return Ok(HashMap::new()) };
     let digests: HashMap<Uuid, String> = records.iter().map(|record| (record.command.id, record.digest.clone())).collect();
-    let reader = Arc::new(Reader { subjects: subjects.clone(), roster: Arc::clone(roster), digests });
+    let reader = Arc::new(Reader { subjects: subjects.clone(), node_keys: Arc::clone(node_keys), digests });
     let since = since.saturating_sub(SKEW).unwrap_or(since);
     let feed = bus.follow(&subjects.stream("JOBS"), subjects.all_jobs().as_str(), StartAt::Since(since)).await?;
     let mut ends: HashMap<(Uuid, NodeId), &'static str> = HashMap::new();
@@ -175,10 +175,10 @@ pub async fn tally(
     Ok(tallies)
 }
 
-/// Reads reports on some commands, as far as they are the word of their node.
+/// Reads the verified reports on some commands.
 struct Reader {
     subjects: Subjects,
-    roster: Arc<NodeKeys>,
+    node_keys: Arc<NodeKeys>,
     digests: HashMap<Uuid, String>,
 }
 
@@ -186,13 +186,13 @@ impl Reader {
     fn read(&self, message: &Message) -> Option<(Uuid, NodeId, ReportStage, Said)> {
         let (id, node, stage) = self.subjects.report(&message.subject)?;
         let digest = self.digests.get(&id)?;
-        self.roster.verify(&node, message).ok()?.check_answers(digest).ok()?;
+        self.node_keys.verify(&node, message).ok()?.check_answers(digest).ok()?;
         let said: Said = serde_json::from_slice(&message.payload).ok()?;
         (said.digest == *digest).then_some((id, node, stage, said))
     }
 }
 
-/// What of a report is counted.
+/// The part of a report that is counted.
 #[derive(Deserialize)]
 struct Said {
     digest: String,
@@ -212,7 +212,7 @@ impl Said {
     }
 }
 
-/// What a command asks for, in a few words and without its properties, which may be secret.
+/// The subject of an action in a few words, without its properties, which may be secret.
 pub fn what(action: &Action) -> String {
     match action {
         Action::Ensure(ensure) => format!("{}#{}", ensure.kind, ensure.name().unwrap_or_default()),
@@ -226,14 +226,14 @@ pub fn what(action: &Action) -> String {
     }
 }
 
-/// Without credentials; of what has its digest as its name, the name says enough.
+/// A URL without credentials. The digest alone is shown where the URL names it.
 fn manifest(url: &str, sha256: &str) -> String {
     let shown = crate::http::shown(url);
     let short = sha256.get(..12).unwrap_or(sha256);
     if shown.contains(sha256) { format!("sha256 {short}") } else { format!("{shown} sha256 {short}") }
 }
 
-/// Whom a command is for, in words.
+/// The target of a command in words.
 pub fn whom(to: &Target) -> String {
     let list = |names: Vec<&str>| {
         let more = names.len().saturating_sub(NAMES);
@@ -252,7 +252,7 @@ pub fn whom(to: &Target) -> String {
     }
 }
 
-/// Whether nodes may still take it.
+/// True while nodes may still accept the command.
 pub fn is_open(command: &Command, now: Timestamp) -> bool {
     now <= command.expires
 }

@@ -1,4 +1,5 @@
 //! Rollouts: requests in waves, and their progress.
 
+pub mod overrides;
 pub mod request;
-mod view;
+pub mod view;

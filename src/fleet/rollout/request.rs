@@ -1,41 +1,29 @@
-//! Rollouts as operators plan them: counts of nodes become the places that are signed, since every node knows its own
-//! place and nobody else's. `rollout/view.rs` is how a rollout stands.
+//! Requests of rollouts: counts of nodes become the positions that are signed, as a node knows only its own position.
 //!
-//! In: `1,10%,50%,100%` and the nodes that the states tell of. Out: [`Waves`] for the command; what is put into the
-//! stream of rollouts.
+//! In: `1,10%,50%,100%` and the nodes that must answer. Out: the [`RolloutPlan`] of the command.
 
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::model::{HumanDuration, NodeId};
-use crate::transport::{Bus, MESSAGE_ID, TransportError};
 use crate::trust::PublicKey;
-use crate::wire::command::{Command, GoAhead, JobRef, RolloutPlan};
+use crate::wire::command::RolloutPlan;
 use crate::wire::rollout_plan::{MAX_BUDGET, MAX_WITNESSES, RolloutPosition, WAVE_MARGIN, Wave, Witness};
-use crate::wire::{Action, Envelope, Options, Subjects, Target, json};
 
-use crate::fleet::job::checked::{CheckedCommand, Checker};
-use crate::fleet::job::dispatch::{CommandDraft, SealedCommand};
 use crate::fleet::targeting::states::{ExpectedNode, Liveness};
-
-pub use crate::fleet::rollout::view::{OverrideView, RolloutView, WaveView, gone, proved, read, said};
-
-/// How long nodes may take up a live `halt` or `resume`. Those that come later find it in the stream.
-const WORD_LIFE: HumanDuration = HumanDuration::seconds(300);
 
 /// A number of nodes, or a part of all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
-    /// So many.
+    /// A number of nodes.
     Nodes(u64),
-    /// So many of ten thousand.
+    /// Hundredths of a percent of all nodes.
     Part(u64),
 }
 
-/// What is no [`Count`].
+/// Errors of a request.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidPlan {
     /// Not a number.
@@ -48,21 +36,21 @@ pub enum InvalidPlan {
     #[error("the last wave is 100%: every node is in one")]
     Rest,
     /// A wave that is not larger than the one before.
-    #[error("each count has those before it in it: {count} after {before} adds nobody")]
+    #[error("each count includes those before it: {count} after {before} adds no node")]
     Shrinks {
         /// The one before.
         before: String,
         /// The one that is not larger.
         count: String,
     },
-    /// Waves that follow too fast.
+    /// The hold is too short.
     #[error("waves are at least a second apart")]
     Hold,
-    /// A budget of which nodes could not read all failures.
+    /// The error budget has more failures than a node reads.
     #[error("at most {MAX_BUDGET} nodes may fail, not {0}: each node reads who failed before it begins")]
     Budget(u64),
-    /// Nobody could prove that a wave went well.
-    #[error("no node of wave {0} can prove that it went well: it must be there, and its key be known")]
+    /// No node could prove the success of a wave.
+    #[error("no node of wave {0} can prove that it went well: it must be online, and its key pinned")]
     NoWitness(usize),
 }
 
@@ -95,7 +83,7 @@ impl fmt::Display for Count {
 }
 
 impl Count {
-    /// Of so many nodes, at least as many as it says.
+    /// The count of `all` nodes, rounded up.
     fn at_least(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
@@ -103,7 +91,7 @@ impl Count {
         }
     }
 
-    /// Of so many nodes, at most as many as it says.
+    /// The count of `all` nodes, rounded down.
     fn at_most(self, all: u64) -> u64 {
         match self {
             Self::Nodes(count) => count,
@@ -112,7 +100,7 @@ impl Count {
     }
 }
 
-/// A rollout as it is asked for.
+/// A rollout as an operator requests it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RolloutRequest {
     counts: Vec<Count>,
@@ -124,7 +112,7 @@ pub struct RolloutRequest {
     go: bool,
 }
 
-/// The witnesses of all waves together: their names and keys must fit into the command.
+/// Most witnesses of all waves together: their names and keys must fit into the command.
 const WITNESSES: usize = 200;
 
 impl RolloutRequest {
@@ -160,19 +148,19 @@ impl RolloutRequest {
         Ok(Self { counts, hold, margin: WAVE_MARGIN, budget, min_ok: None, health, go: false })
     }
 
-    /// The same, with so many successes of a wave being enough for the next one.
+    /// Sets the number of successes of a wave that are enough for the next one.
     #[must_use]
     pub fn enough(self, min_ok: Option<Count>) -> Self {
         Self { min_ok, ..self }
     }
 
-    /// The same, where each wave after the first also needs a signed go-ahead.
+    /// Makes each wave after the first need a signed go-ahead.
     #[must_use]
     pub fn with_go(self, go: bool) -> Self {
         Self { go, ..self }
     }
 
-    /// The same, where a wave has this time beside its timeout and its hold.
+    /// Sets the time of a wave beside its timeout and its hold.
     #[must_use]
     pub fn with_margin(self, margin: HumanDuration) -> Self {
         Self { margin: HumanDuration::seconds(margin.get().as_secs()), ..self }
@@ -226,7 +214,7 @@ impl RolloutRequest {
         Ok(RolloutPlan { steps, hold: self.hold, margin: self.margin, max_failed, health: self.health, go: self.go })
     }
 
-    /// How many of the witnesses of a wave must succeed: all of them, but for their part of what may fail.
+    /// The number of witnesses of a wave that must succeed: all of them, except for their part of the error budget.
     fn least(&self, witnesses: u64, wave: u64, max_failed: u64) -> u64 {
         let may_fail = max_failed.saturating_mul(witnesses) / wave.max(1);
         let least = self.min_ok.map_or(witnesses.saturating_sub(may_fail), |count| count.at_least(witnesses));
@@ -234,7 +222,7 @@ impl RolloutRequest {
     }
 }
 
-/// How many of these nodes are in each wave.
+/// The number of these nodes in each wave.
 pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[ExpectedNode]) -> Vec<usize> {
     let mut sizes = vec![0; waves.steps.len()];
     for node in nodes {
@@ -246,72 +234,10 @@ pub fn sizes(waves: &RolloutPlan, id: Uuid, nodes: &[ExpectedNode]) -> Vec<usize
     sizes
 }
 
-/// The order to halt a job, or to go on with it: for whom the job itself is, as it was signed. Its `where` is left out, as
-/// facts may have changed since.
-pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) -> CommandDraft {
-    let job = job.command();
-    let about = JobRef { job: job.id };
-    let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
-    let to = Target { only_where: None, ..job.to.clone() };
-    CommandDraft { action, to, options: Options::default(), channel: None, reason, life: WORD_LIFE }
-}
-
-/// The order that lets a wave of a job begin, once the wave before went well: for those for whom the job itself is.
-pub fn go_ahead(job: &Command, wave: u64) -> CommandDraft {
-    let to = Target { only_where: None, ..job.to.clone() };
-    let action = Action::Go(GoAhead { job: job.id, wave });
-    CommandDraft { action, to, options: Options::default(), channel: None, reason: None, life: WORD_LIFE }
-}
-
-/// Puts a go-ahead where every node finds it.
-///
-/// # Errors
-/// When it can't be stored.
-pub async fn store_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
-    let id = signed.command.id.to_string();
-    bus.publish_stored(subjects.rollout_go_ahead(job).as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await?;
-    Ok(())
-}
-
-/// When a new word must be signed so that it counts: now, or just after the last one, whose clock may have been ahead. A
-/// last one that nobody signed does not count: the time in it is signed again.
-///
-/// # Errors
-/// When the stream of rollouts can't be read.
-pub async fn next_override_time(
-    bus: &Bus,
-    subjects: &Subjects,
-    checker: &Checker,
-    job: Uuid,
-    now: Timestamp,
-) -> Result<Timestamp, TransportError> {
-    let control = subjects.rollout_control(job);
-    let messages = bus.last_per_subject(&subjects.stream("ROLLOUTS"), control.as_str()).await?;
-    let last = messages.first().and_then(|message| checker.check(&message.payload).ok());
-    let after = |time: Timestamp| time.saturating_add(SignedDuration::from_millis(1)).unwrap_or(time);
-    Ok(last.map_or(now, |last| now.max(after(last.command().issued))))
-}
-
-/// Puts a word where every node finds it before its turn.
-///
-/// # Errors
-/// When it can't be stored.
-pub async fn store_override(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
-    let id = signed.command.id.to_string();
-    let headers = [(MESSAGE_ID, id.as_str())];
-    bus.publish_stored(subjects.rollout_control(job).as_str(), &headers, signed.envelope.clone()).await?;
-    Ok(())
-}
-
-/// A command as it stands in an envelope, with the ids of the keys that it names: to be shown, not to be obeyed.
-pub(in crate::fleet) fn unverified(envelope: &[u8]) -> Option<(Command, Vec<String>)> {
-    let envelope = Envelope::parse(envelope).ok()?;
-    let command = json::read(&envelope.payload).ok()?;
-    Some((command, envelope.signatures.into_iter().map(|signature| signature.keyid).collect()))
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
 
     fn nodes(alive: usize, gone: usize) -> Vec<ExpectedNode> {

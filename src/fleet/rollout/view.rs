@@ -13,7 +13,7 @@ use crate::trust::proves_success;
 use crate::wire::command::{Command, RolloutPlan};
 use crate::wire::receipt::HEADER;
 use crate::wire::rollout_plan::{RolloutPosition, Wave, Witness};
-use crate::wire::{Action, Subjects};
+use crate::wire::{Action, Envelope, Subjects, json};
 
 /// A rollout at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -89,9 +89,9 @@ pub async fn read(
     let stream = subjects.stream("ROLLOUTS");
     let failures = bus.last_per_subject(&stream, subjects.rollout_failures(command.id).as_str()).await?;
     let failed = failures.iter().filter_map(|message| message.subject.rsplit('.').next()?.parse().ok()).collect();
-    let word = said(bus, subjects, command.id).await?;
+    let word = last_override(bus, subjects, command.id).await?;
     let proved = proved(bus, subjects, command, digest, waves).await?;
-    let go = if waves.go { Some(gone(bus, subjects, command.id).await?) } else { None };
+    let go = if waves.go { Some(last_go_ahead(bus, subjects, command.id).await?) } else { None };
     Ok(RolloutView { go, ..view(command, waves, results, failed, &proved, word) })
 }
 
@@ -123,15 +123,12 @@ pub async fn proved(
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn gone(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, TransportError> {
+pub async fn last_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, TransportError> {
     let gos = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_go_ahead(job).as_str()).await?;
-    let wave =
-        gos.first().and_then(|message| crate::fleet::rollout::request::unverified(&message.payload)).map(|(command, _)| {
-            match command.action {
-                Action::Go(ahead) => ahead.wave,
-                _ => 1,
-            }
-        });
+    let wave = gos.first().and_then(|message| unverified(&message.payload)).map(|(command, _)| match command.action {
+        Action::Go(ahead) => ahead.wave,
+        _ => 1,
+    });
     Ok(wave.unwrap_or(1))
 }
 
@@ -139,13 +136,13 @@ pub async fn gone(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<u64, Tran
 ///
 /// # Errors
 /// When the stream of rollouts can't be read.
-pub async fn said(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<OverrideView>, TransportError> {
+pub async fn last_override(bus: &Bus, subjects: &Subjects, job: Uuid) -> Result<Option<OverrideView>, TransportError> {
     let controls = bus.last_per_subject(&subjects.stream("ROLLOUTS"), subjects.rollout_control(job).as_str()).await?;
     Ok(controls.first().and_then(|message| word(&message.payload)))
 }
 
 fn word(envelope: &[u8]) -> Option<OverrideView> {
-    let (command, by) = crate::fleet::rollout::request::unverified(envelope)?;
+    let (command, by) = unverified(envelope)?;
     let what = match command.action {
         Action::Halt(_) => "halt",
         Action::Resume(_) => "resume",
@@ -197,6 +194,13 @@ fn view(
         word,
         waves: views,
     }
+}
+
+/// Reads a command and the key ids that its envelope names, without verification: for display only.
+fn unverified(envelope: &[u8]) -> Option<(Command, Vec<String>)> {
+    let envelope = Envelope::parse(envelope).ok()?;
+    let command = json::read(&envelope.payload).ok()?;
+    Some((command, envelope.signatures.into_iter().map(|signature| signature.keyid).collect()))
 }
 
 #[cfg(test)]

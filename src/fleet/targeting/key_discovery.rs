@@ -1,7 +1,7 @@
 //! Nodes that are met only after the states were read: their key is looked up when they first say something, by the rules that
-//! hold for every first sight (`roster.rs`), and what they said is judged then.
+//! hold for every first sight (`node_keys.rs`), and what they said is judged then.
 //!
-//! Comes in: messages of nodes whose key is not known (`gather.rs`). Goes out: the same messages, when the key is known or
+//! Comes in: messages of nodes whose key is not known (`job/tracker`). Goes out: the same messages, when the key is known or
 //! will not be.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub enum HeldMessage {
 pub struct KeyDiscovery {
     bus: Bus,
     subjects: Subjects,
-    roster: Arc<NodeKeys>,
+    node_keys: Arc<NodeKeys>,
     /// The time when this was made, on both clocks.
     began: (Timestamp, Instant),
     strangers: BTreeMap<NodeId, UnknownNode>,
@@ -60,8 +60,8 @@ struct UnknownNode {
 
 impl KeyDiscovery {
     /// Nobody yet; `now` is the time.
-    pub fn new(bus: Bus, subjects: Subjects, roster: Arc<NodeKeys>, now: Timestamp) -> Self {
-        Self { bus, subjects, roster, began: (now, Instant::now()), strangers: BTreeMap::new(), held: 0 }
+    pub fn new(bus: Bus, subjects: Subjects, node_keys: Arc<NodeKeys>, now: Timestamp) -> Self {
+        Self { bus, subjects, node_keys, began: (now, Instant::now()), strangers: BTreeMap::new(), held: 0 }
     }
 
     /// Keeps what a stranger said until it is known who that is.
@@ -106,7 +106,7 @@ impl KeyDiscovery {
             .buffer_unordered(TOGETHER)
             .collect()
             .await;
-        if let Err(error) = self.roster.save() {
+        if let Err(error) = self.node_keys.save() {
             tracing::warn!("{}", chain(&error));
         }
         let now = Instant::now();
@@ -131,16 +131,16 @@ impl KeyDiscovery {
     async fn look_up(&self, node: &NodeId) -> bool {
         let since = SignedDuration::try_from(self.began.1.elapsed()).unwrap_or_default();
         let now = self.began.0.saturating_add(since).unwrap_or(self.began.0);
-        tokio::time::timeout(ANSWER, meet(&self.bus, &self.subjects, &self.roster, node, now)).await.unwrap_or(false)
+        tokio::time::timeout(ANSWER, meet(&self.bus, &self.subjects, &self.node_keys, node, now)).await.unwrap_or(false)
     }
 }
 
 /// Takes the key of a node from its latest state, as [`crate::fleet::select::states`] does for all of them; false when there is no state,
 /// or it could not be read.
-pub async fn meet(bus: &Bus, subjects: &Subjects, roster: &NodeKeys, node: &NodeId, now: Timestamp) -> bool {
+pub async fn meet(bus: &Bus, subjects: &Subjects, node_keys: &NodeKeys, node: &NodeId, now: Timestamp) -> bool {
     match bus.last_on(&subjects.stream("STATE"), subjects.state(node).as_str()).await {
-        // What comes of it is what the roster knows then.
-        Ok(state) => roster.verify_state(&state, now).is_some(),
+        // What comes of it is what the node_keys knows then.
+        Ok(state) => node_keys.verify_state(&state, now).is_some(),
         Err(TransportError::NotFound(_)) => false,
         Err(error) => {
             tracing::debug!(%node, error = %chain(&error), "the state of a new node can't be read");

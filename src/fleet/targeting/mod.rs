@@ -2,5 +2,6 @@
 
 pub mod key_discovery;
 pub mod node_identity;
+pub mod parallel;
 pub mod pinned_keys;
 pub mod states;

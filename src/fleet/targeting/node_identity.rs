@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use jiff::Timestamp;
 
@@ -28,8 +27,6 @@ const MAX_FILE: u64 = 64 << 20;
 pub const NEW_AT_ONCE: usize = 256;
 /// The most nodes of a fleet that are known; their list takes some ten megabytes.
 const MOST_KNOWN: usize = 100_000;
-/// From so many messages on, several threads share them; one is checked in about a tenth of a millisecond.
-const SHARED: usize = 64;
 
 /// A list of nodes that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -288,37 +285,6 @@ fn attested(node: &NodeId, key: &PublicKey, message: &Message) -> Result<Verifie
     verify_receipt(message.header(HEADER), key, node, &message.subject, &message.payload)
 }
 
-/// Does the same to many things, on several threads when they are many: checking signatures is nothing but arithmetic.
-pub async fn share<T, R>(things: Vec<T>, work: impl Fn(&T) -> R + Send + Sync + 'static) -> Vec<R>
-where
-    T: Send + Sync + 'static,
-    R: Send + 'static,
-{
-    if things.len() < SHARED {
-        return things.iter().map(work).collect();
-    }
-    match tokio::task::spawn_blocking(move || share_here(&things, work)).await {
-        Ok(done) => done,
-        // A panic of the work is the program's error, and is one here too.
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
-/// The same for who may wait.
-pub fn share_here<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if things.len() < SHARED || threads < 2 {
-        return things.iter().map(work).collect();
-    }
-    let size = things.len().div_ceil(threads);
-    thread::scope(|scope| {
-        let part = |part: &'_ [T]| part.iter().map(&work).collect::<Vec<R>>();
-        let parts: Vec<_> = things.chunks(size).map(|things| scope.spawn(move || part(things))).collect();
-        let done = parts.into_iter().map(|part| part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        done.flatten().collect()
-    })
-}
-
 /// Messages of nodes, for the tests of this folder.
 #[cfg(test)]
 pub(in crate::fleet) mod testing {
@@ -368,8 +334,8 @@ mod tests {
         signed(message, &key(signs), node, None)
     }
 
-    fn verdict(roster: &NodeKeys, message: &Message) -> String {
-        match roster.verify_state(message, NOW) {
+    fn verdict(node_keys: &NodeKeys, message: &Message) -> String {
+        match node_keys.verify_state(message, NOW) {
             None => "nothing".to_owned(),
             Some(Ok(state)) => format!("{} speaks", state.node),
             Some(Err(doubtful)) => format!("{}: {}", doubtful.node, doubtful.doubt),
@@ -380,22 +346,22 @@ mod tests {
     fn a_key_is_learned_once_and_held_to() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config/known_nodes");
-        let roster = NodeKeys::new("f", PinnedKeys::default(), Some(path.clone()));
-        assert_eq!(verdict(&roster, &state("web1", 1, Some(1))), "web1 speaks");
-        assert!(verdict(&roster, &state("web1", 2, Some(2))).starts_with("web1: its key has changed: SHA256:"));
+        let node_keys = NodeKeys::new("f", PinnedKeys::default(), Some(path.clone()));
+        assert_eq!(verdict(&node_keys, &state("web1", 1, Some(1))), "web1 speaks");
+        assert!(verdict(&node_keys, &state("web1", 2, Some(2))).starts_with("web1: its key has changed: SHA256:"));
         assert_eq!(
-            verdict(&roster, &state("web1", 2, Some(1))),
+            verdict(&node_keys, &state("web1", 2, Some(1))),
             "web1: its receipt is not signed by the key of the node: forged?"
         );
         assert_eq!(
-            verdict(&roster, &state("web2", 2, Some(3))),
+            verdict(&node_keys, &state("web2", 2, Some(3))),
             "web2: its receipt is not signed by the key of the node: forged?"
         );
-        assert_eq!(verdict(&roster, &state("web2", 2, None)), "web2: it has no receipt: forged?");
+        assert_eq!(verdict(&node_keys, &state("web2", 2, None)), "web2: it has no receipt: forged?");
         let moved = Message { subject: "ensign.v1.f.state.web3".into(), ..state("web1", 1, Some(1)) };
-        assert_eq!(verdict(&roster, &moved), "web3: its receipt is that of the node web1: forged?");
-        assert_eq!(verdict(&roster, &Message { subject: "ensign.v1.g.state.web1".into(), ..moved }), "nothing");
-        roster.save().unwrap();
+        assert_eq!(verdict(&node_keys, &moved), "web3: its receipt is that of the node web1: forged?");
+        assert_eq!(verdict(&node_keys, &Message { subject: "ensign.v1.g.state.web1".into(), ..moved }), "nothing");
+        node_keys.save().unwrap();
         // The next one knows it; what is written by hand without an end of line is not torn.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.trim_end()).unwrap();
@@ -410,24 +376,24 @@ mod tests {
 
     #[test]
     fn a_crowd_of_new_nodes_is_not_learned() {
-        let roster = NodeKeys::new("f", PinnedKeys::default(), None);
-        assert_eq!(verdict(&roster, &state("db1", 1, Some(1))), "db1 speaks");
+        let node_keys = NodeKeys::new("f", PinnedKeys::default(), None);
+        assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 speaks");
         let crowd: Vec<Message> = (0..=NEW_AT_ONCE).map(|n| state(&format!("x{n}"), 2, Some(2))).collect();
-        roster.survey(&crowd);
-        assert!(crowd.iter().all(|message| verdict(&roster, message).contains("is new, as are many others")));
-        assert_eq!(roster.count(), 1);
+        node_keys.survey(&crowd);
+        assert!(crowd.iter().all(|message| verdict(&node_keys, message).contains("is new, as are many others")));
+        assert_eq!(node_keys.count(), 1);
         // Who was known before speaks as ever, and who is named is learned.
-        assert_eq!(verdict(&roster, &state("db1", 1, Some(1))), "db1 speaks");
-        roster.expect(&["x7".parse().unwrap()]);
-        assert_eq!(verdict(&roster, &crowd[7]), "x7 speaks");
+        assert_eq!(verdict(&node_keys, &state("db1", 1, Some(1))), "db1 speaks");
+        node_keys.expect(&["x7".parse().unwrap()]);
+        assert_eq!(verdict(&node_keys, &crowd[7]), "x7 speaks");
         // One by one there is no way around it either.
-        let roster = NodeKeys::new("f", PinnedKeys::default(), None);
-        crowd.iter().for_each(|message| drop(verdict(&roster, message)));
-        assert_eq!(roster.count(), NEW_AT_ONCE);
-        roster.expect_all();
-        roster.survey(&crowd);
-        crowd.iter().for_each(|message| drop(verdict(&roster, message)));
-        assert_eq!(roster.count(), crowd.len());
+        let node_keys = NodeKeys::new("f", PinnedKeys::default(), None);
+        crowd.iter().for_each(|message| drop(verdict(&node_keys, message)));
+        assert_eq!(node_keys.count(), NEW_AT_ONCE);
+        node_keys.expect_all();
+        node_keys.survey(&crowd);
+        crowd.iter().for_each(|message| drop(verdict(&node_keys, message)));
+        assert_eq!(node_keys.count(), crowd.len());
     }
 
     #[test]
@@ -435,18 +401,10 @@ mod tests {
         let node: NodeId = "web1".parse().unwrap();
         let mut known = PinnedKeys::default();
         known.trust("f", &node, PinnedKey { key: key(1).public(), since: NOW });
-        let roster = NodeKeys::new("f", known, None);
+        let node_keys = NodeKeys::new("f", known, None);
         let message = Message { subject: "s".into(), payload: json!({}).to_string().into_bytes(), ..Message::default() };
-        assert!(roster.verify(&node, &signed(message.clone(), &key(1), "web1", None)).is_ok());
-        assert!(matches!(roster.verify(&node, &message), Err(IdentityError::Receipt(ReceiptError::Missing))));
-        assert!(matches!(roster.verify(&"db1".parse().unwrap(), &message), Err(IdentityError::Unknown)));
-    }
-
-    #[tokio::test]
-    async fn shared_work_stays_in_order() {
-        for count in [0, 1, 63, 64, 1000] {
-            let things: Vec<usize> = (0..count).collect();
-            assert_eq!(share(things.clone(), |thing| thing * 2).await, things.iter().map(|thing| thing * 2).collect::<Vec<_>>());
-        }
+        assert!(node_keys.verify(&node, &signed(message.clone(), &key(1), "web1", None)).is_ok());
+        assert!(matches!(node_keys.verify(&node, &message), Err(IdentityError::Receipt(ReceiptError::Missing))));
+        assert!(matches!(node_keys.verify(&"db1".parse().unwrap(), &message), Err(IdentityError::Unknown)));
     }
 }

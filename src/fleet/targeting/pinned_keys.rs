@@ -12,7 +12,7 @@ use crate::model::NodeId;
 use crate::trust::keys::pinned_key_line::{PinnedKeyLine, PinnedKeyLineError};
 use crate::trust::{KeyError, PublicKey};
 
-use super::node_identity::share_here;
+use super::parallel::share_here;
 
 const HEAD: &str = "# Public keys of nodes, as they were first seen: ensign fleet node trust | forget\n";
 

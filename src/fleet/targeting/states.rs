@@ -5,13 +5,15 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use crate::diag::chain;
 use crate::model::NodeId;
 use crate::transport::{Bus, Message, TransportError};
 use crate::wire::{NodeState, Selector, Subjects, Target};
 
-use super::node_identity::{IdentityError, NodeKeys, UnverifiedState, share};
+use super::node_identity::{IdentityError, NodeKeys, UnverifiedState};
+use super::parallel::share;
 
 /// A node that must answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,45 @@ pub struct ExpectedNode {
     pub presence: Liveness,
     /// Why its state is not believed, when it is not.
     pub doubt: Option<String>,
+}
+
+/// The presence of a node in one word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodePresence {
+    /// Its heartbeats arrive in time.
+    Alive,
+    /// Its heartbeats stopped without notice.
+    Silent,
+    /// Its agent was stopped in order.
+    Stopped,
+    /// Its state is not signed by its pinned key.
+    Unverified,
+    /// The fleet has no state of it.
+    #[default]
+    Unknown,
+}
+
+impl NodePresence {
+    /// The word of tables and of JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Silent => "silent",
+            Self::Stopped => "stopped",
+            Self::Unverified => "unverified",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The presence by a verified state.
+    pub fn new(state: &NodeState, now: Timestamp) -> Self {
+        match presence(state, now) {
+            Liveness::Alive => Self::Alive,
+            _ if state.alive => Self::Silent,
+            _ => Self::Stopped,
+        }
+    }
 }
 
 /// Whether a node is there, as far as its states say.
@@ -38,6 +79,8 @@ pub enum Liveness {
 /// The latest states, those that the nodes signed and those that they did not. Derefs to the former.
 #[derive(Debug, Default)]
 pub struct NodeStates {
+    /// The time at which they were read, by the server's clock. Liveness refers to it.
+    pub read_at: Timestamp,
     /// What is believed, by node.
     pub believed: BTreeMap<NodeId, NodeState>,
     /// What is not; it counts for nothing but to be shown. Of nodes that nobody knows, the first few.
@@ -57,25 +100,25 @@ impl Deref for NodeStates {
     }
 }
 
-/// The latest state of every node, held to what `roster` knows of it; what that learns is written down.
+/// The latest state of every node, held to what `node_keys` knows of it; what that learns is written down.
 ///
 /// # Errors
 /// When the stream of states can't be read.
 pub async fn states(
     bus: &Bus,
     subjects: &Subjects,
-    roster: &Arc<NodeKeys>,
+    node_keys: &Arc<NodeKeys>,
     now: Timestamp,
 ) -> Result<NodeStates, TransportError> {
     let messages = bus.last_per_subject(&subjects.stream("STATE"), subjects.states().as_str()).await?;
-    roster.survey(&messages);
-    let shared = Arc::clone(roster);
+    node_keys.survey(&messages);
+    let shared = Arc::clone(node_keys);
     let believe = move |message: &Message| {
         let believed = shared.verify_state(message, now)?;
         Some(believed.map(|state| by_the_servers_clock(state, message.time)))
     };
     let checked = share(messages, believe).await;
-    let mut states = NodeStates::default();
+    let mut states = NodeStates { read_at: now, ..NodeStates::default() };
     let mut unknown = 0;
     for state in checked.into_iter().flatten() {
         match state {
@@ -89,7 +132,7 @@ pub async fn states(
             }
         }
     }
-    if let Err(error) = roster.save() {
+    if let Err(error) = node_keys.save() {
         tracing::warn!("{}", chain(&error));
     }
     Ok(states)
@@ -108,38 +151,41 @@ pub fn presence(state: &NodeState, now: Timestamp) -> Liveness {
     if state.alive && now <= due { Liveness::Alive } else { Liveness::Offline(state.at) }
 }
 
-/// The nodes that a command for `audience` must have an answer from. With a `where`, those that
-/// it does not select say so themselves.
-///
-/// A known node whose state is not believed is expected like one that nobody heard of: whether it is meant is what it says
-/// itself, but to leave it out would be to believe somebody else. What speaks in the name of no known node is nobody.
-pub fn expected(audience: &Target, states: &NodeStates, now: Timestamp) -> Vec<ExpectedNode> {
-    let doubt = |doubtful: &UnverifiedState| ExpectedNode {
-        node: doubtful.node.clone(),
-        presence: Liveness::Unknown,
-        doubt: Some(format!("its state: {}", doubtful.doubt)),
-    };
-    let known = |wanted: &dyn Fn(&NodeState) -> bool| {
-        let chosen = states.values().filter(|state| wanted(state));
-        let believed = chosen.map(|state| ExpectedNode { node: state.node.clone(), presence: presence(state, now), doubt: None });
-        let doubtful = states.doubtful.iter().filter(|doubtful| doubtful.known);
-        let doubtful = doubtful.filter(|doubtful| doubtful.state.as_ref().is_none_or(wanted)).map(doubt);
-        believed.chain(doubtful).collect()
-    };
-    match audience.selector() {
-        None => Vec::new(),
-        Some(Selector::All) => known(&|_| true),
-        Some(Selector::Groups(groups)) => known(&|state| groups.iter().any(|group| state.groups.contains(group))),
-        Some(Selector::Nodes(nodes)) => {
-            let of = |node: &NodeId| match states.doubtful.iter().find(|doubtful| doubtful.node == *node) {
-                Some(doubtful) => doubt(doubtful),
-                None => ExpectedNode {
-                    node: node.clone(),
-                    presence: states.get(node).map_or(Liveness::Unknown, |state| presence(state, now)),
-                    doubt: None,
-                },
-            };
-            nodes.iter().map(of).collect()
+impl NodeStates {
+    /// Returns the nodes that must answer a command for `target`. Nodes that its `where` does not select answer that
+    /// themselves.
+    ///
+    /// A known node with an unverified state is expected too: its groups are not certain, and to leave it out would trust
+    /// the unverified state. A node whose key is not pinned is left out.
+    pub fn expected(&self, target: &Target) -> Vec<ExpectedNode> {
+        match target.selector() {
+            None => Vec::new(),
+            Some(Selector::All) => self.expected_where(|_| true),
+            Some(Selector::Groups(groups)) => {
+                self.expected_where(|state| groups.iter().any(|group| state.groups.contains(group)))
+            }
+            Some(Selector::Nodes(nodes)) => nodes.iter().map(|node| self.expected_node(node)).collect(),
+        }
+    }
+
+    fn expected_where(&self, wanted: impl Fn(&NodeState) -> bool) -> Vec<ExpectedNode> {
+        let verified = self.values().filter(|state| wanted(state)).map(|state| &state.node);
+        let unverified = self.doubtful.iter().filter(|doubtful| doubtful.known);
+        let unverified = unverified.filter(|doubtful| doubtful.state.as_ref().is_none_or(&wanted));
+        let verified = verified.map(|node| self.expected_alone(node, None));
+        verified.chain(unverified.map(|doubtful| self.expected_alone(&doubtful.node, Some(doubtful)))).collect()
+    }
+
+    fn expected_node(&self, node: &NodeId) -> ExpectedNode {
+        self.expected_alone(node, self.doubtful.iter().find(|doubtful| doubtful.node == *node))
+    }
+
+    fn expected_alone(&self, node: &NodeId, doubtful: Option<&UnverifiedState>) -> ExpectedNode {
+        let state = self.get(node).filter(|_| doubtful.is_none());
+        ExpectedNode {
+            node: node.clone(),
+            presence: state.map_or(Liveness::Unknown, |state| presence(state, self.read_at)),
+            doubt: doubtful.map(|doubtful| format!("its state: {}", doubtful.doubt)),
         }
     }
 }
@@ -209,10 +255,10 @@ pub(in crate::fleet) mod tests {
             known: true,
         };
         let forged = state("web9", &["web"], "2026-01-02T10:00:59Z", true);
-        let mut states = NodeStates { believed, ..NodeStates::default() };
+        let mut states = NodeStates { read_at: now, believed, ..NodeStates::default() };
         let shown = |audience: &Target, states: &NodeStates| {
             let mut words = Vec::new();
-            for ExpectedNode { node, presence, doubt } in expected(audience, states, now) {
+            for ExpectedNode { node, presence, doubt } in states.expected(audience) {
                 words.push(match presence {
                     _ if doubt.is_some() => format!("{node} doubtful"),
                     Liveness::Alive => format!("{node} alive"),

@@ -1,8 +1,8 @@
-//! What becomes of a command on every node: [`Gather`] takes reports and says who is missing.
+//! The state of a command on every node: [`JobTracker`] takes reports and knows the missing nodes.
 //!
-//! The JOBS stream is the truth, as far as the nodes signed it: a report without a receipt by the key that is known of
-//! its node is shown, and counts for nothing. What comes to the reply subject of the command is taken only where the
-//! stream may not have it (a node that did not take the command), and gives way to what the stream says.
+//! The JOBS stream is the truth, as far as the nodes signed it. A report without a receipt by the pinned key of its node is
+//! shown, and counts for nothing. An answer to the reply subject counts only where the stream may not have it: from a node
+//! that did not accept the command. Such an answer is provisional, and a report of the stream replaces it.
 
 mod outcome;
 mod report_verifier;
@@ -20,39 +20,29 @@ use crate::model::NodeId;
 use crate::transport::{Inbox, Message, StreamReader, TransportError};
 use crate::wire::{Ack, AckStatus, CommandResult, Subjects};
 
+use super::event::{JobEvent, JobProgress};
 use crate::fleet::targeting::key_discovery::{HeldMessage, KeyDiscovery};
-use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys, share};
+use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys};
+use crate::fleet::targeting::parallel::share;
 use crate::fleet::targeting::states::{ExpectedNode, Liveness};
 use report_verifier::Verdict;
 
 pub use outcome::{Grade, NodeResult, Outcome};
 pub use report_verifier::{ReportVerifier, VerifiedReport};
 
-/// How many reports that are there already are checked together: enough for every processor, few enough that somebody
-/// who watches sees them come.
+/// Most reports that are verified together: enough for every processor, few enough that a user sees progress.
 const TOGETHER: usize = 1024;
-
-/// Something new.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Update {
-    /// A node has the command.
-    Acked(NodeId),
-    /// A node came to its end.
-    Ended(Box<NodeResult>),
-    /// Something came in the name of a node that is not its word: what, and why not.
-    Doubted(NodeId, String),
-}
 
 #[derive(Debug)]
 struct NodeProgress {
     presence: Liveness,
     outcome: Outcome,
     done: Option<CommandResult>,
-    /// The outcome is only what came to the reply subject.
+    /// The outcome came to the reply subject only, and is provisional.
     hearsay: bool,
-    /// Why its state is not believed.
+    /// The state of the node is not verified.
     unknown: bool,
-    /// What came in its name and is not its word.
+    /// The reason why a message in its name is not verified.
     doubt: Option<String>,
 }
 
@@ -65,23 +55,23 @@ impl NodeProgress {
 /// Follows one command until every node has come to its end.
 #[derive(Debug)]
 pub struct JobTracker {
-    judge: ReportVerifier,
+    verifier: ReportVerifier,
     began: Instant,
     nodes: BTreeMap<NodeId, NodeProgress>,
     /// Kept with every change: with ten thousand nodes, counting at each of their messages takes longer than the work.
     counts: Counts,
-    /// Who looks up nodes that join meanwhile.
+    /// Looks up nodes that join meanwhile.
     newcomers: Option<KeyDiscovery>,
 }
 
-/// How many nodes are where.
+/// Counts of nodes by state.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
-    /// Are there, and nothing was heard of them.
+    /// Online nodes without an answer.
     silent: usize,
-    /// Are there, and have not come to their end.
+    /// Online nodes that have not reached their terminal state.
     missing: usize,
-    /// Have come to their end.
+    /// Nodes in their terminal state.
     ended: usize,
 }
 
@@ -106,20 +96,20 @@ impl JobTracker {
     /// Waits for `expected` to answer the command `id`, whose payload has this digest.
     pub fn new(
         subjects: Subjects,
-        roster: Arc<NodeKeys>,
+        node_keys: Arc<NodeKeys>,
         id: Uuid,
         digest: impl Into<String>,
         expected: Vec<ExpectedNode>,
     ) -> Self {
-        let judge = ReportVerifier { roster, subjects, id, digest: digest.into() };
+        let verifier = ReportVerifier { node_keys, subjects, id, digest: digest.into() };
         let seen = |ExpectedNode { node, presence, doubt }| (node, NodeProgress::new(presence, doubt));
         let nodes: BTreeMap<_, _> = expected.into_iter().map(seen).collect();
         let mut counts = Counts::default();
         nodes.values().for_each(|seen| counts.add(seen));
-        Self { judge, began: Instant::now(), nodes, counts, newcomers: None }
+        Self { verifier, began: Instant::now(), nodes, counts, newcomers: None }
     }
 
-    /// The same, where nodes that join meanwhile are looked up.
+    /// Looks up nodes that join meanwhile.
     #[must_use]
     pub fn meeting(self, newcomers: KeyDiscovery) -> Self {
         Self { newcomers: Some(newcomers), ..self }
@@ -127,49 +117,48 @@ impl JobTracker {
 
     /// The command.
     pub fn id(&self) -> Uuid {
-        self.judge.id
+        self.verifier.id
     }
 
     /// Who tells what its messages are worth.
-    pub fn judge(&self) -> &ReportVerifier {
-        &self.judge
+    pub fn verifier(&self) -> &ReportVerifier {
+        &self.verifier
     }
 
-    /// Since when it waits.
+    /// The start of the waiting.
     pub fn began(&self) -> Instant {
         self.began
     }
 
-    /// How many nodes have come to their end, and how many there are.
-    pub fn progress(&self) -> (usize, usize) {
-        (self.counts.ended, self.nodes.len())
+    /// The count of nodes in a terminal state.
+    pub fn progress(&self) -> JobProgress {
+        JobProgress { done: self.counts.ended, total: self.nodes.len() }
     }
 
-    /// True when nobody is left to wait for: nodes that are not there are not waited for, unless
-    /// they answered after all.
+    /// True when every online node is in its terminal state. An offline node that answers counts as online.
     pub fn is_complete(&self) -> bool {
         self.counts.missing == 0
     }
 
-    /// True when nobody is left to wait for, and nobody's word waits to be judged.
+    /// True when the job is complete, and no message of an unknown node waits for its key.
     pub fn is_done(&self) -> bool {
         self.is_complete() && !self.newcomers.as_ref().is_some_and(KeyDiscovery::is_waiting)
     }
 
-    /// Nodes that have not come to their end, and whether they have the command; without those that are known to be away.
+    /// Online nodes that have not reached their terminal state. The flag is true after an acknowledgement.
     pub fn missing(&self) -> impl Iterator<Item = (&NodeId, bool)> {
         let missing = self.nodes.iter().filter(|(_, seen)| !seen.is_gone() && !seen.outcome.is_terminal());
         missing.map(|(node, seen)| (node, seen.outcome != Outcome::Pending))
     }
 
-    /// True when every node that is there has said something.
+    /// True when every online node has answered.
     pub fn is_heard(&self) -> bool {
         self.counts.silent == 0
     }
 
-    /// Takes a message that was judged.
-    pub fn take(&mut self, judged: VerifiedReport) -> Option<Update> {
-        match judged.0 {
+    /// Takes a verified message.
+    pub fn take(&mut self, verified: VerifiedReport) -> Option<JobEvent> {
+        match verified.0 {
             Verdict::Ack(ack) => self.acked(&ack),
             Verdict::Done(done) => self.ended(done.node.clone(), *done, false),
             Verdict::NotTaken(done) => self.ended(done.node.clone(), *done, true),
@@ -180,9 +169,9 @@ impl JobTracker {
         }
     }
 
-    /// The same, but what a stranger says waits until it is known who that is.
-    fn take_or_hold(&mut self, judged: VerifiedReport) -> Option<Update> {
-        match (judged.0, &mut self.newcomers) {
+    /// As [`JobTracker::take`]. A message of an unknown node waits until its key is found.
+    fn take_or_hold(&mut self, verified: VerifiedReport) -> Option<JobEvent> {
+        match (verified.0, &mut self.newcomers) {
             (Verdict::Stranger { node, what, said }, Some(newcomers)) => {
                 let said = newcomers.hold(node.clone(), said).err()?;
                 self.take(VerifiedReport(Verdict::Stranger { node, what, said }))
@@ -191,20 +180,20 @@ impl JobTracker {
         }
     }
 
-    /// What strangers said, once they are known, or will not be.
-    async fn meet(&mut self) -> Vec<Update> {
+    /// Takes the messages of unknown nodes whose keys were found, or will not be.
+    async fn meet(&mut self) -> Vec<JobEvent> {
         let Some(newcomers) = &mut self.newcomers else { return Vec::new() };
         let said = newcomers.meet().await;
         self.take_said(said)
     }
 
-    /// The end of the waiting: what strangers said, as far as they are known.
-    pub fn give_up(&mut self) -> Vec<Update> {
+    /// Ends the waiting, and takes the messages of unknown nodes as far as their keys were found.
+    pub fn give_up(&mut self) -> Vec<JobEvent> {
         let said = self.newcomers.as_mut().map(KeyDiscovery::give_up).unwrap_or_default();
         self.take_said(said)
     }
 
-    fn take_said(&mut self, said: Vec<HeldMessage>) -> Vec<Update> {
+    fn take_said(&mut self, said: Vec<HeldMessage>) -> Vec<JobEvent> {
         let take = |said| match said {
             HeldMessage::Report(message) => self.take_report(&message),
             HeldMessage::Answer(message, asked) => self.take_answer(&message, asked.as_ref()),
@@ -212,30 +201,29 @@ impl JobTracker {
         said.into_iter().filter_map(take).collect()
     }
 
-    /// A node that was waited for has said nothing for so long that it is not there; its last word was at this time. What it
-    /// says after all counts.
-    pub fn take_silence(&mut self, node: &NodeId, since: Timestamp) -> Option<Update> {
+    /// Marks a node without an answer as offline since its last heartbeat. A later report of it still counts.
+    pub fn take_silence(&mut self, node: &NodeId, since: Timestamp) -> Option<JobEvent> {
         self.nodes.get(node).filter(|seen| seen.outcome == Outcome::Pending)?;
         self.change(node, |seen| (seen.outcome, seen.hearsay) = (Outcome::Offline(Some(since)), true));
-        Some(Update::Ended(Box::new(NodeResult::new(node.clone(), Outcome::Offline(Some(since)), None))))
+        Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), Outcome::Offline(Some(since)), None))))
     }
 
-    /// Judges and takes a message of the JOBS stream.
-    pub fn take_report(&mut self, message: &Message) -> Option<Update> {
-        self.take(self.judge.report(message))
+    /// Verifies and takes a message of the JOBS stream.
+    pub fn take_report(&mut self, message: &Message) -> Option<JobEvent> {
+        self.take(self.verifier.report(message))
     }
 
-    /// Judges and takes an answer to the reply subject; `asked` is the one node whose subject the message went to.
-    pub fn take_answer(&mut self, message: &Message, asked: Option<&NodeId>) -> Option<Update> {
-        self.take(self.judge.answer(message, asked))
+    /// Verifies and takes an answer to the reply subject. `asked` is the node to whose own subject the command went.
+    pub fn take_answer(&mut self, message: &Message, asked: Option<&NodeId>) -> Option<JobEvent> {
+        self.take(self.verifier.answer(message, asked))
     }
 
     /// It is noted, and the node is waited for: what is its own word may still come. Unless the operator does not know
     /// its key: then nothing that comes will be.
-    fn doubted(&mut self, node: NodeId, why: String) -> Option<Update> {
+    fn doubted(&mut self, node: NodeId, why: String) -> Option<JobEvent> {
         // Whom nobody asked, nobody waits for because of what is not its word.
         if !self.nodes.contains_key(&node) {
-            return Some(Update::Doubted(node, why));
+            return Some(JobEvent::Unverified { node, reason: why });
         }
         let news = self.change(&node, |seen| {
             if seen.outcome.is_terminal() && !seen.hearsay {
@@ -247,10 +235,10 @@ impl JobTracker {
             }
             seen.doubt.replace(why.clone()).as_ref() != Some(&why)
         });
-        news.then_some(Update::Doubted(node, why))
+        news.then_some(JobEvent::Unverified { node, reason: why })
     }
 
-    /// Changes what is known of a node, and the counts with it.
+    /// Changes the state of a node, and the counts with it.
     fn change<T>(&mut self, node: &NodeId, change: impl FnOnce(&mut NodeProgress) -> T) -> T {
         let seen = match self.nodes.entry(node.clone()) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -267,7 +255,7 @@ impl JobTracker {
         changed
     }
 
-    fn acked(&mut self, ack: &Ack) -> Option<Update> {
+    fn acked(&mut self, ack: &Ack) -> Option<JobEvent> {
         let (node, status) = (ack.node.clone(), ack.status);
         let taken = self.change(&node, |seen| {
             if seen.outcome.is_final() && !seen.hearsay {
@@ -283,12 +271,12 @@ impl JobTracker {
             true
         });
         taken.then(|| match status {
-            AckStatus::Accepted => Update::Acked(node),
-            AckStatus::NotSelected => Update::Ended(Box::new(NodeResult::new(node, Outcome::NotSelected, None))),
+            AckStatus::Accepted => JobEvent::Acknowledged(node),
+            AckStatus::NotSelected => JobEvent::NodeDone(Box::new(NodeResult::new(node, Outcome::NotSelected, None))),
         })
     }
 
-    fn ended(&mut self, node: NodeId, done: CommandResult, hearsay: bool) -> Option<Update> {
+    fn ended(&mut self, node: NodeId, done: CommandResult, hearsay: bool) -> Option<JobEvent> {
         let outcome = Outcome::of(&done);
         let news = self.change(&node, |seen| {
             // Who was busy, or would not, may have taken the same when it was sent once more.
@@ -302,21 +290,21 @@ impl JobTracker {
             seen.done = Some(done.clone());
             !repeated
         });
-        news.then(|| Update::Ended(Box::new(NodeResult::new(node, outcome, Some(done)))))
+        news.then(|| JobEvent::NodeDone(Box::new(NodeResult::new(node, outcome, Some(done)))))
     }
 
-    /// The server itself says that no agent listens for this node.
-    fn nobody_listens(&mut self, node: &NodeId) -> Option<Update> {
+    /// Marks a node as offline: the server reports that no agent listens for it.
+    fn nobody_listens(&mut self, node: &NodeId) -> Option<JobEvent> {
         self.nodes.get(node).filter(|seen| seen.outcome == Outcome::Pending)?;
         let since = self.change(node, |seen| {
             let since = if let Liveness::Offline(at) = seen.presence { Some(at) } else { None };
             seen.outcome = Outcome::Offline(since);
             since
         });
-        Some(Update::Ended(Box::new(NodeResult::new(node.clone(), Outcome::Offline(since), None))))
+        Some(JobEvent::NodeDone(Box::new(NodeResult::new(node.clone(), Outcome::Offline(since), None))))
     }
 
-    /// The end: every node with its terminal state.
+    /// Ends the job: every node with its terminal state.
     pub fn finish(self) -> Vec<NodeResult> {
         let results = self.nodes.into_iter().map(|(node, seen)| {
             let outcome = match (seen.outcome, seen.presence) {
@@ -333,16 +321,16 @@ impl JobTracker {
 }
 
 impl NodeProgress {
-    /// Its state says that it is not there, and it has not answered.
+    /// True for an offline node without an answer.
     fn is_gone(&self) -> bool {
         matches!(self.presence, Liveness::Offline(_)) && self.outcome == Outcome::Pending
     }
 }
 
-/// Takes reports until every node has come to its end or `deadline` is over; tells `on_update` of each. May be called again to
-/// go on.
+/// Takes reports until every node is in its terminal state or `deadline` is over, and calls `on_update` for each. A further
+/// call goes on.
 ///
-/// `asked` has the node of each reply subject, by the number that is its last token.
+/// `answers` has the inbox, and the node of each reply subject by the number that is its last token.
 ///
 /// # Errors
 /// When the stream of reports can't be read any more.
@@ -351,7 +339,7 @@ pub async fn gather(
     feed: &mut StreamReader,
     mut answers: Option<(&mut Inbox, &[Option<NodeId>])>,
     deadline: Instant,
-    on_update: &mut dyn FnMut(&JobTracker, Update),
+    on_update: &mut dyn FnMut(&JobTracker, JobEvent),
 ) -> Result<(), TransportError> {
     while !gather.is_done() {
         let look = gather.newcomers.as_ref().and_then(KeyDiscovery::next);
@@ -368,11 +356,11 @@ pub async fn gather(
             // Safe to cancel: the same.
             () = tokio::time::sleep_until(deadline.into()) => return Ok(()),
         };
-        let judge = gather.judge.clone();
-        let mut judged = share(reports, move |report| judge.report(report)).await;
-        judged.extend(answer.map(|(answer, asked)| gather.judge.answer(&answer, asked.as_ref())));
-        for judged in judged {
-            if let Some(update) = gather.take_or_hold(judged) {
+        let verifier = gather.verifier.clone();
+        let mut verified = share(reports, move |report| verifier.report(report)).await;
+        verified.extend(answer.map(|(answer, asked)| gather.verifier.answer(&answer, asked.as_ref())));
+        for verified in verified {
+            if let Some(update) = gather.take_or_hold(verified) {
                 on_update(gather, update);
             }
         }
@@ -383,7 +371,7 @@ pub async fn gather(
     Ok(())
 }
 
-/// Waits for a moment; for ever when there is none.
+/// Waits for a time; for ever when there is none.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
@@ -391,7 +379,7 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// A report, and those that are there already.
+/// A report, and those that have arrived behind it.
 fn with_those_behind(first: Message, feed: &mut StreamReader) -> Result<Vec<Message>, TransportError> {
     let mut reports = vec![first];
     while reports.len() < TOGETHER {

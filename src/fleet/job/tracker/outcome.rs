@@ -1,4 +1,4 @@
-//! How a command stands on a node, in the words of the tables and of JSON. [`Gather`](super::Gather) decides it.
+//! The state of a command on a node, in the words of tables and of JSON. [`JobTracker`](super::JobTracker) decides it.
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -9,57 +9,57 @@ use crate::wire::{CommandOutcome, CommandResult};
 /// The state of a command on a node. All but the first three are terminal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Nothing was heard.
+    /// No answer yet.
     Pending,
-    /// The node has it, and works on it or will.
+    /// The node accepted it.
     Accepted,
-    /// The node has it, and waits for its turn in this wave; or has begun since.
+    /// The node accepted it, and waits for its turn in this wave or has begun since.
     Waiting(u64),
-    /// Everything was as wanted.
+    /// Every resource was in its desired state.
     Stable,
-    /// Something was changed, nothing failed.
+    /// A resource was changed, none failed.
     Changed,
-    /// A dry run: something would be changed, nothing was.
+    /// A dry run: a resource would be changed.
     WouldChange,
     /// The `where` of the command does not select it.
     NotSelected,
-    /// Something failed.
+    /// A resource or the run failed.
     Failed,
-    /// It would not do it, for the reason of this code.
+    /// The node refused it, with this rejection code.
     Refused(String),
-    /// Its queue is full.
+    /// The queue of the node is full.
     Busy,
-    /// The command's time was over before it could run.
+    /// The command expired before it could run.
     Expired,
     /// The agent died or was stopped while it ran.
     Interrupted,
     /// The job was halted, or its error budget used up, before it began.
     Halted,
-    /// It is not there, and said its last word at this time.
+    /// The node is offline; its last heartbeat was at this time.
     Offline(Option<Timestamp>),
-    /// It did not answer in time, though nothing says that it is not there.
+    /// The node is online or unknown, and did not answer in time.
     NoAnswer,
-    /// It has the command, but did not end in time.
+    /// The node accepted the command, but did not end in time.
     Unfinished,
-    /// Something came in its name that it did not sign, and nothing that it did.
+    /// Messages in its name are not signed by it, and no verified message came.
     Unverified,
 }
 
-/// How outcomes count for the exit code.
+/// The weight of an outcome for the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
-    /// As wanted.
+    /// Success.
     Good,
-    /// Nobody knows, or not done.
+    /// Unknown, or not done.
     Incomplete,
-    /// The node would not.
+    /// The node refused.
     Refused,
-    /// It went wrong.
+    /// The node failed.
     Failed,
 }
 
 impl Outcome {
-    /// The one word for it, as in JSON and on the terminal.
+    /// The word of JSON and of the terminal.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -82,7 +82,7 @@ impl Outcome {
         }
     }
 
-    /// How it counts.
+    /// The weight for the exit code.
     pub fn grade(&self) -> Grade {
         match self {
             Self::Stable | Self::Changed | Self::WouldChange | Self::NotSelected => Grade::Good,
@@ -92,7 +92,7 @@ impl Outcome {
         }
     }
 
-    /// True for what a node may say of a command that it did not take.
+    /// True for outcomes that a node reports of a command that it did not accept.
     pub(super) fn is_not_taken(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Busy | Self::Expired)
     }
@@ -101,7 +101,7 @@ impl Outcome {
         !matches!(self, Self::Pending | Self::Accepted | Self::Waiting(_))
     }
 
-    /// Nothing that comes later counts.
+    /// True when no later message counts.
     pub(super) fn is_final(&self) -> bool {
         self.is_terminal() && *self != Self::Unverified
     }
@@ -128,7 +128,7 @@ impl Serialize for Outcome {
     }
 }
 
-/// What became of a command on one node.
+/// The result of a command on one node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeResult {
     /// The node.
@@ -138,24 +138,24 @@ pub struct NodeResult {
     /// For `refused`: the code of the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// For `offline`: when it was last heard.
+    /// For `offline`: the time of its last heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// For `waiting`: its wave, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave: Option<u64>,
-    /// What the node said at the end.
+    /// The result that the node reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<CommandResult>,
-    /// True when the outcome is the node's own word: it has a receipt by the key that is known of it.
+    /// True when the outcome has a receipt by the pinned key of the node.
     pub verified: bool,
-    /// What came in the name of the node and is not its word.
+    /// The reason why a message in the name of the node is not verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
 }
 
 impl NodeResult {
-    /// What became of a command on a node.
+    /// Builds the result of a command on a node.
     pub fn new(node: NodeId, outcome: Outcome, done: Option<CommandResult>) -> Self {
         let code = if let Outcome::Refused(code) = &outcome { Some(code.clone()) } else { None };
         let since = if let Outcome::Offline(since) = outcome { since } else { None };

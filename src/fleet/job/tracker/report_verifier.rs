@@ -1,5 +1,6 @@
-//! Whose word a message is: [`Judge`] reads reports and answers, with the keys of the [`Roster`]; [`Gather`](super::Gather)
-//! takes what it gives. Apart from it, so that many messages are judged on all processors.
+//! Verification of reports and answers by the receipts of nodes.
+//!
+//! [`ReportVerifier`] works on many messages at a time, on all processors. [`JobTracker`](super::JobTracker) takes its results.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use super::outcome::Outcome;
 use crate::fleet::targeting::key_discovery::HeldMessage;
 use crate::fleet::targeting::node_identity::{IdentityError, NodeKeys};
 
-/// What a message is worth. Only [`Judge`] makes one.
+/// The result of a verification. Only [`ReportVerifier`] makes one.
 #[derive(Debug)]
 pub struct VerifiedReport(pub(super) Verdict);
 
-/// What it says, and whether that counts.
+/// The content of a message, as far as it counts.
 #[derive(Debug)]
 pub(super) enum Verdict {
     Ack(Box<Ack>),
@@ -30,7 +31,7 @@ pub(super) enum Verdict {
         what: &'static str,
         doubt: IdentityError,
     },
-    /// Nobody knows the key of the node: it may be new.
+    /// The key of the node is not pinned: the node may be new.
     Stranger {
         node: NodeId,
         what: &'static str,
@@ -39,10 +40,10 @@ pub(super) enum Verdict {
     Nothing,
 }
 
-/// Tells what is a node's word about one command, and what is not.
+/// Verifies the reports and answers of nodes about one command.
 #[derive(Debug, Clone)]
 pub struct ReportVerifier {
-    pub(super) roster: Arc<NodeKeys>,
+    pub(super) node_keys: Arc<NodeKeys>,
     pub(super) subjects: Subjects,
     pub(super) id: Uuid,
     pub(super) digest: String,
@@ -50,12 +51,12 @@ pub struct ReportVerifier {
 
 impl ReportVerifier {
     fn signed(&self, node: &NodeId, message: &Message) -> Result<(), IdentityError> {
-        // A receipt for another command is somebody's replay.
-        self.roster.verify(node, message)?.check_answers(&self.digest)?;
+        // A receipt for another command is a replay.
+        self.node_keys.verify(node, message)?.check_answers(&self.digest)?;
         Ok(())
     }
 
-    /// A message of the JOBS stream.
+    /// Verifies a message of the JOBS stream.
     pub fn report(&self, message: &Message) -> VerifiedReport {
         VerifiedReport(self.report_verdict(message).unwrap_or(Verdict::Nothing))
     }
@@ -85,7 +86,7 @@ impl ReportVerifier {
         }
     }
 
-    /// An answer to the reply subject; `asked` is the one node whose subject the message went to.
+    /// Verifies an answer to the reply subject. `asked` is the node to whose own subject the command went.
     pub fn answer(&self, message: &Message, asked: Option<&NodeId>) -> VerifiedReport {
         VerifiedReport(self.answer_verdict(message, asked).unwrap_or(Verdict::Nothing))
     }

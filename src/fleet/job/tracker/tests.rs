@@ -44,10 +44,10 @@ fn done(name: &str, outcome: &str) -> Message {
 fn gather(nodes: &[(&str, Liveness)]) -> JobTracker {
     let expected =
         nodes.iter().map(|(name, presence)| ExpectedNode { node: node(name), presence: *presence, doubt: None }).collect();
-    JobTracker::new(subjects(), roster(), ID, DIGEST, expected)
+    JobTracker::new(subjects(), node_keys(), ID, DIGEST, expected)
 }
 
-fn roster() -> Arc<NodeKeys> {
+fn node_keys() -> Arc<NodeKeys> {
     let mut known = PinnedKeys::default();
     for name in ["a", "b", "ok", "slow", "where", "back", "joined", "again"] {
         known.trust("f", &node(name), PinnedKey { key: key(1).public(), since: Timestamp::UNIX_EPOCH });
@@ -74,7 +74,7 @@ fn every_node_ends_in_a_named_state() {
         ("typo", Liveness::Unknown),
     ]);
     let acked = all.take_report(&report("slow", ReportStage::Ack, &json!({"status": "accepted"})));
-    assert_eq!(acked, Some(Update::Acked(node("slow"))));
+    assert_eq!(acked, Some(JobEvent::Acknowledged(node("slow"))));
     assert!(all.take_report(&done("ok", "stable")).is_some());
     assert!(all.take_report(&done("ok", "failed")).is_none(), "the first end stays");
     assert!(all.take_report(&report("where", ReportStage::Ack, &json!({"status": "not_selected"}))).is_some());
@@ -85,7 +85,7 @@ fn every_node_ends_in_a_named_state() {
     assert!(all.take_report(&done("again", "changed")).is_some());
     assert!(all.take_report(&done("again", "busy")).is_none());
     assert!(!all.is_complete() && !all.is_heard());
-    assert_eq!(all.progress(), (5, 9));
+    assert_eq!(all.progress(), JobProgress { done: 5, total: 9 });
     assert_eq!(
         words(all),
         "again=changed back=changed gone=offline joined=busy ok=stable silent=no_answer slow=unfinished typo=no_answer where=not_selected"
@@ -155,7 +155,7 @@ fn what_a_node_did_not_sign_does_not_count() {
         (&moved, "that of the node a"),
     ] {
         match all.take_report(message) {
-            Some(Update::Doubted(_, doubt)) => assert!(doubt.contains(why), "{doubt}, not {why}"),
+            Some(JobEvent::Unverified { reason, .. }) => assert!(reason.contains(why), "{reason}, not {why}"),
             other => panic!("{other:?}, not {why}"),
         }
     }
@@ -168,9 +168,9 @@ fn what_a_node_did_not_sign_does_not_count() {
 #[test]
 fn a_node_whose_key_is_not_known_is_not_waited_for_twice() {
     let expected = ExpectedNode { node: node("new"), presence: Liveness::Unknown, doubt: Some("its state".into()) };
-    let mut one = JobTracker::new(subjects(), roster(), ID, DIGEST, vec![expected]);
+    let mut one = JobTracker::new(subjects(), node_keys(), ID, DIGEST, vec![expected]);
     assert!(!one.is_complete());
-    assert!(matches!(one.take_report(&done("new", "stable")), Some(Update::Doubted(..))));
+    assert!(matches!(one.take_report(&done("new", "stable")), Some(JobEvent::Unverified { .. })));
     assert!(one.is_complete());
     let results = one.finish();
     assert_eq!((results[0].outcome.word(), results[0].verified), ("unverified", false));

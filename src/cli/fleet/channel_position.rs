@@ -1,0 +1,58 @@
+//! The next position in a channel.
+
+use crate::diag::chain;
+use crate::fleet::NodeStates;
+use crate::fleet::desired_state::view;
+use crate::fleet::job::draft::next_in_channel;
+use crate::wire::command::{Channel, is_token};
+
+use super::super::error::Failure;
+use super::super::ui::{Ui, text};
+use super::session::{Session, failure};
+
+/// Checks the name of a channel.
+///
+/// # Errors
+/// When no channel can have it.
+pub(super) fn check_channel(name: &str) -> Result<(), Failure> {
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("\"{name}\" is not the name of a channel: 1 to 63 of a-z, 0-9, _ and -")))
+}
+
+/// Returns the position after the latest command of a channel with a valid signature, and after those of the nodes. Beside
+/// it: the sequence number of the message that the next one follows.
+///
+/// # Errors
+/// When the channel can't be read.
+pub(super) async fn next_position(
+    name: &str,
+    states: &NodeStates,
+    session: &Session,
+    ui: &mut Ui,
+) -> Result<(Channel, u64), Failure> {
+    let latest = view::latest(&session.bus, &session.subjects, name).await.map_err(|error| failure(&error))?;
+    let published = match latest.desired.map(|desired| session.checker().map(|checker| checker.check(&desired.envelope))) {
+        None => None,
+        Some(checked) => match checked? {
+            Ok(checked) => checked.command().channel.clone().filter(|channel| channel.name == name),
+            Err(error) => {
+                ui.warn(text!("channel {}: the published command does not count: {}", name, chain(&error)));
+                None
+            }
+        },
+    };
+    Ok((next_in_channel(name, states, published.as_ref()), latest.sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_channels_are_tokens() {
+        assert!(check_channel("base").is_ok());
+        assert!(check_channel("a.b").is_err());
+    }
+}

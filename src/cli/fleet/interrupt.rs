@@ -1,0 +1,19 @@
+//! The end of waiting by hand.
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Resolves on Ctrl-C or SIGTERM.
+pub(super) async fn interrupted() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            // SIGTERM then ends the program by itself.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        // Safe to cancel, both: a signal that did not come.
+        _ = tokio::signal::ctrl_c() => (),
+        _ = terminated => (),
+    }
+}

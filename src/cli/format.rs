@@ -1,0 +1,45 @@
+//! Short forms of counts, names and times for people.
+
+use jiff::Timestamp;
+
+use crate::diag::count;
+use crate::model::NodeId;
+
+/// Nodes that are named before the rest is counted.
+const MAX_NAMES: usize = 3;
+
+/// `1 node`, `3 nodes`
+pub(super) fn nodes(number: usize) -> String {
+    count(number as u64, "node")
+}
+
+/// `web1 web2 web3 +9809`
+pub(super) fn names(nodes: &[NodeId]) -> String {
+    first_names(nodes, MAX_NAMES)
+}
+
+/// The first names, and the count of the others.
+pub(super) fn first_names(nodes: &[NodeId], most: usize) -> String {
+    let mut names: Vec<&str> = nodes.iter().map(NodeId::as_str).take(most).collect();
+    let more = format!("+{}", nodes.len().saturating_sub(names.len()));
+    if nodes.len() > names.len() {
+        names.push(&more);
+    }
+    names.join(" ")
+}
+
+/// The parts that are not empty, each followed by a space.
+pub(super) fn spaced(parts: &[&str]) -> String {
+    parts.iter().filter(|part| !part.is_empty()).map(|part| format!("{part} ")).collect()
+}
+
+/// The time since `then`, in its largest unit: `3m`, `2h`, `4d`.
+pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(then).as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}

@@ -1,0 +1,123 @@
+//! Overrides of a rollout by an operator: halt, resume, and the go-ahead for a wave.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use crate::fleet::connection::FleetConnection;
+use crate::fleet::job::checked::{CheckedCommand, Checker};
+use crate::fleet::job::draft::CommandDraft;
+use crate::fleet::job::seal::SealedCommand;
+use crate::model::HumanDuration;
+use crate::transport::{Bus, MESSAGE_ID, TransportError};
+use crate::wire::command::{Command, GoAhead, JobRef, RolloutPlan};
+use crate::wire::{Action, Options, Subject, Subjects, Target};
+
+use super::view;
+
+/// Time for which nodes may accept a live `halt` or `resume`. A node that comes later reads it in the stream.
+const OVERRIDE_LIFETIME: HumanDuration = HumanDuration::seconds(300);
+/// Time between two checks of the witnesses of a wave.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Drafts a halt or resume of a job, for the nodes of the job as it was signed. The `where` of the job is left out, as facts
+/// may have changed since.
+pub fn override_draft(halt: bool, job: &CheckedCommand, reason: Option<String>) -> CommandDraft {
+    let job = job.command();
+    let about = JobRef { job: job.id };
+    let action = if halt { Action::Halt(about) } else { Action::Resume(about) };
+    let to = Target { only_where: None, ..job.to.clone() };
+    CommandDraft { action, to, options: Options::default(), channel: None, reason, lifetime: OVERRIDE_LIFETIME }
+}
+
+/// Drafts the go-ahead for a wave of a job, for the nodes of the job.
+pub fn go_ahead_draft(job: &Command, wave: u64) -> CommandDraft {
+    let to = Target { only_where: None, ..job.to.clone() };
+    let action = Action::Go(GoAhead { job: job.id, wave });
+    CommandDraft { action, to, options: Options::default(), channel: None, reason: None, lifetime: OVERRIDE_LIFETIME }
+}
+
+/// Stores a go-ahead in the stream of rollouts, where every node reads it.
+///
+/// # Errors
+/// When the stream does not store it.
+pub async fn store_go_ahead(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
+    store(bus, &subjects.rollout_go_ahead(job), signed).await
+}
+
+/// Returns the time at which a new override must be signed to replace the last one: now, or just after the last one, whose
+/// clock may have been ahead. An override without a valid signature does not count, as its time would be signed again.
+///
+/// # Errors
+/// When the stream of rollouts can't be read.
+pub async fn next_override_time(
+    bus: &Bus,
+    subjects: &Subjects,
+    checker: &Checker,
+    job: Uuid,
+    now: Timestamp,
+) -> Result<Timestamp, TransportError> {
+    let control = subjects.rollout_control(job);
+    let messages = bus.last_per_subject(&subjects.stream("ROLLOUTS"), control.as_str()).await?;
+    let last = messages.first().and_then(|message| checker.check(&message.payload).ok());
+    let after = |time: Timestamp| time.saturating_add(SignedDuration::from_millis(1)).unwrap_or(time);
+    Ok(last.map_or(now, |last| now.max(after(last.command().issued))))
+}
+
+/// Stores an override in the stream of rollouts, where every node reads it before its turn.
+///
+/// # Errors
+/// When the stream does not store it.
+pub async fn store_override(bus: &Bus, subjects: &Subjects, job: Uuid, signed: &SealedCommand) -> Result<(), TransportError> {
+    store(bus, &subjects.rollout_control(job), signed).await
+}
+
+async fn store(bus: &Bus, subject: &Subject, signed: &SealedCommand) -> Result<(), TransportError> {
+    let id = signed.command.id.to_string();
+    bus.publish_stored(subject.as_str(), &[(MESSAGE_ID, id.as_str())], signed.envelope.clone()).await?;
+    Ok(())
+}
+
+/// Runs `work`, and meanwhile signs and stores the go-ahead for each wave, where waves need one. A wave gets it once every
+/// witness of the wave before proved its success, or enough of them and the others had their time.
+pub async fn give_go_aheads<T>(
+    fleet: &FleetConnection,
+    command: &Command,
+    digest: &str,
+    sign: &dyn Fn(CommandDraft) -> Option<SealedCommand>,
+    work: impl Future<Output = T>,
+) -> T {
+    let Some(waves) = command.options.waves.as_ref().filter(|waves| waves.go) else { return work.await };
+    // Cancel-safe: a go-ahead that was not stored is signed again, by this command or by hand.
+    tokio::select! {
+        ended = work => ended,
+        never = give_each(fleet, command, digest, waves, sign) => match never {},
+    }
+}
+
+async fn give_each(
+    fleet: &FleetConnection,
+    command: &Command,
+    digest: &str,
+    waves: &RolloutPlan,
+    sign: &dyn Fn(CommandDraft) -> Option<SealedCommand>,
+) -> Infallible {
+    let (bus, subjects) = (&fleet.bus, &fleet.subjects);
+    let (mut wave, mut since) = (2, Instant::now());
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let Some(before) = usize::try_from(wave).ok().and_then(|wave| waves.previous_wave(wave)) else { continue };
+        let Ok(proved) = view::proved(bus, subjects, command, digest, waves).await else { continue };
+        let count = before.witnesses.iter().filter(|witness| proved.contains(&witness.node)).count();
+        let is_late = since.elapsed() >= waves.max_wait(2, command.options.timeout);
+        if count < before.witnesses.len() && !(is_late && count as u64 >= before.min_ok) {
+            continue;
+        }
+        let Some(signed) = sign(go_ahead_draft(command, wave)) else { continue };
+        if store_go_ahead(bus, subjects, command.id, &signed).await.is_ok() {
+            (wave, since) = (wave + 1, Instant::now());
+        }
+    }
+}
