@@ -1,5 +1,5 @@
-//! Bringing a resource to its state: observe, act, look again. It borrows nothing of the run, so that a thread outside of the
-//! confinement can do it as well.
+//! Convergence steps that touch the host: observe, apply, verify. This part borrows nothing of the run, so that a thread
+//! outside of the confinement can do it too.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl RunThread<'_> {
     /// Does work there, and waits for it.
     ///
     /// # Errors
-    /// When it panicked outside. Who works here catches that around everything.
+    /// When the work panicked outside. A caller on this thread catches panics itself.
     pub(super) fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
         match self {
             Self::Here => Ok(work()),
@@ -64,7 +64,7 @@ pub(super) struct ApplySettings {
     pub(super) secrets: Arc<Secrets>,
 }
 
-/// What an action led to.
+/// The result of an application.
 pub(super) struct Applied {
     pub(super) ensure: String,
     pub(super) status: Option<Map<String, Value>>,
@@ -75,24 +75,24 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    /// What a manifest within a manifest came to.
+    /// Returns the result of a nested manifest.
     pub(super) fn counted(steps: Vec<ChangeStep>, status: Map<String, Value>) -> Self {
         Self { ensure: "present".to_owned(), status: Some(status), steps, refreshed: false, stable: true, diff: None }
     }
 }
 
-/// What is to be done to a resource.
+/// The changes that a resource needs.
 pub(super) struct PendingChanges {
     pub(super) steps: Vec<ChangeStep>,
     refreshed: bool,
     diff: Option<String>,
 }
 
-/// What a look at a resource came to.
+/// The result of an observation.
 pub(super) enum Observation {
-    /// It is as wanted.
+    /// The resource is converged.
     Well(Applied),
-    /// It needs these steps.
+    /// The resource needs these changes.
     Needs(PendingChanges),
 }
 

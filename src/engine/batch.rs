@@ -1,6 +1,6 @@
 //! Adjacent resources of a type that can act on several at once: looked at one by one, changed together.
 //!
-//! Each still gets its own event, in the order of the manifest, with the same treatment around it as any other.
+//! Each resource gets its own event, in the order of the manifest. All other steps are those of a single resource.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::converge::{Abort, ResourceRun, guarded};
 use super::plan::PlannedResource;
 use super::run::Settings;
 
-/// How many of these resources, from the first on, can be treated together; 1 when it is on its own.
+/// Returns the number of resources, from the first on, that can be applied together; 1 for a resource on its own.
 pub(super) fn length(resources: &[PlannedResource], settings: &Settings, fail_on_error: bool) -> usize {
     let Some((first, rest)) = resources.split_first() else { return 0 };
     // A dry run changes nothing, and a run that ends at the first failure must not have done what comes after it.
@@ -56,7 +56,7 @@ pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>
     }
 }
 
-/// Late templates and subscriptions may depend on what comes right before.
+/// Returns true for a resource that can join a batch. Runtime templates and subscriptions may depend on the resource before.
 fn suits(planned: &PlannedResource) -> bool {
     planned.kind.batches() && planned.deferred.is_none() && planned.subscribes.is_empty()
 }
@@ -75,7 +75,7 @@ struct BatchEntry {
     started: Instant,
 }
 
-/// Treats resources together, for each its event.
+/// Applies resources together and returns an event for each.
 pub(super) fn events(treatments: &[ResourceRun<'_>]) -> Vec<TransactionEvent> {
     let mut ended: Vec<Option<TransactionEvent>> = treatments.iter().map(|_| None).collect();
     let mut waiting = Vec::new();
@@ -108,7 +108,7 @@ fn put(ended: &mut [Option<TransactionEvent>], at: usize, event: TransactionEven
     }
 }
 
-/// What a resource needs; or its event, when it needs nothing or can't be had.
+/// Observes a resource and returns its pending changes. A resource that is converged or failed gives its event instead.
 fn look(treatment: &ResourceRun<'_>, at: usize) -> Result<BatchEntry, Box<TransactionEvent>> {
     let started = Instant::now();
     let mut event = treatment.blank();

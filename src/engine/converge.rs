@@ -1,7 +1,7 @@
-//! The treatment of one resource, the same for every type:
-//! control, require, deferred templates, permit, provider, observe, diff, act, verify, health, event.
+//! The run of one resource, the same for every type. The steps are control, require, runtime templates, permit, provider,
+//! observe, diff, apply, verify, health and event.
 //!
-//! Whatever goes wrong, a panic included, becomes a failed event; nothing here ends a run.
+//! Every failure, a panic included, becomes a failed event; no failure here ends a run.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,11 +32,11 @@ pub(super) struct ResourceRun<'a> {
     pub(super) host: &'a Host,
     pub(super) providers: &'a Arc<Providers>,
     pub(super) session: &'a dyn Session,
-    /// What the templates were made of that were resolved when its turn came.
+    /// The provenance of the templates that were resolved when the resource ran.
     pub(super) late: RefCell<Provenance>,
 }
 
-/// Why a resource was not brought to its state.
+/// The reason for which a resource was not converged.
 pub(super) enum Abort {
     /// Its control said no.
     Skipped,
@@ -55,7 +55,7 @@ impl ResourceRun<'_> {
         self.end(event, decoded.as_ref(), ended, started)
     }
 
-    /// What became of a resource, and its health checks, as an event.
+    /// Returns the event of a resource, after its health checks.
     pub(super) fn end(
         &self,
         mut event: TransactionEvent,
@@ -137,7 +137,7 @@ impl ResourceRun<'_> {
         bind(decoded)?.map_err(|error| Abort::Failed(chain(&error)))
     }
 
-    /// Where the resource is managed, as its name is now.
+    /// Returns the thread for the resource, by its present name.
     pub(super) fn place(&self, decoded: &dyn ParsedResource) -> RunThread<'_> {
         match &self.settings.outside {
             Some(outside) if outside.is_needed(decoded) => RunThread::Outside(outside.worker()),
@@ -238,7 +238,7 @@ impl ResourceRun<'_> {
         event.final_ensure = reached.ensure;
     }
 
-    /// What every type says of its state, and what this one adds.
+    /// Returns the status: fields of every type, and those of this one.
     fn status(&self, event: &TransactionEvent, ensure: &str, stable: bool, own: Map<String, Value>) -> Value {
         let mut status = Map::with_capacity(10 + own.len());
         status.insert("timestamp".to_owned(), Value::String(self.host.now().to_string()));

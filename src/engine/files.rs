@@ -32,7 +32,7 @@ impl Files {
         Ok(Found { text, own: self.host.is_own(&real) })
     }
 
-    /// The path of a file that may be read, as far as that can be said before it is opened.
+    /// Returns the path of a file that may be read, as far as the limits decide before the file is opened.
     ///
     /// # Errors
     /// When it may not be read.

@@ -15,13 +15,13 @@ use super::apply_changes::PANICKED;
 use super::provenance::{ProvenanceError, WITHHELD};
 use super::run::Authorizer;
 
-/// What checks are run with.
+/// The context of health checks.
 pub struct CheckContext<'a> {
     /// Resolves the templates in rules.
     pub scope: &'a Scope,
     /// The type of the resource that the checks belong to.
     pub kind: &'a str,
-    /// What the host lets checks do; everything when none.
+    /// Decides about the effects of checks; no limit when none.
     pub permit: Option<&'a dyn Authorizer>,
     /// The machine.
     pub host: &'a Host,

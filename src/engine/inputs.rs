@@ -1,4 +1,4 @@
-//! What templates may use, beside the manifest itself.
+//! The inputs of templates, beside the manifest itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use super::secret_source;
 /// Gives the facts of the host.
 pub type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// What a run is told from outside.
+/// The inputs of a run.
 #[derive(Clone)]
 pub struct RunInputs {
     facts: Facts,
@@ -27,13 +27,13 @@ pub struct RunInputs {
     pub environ: BTreeMap<String, String>,
     /// Data merged over the manifest's own.
     pub data: Option<Value>,
-    /// What `kvGet` and `registrations` ask; they fail when none.
+    /// Answers `kvGet` and `registrations`, which fail when none.
     pub exchange: Option<Arc<dyn DiscoveryClient>>,
-    /// What the annotations of that data demand.
+    /// The demands in the annotations of that data.
     pub rules: Rules,
     /// Decides about what templates read.
     pub access: Arc<dyn ReadAccess>,
-    /// What values of the bus may do.
+    /// Rights of values of the bus.
     pub bus: BusData,
     /// True when the data is made of values that templates have read.
     pub(super) reads: bool,
@@ -44,9 +44,9 @@ pub struct RunInputs {
 /// Values of the bus in a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BusData {
-    /// They are values like any other.
+    /// Values of the bus have the rights of all other values.
     Any,
-    /// Where nobody signed them they shape only what a type declares as content.
+    /// Unsigned values shape only properties that a type declares as content.
     Signed {
         /// The part of [`Inputs::data`] that came from the bus and was not signed.
         unsigned: Value,
@@ -90,7 +90,7 @@ impl RunInputs {
         self.furnished(Scope::restricted(Arc::clone(&self.facts)), host)
     }
 
-    /// What every scope of the run has.
+    /// Returns the scope with the functions and secrets of the run.
     fn furnished(&self, scope: Scope, host: &Host) -> Scope {
         let vault = secret_source::open(self.environ.clone(), host, Arc::clone(&self.access));
         let over = host.clone();

@@ -1,11 +1,18 @@
 //! The engine: turns a manifest or a single resource into a plan, and runs it.
 //!
-//! `plan.rs` reads everything before anything runs; `run.rs` goes through the resources in order;
-//! `treat.rs` is the whole treatment of one resource, once, for every type; `act.rs` is the part of it that touches the
-//! host, which can be done on another thread; `batch.rs` treats several together; `nested.rs` runs manifests within
-//! manifests; `effects.rs` tells what rules and limits decide over, `provenance.rs` what properties were made of;
-//! `health.rs` runs health checks; `unified.rs` shows what changes in a text; `files.rs` reads files for templates,
-//! `vault.rs` secrets, `veil.rs` keeps them from what leaves a run.
+//! - `plan` reads the manifest, its templates and references before any resource runs.
+//!
+//! - `run` goes through the resources in order; `batch` runs several together, `nested` a manifest within a manifest.
+//!
+//! - `converge` is the run of one resource, the same for every type.
+//!
+//! - `apply_changes` is the part of that run that touches the host, possibly on another thread.
+//!
+//! - `effects` gives rules and limits their input; `provenance` tracks the origin of properties.
+//!
+//! - `health` runs health checks; `text_diff` shows changes of a text.
+//!
+//! - `files` reads files for templates, `secret_source` secrets; `redact` removes secrets from all output.
 
 mod apply_changes;
 mod batch;

@@ -20,11 +20,11 @@ use super::files::Files;
 use super::plan::{Plan, PlannedResource, plan_nested};
 use super::run::{Run, Settings};
 
-/// How deep manifests may stand within manifests: a manifest that holds itself must end.
+/// Maximum depth of nested manifests: a manifest that holds itself must end.
 pub(super) const MAX_DEPTH: usize = 10;
 
 impl Run<'_> {
-    /// Runs the manifest that a resource stands for; gives the event of that resource, after those of the manifest's own.
+    /// Runs the manifest of a resource and returns the event of that resource, after the events of the manifest.
     pub(super) fn nested(
         &mut self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! What leaves a run is shown without the secrets that it came to know.
+//! Redaction of everything that leaves a run: the secrets that the run has read are removed.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::diag::Diagnostic;
 use crate::model::secret::REDACTED;
 use crate::model::{Secrets, TransactionEvent};
 
-/// What stands in the place of a diff.
+/// Replacement for a diff.
 const NO_DIFF: &str = "the content holds a secret, so no difference is shown\n";
 
 /// An event without secrets.
@@ -34,12 +34,12 @@ pub(super) fn event(secrets: &Secrets, event: &mut TransactionEvent) {
     status.filter(|(key, _)| !own(key)).for_each(|(_, value)| secrets.redact_output_value(value));
 }
 
-/// How one digest becomes another; see [`super::Settings::conceal`].
+/// Maps a digest to another one; see [`super::Settings::conceal`].
 type Make<'a> = Option<&'a (dyn Fn(&str) -> String + Send + Sync)>;
 
-/// An event whose digests of content can't be tried out. What a property says of its content is keyed wherever there is
-/// a key, and so is the same digest elsewhere in the event; when the properties hold a secret, so is every digest, and
-/// without a key it is taken out.
+/// Makes the digests of content in an event useless for guesses. With a key, the digest that a property shows of its content is
+/// keyed, and so is every copy of the digest in the event. When the properties hold a secret, all digests are keyed. Without a
+/// key those digests are removed.
 pub(super) fn digests(holds: bool, conceal: Make<'_>, event: &mut TransactionEvent) {
     if !holds && conceal.is_none() {
         return;
@@ -53,7 +53,7 @@ pub(super) fn digests(holds: bool, conceal: Make<'_>, event: &mut TransactionEve
     errors.iter_mut().chain(changes).chain([noop_message]).for_each(|text| keyed(text, &is, conceal));
 }
 
-/// The digest in what stands for content: `sha256:... (n bytes)`, see `resource::file::digest`.
+/// Returns the digest in the text that replaces content: `sha256:... (n bytes)`, see `resource::file::digest`.
 fn content_digest(text: &str) -> Option<&str> {
     let (before, digest, after) = next_digest(text)?;
     (before == LABEL && after.starts_with(" (")).then_some(digest)
@@ -120,7 +120,8 @@ pub(super) fn diagnostics(secrets: &Secrets, mut diagnostics: Vec<Diagnostic>) -
     diagnostics
 }
 
-/// A diff, unless one of the texts holds a secret: a part of it could still tell, and the text before may hold an older one.
+/// Returns a diff, unless one of the texts holds a secret. A part of a secret could still identify it, and the text before may
+/// hold an older secret.
 pub(super) fn diff(secrets: &Secrets, before: &str, after: &str, diff: impl FnOnce() -> String) -> String {
     if secrets.contains_secret(before) || secrets.contains_secret(after) { NO_DIFF.to_owned() } else { diff() }
 }

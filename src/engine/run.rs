@@ -17,15 +17,15 @@ use super::batch;
 use super::converge::ResourceRun;
 use super::plan::{Plan, PlannedResource};
 
-/// What a host lets be done, whoever asks. Consulted for every resource before it is looked at.
+/// Decides about effects on this host. The run asks for every resource before its observation.
 pub trait Authorizer: Send + Sync {
-    /// Whether a resource of this type may have these effects on `host`, in whose directory relative paths are.
+    /// Decides whether a resource of this type may have these effects on `host`. Relative paths are in the directory of `host`.
     ///
     /// # Errors
     /// With the reason, for people.
     fn permit(&self, kind: &str, effects: &Effects, host: &Host) -> Result<(), String>;
 
-    /// Whether the content of the files that these effects are about may be shown to whoever asked for the run.
+    /// Decides whether the requester of the run may see the content of the files of these effects.
     fn may_show(&self, effects: &Effects, host: &Host) -> bool;
 }
 
@@ -36,7 +36,7 @@ pub enum Diff {
     None,
     /// All, for a person at the machine who may read the files anyway.
     All,
-    /// Those of files that everybody on the host may read, and [`Permit::may_show`] allows: for readers elsewhere.
+    /// Diffs of files that all users of the host may read and [`Authorizer::may_show`] allows: for readers elsewhere.
     Public,
 }
 
@@ -47,7 +47,7 @@ impl Diff {
     }
 }
 
-/// How to run.
+/// The settings of a run.
 #[derive(Clone)]
 pub struct Settings {
     /// A dry run: observe and say what would change.
@@ -56,17 +56,17 @@ pub struct Settings {
     pub health_check_only: bool,
     /// The diffs of content that events of changes carry.
     pub diff: Diff,
-    /// Leave `properties` and `status` out of events: for a run whose events nobody keeps.
+    /// Leaves `properties` and `status` out of events, for a run whose events are not stored.
     pub bare: bool,
     /// The run, as events name it.
     pub run_id: Uuid,
     /// The node, as events name it.
     pub node: Option<NodeId>,
-    /// What the host lets be done; everything when none.
+    /// Decides about effects; no limit when none.
     pub permit: Option<Arc<dyn Authorizer>>,
-    /// Publishes registrations; nobody does when none.
+    /// Publishes registrations; they stay unpublished when none.
     pub registrar: Option<Arc<dyn DiscoveryClient>>,
-    /// Makes of the SHA-256 of a content a digest that nobody else can make, for events that leave the host.
+    /// Makes a keyed digest of the SHA-256 of a content, for events that leave the host. Others can't compute that digest.
     pub conceal: Option<Pseudonymize>,
     /// The thread for what can't be managed under the confinement of the run; the run is not confined when none.
     pub outside: Option<Arc<dyn UnconfinedThread>>,
@@ -75,16 +75,16 @@ pub struct Settings {
 /// See [`Settings::conceal`]: lower-case hex in and out.
 pub type Pseudonymize = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The counts over its session.
     pub summary: Summary,
-    /// How it ended.
+    /// The outcome.
     pub outcome: RunOutcome,
-    /// How many resources of the manifest were not reached.
+    /// Number of resources of the manifest that were not reached.
     pub unreached: usize,
-    /// Why it ended early, when the session could not be written.
+    /// The error that ended the run early, when the session could not be written.
     pub error: Option<String>,
 }
 
@@ -115,13 +115,13 @@ pub(super) struct Run<'a> {
     sink: &'a mut dyn FnMut(TransactionEvent),
     tally: SummaryBuilder,
     seq: u64,
-    /// How many manifests stand around the one that is running.
+    /// Number of manifests around the one that is running.
     pub(super) depth: usize,
     interrupted: bool,
     error: Option<String>,
 }
 
-/// What the resources of one manifest came to.
+/// The counts of the resources of one manifest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) reached: usize,

@@ -1,4 +1,4 @@
-//! Where `secret()` in templates takes secrets from: a credential of systemd, a file, an environment variable.
+//! Sources of `secret()` in templates: a credential of systemd, a file, an environment variable.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::files::Files;
 
 /// The largest secret, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
-/// Where systemd puts the credentials of a unit (systemd.exec(5), `LoadCredential=`).
+/// The variable with the directory of a unit's credentials (systemd.exec(5), `LoadCredential=`).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// Gives the secret of a name: `credential:NAME`, `file:PATH`, `env:NAME`. Without a scheme it is a file when it has a

@@ -4,13 +4,12 @@ use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::udiff::UnifiedHunkHeader;
 use similar::{DiffOp, group_diff_ops};
 
-/// How many lines around a change are shown.
+/// Number of lines around a change.
 const AROUND: usize = 3;
 
-/// What leads from one text to the other; empty when they are the same.
+/// Returns the unified diff of two texts; empty for equal texts.
 ///
-/// By this one algorithm, and not by the crate's own diffs of texts: those bring the code of all algorithms along, a third of
-/// a megabyte.
+/// The function uses this one algorithm, not the text diffs of the crate. Those link all algorithms, a third of a megabyte.
 pub(super) fn unified_diff(before: &str, after: &str) -> String {
     let [old, new] = [before, after].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
     let (old, new) = (old.as_slice(), new.as_slice());

@@ -14,8 +14,8 @@ pub(super) fn gather(_: &Host) -> Result<Value, FactError> {
     Ok(json!({"info": processors(&text("/proc/cpuinfo")?, max_khz)}))
 }
 
-/// `/proc/cpuinfo` of x86 and of ARM. `max_khz` gives the highest clock of a processor, where known:
-/// it is told instead of the present one, which is another at every look.
+/// Reads `/proc/cpuinfo` of x86 and of ARM. `max_khz` gives the highest clock of a processor, where known. The present clock is
+/// no fact, as it changes with every read.
 fn processors(cpuinfo: &str, max_khz: impl Fn(u64) -> Option<f64>) -> Value {
     cpuinfo.split("\n\n").filter_map(|block| processor(block, &max_khz)).collect()
 }

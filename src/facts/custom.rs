@@ -39,7 +39,7 @@ fn is_directory(path: &Path, warnings: &mut Vec<String>) -> bool {
     }
 }
 
-/// What is at `path`; none when nothing, or with a warning when it is a link or can't be seen.
+/// Returns the kind of file at `path`. A link, or a path that can't be read, gives none and a warning.
 fn kind(path: &Path, warnings: &mut Vec<String>) -> Option<FileKind> {
     if fs::is_symlink(path) {
         warnings.push(format!("skipped the facts in {}: it is a symbolic link", path.display()));

@@ -57,7 +57,7 @@ fn boot_time(text: &str) -> u64 {
 
 /// The first that is a UUID, in its usual form: of the installation, else of the hardware, else of this boot.
 ///
-/// Everybody may read the first and only root the second: so the id is the same for both.
+/// All users may read the first file and only root the second, so the id is the same for both.
 fn host_id(ids: &[String; 3]) -> String {
     let found = ids.iter().find_map(|id| uuid::Uuid::try_parse(id).ok());
     found.map(|id| id.to_string()).unwrap_or_default()

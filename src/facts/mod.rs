@@ -1,8 +1,8 @@
 //! Facts: what a host is, for templates, conditions and the overrides of data.
 //!
-//! One small file a family; a new one is that file and a line in [`FAMILIES`]. Everything is read
-//! from the kernel and a few files, nothing is run and nothing is sent. A family that fails is a
-//! warning. After the families come the facts that people wrote in files (`custom.rs`). Neighbours: `template` sees them as `Facts`, `agent` reports some of them.
+//! One small file a family; a new family is that file and a line in [`FAMILIES`]. Facts come from the kernel and a few files.
+//! No program runs, and no packet is sent. A family that fails is a warning. After the families come the facts that
+//! administrators wrote in files (`custom.rs`). Neighbours: `template` reads them as `Facts`, `agent` reports some of them.
 
 mod cpu;
 mod custom;
@@ -25,7 +25,7 @@ use crate::model::merge::deep_merge;
 /// The most that is read of a file of the kernel.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// Why a family of facts is not there.
+/// The reason for which a family of facts is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum FactError {
     /// A file could not be read.
@@ -36,7 +36,7 @@ pub enum FactError {
     Kernel(#[from] io::Error),
 }
 
-/// How a family of facts is gathered.
+/// The function that gathers a family of facts.
 pub type Family = fn(&Host) -> Result<Value, FactError>;
 
 /// The families, with the name they have among the facts.
@@ -53,7 +53,7 @@ pub static FAMILIES: &[(&str, Family)] = &[
 pub struct Gathered {
     /// A map: a key for each family, and what custom facts add.
     pub value: Value,
-    /// What could not be gathered, and why.
+    /// Facts that could not be gathered, each with the reason.
     pub warnings: Vec<String>,
 }
 

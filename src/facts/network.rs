@@ -69,8 +69,8 @@ fn leads_out(flags: &str) -> bool {
     u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & ROUTE_UP != 0 && flags & ROUTE_REJECT == 0)
 }
 
-/// The address that packets to the world carry: of the interface of the default route with the
-/// lowest metric in `/proc/net/route`, in the network of its gateway if there is such a one.
+/// Returns the source address of packets to other networks. The interface is that of the default route with the lowest metric
+/// in `/proc/net/route`. The address is in the network of the gateway, if there is one.
 fn default_v4(interfaces: &[Interface], routes: &str) -> Option<IpAddr> {
     let routes = routes.lines().filter_map(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();

@@ -41,13 +41,13 @@ struct Mount {
     point: String,
     kind: String,
     options: Vec<String>,
-    /// What of the file system is mounted.
+    /// The directory of the file system that is mounted.
     root: String,
 }
 
 impl Mount {
-    /// True where a part of a file system is bound to where it is anyway, as service managers and containers do that for the
-    /// processes of a namespace.
+    /// Returns true where a part of a file system is bound onto its own place. Service managers and containers bind such mounts
+    /// for the processes of a namespace.
     fn is_part_in_place(&self, whole: &Self) -> bool {
         let below = |root: &str, part: &str| match root {
             "/" => part.strip_prefix('/').map(str::to_owned),

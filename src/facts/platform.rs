@@ -1,4 +1,4 @@
-//! Which distribution this is: its name, family and version.
+//! Distribution facts: name, family and version.
 
 /// A distribution.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Whether this machine is a container, a virtual machine, or the host of some.
+//! Virtualization facts: container, virtual machine, or host of some.
 //!
 //! Only the traces that these leave in files are read; processors are not asked.
 
@@ -7,12 +7,12 @@ use std::path::Path;
 use super::{field, text_or_empty};
 use crate::host::fs;
 
-/// What was found where; empty where there is nothing or it may not be read.
+/// Texts of files that identify a virtualization; empty where a file is missing or unreadable.
 #[derive(Debug, Default)]
 struct Traces {
     /// `/proc/1/environ`: for root only.
     init_environment: String,
-    /// `/run/systemd/container`: for everybody, where systemd is the first process.
+    /// `/run/systemd/container`: readable by all users, where systemd is the first process.
     systemd_container: String,
     docker_file: bool,
     podman_file: bool,
@@ -95,7 +95,7 @@ fn virtual_machine(traces: &Traces) -> Option<&'static str> {
     named.or_else(clock).or(flagged.then_some(""))
 }
 
-/// What makers of virtual machines write into their tables.
+/// Words of vendors of virtual machines in the DMI tables.
 const VENDORS: [(&str, &str); 16] = [
     ("VMware", "vmware"),
     ("VirtualBox", "vbox"),

@@ -24,7 +24,7 @@ pub const MAX_MANIFEST: u64 = yaml::MAX_BYTES as u64;
 pub struct Source {
     /// The text.
     pub text: String,
-    /// What to call it in errors and events: a path, or a URL without credentials.
+    /// The name in errors and events: a path, or a URL without credentials.
     pub name: String,
     /// The directory that relative sources are in.
     pub directory: Option<PathBuf>,

@@ -1,5 +1,5 @@
-//! What was fetched is opened: a manifest as it is, or a bundle, which is unpacked. The bytes say which of them it is, not the
-//! name.
+//! Opening of a fetched file: a manifest as it is, or a bundle, which is unpacked. The content decides which of them it is, not
+//! the name.
 //!
 //! In come the bytes, which [`super::fetch`] has measured, and an empty directory; out comes the manifest. `agent::obtain`
 //! and the local commands of the command line open what they fetched with this.
@@ -17,38 +17,38 @@ use super::{MAX_MANIFEST, Source};
 /// A manifest that was fetched and can't be opened. `name` is what it is called, a path or a URL without credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is neither a bundle nor text that a manifest may be.
+    /// The file is neither a bundle nor a manifest.
     #[error("{name}: {why}")]
     NoManifest {
-        /// What it is called.
+        /// The name of the file.
         name: String,
-        /// What it is instead.
+        /// The reason.
         why: String,
     },
-    /// It is a bundle that is not unpacked.
+    /// The bundle can't be unpacked.
     #[error("{name}")]
     Bundle {
-        /// What it is called.
+        /// The name of the file.
         name: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: BundleError,
     },
     /// Its manifest is no text, or too long.
     #[error("{name}")]
     Text {
-        /// What it is called.
+        /// The name of the file.
         name: String,
-        /// Why it can't be read.
+        /// The cause.
         #[source]
         source: FsError,
     },
-    /// What was fetched can't be read again.
+    /// The fetched file can't be read again.
     #[error("could not read what {name} gave")]
     Read {
-        /// What it is called.
+        /// The name of the file.
         name: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },

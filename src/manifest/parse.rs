@@ -27,7 +27,7 @@ pub struct Manifest {
     pub post_message: Option<String>,
 }
 
-/// Where the resources of a manifest are.
+/// The place of a manifest's resources.
 #[derive(Debug)]
 pub enum Resources {
     /// In the manifest itself.
@@ -36,7 +36,7 @@ pub enum Resources {
     JetFile(String),
 }
 
-/// One resource as written.
+/// A resource as written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Declaration {
     /// Its position in the flat list, from 1.
@@ -47,16 +47,16 @@ pub struct Declaration {
     own: Map<String, Value>,
     /// The key that leads to its properties is its name.
     named: bool,
-    /// What its block says for those that do not.
+    /// The defaults of its block.
     defaults: Option<Arc<Map<String, Value>>>,
-    /// Where it stands.
+    /// The position.
     pub at: At,
     /// The path of the defaults that it took.
     pub defaults_at: Option<Arc<[Step]>>,
 }
 
-/// Where a declaration stands: the list that it is in, which all of a list share, and what leads from there to its
-/// properties. Paths are made when somebody asks.
+/// The position of a declaration: the list, which all declarations of a list share, and the way from the list to the
+/// properties. Paths are made on demand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct At {
     list: Arc<[Step]>,
@@ -158,7 +158,7 @@ pub fn parse(source: &Source) -> Result<Manifest, Vec<Diagnostic>> {
     }
 }
 
-/// How a manifest says what its resources are.
+/// The form in which a manifest lists its resources.
 enum Form {
     List,
     JetFile(String),
@@ -199,7 +199,7 @@ pub fn declarations(document: &mut Document, path: &[Step]) -> Result<Vec<Declar
 /// The path of the defaults of a block, and what they are.
 type Defaults = (Arc<[Step]>, Arc<Map<String, Value>>);
 
-/// What was found so far in a list of resources.
+/// The state of the reader of a list of resources.
 struct Reading<'a> {
     document: &'a Document,
     found: Vec<Declaration>,

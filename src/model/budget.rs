@@ -17,13 +17,13 @@ const CHECK_EVERY: u64 = 64 << 10;
 /// A value without content weighs this much: what it takes inside of a list.
 pub const VALUE_WEIGHT: usize = 48;
 
-/// Why an evaluation ended.
+/// The reason for which an evaluation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
     /// Its values take too much memory.
     #[error("the values of this run take more than {} MiB", .0 >> 20)]
     Values(usize),
-    /// It looks at too much.
+    /// The evaluation reads too much.
     #[error("the template does too much work")]
     Work,
     /// The deadline has passed, or the run was cancelled.

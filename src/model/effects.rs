@@ -16,7 +16,7 @@ use super::mount_request::MountRequest;
 #[serde(transparent)]
 pub struct Effects(Vec<Effect>);
 
-/// One effect.
+/// A single effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -26,7 +26,7 @@ pub enum Effect {
     Read(PathScope),
     /// Writes, creates, replaces or removes. Includes the missing directories above, and a new file beside it for a moment.
     Write {
-        /// What is written.
+        /// The written path.
         place: PathScope,
         /// True where the path follows from the type and the name alone: then rules that list names compare the name.
         implied: bool,
@@ -55,7 +55,7 @@ pub enum Effect {
     Connect(String),
     /// Creates, changes, removes or acts as a user or group.
     Account {
-        /// Whether a user or a group.
+        /// A user or a group.
         kind: AccountKind,
         /// Its name or number.
         name: String,
@@ -91,7 +91,7 @@ pub struct PathScope {
 }
 
 impl PathScope {
-    /// One path.
+    /// Returns a single path.
     pub fn at(path: impl Into<String>) -> Self {
         Self { path: path.into(), below: false }
     }
@@ -193,6 +193,11 @@ pub enum EffectKind {
     Publish,
 }
 
+/// The type that an owner allows for every effect that runs a program, in `types` of limits and rules.
+pub const RUN_GRANT: &str = "exec";
+/// The type that an owner allows for every manifest within a manifest, in `types` of limits and rules.
+pub const NESTED_GRANT: &str = "apply";
+
 impl EffectKind {
     /// All kinds, in the order of the documentation.
     pub const ALL: &'static [Self] = &[
@@ -289,7 +294,7 @@ impl Effect {
         Self::Account { kind: AccountKind::Group, name: name.into() }
     }
 
-    /// An effect that can't be told yet.
+    /// Returns an effect that is not known yet.
     pub fn unknown(aspect: Option<EffectKind>, what: impl Into<String>) -> Self {
         Self::Unknown { aspect, what: what.into() }
     }
@@ -357,7 +362,7 @@ impl fmt::Display for Effect {
 }
 
 impl Effects {
-    /// One effect that nothing is known of.
+    /// Returns a single unknown effect.
     pub fn unknown(what: impl Into<String>) -> Self {
         Self(vec![Effect::unknown(None, what)])
     }
@@ -365,6 +370,14 @@ impl Effects {
     /// The effects, in the order of the properties.
     pub fn iter(&self) -> std::slice::Iter<'_, Effect> {
         self.0.iter()
+    }
+
+    /// Returns true for effects on the system itself, which no directory bounds.
+    pub fn reach_system(&self) -> bool {
+        let has = |kinds: &[EffectKind]| self.0.iter().any(|effect| effect.kind().is_some_and(|kind| kinds.contains(&kind)));
+        // An entry of cron is a file, even where its command runs as another user.
+        has(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel])
+            || (has(&[EffectKind::Account]) && !has(&[EffectKind::Schedule]))
     }
 
     /// Adds an effect.

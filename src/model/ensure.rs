@@ -50,10 +50,10 @@ impl EnsureRequest {
 pub struct EnsureResponse {
     /// Always `io.choria.ccm.v1.resource.ensure.response`.
     pub protocol: String,
-    /// What happened to the resource. A resource that failed has `failed: true` here.
+    /// The event of the resource. A resource that failed has `failed: true` here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<TransactionEvent>,
-    /// Why nothing was run.
+    /// The reason for which nothing was run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,8 +1,8 @@
 //! `TransactionEvent`: what happened to one resource. The one vocabulary between engine, session,
 //! command line, metrics and wire.
 //!
-//! Field names and protocol strings are those of the Go system, so that what reads its events reads
-//! ours; `node`, `run_id`, `seq`, `manifest`, `changes` and `diff` are additions.
+//! Field names and protocol strings are those of the Go system, so that readers of its events can read these. `node`, `run_id`,
+//! `seq`, `manifest`, `changes` and `diff` are additions.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -22,17 +22,17 @@ pub fn state_protocol(kind: &str) -> String {
     format!("io.choria.ccm.v1.resource.{kind}.state")
 }
 
-/// How the treatment of one resource ended.
+/// The outcome of one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was as wanted.
+    /// Converged before the run.
     Stable,
-    /// It was changed, or would be in a dry run.
+    /// Changed, or to be changed in a dry run.
     Changed,
-    /// It acted because a resource that it subscribes to changed.
+    /// Refreshed, because a resource that this one subscribes to changed.
     Refreshed,
-    /// It is not as wanted, or a health check failed.
+    /// Failed to converge, or failed a health check.
     Failed,
     /// Its `control` said no.
     Skipped,
@@ -65,7 +65,7 @@ impl HealthStatus {
         }
     }
 
-    /// How bad it is, the worst last: what nobody can tell is worse than a warning.
+    /// Returns the severity; the highest is the worst. An unknown status is worse than a warning.
     pub fn severity(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -108,14 +108,14 @@ impl JsonSchema for HealthStatus {
     }
 }
 
-/// What one health check found.
+/// The result of one health check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HealthResult {
     /// The status of the last attempt.
     pub status: HealthStatus,
-    /// How many attempts were made.
+    /// Number of attempts.
     pub tries: u32,
-    /// What the check printed, trimmed. The capital is the Go system's.
+    /// The output of the check, trimmed. The capital is the Go system's.
     #[serde(rename = "Output", alias = "output")]
     pub output: String,
     /// The name of the check.
@@ -123,24 +123,24 @@ pub struct HealthResult {
     pub name: String,
 }
 
-/// Which manifest a run applied.
+/// The manifest of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ManifestId {
-    /// Where it was taken from, without credentials.
+    /// The source, without credentials.
     pub source: String,
     /// SHA-256 of its bytes (of the bundle, when it came in one), in hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
 
-/// What happened to one resource in one run.
+/// The result of one resource in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TransactionEvent {
     /// Always `io.choria.ccm.v1.transaction.event`.
     pub protocol: String,
     /// UUIDv7; also the `Nats-Msg-Id` of the event on the wire.
     pub event_id: Uuid,
-    /// When the treatment of the resource began.
+    /// The start of the resource's run.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
     /// The resource type.
@@ -157,13 +157,13 @@ pub struct TransactionEvent {
     pub requested_ensure: String,
     /// The `ensure` that the host has now; empty when the resource failed or did not run.
     pub final_ensure: String,
-    /// How long it took, in nanoseconds.
+    /// The duration, in nanoseconds.
     pub duration: u64,
     /// The resolved properties, without secrets.
     pub properties: Value,
     /// The state object of the type; null when the resource failed or did not run.
     pub status: Option<Value>,
-    /// What a dry run would have done.
+    /// The changes that a dry run would have made.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub noop_message: String,
     /// The results of the health checks, in the order they are written.
@@ -177,11 +177,11 @@ pub struct TransactionEvent {
     pub errors: Vec<String>,
     /// The resource was changed, or would be in a dry run.
     pub changed: bool,
-    /// It acted because something it subscribes to changed.
+    /// Refreshed, because a resource that this one subscribes to changed.
     pub refreshed: bool,
-    /// It is not as wanted, or a health check failed.
+    /// Failed to converge, or failed a health check.
     pub failed: bool,
-    /// It did not run.
+    /// Skipped: nothing ran.
     pub skipped: bool,
     /// The run was a dry run.
     pub noop: bool,
@@ -214,7 +214,7 @@ pub struct TransactionEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeCause {
-    /// Somebody asked for it: a command, or an assignment whose properties for the resource are new.
+    /// A request: a command, or an assignment whose properties for the resource are new.
     Intentional,
     /// Drift: an earlier run of the channel left the resource with the same properties, and something else changed it.
     Corrective,
@@ -261,7 +261,7 @@ pub struct SessionStart {
     pub protocol: String,
     /// UUIDv7.
     pub event_id: Uuid,
-    /// When the session began.
+    /// The start of the session.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
 }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// `over` merged into `base`: maps merge key by key at every depth, lists are joined with `base` first, anything
-/// else of `over` replaces what was there.
+/// Merges `over` into `base`. Maps merge key by key at every depth, lists are joined with `base` first, and any other value of
+/// `over` replaces that of `base`.
 pub fn deep_merge(base: Value, over: Value) -> Value {
     match (base, over) {
         (Value::Object(mut base), Value::Object(over)) => {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A mount: the words that mount(8) gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MountRequest {
-    /// What is mounted.
+    /// The mounted device or directory.
     pub device: String,
     /// The type of file system.
     pub fstype: String,

@@ -1,4 +1,4 @@
-//! Service registrations: where a service is to be had, as hosts tell each other.
+//! Service registrations: the addresses of services, as hosts publish them.
 //!
 //! The fields, the checks and the JSON are those of the Go system, so that both read each other's. Neighbours:
 //! `wire::registration` has the subjects, `registry` the bus, `template` hands lists of them to manifests.
@@ -21,7 +21,7 @@ pub struct BusValue<T> {
     pub signed: bool,
 }
 
-/// What a run may ask of the bus, and tell it. Implemented over NATS by `registry`.
+/// Questions of a run to the bus, and its registrations. `registry` implements it over NATS.
 ///
 /// Errors say what was asked for and why there is no answer, for people.
 pub trait DiscoveryClient: Send + Sync {
@@ -44,7 +44,7 @@ pub trait DiscoveryClient: Send + Sync {
     fn register(&self, registration: &Registration) -> Result<(), String>;
 }
 
-/// Where a service is to be had.
+/// The address of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "RawRegistration")]
 #[schemars(!try_from, deny_unknown_fields)]
@@ -81,13 +81,13 @@ pub struct Registration {
 #[serde(untagged)]
 #[allow(dead_code, reason = "describes a form in the schema")]
 enum PortForm {
-    /// As a number.
+    /// A number.
     Number(u16),
-    /// As a text.
+    /// A text.
     Text(String),
 }
 
-/// How long a registration lasts.
+/// The lifetime of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ttl {
     /// Until it is removed.
@@ -97,7 +97,7 @@ pub enum Ttl {
 }
 
 impl Ttl {
-    /// As the header `Nats-TTL` has it (NATS ADR-43): `never`, or whole seconds, of which there is at least one.
+    /// Returns the value of the header `Nats-TTL` (NATS ADR-43): `never`, or whole seconds, at least one.
     pub fn header(self) -> String {
         match self {
             Self::Never => "never".to_owned(),
@@ -226,7 +226,7 @@ impl Registration {
     }
 }
 
-/// Which registrations are wanted; none is all of them.
+/// Criteria for registrations; an absent criterion matches all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RegistrationFilter {
     /// The cluster.
@@ -263,8 +263,8 @@ impl RegistrationFilter {
 /// The registrations as a document for Prometheus' file-based service discovery: one target group for each cluster,
 /// service and protocol, in the order they come in.
 ///
-/// A service or protocol called `prometheus` is left out when its annotation `prometheus.io/scrape` is anything but
-/// `true`; any other is left out unless it is `true`. One without a port is left out.
+/// A service or protocol called `prometheus` is dropped when its annotation `prometheus.io/scrape` is not `true`, if the
+/// annotation is there. Any other service is dropped unless the annotation is `true`. A service without a port is dropped.
 pub fn prometheus_file_sd(registrations: &[Registration]) -> String {
     let mut groups: Vec<(&Registration, Vec<String>)> = Vec::new();
     for entry in registrations.iter().filter(|entry| is_scraped(entry)) {

@@ -1,12 +1,12 @@
-//! What templates may read, and resources fetch and unpack, on this machine, whatever a manifest says.
+//! Limits of this machine for reads of templates, downloads and archives, whatever a manifest contains.
 
 /// ResourceLimits for everything that templates read, and that is fetched and unpacked, in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceLimits {
     /// Hosts that may be fetched from; `None` is every host.
     pub fetch_hosts: Option<Vec<String>>,
-    /// Whether addresses of this machine itself (loopback, link-local, cloud metadata) may be fetched from without
-    /// being named.
+    /// True where addresses of this machine itself (loopback, link-local, cloud metadata) may be fetched from without a name in
+    /// the list.
     pub internal: bool,
     /// Directories (absolute) below which templates may read files, beside the directory of the manifest itself; `None` is
     /// everywhere.
@@ -26,7 +26,7 @@ impl ResourceLimits {
     pub const ARCHIVE_SIZE: u64 = 8 << 30;
     /// See [`Self::archive_entries`].
     pub const ARCHIVE_ENTRIES: u64 = 500_000;
-    /// See [`Self::archive_ratio`]. Deflate comes to 1032, for nothing but zeros.
+    /// See [`Self::archive_ratio`]. Deflate reaches 1032 for a file of zeros.
     pub const ARCHIVE_RATIO: u64 = 1000;
 }
 

@@ -1,9 +1,9 @@
 //! Text that must not be shown.
 //!
-//! A property that is always a secret has the type [`Secret`]. Texts that become secret because of where they come
-//! from, as `secret()` in a template, are noted in [`Secrets`], which takes them out of whatever is about to be shown.
-//! Values of properties that are not shown, as variables of commands, are noted there as well: they are taken out of what
-//! programs print and of what is said about the host, not out of names and of the author's own words.
+//! A property that is always a secret has the type [`Secret`]. Texts that are secret by their origin, as of `secret()` in a
+//! template, are added to [`Secrets`], which redacts all output. Redacted values of properties, as variables of commands, are
+//! added too. [`Secrets`] redacts these in the output of programs and in texts about the host, but not in names and in the
+//! author's own words.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use zeroize::Zeroize;
 
-/// What stands in the place of a secret wherever one would be printed or serialised.
+/// Replacement for a secret in all printed and serialised text.
 pub const REDACTED: &str = "***";
 
 /// A secret text: never printed, never serialised, wiped when dropped.
@@ -73,9 +73,11 @@ impl schemars::JsonSchema for Secret {
     }
 }
 
-/// What of a secret in several lines is a secret by itself; shorter lines are ends of blocks, braces and the like.
+/// Minimum length, in bytes, of a line of a multi-line secret that is a secret by itself. Shorter lines are ends of blocks,
+/// braces and the like.
 const MIN_LINE: usize = 8;
-/// What was made of a secret and is shorter tells nothing, and would blank half of every text.
+/// Minimum length, in bytes, of a value that was made of a secret. A shorter one reveals nothing, and would blank half of every
+/// text.
 const MIN_DERIVED: usize = 4;
 /// The shortest password or header that is hidden by itself, in characters: the same holds for it.
 const MIN_VALUE: usize = MIN_DERIVED;
@@ -104,13 +106,13 @@ impl<'a> Hidden<'a> {
 /// A text that is not shown.
 struct KnownSecret {
     text: Secret,
-    /// What stands in its place.
+    /// The replacement.
     shown: String,
     /// True for a secret in whatever leaves the run, false for one in outputs alone.
     everywhere: bool,
 }
 
-/// The secrets that a run has come to know. Whatever leaves the run goes through it.
+/// The secrets that a run has read. All output of the run passes through it.
 #[derive(Default)]
 pub struct Secrets {
     /// Longest first, so that a secret within a secret leaves nothing of the outer one.
@@ -184,7 +186,8 @@ impl Secrets {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a secret was taken or looked up: when it has changed over some work, the work has seen one.
+    /// Returns the number of additions and look-ups of secrets. A change of it over some work shows that the work has used a
+    /// secret.
     pub fn use_count(&self) -> usize {
         self.uses.load(Ordering::Relaxed)
     }
@@ -206,12 +209,12 @@ impl Secrets {
         self.held().is_empty()
     }
 
-    /// Whether a text holds a secret.
+    /// Returns true when a text holds a secret.
     pub fn contains_secret(&self, text: &str) -> bool {
         self.held().iter().any(|known| known.everywhere && text.contains(known.text.reveal()))
     }
 
-    /// Whether a text anywhere in a value holds a secret.
+    /// Returns true when a text anywhere in a value holds a secret.
     pub fn value_contains_secret(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.contains_secret(text),
@@ -227,8 +230,7 @@ impl Secrets {
         self.redacted(text, false)
     }
 
-    /// The same for what a program printed, or what is said about the host: also without the values of properties that are
-    /// not shown.
+    /// Redacts a text of a program or about the host. It loses secrets and redacted values of properties.
     pub fn redact_output<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.redacted(text, true)
     }

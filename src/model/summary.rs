@@ -16,10 +16,10 @@ pub const APPLY_STATE: &str = "io.ensign.v1.apply.state";
 /// Counts over the events of a session. Field names are the Go system's.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// When the session began.
+    /// The start of the session.
     #[schemars(with = "Option<String>")]
     pub start_time: Option<Timestamp>,
-    /// When the last resource ended.
+    /// The end of the last resource.
     #[schemars(with = "Option<String>")]
     pub end_time: Option<Timestamp>,
     /// Nanoseconds from start to end.
@@ -34,7 +34,7 @@ pub struct Summary {
     pub failed_resources: u64,
     /// Not run: `control`, or unmet requirements.
     pub skipped_resources: u64,
-    /// As wanted.
+    /// Number of converged resources.
     pub stable_resources: u64,
     /// Acted on a subscription (also counted as changed).
     pub refreshed_count: u64,
@@ -118,7 +118,7 @@ impl SummaryBuilder {
     }
 }
 
-/// How a whole run ended.
+/// The outcome of a whole run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
@@ -156,14 +156,14 @@ pub struct ApplyState {
     pub node: NodeId,
     /// The run: the id of the command.
     pub run_id: Uuid,
-    /// When the run ended.
+    /// The end of the run.
     #[schemars(with = "String")]
     pub timestamp: Timestamp,
-    /// How it ended.
+    /// The outcome.
     pub outcome: RunOutcome,
     /// True for a dry run.
     pub noop: bool,
-    /// What was applied; absent for a single ensure.
+    /// The manifest; absent for a single ensure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<ManifestId>,
     /// The error that kept the run from happening, as a manifest that could not be read.

@@ -8,8 +8,8 @@ const MAX: usize = 160;
 
 /// The key of a kernel setting: the parts of its path below `/proc/sys`.
 ///
-/// The separator that comes first is *the* separator; the other one then stands for a dot within a part, as in
-/// `net.ipv4.conf.eth0/100.forwarding` and `net/ipv4/conf/eth0.100/forwarding`, which are the same.
+/// The first separator separates the parts. The other one then means a dot within a part: `net.ipv4.conf.eth0/100.forwarding`
+/// and `net/ipv4/conf/eth0.100/forwarding` are the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SysctlKey(Vec<String>);
 
@@ -58,7 +58,7 @@ impl SysctlKey {
     }
 }
 
-/// As configuration files write it: with dots, where no part has one.
+/// The form of configuration files: with dots, where no part has one.
 impl fmt::Display for SysctlKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dotted = self.0.iter().any(|part| part.contains('.'));

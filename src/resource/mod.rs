@@ -1,30 +1,14 @@
-//! Resource types: THE extension point. One file (or folder) a type, and one line in [`TYPES`].
+//! Resource types: THE extension point. A type is one file (or folder) in [`types`], and one line in [`TYPES`].
 //!
-//! A type is three functions over its properties: `observe` (never writes), `diff` (pure) and
-//! `apply` (one step). What follows from them for every type, noop, verification, refresh, plan,
-//! events, is written once, in `engine`; what follows from the properties, parser, schema,
-//! documentation, command-line flags, in `erased.rs` and `cli`. `common.rs` has the properties
-//! that every resource has.
+//! A type is three functions over its properties: `observe` (never writes), `diff` (pure) and `apply` (one step). `engine`
+//! derives noop, verification, refresh, plan and events for all types. `core/dyn_type.rs` and `cli` derive parser, schema,
+//! documentation and flags from the properties. `core/common.rs` has the properties of every resource.
 
 pub mod core;
 #[cfg(test)]
 mod properties_test;
 pub mod types;
 
-use crate::resource::types::apply;
-use crate::resource::types::archive;
-use crate::resource::types::cron;
-use crate::resource::types::exec;
-use crate::resource::types::file;
-use crate::resource::types::group;
-use crate::resource::types::line;
-use crate::resource::types::mount;
-use crate::resource::types::package;
-use crate::resource::types::scaffold;
-use crate::resource::types::service;
-use crate::resource::types::symlink;
-use crate::resource::types::sysctl;
-use crate::resource::types::user;
 use std::fmt::Display;
 
 use schemars::JsonSchema;
@@ -40,25 +24,7 @@ pub use crate::resource::core::common::{Common, Control, HealthCheck};
 pub use crate::resource::core::dyn_type::{
     BindError, BoundResource, ChangeStep, DecodeError, Done, ObservedResource, ParsedResource, Providers, ResourceType, TypeEntry,
 };
-
-/// Every resource type, in the order of the documentation and the help.
-#[rustfmt::skip]
-pub static TYPES: &[&dyn ResourceType] = &[
-    &TypeEntry::<file::File>::NEW,
-    &TypeEntry::<package::Package>::NEW,
-    &TypeEntry::<service::Service>::NEW,
-    &TypeEntry::<exec::Exec>::NEW,
-    &TypeEntry::<archive::Archive>::NEW,
-    &TypeEntry::<scaffold::Scaffold>::NEW,
-    &TypeEntry::<apply::Apply>::NEW,
-    &TypeEntry::<symlink::Symlink>::NEW,
-    &TypeEntry::<line::Line>::NEW,
-    &TypeEntry::<user::User>::NEW,
-    &TypeEntry::<group::Group>::NEW,
-    &TypeEntry::<cron::Cron>::NEW,
-    &TypeEntry::<mount::Mount>::NEW,
-    &TypeEntry::<sysctl::Sysctl>::NEW,
-];
+pub use crate::resource::types::TYPES;
 
 /// The type of this name.
 pub fn find(name: &str) -> Option<&'static dyn ResourceType> {
@@ -76,7 +42,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub struct Invalid {
     /// The property at fault, where it is one.
     pub property: Option<&'static str>,
-    /// What is wrong with it.
+    /// The error.
     pub message: String,
 }
 
@@ -107,23 +73,23 @@ pub enum ResourceError {
     State(String),
 }
 
-/// What the host says now about a resource. Its serialised fields go into the `status` of events.
+/// The observed state of a resource. Its serialised fields go into the `status` of events.
 pub trait State: Serialize + Clone + Send + Sync {
     /// The `ensure` value that describes it.
     fn ensure(&self) -> &str;
 
-    /// What a program said that is to be shown to people.
+    /// Returns the output of a program for people.
     fn said(&self) -> &str {
         ""
     }
 }
 
-/// One step towards the desired state.
+/// A step towards the desired state.
 ///
 /// `Display` says what was done, as a past participle: "created the file"; a dry run says
 /// "Would have created the file".
 pub trait Change: Display + Clone + PartialEq + Send + Sync {
-    /// What differs, for people: "mode 0600 → 0644". By default what was done.
+    /// Returns the differences for people: "mode 0600 → 0644". By default the step itself.
     fn details(&self) -> Vec<String> {
         vec![self.to_string()]
     }
@@ -132,11 +98,11 @@ pub trait Change: Display + Clone + PartialEq + Send + Sync {
 /// Text before and after, for a diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
-    /// What is there now.
+    /// The present text.
     pub before: String,
-    /// What would be there.
+    /// The desired text.
     pub after: String,
-    /// True when everybody on the host may read the file that is there, and the one that is wanted.
+    /// True when all users of the host may read both the present and the desired file.
     pub is_public: bool,
 }
 
@@ -146,7 +112,7 @@ pub struct ProviderEntry<P: ?Sized> {
     pub name: &'static str,
     /// True where it is taken only when asked for by name.
     pub explicit: bool,
-    /// Whether it can work on this host.
+    /// Returns true where the provider works on this host.
     pub suits: fn(&Host) -> bool,
     /// Opens it; once a run, all resources of the run share it.
     pub open: fn(&Host) -> Box<P>,
@@ -163,15 +129,26 @@ pub struct Nested {
     pub noop: bool,
     /// Only health checks, whatever the outer run does.
     pub health_check_only: bool,
-    /// Whether it may hold manifests itself.
+    /// True where the nested manifest may nest others.
     pub allow_apply: bool,
+}
+
+/// Properties that `ensign ensure` fills in where the command line leaves them out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShellDefaults {
+    /// True where `owner` and `group` are the user and group of the shell.
+    pub own_account: bool,
+    /// The `mode`.
+    pub mode: Option<&'static str>,
+    /// Environment variables that hold a property, as a command line is visible to other users: property and variable.
+    pub environment: &'static [(&'static str, &'static str)],
 }
 
 /// A resource with the steps that it needs.
 pub struct Pending<'a, R: Resource> {
-    /// What is wanted.
+    /// The desired properties.
     pub properties: &'a R::Properties,
-    /// What was observed.
+    /// The observed state.
     pub state: R::State,
     /// The steps, in order.
     pub changes: Vec<R::Change>,
@@ -191,13 +168,13 @@ impl<R: Resource> Pending<'_, R> {
 pub trait Resource: Send + Sync + 'static {
     /// The name of the type, as `file`.
     const TYPE: &'static str;
-    /// One sentence for the documentation.
+    /// A sentence for the documentation.
     const ABOUT: &'static str;
     /// Properties whose templates are resolved when the resource runs, not when the manifest is read:
     /// they may use what earlier resources made.
     const RUNTIME_TEMPLATES: &'static [&'static str] = &[];
-    /// Properties that are nothing but content: values that nobody signed may shape them. A path, a command, an account,
-    /// a URL or a condition never is content.
+    /// Properties that are only content: unsigned values may shape them. A path, a command, an account, a URL or a condition
+    /// never is content.
     const CONTENT: &'static [&'static str] = &[];
     /// Free-form properties whose keys are templates too.
     const TEMPLATED_KEYS: &'static [&'static str] = &[];
@@ -211,23 +188,27 @@ pub trait Resource: Send + Sync + 'static {
     const CCM_SUBSCRIBE_SYNTAX: bool = false;
     /// True where a dry run says each step in a sentence of its own.
     const NOOP_PER_STEP: bool = false;
-    /// Properties that lay down what the path of the resource's name is, where the name is one: two resources of one path
-    /// that differ in any of them undo each other in every run.
+    /// Properties that describe the path in the resource's name, where the name is a path. Two resources of one path that
+    /// differ in any of them undo each other in every run.
     const CLAIMED_PATHS: &'static [&'static str] = &[];
-    /// True where the type stands for a manifest. See [`Resource::nested`].
+    /// True where the type changes the system itself: accounts, packages, units, mounts, keys of the kernel.
+    ///
+    /// The directories of `paths` can't bound such a type. False where it only changes files at paths of the author's choice.
+    const REACHES_SYSTEM: bool;
+    /// True where a resource of the type is a manifest. See [`Resource::nested`].
     const NESTS: bool = false;
     /// Properties that [`Resource::effects`] does not depend on, each with the reason. All others decide about effects.
     const NO_EFFECTS: &'static [(&'static str, &'static str)];
     /// The ways to do it, best first.
     const PROVIDERS: &'static [ProviderEntry<Self::Provider>];
 
-    /// What the author writes; unknown keys are refused. Has `name`, and `ensure` where it makes sense.
+    /// The properties as the author writes them; unknown keys are refused. Has `name`, and `ensure` where the type needs it.
     type Properties: DeserializeOwned + Serialize + JsonSchema + Clone + std::fmt::Debug + PartialEq + Send + Sync;
-    /// What the host says.
+    /// The observed state.
     type State: State;
-    /// One step.
+    /// A step.
     type Change: Change;
-    /// What a provider can do.
+    /// The interface of the providers.
     type Provider: ?Sized + Send + Sync + 'static;
 
     /// Checks the properties without looking at the host. Deferred templates may still be unresolved.
@@ -251,17 +232,22 @@ pub trait Resource: Send + Sync + 'static {
     /// [`Resource::validate`] refuses have effects too: rules and limits are asked first.
     fn effects(properties: &Self::Properties) -> Effects;
 
+    /// Returns the properties that `ensign ensure` fills in for a person at a shell.
+    fn shell_defaults(_ensure: Option<&str>) -> ShellDefaults {
+        ShellDefaults::default()
+    }
+
     /// Gives the properties what templates may use, where the type renders files.
     fn attach_scope(_: &mut Self::Properties, _: &Scope) {}
 
-    /// Properties with which [`Resource::observe`] shows all there is to know of a resource of this name, whatever it
-    /// is; none where a name alone has no state.
+    /// Returns properties with which [`Resource::observe`] shows the whole state of a resource of this name; none where a name
+    /// alone has no state.
     fn query(_name: &str) -> Option<Self::Properties> {
         None
     }
 
-    /// Tells the provider which resources of the type a manifest holds, before the first of them is looked at: so that one
-    /// question to the host can be for all of them. Asks nothing yet.
+    /// Gives the provider all resources of the type in a manifest before the first observation, so that one query to the host
+    /// can serve all of them. Makes no query yet.
     fn foretell(_: &[&Self::Properties], _: &Self::Provider) {}
 
     /// Brings up to date what [`Resource::observe`] looks into, where the properties ask for that. Not called in dry runs.
@@ -284,7 +270,7 @@ pub trait Resource: Send + Sync + 'static {
     /// When no step leads there.
     fn diff(properties: &Self::Properties, state: &Self::State) -> Result<Vec<Self::Change>, ResourceError>;
 
-    /// Takes one step. `state` is what was observed before, and may be told what was learnt.
+    /// Applies a step. `state` is the observed state, and `apply` may add to it.
     ///
     /// # Errors
     /// When the step fails.
@@ -310,7 +296,7 @@ pub trait Resource: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// A manifest that the engine runs in the place of this resource, where the type stands for one.
+    /// Returns the manifest that the engine runs instead of this resource, where the resource is one.
     fn nested(_: &Self::Properties) -> Option<Nested> {
         None
     }

@@ -13,14 +13,10 @@ use crate::diag::chain;
 use crate::engine::UnconfinedThread;
 use crate::host::confine;
 use crate::host::confine::{ConfineError, Confined, Confinement, Files, Kernel, Part, Worker};
-use crate::model::effects::EffectKind;
 use crate::model::registration::RegistrationFilter;
-use crate::model::{BusValue, DiscoveryClient, Effect, Effects, Registration};
-use crate::resource::ParsedResource;
+use crate::model::{BusValue, DiscoveryClient, Effect, Registration};
+use crate::resource::{self, ParsedResource};
 use crate::wire::ConfinementState;
-
-/// Types whose effects reach the system itself, not only files at paths that they name.
-const SYSTEM_TYPES: &[&str] = &["group", "mount", "package", "service", "sysctl", "user"];
 
 /// The confinement that the limits ask for; `bundle` is the directory of the manifest.
 pub(in crate::agent) fn of(limits: &Limits, bundle: Option<&Path>) -> Confinement {
@@ -179,18 +175,10 @@ pub(in crate::agent) fn begin(settings: &Settings, kernel: Kernel) -> Result<(),
     Ok(())
 }
 
-/// True for effects on the system itself, which no directory bounds.
-pub(in crate::agent) fn reaches_system(effects: &Effects) -> bool {
-    let is = |aspects: &[EffectKind]| effects.iter().any(|effect| effect.kind().is_some_and(|aspect| aspects.contains(&aspect)));
-    // An entry of cron is a file, whoever its command runs as.
-    is(&[EffectKind::Mount, EffectKind::Unit, EffectKind::Package, EffectKind::Kernel])
-        || (is(&[EffectKind::Account]) && !is(&[EffectKind::Schedule]))
-}
-
 /// True when some type that works outside may be managed.
 fn manages_system(limits: &Limits) -> bool {
     let allowed = |kind: &str| limits.types.as_ref().is_none_or(|types| types.iter().any(|known| known == kind));
-    SYSTEM_TYPES.iter().any(|kind| allowed(kind))
+    resource::TYPES.iter().any(|kind| kind.reaches_system() && allowed(kind.name()))
 }
 
 /// True when nothing that a run may touch holds the state of the agent.
@@ -233,7 +221,7 @@ pub(in crate::agent) struct Placement {
 impl UnconfinedThread for Placement {
     fn is_needed(&self, decoded: &dyn ParsedResource) -> bool {
         let effects = decoded.effects();
-        if reaches_system(&effects) {
+        if effects.reach_system() {
             return true;
         }
         // What runs programs of its author never gets out, whatever else it does.
@@ -249,7 +237,7 @@ impl UnconfinedThread for Placement {
     }
 
     fn permit(&self, kind: &str, decoded: &dyn ParsedResource) -> Result<(), String> {
-        if self.unnamed_types && reaches_system(&decoded.effects()) {
+        if self.unnamed_types && decoded.effects().reach_system() {
             return Err(format!(
                 "this node limits paths, which can't hold the type {kind}: its owner allows it by name, in `types` of [limits]"
             ));

@@ -1,9 +1,7 @@
 //! `ensign agent harden`: a drop-in for the unit of the agent that takes from it what its limits do not need.
 
 use crate::config::{Limits, Settings};
-
-/// Types that write files and start nothing of their own.
-const FILE_TYPES: &[&str] = &["file", "line", "symlink", "scaffold", "archive", "apply", "exec", "cron"];
+use crate::resource;
 
 /// The drop-in, each line with its reason.
 pub(super) fn drop_in(settings: &Settings) -> String {
@@ -35,7 +33,7 @@ pub(super) fn drop_in(settings: &Settings) -> String {
 /// The paths of a node that manages files below them alone.
 fn only_files(limits: &Limits) -> Option<&[String]> {
     let named = limits.types.as_ref()?;
-    named.iter().all(|kind| FILE_TYPES.contains(&kind.as_str())).then_some(())?;
+    named.iter().all(|kind| resource::find(kind).is_some_and(|kind| !kind.reaches_system())).then_some(())?;
     limits.paths.as_deref()
 }
 

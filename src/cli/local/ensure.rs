@@ -186,24 +186,21 @@ fn run(plan: &Plan, how: &How, host: &Host, session: &mut dyn Session, ui: &mut 
     (report, events)
 }
 
-/// Fills in defaults for a person at a shell: the own user and group, the usual modes; a password, which others could see
-/// there.
+/// Fills in the properties that a person at a shell leaves out. See [`crate::resource::ShellDefaults`].
 fn complete(kind: &str, properties: &mut Map<String, Value>, host: &Host) {
-    let mode = match (kind, properties.get("ensure").and_then(Value::as_str)) {
-        ("archive", _) => None,
-        ("file", Some("directory")) => Some("0755"),
-        ("file", Some("present") | None) => Some("0644"),
-        _ => return,
-    };
-    if let Some(mode) = mode {
+    let Some(kind) = crate::resource::find(kind) else { return };
+    let defaults = kind.shell_defaults(properties.get("ensure").and_then(Value::as_str));
+    if let Some(mode) = defaults.mode {
         properties.entry("mode").or_insert_with(|| json!(mode));
     }
-    properties.entry("owner").or_insert_with(|| json!(host.accounts().user_name(account::effective_uid())));
-    properties.entry("group").or_insert_with(|| json!(host.accounts().group_name(account::effective_gid())));
-    if kind == "archive"
-        && let Ok(password) = std::env::var("HTTP_PASSWORD")
-    {
-        properties.entry("password").or_insert_with(|| json!(password));
+    if defaults.own_account {
+        properties.entry("owner").or_insert_with(|| json!(host.accounts().user_name(account::effective_uid())));
+        properties.entry("group").or_insert_with(|| json!(host.accounts().group_name(account::effective_gid())));
+    }
+    for (property, variable) in defaults.environment {
+        if let Ok(value) = std::env::var(variable) {
+            properties.entry(*property).or_insert_with(|| json!(value));
+        }
     }
 }
 

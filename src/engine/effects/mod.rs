@@ -1,5 +1,5 @@
-//! The effects of resources, as rules and limits get them: of signed properties, where templates are still to be replaced,
-//! and of the properties that every resource has.
+//! The effects of resources, as rules and limits get them. The inputs are signed properties that may hold templates, and the
+//! common properties.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
-//! Manifests within a manifest, looked at before anything runs: one that is missing, can't be read or applies itself is an
-//! error of the manifest that names it.
+//! Checks of nested manifests before the run. A manifest that is missing, unreadable or applies itself is an error of the
+//! manifest that names it.
 //!
-//! What an earlier resource of the run may make, or a condition may leave out, is left to the run.
+//! A file that an earlier resource may create, or a condition may skip, is checked by the run only.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::model::effects::{EffectKind, PathScope};
 use crate::model::{Effect, ReadAccess, ResourceRef, UnrestrictedAccess};
 use crate::yaml::Document;
 
-/// What stands around a manifest, and what ran before it, as far as that is known.
+/// The context of a nested manifest: the manifests around it, and the resources before it, as far as both are known.
 #[derive(Clone)]
 pub(super) struct PlanContext {
     host: Host,
     access: Arc<dyn ReadAccess>,
-    /// There is no node: files outside of what is sent are those of another machine.
+    /// True without a node: files that are not part of the command are those of another machine.
     away: bool,
-    /// Nothing but one resource is asked for.
+    /// True when the plan is for a single resource.
     alone: bool,
-    /// Resources that nobody can name may have run.
+    /// True when unknown resources may have run before.
     open: bool,
     names: HashMap<String, HashSet<String>>,
     makers: Vec<Effect>,
@@ -49,7 +49,7 @@ impl PlanContext {
         Self { away: true, ..Self::nothing(host, &access) }
     }
 
-    /// One resource is all there is.
+    /// Marks a plan for a single resource.
     #[must_use]
     pub(super) fn alone(self) -> Self {
         Self { alone: true, ..self }
@@ -74,7 +74,7 @@ impl PlanContext {
         self.names.get(kind).into_iter().flatten().map(String::as_str)
     }
 
-    /// What ran before can't be told from here on.
+    /// Notes that the resources before this point are unknown from here on.
     pub(super) fn leave_open(&mut self) {
         self.open = true;
     }
@@ -201,9 +201,9 @@ const MAKER: &str = "a command that makes it names it in \"creates\", or is name
 
 enum Found {
     At(PathBuf),
-    /// What it is, or if it is, shows when its turn comes.
+    /// Existence or content is unknown until the resource runs.
     Unknown,
-    /// It can't be where it would have to be.
+    /// The file is missing where the plan needs it.
     Alone,
 }
 

@@ -29,7 +29,7 @@ use relations::KnownResource;
 
 pub use precheck::{precheck, precheck_one};
 
-/// What a run will do, in order. Nothing of it depends on the state of the host but facts and read files.
+/// The resources of a run, in order. Only facts and read files tie it to the state of the host.
 pub struct Plan {
     /// The resources.
     pub resources: Vec<PlannedResource>,
@@ -39,14 +39,14 @@ pub struct Plan {
     pub pre_message: Option<String>,
     /// Printed after a run without errors.
     pub post_message: Option<String>,
-    /// Which manifest it is of; none for a single resource.
+    /// The manifest; none for a single resource.
     pub manifest: Option<ManifestId>,
-    /// What its author should know, and what stops nothing.
+    /// Warnings for the author that stop nothing.
     pub warnings: Vec<Diagnostic>,
     /// Keys that late properties ask for and that the data does not have: their resources fail when they are reached.
     pub failing: Vec<Diagnostic>,
     pub(super) scope: Scope,
-    /// What the manifest was planned with, for manifests within it.
+    /// The inputs of the plan, for nested manifests.
     pub(super) inputs: RunInputs,
     pub(super) data: Value,
     document: Document,
@@ -56,14 +56,14 @@ pub struct Plan {
 pub struct PlannedResource {
     /// The type.
     pub kind: &'static dyn ResourceType,
-    /// What every resource has.
+    /// The common properties.
     pub common: Arc<Common>,
     pub(super) requires: Vec<ResourceRef>,
     pub(super) subscribes: Vec<ResourceRef>,
     pub(super) decoded: Arc<dyn ParsedResource>,
-    /// Where properties still hold templates: all of them, to be resolved when the resource runs.
+    /// Properties that still hold templates: all of them, resolved when the resource runs.
     pub(super) deferred: Option<Map<String, Value>>,
-    /// What its templates were made of.
+    /// The provenance of the properties.
     pub(super) shaped: Provenance,
     declaration: Declaration,
 }
@@ -74,13 +74,13 @@ impl PlannedResource {
         ResourceRef::new(self.kind.name(), self.decoded.name())
     }
 
-    /// The effects of its type's properties and of those that every resource has. What waits for templates is unknown.
+    /// Returns the effects of the type's properties and of the common ones. An effect that depends on a template is unknown.
     pub fn effects(&self) -> Effects {
         let own = self.decoded.effects().into_iter().chain(super::effects::of_common(&self.common));
         own.collect::<Effects>().unresolved(is_template)
     }
 
-    /// How many characters its reference has.
+    /// Returns the number of characters of the reference.
     pub fn width(&self) -> usize {
         self.kind.name().len() + 1 + self.decoded.name().chars().count()
     }
@@ -287,7 +287,7 @@ fn one_plan(
     related(plan, &mut around, errors)
 }
 
-/// What a plan says to people, without the secrets that its templates took.
+/// Redacts the secrets of templates in the diagnostics of a plan.
 fn without_secrets(planned: Result<Plan, Vec<Diagnostic>>, inputs: &RunInputs) -> Result<Plan, Vec<Diagnostic>> {
     let secrets = inputs.secrets();
     let mut plan = planned.map_err(|errors| redact::diagnostics(secrets, errors))?;
@@ -412,7 +412,7 @@ fn resolve_checks(scope: &Scope, kind: &dyn ResourceType, checks: &Value) -> Res
     }
 }
 
-/// Whether the rules of health checks can be read, as far as they are not templates.
+/// Checks that the rules of health checks can be read, as far as they are not templates.
 fn check_rules(common: &Common, declaration: &Declaration, document: &Document) -> Result<(), Diagnostic> {
     for rules in common.health_checks.iter().filter_map(|check| check.goss_rules.as_ref()) {
         if let Err(wrong) = goss::Rules::read(rules) {
@@ -425,7 +425,7 @@ fn check_rules(common: &Common, declaration: &Declaration, document: &Document) 
     Ok(())
 }
 
-/// What a resource has that says nothing of it.
+/// Common properties of a resource that sets none.
 static COMMON: LazyLock<Arc<Common>> = LazyLock::new(Arc::default);
 
 /// Takes what every resource may have out of the properties. Most have nothing of it, and share the default.
@@ -437,7 +437,7 @@ fn take_common(properties: &mut Map<String, Value>) -> Result<Arc<Common>, value
     Common::read(taken.collect()).map(Arc::new)
 }
 
-/// What is wrong with the form of what every resource may have, at the key itself where there is one that nobody knows.
+/// Returns the errors in the form of common properties, each at the unknown key where there is one.
 fn misshapen(declaration: &Declaration, document: &Document, error: &value_decode::Mismatch) -> Diagnostic {
     let (path, why) = (error.path().to_string(), error.inner().to_string());
     let step = |step: &str| step.trim_end_matches(']').parse().map_or_else(|_| Step::from(step), Step::Index);

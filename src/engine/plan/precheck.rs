@@ -1,7 +1,7 @@
-//! What is wrong with a manifest on every node, found without one: before it is signed.
+//! Errors of a manifest that appear on every node, found without one, before the signature.
 //!
-//! A resource without templates is read as a node reads it. Of one with templates, the type, the names of its properties and
-//! the form of its templates are looked at; what templates give depends on the facts and data of a node, and is left to it.
+//! A resource without templates is read as on a node. Of a resource with templates, only the type, the property names and the
+//! form of the templates are checked. Results of templates depend on the facts and data of a node.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ fn all(
 
 /// A resource that was looked at.
 enum Looked {
-    /// It is known as a whole.
+    /// The whole resource is known.
     Planned(PlannedResource),
     /// Templates decide about the rest.
     Open { kind: &'static dyn ResourceType, properties: Map<String, Value>, declaration: Declaration },

@@ -1,7 +1,6 @@
-//! What is wrong with the texts of a resource that are read only when it runs: conditions, late properties, health checks.
+//! Errors in texts that are read only when the resource runs: conditions, runtime templates, health checks.
 //!
-//! What they give is known then; whether they can be read at all, and whether the data has the keys that they ask for, is
-//! known now.
+//! Results are known only then. Syntax, and the keys of data that the texts use, are checked here.
 
 use serde_json::Value;
 
@@ -13,7 +12,7 @@ use crate::yaml::{Document, Step};
 
 use super::{Declaration, PlannedResource};
 
-/// What is wrong with the late texts of a resource.
+/// The errors in the runtime texts of a resource.
 #[derive(Default)]
 pub(super) struct TemplateFindings {
     /// Nothing may run.
@@ -56,7 +55,7 @@ pub(super) fn look(planned: &PlannedResource, document: &Document, scope: &Scope
     texts.found
 }
 
-/// What is wrong with the conditions of a resource, as far as they can be read without data.
+/// Returns the errors in the conditions of a resource, as far as they can be read without data.
 pub(super) fn conditions(declaration: &Declaration, document: &Document, scope: &Scope, control: &Control) -> Vec<Diagnostic> {
     let mut texts = Texts { declaration, document, scope, data: None, found: TemplateFindings::default() };
     texts.conditions(control);
@@ -117,7 +116,7 @@ impl Texts<'_> {
             self.declaration.diagnose(self.document, Some(key), format!("{key}: the {quote} in \"{rest}\" is not closed"));
         let within = if outline == line { at } else { 0 };
         let found = sharpen(self.document, found, line, within);
-        self.found.wrong.push(found.hint("close it, or put a backslash before a quote that is meant as it stands"));
+        self.found.wrong.push(found.hint("close it, or put a backslash before a literal quote"));
     }
 
     fn templates(&mut self, key: &str, value: &Value, control: Option<&Control>) {
@@ -189,7 +188,7 @@ pub(super) fn unresolved(
     explained(document, found, error, scope)
 }
 
-/// What is wrong with an expression, at its place, with what to do about it.
+/// Returns the error of an expression, at its place, with a hint.
 pub(super) fn explained(document: &Document, found: Diagnostic, error: &TemplateError, scope: &Scope) -> Diagnostic {
     let detail = error.detail.as_str();
     if !error.compile {
@@ -206,9 +205,9 @@ pub(super) fn explained(document: &Document, found: Diagnostic, error: &Template
         return diagnostic;
     }
     let hint = if detail.contains("not closed") || detail.contains("does not end") {
-        "close what is opened there; what is meant as text stands in quotes"
+        "close what is opened there; put a text in quotes"
     } else if detail.starts_with("unknown name") {
-        "an expression sees Data, Facts and Environ; what is meant as text stands in quotes"
+        "an expression sees Data, Facts and Environ; put a text in quotes"
     } else if detail.starts_with("invalid operation") || detail.contains("true or false") {
         "compare the value, or convert it with int(), float() or string()"
     } else {

@@ -1,7 +1,7 @@
 //! Provenance of properties: what their templates have used, and what follows from it.
 //!
-//! A value of the bus that nobody signed shapes only what a type declares as content. A secret shapes no identity.
-//! Values that a discreet run has read are kept out of its errors and events.
+//! An unsigned value of the bus shapes only properties that a type declares as content. A secret shapes no identity. Values
+//! that a discreet run has read stay out of its errors and events.
 
 use serde_json::Value;
 
@@ -11,27 +11,27 @@ use crate::model::secret::REDACTED;
 use crate::resource::{ParsedResource, ResourceType};
 use crate::template::{Scope, Used};
 
-/// What an error says when it could repeat a value that was read.
+/// Replacement for an error that could repeat a value that was read.
 pub(super) const WITHHELD: &str =
     "it failed; the reason could show what its templates have read on this node or from the bus, and is left out";
 /// A line of content is recognised in an error when it has so many bytes.
 const MIN_LINE: usize = 4;
-/// Properties that name a resource, and that everybody sees.
+/// Properties that name a resource, and that every reader of events sees.
 const IDENTITY: &[&str] = &["name", "alias", "ensure"];
 
 /// A property that is made of something that may not shape it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProvenanceError {
-    /// Anybody who has the server decides about it.
-    #[error("{0} is made of a value from the bus that nobody signed, and such values shape only content")]
+    /// Any user of the server could set the value.
+    #[error("{0} is made of a value from the bus that has no signature; unsigned values may shape only content")]
     Bus(String),
-    /// Everybody would see it.
-    #[error("{0} is made of a secret, and everybody sees it")]
+    /// Every reader of events would see the value.
+    #[error("{0} is made of a secret, and every reader of events sees it")]
     Secret(String),
 }
 
 impl ProvenanceError {
-    /// What to do about it.
+    /// Returns the hint for the error.
     pub(super) fn hint(&self) -> &'static str {
         match self {
             Self::Bus(_) => {
@@ -42,7 +42,7 @@ impl ProvenanceError {
         }
     }
 
-    /// As an error of a run.
+    /// Returns the text of the error in a run.
     pub(super) fn said(&self) -> String {
         format!("{self}; {}", self.hint())
     }
@@ -55,7 +55,7 @@ pub(super) struct Provenance {
     content: Vec<String>,
     /// All others.
     other: Vec<String>,
-    /// What was used for its own data, where it has such.
+    /// The origins of the resource's own data, where it has data.
     pub(super) used: Used,
 }
 
@@ -97,7 +97,7 @@ impl Provenance {
         Self { other: vec![String::new()], ..Self::default() }
     }
 
-    /// Notes what the templates of late properties have used as well.
+    /// Adds the provenance of runtime templates.
     pub(super) fn extend(&mut self, late: Self) {
         self.content.extend(late.content);
         self.other.extend(late.other);

@@ -157,17 +157,17 @@ fn values_of_the_bus_shape_content_alone() {
     ] {
         for (kind, properties) in shaped(expression) {
             let (said, failed) = said(kind, &properties, &inputs(true), &host);
-            assert!(failed && said.contains("nobody signed"), "{kind} {properties}: {said}");
+            assert!(failed && said.contains("has no signature"), "{kind} {properties}: {said}");
         }
         let content = json!({"name": "/tmp/ensign-no-such/x", "ensure": "present", "owner": "root", "group": "root", "mode": "0644", "content": format!("{{{{ {expression} }}}}")});
         let (said, _) = said("file", &content, &inputs(true), &host);
-        assert!(!said.contains("nobody signed"), "{expression}: {said}");
+        assert!(!said.contains("has no signature"), "{expression}: {said}");
     }
     // What was signed, and what the owner gave, are values like any other.
     for expression in ["kvGet('a', 'signed')", "Data.from.owner", "lookup('data.from.owner')"] {
         let (said, _) =
             said("file", &json!({"name": format!("{{{{ {expression} }}}}"), "ensure": "absent"}), &inputs(true), &host);
-        assert!(!said.contains("nobody signed"), "{expression}: {said}");
+        assert!(!said.contains("has no signature"), "{expression}: {said}");
     }
     // A value of the bus does not choose what is read.
     for expression in ["readFile(kvGet('a', 'b'))", "secret('file:' + kvGet('a', 'b'))", "template(kvGet('a', 'b') + '.templ')"] {
@@ -178,7 +178,7 @@ fn values_of_the_bus_shape_content_alone() {
     let mut any = inputs(true);
     any.bus = BusData::Any;
     let (said, _) = said("exec", &json!({"name": "x", "command": "{{ kvGet('a', 'b') }}"}), &any, &host);
-    assert!(!said.contains("nobody signed"), "{said}");
+    assert!(!said.contains("has no signature"), "{said}");
 }
 
 #[test]
@@ -273,5 +273,5 @@ fn rendered_resources_are_not_of_the_bus() {
         Source { text: text.to_owned(), name: "m.yaml".to_owned(), directory: Some(directory.path().to_owned()), digest: None };
     let host = host(FakeRunner::exiting(&[])).in_directory(directory.path());
     let errors = plan_manifest(&source, &inputs(true), &host).err().unwrap();
-    assert!(errors[0].to_string().contains("nobody signed"), "{errors:?}");
+    assert!(errors[0].to_string().contains("has no signature"), "{errors:?}");
 }

@@ -1,8 +1,8 @@
 //! Bundles: a manifest with its files in a gzipped tar archive.
 //!
-//! The archive is walked by hand, because it comes from outside: only regular files and directories,
-//! only plain relative names, each once, within [`Caps`]. What is unusual is refused, not repaired:
-//! readers of archives that disagree about one are how files are smuggled.
+//! The archive is untrusted input, so this module reads it itself. Only regular files and directories with plain relative names
+//! are taken, each once, within [`Caps`]. Unusual entries are refused, not repaired: two readers that disagree about an entry
+//! are a way to smuggle files.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -20,7 +20,7 @@ use crate::unpack::Capped;
 /// The base name of the manifest in a bundle.
 pub const MANIFEST: &str = "manifest.yaml";
 
-/// How large a bundle may become.
+/// Maximum sizes of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
     /// All of the archive, unpacked, in bytes.
@@ -66,7 +66,7 @@ pub enum BundleError {
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// Two entries for one place, also on a file system that does not tell upper from lower case.
@@ -80,12 +80,12 @@ pub enum BundleError {
     /// A cap was reached.
     #[error("the bundle is too large: {what} is more than {limit}")]
     TooLarge {
-        /// What.
+        /// The limit that was exceeded.
         what: &'static str,
         /// The cap.
         limit: u64,
     },
-    /// Two manifests lie equally deep: nobody can say which is meant.
+    /// Two manifests are equally deep, so the choice is ambiguous.
     #[error("the bundle has two manifests: \"{first}\" and \"{second}\"")]
     Ambiguous {
         /// The first.
@@ -93,15 +93,15 @@ pub enum BundleError {
         /// The second.
         second: String,
     },
-    /// There is no manifest.
+    /// The bundle has no manifest.
     #[error("the bundle has no {MANIFEST}")]
     NoManifest,
     /// A directory that can't be packed.
     #[error("{} can't be packed: {why}", path.display())]
     Unpackable {
-        /// What is in the way.
+        /// The path in the way.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// A file could not be read or written.
@@ -162,7 +162,7 @@ fn copy_error(error: io::Error, path: &Path, limit: u64) -> BundleError {
     }
 }
 
-/// Nothing but zeros up to the end of the archive, and nothing after the one gzip member.
+/// Checks that only zeros follow up to the end of the archive, and nothing after the one gzip member.
 fn end(mut rest: Capped<GzDecoder<impl BufRead>>, limit: u64) -> Result<(), BundleError> {
     let mut buffer = [0; 8192];
     loop {
@@ -187,13 +187,13 @@ struct Found {
     mode: u32,
 }
 
-/// What was found so far.
+/// The entries so far.
 #[derive(Default)]
 struct Tree {
-    /// By lower-case name: the name as written, whether it is a directory, and whether an entry stands for it.
+    /// By lower-case name: the name as written, true for a directory, and true where an entry has the name.
     names: HashMap<String, (String, bool, bool)>,
     entries: usize,
-    /// How deep those manifests are that lie least deep, and their names.
+    /// The depth of the least deep manifests, and their names.
     manifests: (usize, Vec<String>),
 }
 

@@ -1,8 +1,8 @@
 //! Fetching: the bytes behind the URL of a manifest or bundle, checked against their digest on the way.
 //!
-//! The URL comes from outside and is a hint; the digest decides what is taken. `https://` and
-//! `http://` reach only hosts that may be reached (`crate::http`), `obj://bucket/key` asks the object
-//! store of the message bus through [`ObjectGet`], `file://` reads on this host.
+//! The URL is untrusted and only a hint; the digest decides. `https://` and `http://` reach only hosts that the limits allow
+//! (`crate::http`). `obj://bucket/key` asks the object store of the message bus through [`ObjectGet`]. `file://` reads on this
+//! host.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -34,7 +34,7 @@ impl ObjectGet for NoObjects {
     }
 }
 
-/// What the bytes must be.
+/// The required digest and size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// SHA-256, in lower-case hex.
@@ -43,14 +43,14 @@ pub struct Pin {
     pub size: u64,
 }
 
-/// What may be fetched.
+/// The limits of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchLimits {
     /// The most bytes.
     pub max: u64,
     /// The hosts; `None` is every host whose address is not internal to this machine.
     pub hosts: Option<Vec<String>>,
-    /// How long all of it may take.
+    /// Maximum duration of the whole download.
     pub timeout: Duration,
 }
 
@@ -68,7 +68,7 @@ pub enum FetchError {
         /// The difference.
         why: String,
     },
-    /// It is larger than this host takes.
+    /// The content is larger than this host accepts.
     #[error("{url} has {size} bytes, more than the {max} that this host takes")]
     TooLarge {
         /// From where.
@@ -78,7 +78,7 @@ pub enum FetchError {
         /// The limit.
         max: u64,
     },
-    /// It is larger than anybody would take; how large is not known.
+    /// The content is larger than any host accepts; its size is unknown.
     #[error("{url} gives more than {max} bytes")]
     TooMuch {
         /// From where.
@@ -94,11 +94,11 @@ pub enum FetchError {
     Transport {
         /// From where.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         cause: Cause,
     },
-    /// It took too long.
+    /// The download took too long.
     #[error("could not fetch {url} within {after:?}")]
     TimedOut {
         /// From where.
@@ -111,7 +111,7 @@ pub enum FetchError {
     Sink {
         /// From where.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -143,7 +143,8 @@ pub async fn fetch(
     checked.finish().map(drop)
 }
 
-/// Writes the bytes behind `url` into `sink` and says what they are: for whoever is about to sign them, and so chose the URL.
+/// Writes the content of `url` into `sink` and returns its digest and size. The caller is about to sign them, and so chose the
+/// URL.
 ///
 /// # Errors
 /// See [`FetchError`]; never [`FetchError::BadArtifact`].

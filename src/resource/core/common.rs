@@ -31,7 +31,7 @@ pub struct Common {
     /// Resources, as `type#name`, on whose change this one acts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subscribe: Vec<String>,
-    /// Whether the resource is managed at all.
+    /// Conditions under which the resource is managed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Control>,
     /// Checks that run after the resource; one that is not OK fails it.
@@ -42,7 +42,7 @@ pub struct Common {
     pub register_when_stable: Vec<Registration>,
 }
 
-/// What templates of a type that renders files may use. No part of what the author writes: all are equal.
+/// The scope of templates in a type that renders files. The author does not write it, so all scopes are equal.
 #[derive(Clone, Default)]
 pub struct TemplateScope(Option<Scope>);
 
@@ -95,20 +95,20 @@ pub struct HealthCheck {
     /// Rules in the language of Goss, instead of a command. Templates in it are resolved when the check runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goss_rules: Option<Map<String, Value>>,
-    /// What to call the check; by default the command line from its last `/` on, or `goss`.
+    /// Name of the check; by default the command line from its last `/` on, or `goss`.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// `nagios` of a command, `goss` of rules; need not be said.
+    /// Format: `nagios` for a command, `goss` for rules; optional.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<HealthFormat>,
-    /// How often to try until it is OK.
+    /// Maximum number of tries until the check is OK.
     #[serde(default = "once")]
     #[schemars(schema_with = "tries")]
     pub tries: u32,
-    /// How long to wait between tries.
+    /// Time between tries.
     #[serde(default = "a_second")]
     pub try_sleep: HumanDuration,
-    /// How long one try may take, of all rules together; for ever when left out, or zero.
+    /// Maximum duration of one try, of all rules together; unlimited when left out, or zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<HumanDuration>,
 }
@@ -137,14 +137,14 @@ fn a_second() -> HumanDuration {
 }
 
 impl HealthCheck {
-    /// What to call it.
+    /// Returns the name of the check.
     pub fn label(&self) -> &str {
         let command = self.command.trim();
         let unnamed = || if self.goss_rules.is_some() { "goss" } else { command.rsplit('/').next().unwrap_or(command) };
         self.name.as_deref().unwrap_or_else(unnamed)
     }
 
-    /// Whether it is one of a command and rules, in the format of that.
+    /// Checks that there is either a command or rules, in the right format.
     fn validate(&self) -> Result<(), Invalid> {
         let wrong = |message: &str| Err(Invalid::new("health_checks", message));
         match (self.command.trim().is_empty(), &self.goss_rules, self.format) {
@@ -165,7 +165,7 @@ impl Common {
     /// Those of the keys whose text is no template: references and expressions.
     pub const LITERAL: &'static [&'static str] = &["require", "control"];
 
-    /// Reads these properties. What is nothing (`null`) counts as left out.
+    /// Reads these properties. A `null` counts as left out.
     ///
     /// # Errors
     /// With the property that is of another form.
@@ -173,7 +173,7 @@ impl Common {
         value_decode::read(&Value::Object(properties.into_iter().filter(|(_, value)| !value.is_null()).collect()))
     }
 
-    /// Whether the health checks can be run.
+    /// Checks that the health checks can be run.
     ///
     /// # Errors
     /// When one has neither a command nor rules, or both, or another format than it has.
@@ -181,7 +181,7 @@ impl Common {
         self.health_checks.iter().try_for_each(HealthCheck::validate)
     }
 
-    /// What is required, as references.
+    /// Returns the required references.
     ///
     /// # Errors
     /// When one is not of the form `type#name`.
@@ -191,7 +191,7 @@ impl Common {
         })
     }
 
-    /// What is subscribed to, as references; `plain` ones have no second `#`, in the name.
+    /// Returns the subscribed references. In the syntax of CCM (`plain`), names have no `#`.
     ///
     /// # Errors
     /// When one is not of the form `type#name`.

@@ -16,7 +16,7 @@ use crate::model::{Effect, Effects, Hidden};
 use crate::template::Scope;
 use crate::wire::value_decode;
 
-use crate::resource::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
 
 /// Properties that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,9 +24,9 @@ use crate::resource::{Change, Invalid, Nested, Pending, Preview, ProviderEntry, 
 pub struct DecodeError {
     /// The property at fault, where it is one: its own key, or one that the type does not have.
     pub property: Option<String>,
-    /// What is wrong.
+    /// The error.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
 }
 
@@ -44,9 +44,9 @@ pub enum BindError {
     Unknown {
         /// The type.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested provider.
         wanted: String,
-        /// What there is.
+        /// The known providers.
         known: String,
     },
     /// The one that was asked for can't work here.
@@ -54,7 +54,7 @@ pub enum BindError {
     Unsuitable {
         /// The type.
         kind: &'static str,
-        /// What was asked for.
+        /// The requested provider.
         wanted: String,
     },
     /// None can work here.
@@ -86,9 +86,12 @@ impl Providers {
 
 /// A resource type, as everything outside its own file sees it.
 pub trait ResourceType: Sync {
+    /// Returns the values of the type's fixture.
+    #[cfg(test)]
+    fn fixture(&self) -> FixtureValues;
     /// Its name.
     fn name(&self) -> &'static str;
-    /// One sentence about it.
+    /// Returns a sentence about the type.
     fn about(&self) -> &'static str;
     /// The schema of its properties.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
@@ -110,12 +113,15 @@ pub trait ResourceType: Sync {
     fn claims(&self) -> &'static [&'static str];
     /// See [`Resource::NESTS`].
     fn nests(&self) -> bool;
+    /// See [`Resource::REACHES_SYSTEM`].
+    fn reaches_system(&self) -> bool;
+    /// See [`Resource::shell_defaults`].
+    fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
-    /// See [`Resource::foretell`]. What has no provider here is left out: it fails when its turn comes.
+    /// See [`Resource::foretell`]. A resource without a provider here is left out; its run fails later.
     fn foretell(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host);
-    /// Observes several resources of this type and takes the steps that they need, together; for each the steps that were
-    /// its own, or what went wrong.
+    /// Observes several resources of this type and applies their steps together. Returns the steps or the error of each.
     fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done>;
     /// The names of its providers, best first.
     fn providers(&self) -> Vec<&'static str>;
@@ -143,7 +149,7 @@ pub trait ParsedResource: Send + Sync {
     fn shown(&self) -> Value;
     /// See [`Resource::hidden`].
     fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>));
-    /// Whether something is so of the properties as they are.
+    /// Applies a predicate to the present properties.
     fn is(&self, so: &dyn Fn(&Value) -> bool) -> bool;
     /// See [`Resource::command_lines`].
     fn command_lines(&self, provider: &str) -> Vec<(&'static str, &str)>;
@@ -190,12 +196,12 @@ fn steps(changes: &[impl Change]) -> Vec<ChangeStep> {
     changes.iter().map(|change| ChangeStep { done: change.to_string(), details: change.details() }).collect()
 }
 
-/// One step, in words.
+/// A step, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeStep {
-    /// What it does, as a past participle.
+    /// The step, as a past participle.
     pub done: String,
-    /// What differs.
+    /// The differences.
     pub details: Vec<String>,
 }
 
@@ -207,7 +213,7 @@ pub trait ObservedResource {
     fn status(&self) -> Map<String, Value>;
     /// The steps; none when it is as wanted.
     fn steps(&self) -> Vec<ChangeStep>;
-    /// True when its status holds what is to be shown to people. See [`State::said`].
+    /// True when the status holds output for people. See [`State::said`].
     fn speaks(&self) -> bool;
     /// True when the steps are those of a refresh.
     fn is_refresh(&self) -> bool;
@@ -220,6 +226,14 @@ pub trait ObservedResource {
     fn apply(&mut self, host: &Host) -> Result<(), ResourceError>;
 }
 
+/// A resource type that can be in the table. In unit tests this is the fixture, so that no type of the table lacks one.
+#[cfg(not(test))]
+pub trait TableEntry: Resource {}
+#[cfg(not(test))]
+impl<R: Resource> TableEntry for R {}
+#[cfg(test)]
+use crate::resource::properties_test::{FixtureValues, TypeFixture as TableEntry};
+
 /// The bridge from a [`Resource`] to the table.
 pub struct TypeEntry<R>(PhantomData<fn() -> R>);
 
@@ -228,7 +242,12 @@ impl<R: Resource> TypeEntry<R> {
     pub const NEW: Self = Self(PhantomData);
 }
 
-impl<R: Resource> ResourceType for TypeEntry<R> {
+impl<R: TableEntry> ResourceType for TypeEntry<R> {
+    #[cfg(test)]
+    fn fixture(&self) -> FixtureValues {
+        FixtureValues::new::<R>()
+    }
+
     fn name(&self) -> &'static str {
         R::TYPE
     }
@@ -275,6 +294,14 @@ impl<R: Resource> ResourceType for TypeEntry<R> {
 
     fn nests(&self) -> bool {
         R::NESTS
+    }
+
+    fn reaches_system(&self) -> bool {
+        R::REACHES_SYSTEM
+    }
+
+    fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults {
+        R::shell_defaults(ensure)
     }
 
     fn batches(&self) -> bool {
@@ -372,10 +399,10 @@ impl<R: Resource> ResourceType for TypeEntry<R> {
     }
 }
 
-/// What takes the place of a property that is required and missing, to tell the effects of the others. It can't run like that.
+/// Replacements for a required property that is missing, to find the effects of the others. The resource can't run with them.
 const PLACEHOLDERS: &[&str] = &["present", "mounted", "running"];
 
-/// Reads properties in which something was not as wanted. What is nothing (`null`) counts as left out.
+/// Reads properties after an error. A `null` counts as left out.
 fn decode_again<P: DeserializeOwned>(properties: &Map<String, Value>) -> Result<P, value_decode::Mismatch> {
     let given = properties.iter().filter(|(_, value)| !value.is_null());
     let given: Map<String, Value> = given.map(|(key, value)| (key.clone(), value.clone())).collect();

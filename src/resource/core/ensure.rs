@@ -3,19 +3,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whether something shall be there.
+/// The desired existence of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Presence {
-    /// It is there, as described.
+    /// Present, as described.
     #[default]
     Present,
-    /// It is not there.
+    /// Absent.
     Absent,
 }
 
 impl Presence {
-    /// As it is written.
+    /// Returns the value as in manifests.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Present => "present",
@@ -23,7 +23,7 @@ impl Presence {
         }
     }
 
-    /// What describes something of which it is known whether it is there.
+    /// Returns the value that describes an object's existence.
     pub fn of(there: bool) -> Self {
         if there { Self::Present } else { Self::Absent }
     }

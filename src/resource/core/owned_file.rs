@@ -12,12 +12,12 @@ const LIMIT: u64 = 1 << 20;
 
 const MODE: u32 = 0o644;
 
-/// What is at the place of such a file.
+/// The state of such a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::resource) struct OwnedFile {
     /// Its text; empty where it is a link, a device, or no text.
     pub(in crate::resource) text: String,
-    /// Whether it is a regular file of root's with the right mode.
+    /// True for a regular file of root's with the right mode.
     pub(in crate::resource) sound: bool,
 }
 

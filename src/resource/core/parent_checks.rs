@@ -1,4 +1,4 @@
-//! What must be there before something can be put at a path: its directory, its owner and its group.
+//! Preconditions for a new object at a path: its directory, its owner and its group.
 //!
 //! A dry run asks for these too, and takes into account what its earlier resources would make.
 
@@ -9,7 +9,7 @@ use crate::host::fs::FsError;
 use crate::host::{Host, PathResolver};
 use crate::model::effects::AccountKind;
 
-/// Why something can't be given to this owner and group, either of them empty where it is left.
+/// Returns the error of an unknown owner or group. Empty names are not checked.
 pub(in crate::resource) fn unowned(owner: &str, group: &str, host: &Host) -> Option<String> {
     let accounts = host.accounts();
     let user = (!owner.is_empty() && !host.expects_account(AccountKind::User, owner)).then(|| accounts.uid(owner).err());
@@ -17,7 +17,7 @@ pub(in crate::resource) fn unowned(owner: &str, group: &str, host: &Host) -> Opt
     user.flatten().or(group.flatten()).map(|error| chain(&error))
 }
 
-/// Why nothing can be put at a path: its directory is not there.
+/// Returns the error of a path whose directory is missing.
 ///
 /// # Errors
 /// When the path leads through a link that is not followed, or can't be looked at.

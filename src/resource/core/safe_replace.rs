@@ -1,5 +1,5 @@
-//! Replacing the content of a file with care: a command accepts the new content before it is in place, and the old content
-//! is kept. What `file` and `line` share.
+//! Safe replacement of a file: a command accepts the new content before it is in place, and the old content is kept. `file` and
+//! `line` share it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::model::{Effect, Effects};
 use super::text;
 use crate::resource::{Invalid, ResourceError};
 
-/// How many old contents of a file are kept when nothing else is said.
+/// Default number of old contents of a file to keep.
 pub(in crate::resource) const KEEP: u32 = 10;
-/// The ending of the names under which old content is kept when nothing else is said.
+/// Default suffix of old contents.
 const SUFFIX: &str = ".bak";
-/// What stands for the new file in a command that judges it.
+/// Placeholder for the new file in a command that validates it.
 const PLACEHOLDER: &str = "%s";
-/// How long such a command may take.
+/// Maximum duration of such a command.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many characters of what it says are shown.
+/// Maximum number of characters of the command's output in an error.
 const SAID: usize = 2000;
 /// The permission bits of directories that are made for old content.
 const PRIVATE: u32 = 0o700;
@@ -34,7 +34,7 @@ pub(in crate::resource) fn keep() -> u32 {
     KEEP
 }
 
-/// True where nothing else is said.
+/// Returns true for the default.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(in crate::resource) fn is_keep(keep: &u32) -> bool {
     *keep == KEEP
@@ -45,15 +45,15 @@ pub(in crate::resource) fn is_keep(keep: &u32) -> bool {
 pub(in crate::resource) struct ReplaceOptions<'a> {
     /// The command that must accept the new content; empty when none.
     pub(in crate::resource) validate: &'a str,
-    /// Where old content is kept: empty or `false`, `true`, an ending that begins with a dot, or a directory.
+    /// The place of old content: empty or `false`, `true`, a suffix that begins with a dot, or a directory.
     pub(in crate::resource) backup: &'a str,
-    /// How many old contents are kept.
+    /// Number of old contents to keep.
     pub(in crate::resource) keep: u32,
-    /// Whether links on the way to the directory of old contents are followed, whoever made them.
+    /// True where links of any owner on the way to the directory of old contents are followed.
     pub(in crate::resource) follow: bool,
 }
 
-/// Where old contents of a file are, and what their names are like: `stem`, a time, `suffix`.
+/// The directory of a file's old contents, and the parts of their names: `stem`, a time, `suffix`.
 struct Kept {
     /// Beside the file when none.
     directory: Option<PathBuf>,
@@ -87,7 +87,7 @@ impl ReplaceOptions<'_> {
         Ok(())
     }
 
-    /// What replacing the file at `path` does beside writing it.
+    /// Returns the effects of a replacement of the file at `path`, beside the write.
     pub(in crate::resource) fn effects(&self, path: &str) -> Effects {
         let validate = (!self.validate.is_empty()).then(|| Effect::run(self.validate));
         let backup = match self.backup {
@@ -169,7 +169,7 @@ impl ReplaceOptions<'_> {
         }
     }
 
-    /// Removes the oldest contents, when there are more than are to be kept.
+    /// Removes the oldest contents beyond the number to keep.
     fn forget(&self, kept: &Kept, place: &DirEntryHandle) -> Result<(), fs::FsError> {
         let mut old = Vec::new();
         for name in place.names()?.into_iter().filter(|name| kept.has(name)) {
@@ -203,7 +203,7 @@ fn check_command(line: &str) -> Result<(), Invalid> {
             wrong("it must begin with the program that judges the new content")
         }
         Ok(words) if !words.iter().any(|word| word.contains(PLACEHOLDER)) => {
-            wrong("it has no \"%s\", which stands for the file with the new content")
+            wrong("it has no \"%s\", the placeholder for the new file")
         }
         Ok(_) => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! What `user` and `group` share: the rules for names, and the tools of the shadow suite (useradd(8) and its kin), which
-//! make the changes.
+//! Rules for account names, and the tools of the shadow suite (useradd(8) and others) that make the changes. `user` and `group`
+//! share them.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::host::{Command, Host};
 
 use crate::resource::{Invalid, ResourceError};
 
-/// Where the tools are. Not the search path of the run: that of an ordinary user lacks them.
+/// Directories of the tools. The search path of the run does not help: that of an ordinary user lacks them.
 const DIRECTORIES: &[&str] = &["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// The files that have users.
@@ -26,7 +26,7 @@ pub(in crate::resource) const ID_MAX: u32 = u32::MAX - 1;
 pub struct Tools(());
 
 impl Tools {
-    /// Whether they are installed.
+    /// Returns true where the tools are installed.
     pub(in crate::resource) fn suit(_: &Host) -> bool {
         DIRECTORIES.iter().any(|directory| is_executable(&Path::new(directory).join("useradd")))
     }
@@ -36,7 +36,7 @@ impl Tools {
         Box::new(Self(()))
     }
 
-    /// Runs one of them. What was known of accounts is then forgotten, for every resource of the run.
+    /// Runs a tool. The cached accounts are then dropped, for every resource of the run.
     ///
     /// # Errors
     /// When it can't be run or does not end with 0.
@@ -55,7 +55,7 @@ impl Tools {
     }
 }
 
-/// Checks a name that an account shall have, by the rules of useradd(8): they hold on every distribution.
+/// Checks the name of a new account, by the rules of useradd(8), which hold on every distribution.
 ///
 /// # Errors
 /// When it breaks them.
@@ -79,8 +79,7 @@ pub(in crate::resource) fn check_new_name(name: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks the name of an account that is expected to be there, from whatever directory of users: only what would be read
-/// as something else is refused.
+/// Checks the name of an account that exists in any directory of users. Only a name that a tool would misread is refused.
 ///
 /// # Errors
 /// When it can't be a name.
@@ -92,7 +91,7 @@ pub(in crate::resource) fn check_reference(property: &'static str, name: &str) -
     Ok(())
 }
 
-/// Checks a number that an account shall have.
+/// Checks the number of a new account.
 ///
 /// # Errors
 /// When it is the one that means "none".

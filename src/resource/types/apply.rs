@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::host::Host;
+use crate::model::effects::NESTED_GRANT;
 use crate::model::{Effect, Effects};
 
 use crate::resource::core::text;
@@ -34,7 +35,7 @@ pub struct Properties {
     /// Run only the health checks of the other manifest.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub health_check_only: bool,
-    /// Whether the other manifest may hold `apply` resources itself.
+    /// Allow `apply` resources in the other manifest.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub allow_apply: bool,
     /// Data merged over that of the other manifest. When left out, all data of this manifest is.
@@ -55,7 +56,7 @@ fn yes() -> bool {
     true
 }
 
-/// What the other manifest came to; the engine counts.
+/// The state of the other manifest; the engine counts its resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ApplyState {}
 
@@ -78,7 +79,8 @@ impl fmt::Display for ApplyChange {
 impl Change for ApplyChange {}
 
 impl Resource for Apply {
-    const TYPE: &'static str = "apply";
+    const TYPE: &'static str = NESTED_GRANT;
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Manifests within manifests.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "always present"),
@@ -160,5 +162,42 @@ mod tests {
         }
         assert!(serde_json::from_str::<Properties>(r#"{"name":"x","ensure":"absent"}"#).is_err());
         assert!(named("x").allow_apply);
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::resource::properties_test::prelude::*;
+
+    use super::Apply;
+
+    /// The engine runs the manifest of an `apply`; the type itself takes no step.
+    impl TypeFixture for Apply {
+        const CHANGES: bool = false;
+
+        fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
+            let data = prop::option::of(prop::sample::select(vec![json!({}), json!({"a": [1, "x"]})]));
+            (prop::sample::select(vec!["m.yaml", "sub/m.yaml"]), any::<bool>(), any::<bool>(), data)
+                .prop_map(|(name, noop, allow, data)| {
+                    serde_json::from_value(json!({"name": name, "noop": noop, "allow_apply": allow, "data": data})).unwrap()
+                })
+                .boxed()
+        }
+
+        fn before(_: &Path) -> BoxedStrategy<Vec<Preexisting>> {
+            Just(Vec::new()).boxed()
+        }
+
+        fn samples() -> (Value, Value) {
+            (
+                json!({"name": "a.yaml", "ensure": "present", "noop": false, "health_check_only": false, "allow_apply": true, "data": {"a": 1}}),
+                json!({"name": "b.yaml", "ensure": "present", "noop": true, "health_check_only": true, "allow_apply": false, "data": {"a": 2}}),
+            )
+        }
+    }
+
+    #[test]
+    fn keeps_the_laws() {
+        hold::<Apply>();
     }
 }

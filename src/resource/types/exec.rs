@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::host::command::is_executable;
 use crate::host::{Command, Host, fs};
-use crate::model::effects::PathScope;
+use crate::model::effects::{PathScope, RUN_GRANT};
 use crate::model::secret::REDACTED;
 use crate::model::{Effect, Effects, Hidden, HumanDuration};
 
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
-/// How much of a failed command's output its error shows, from the end.
+/// Maximum length of a failed command's output in its error, in characters from the end.
 const TAIL: usize = 400;
 
-/// How much output `logoutput` keeps in the event, from the end.
+/// Maximum length of the output that `logoutput` keeps in the event, in characters from the end.
 const LOGGED: usize = 8192;
 
 /// Commands.
@@ -29,7 +29,7 @@ pub struct Exec;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Properties {
-    /// What to call it; the command itself when `command` is left out.
+    /// Name of the resource; the command itself when `command` is left out.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
     /// Always `present`; there for uniformity.
@@ -50,7 +50,7 @@ pub struct Properties {
     /// Exit codes that are fine.
     #[serde(default = "zero", deserialize_with = "codes")]
     pub returns: Vec<i32>,
-    /// When to kill the command and everything it started; never when left out, or zero.
+    /// Time after which the command and all its processes are killed; unlimited when left out, or zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<HumanDuration>,
     /// A path whose existence means that there is nothing to do. When it appears, the exit code does not matter.
@@ -106,7 +106,7 @@ impl Properties {
     }
 }
 
-/// What is known before, and after, a command ran.
+/// The state before, and after, a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ExecState {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,9 +134,9 @@ impl State for ExecState {
 /// Running the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecChange {
-    /// Because the guards say so.
+    /// The guards require a run.
     Run,
-    /// Because something subscribed to has changed.
+    /// A resource that this one subscribes to has changed.
     Refresh,
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for ExecChange {
 
 impl Change for ExecChange {}
 
-/// How a line becomes a command.
+/// The way from a line to a command.
 pub trait Interpreter: Send + Sync {
     /// The command of a line.
     ///
@@ -187,7 +187,8 @@ impl Interpreter for Shell {
 }
 
 impl Resource for Exec {
-    const TYPE: &'static str = "exec";
+    const TYPE: &'static str = RUN_GRANT;
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Commands, run when their guards or a subscription say so.";
     const RUNTIME_TEMPLATES: &'static [&'static str] = &["command", "cwd", "environment", "creates", "onlyif", "unless"];
     const CONVERGES: bool = false;
@@ -465,5 +466,54 @@ mod tests {
     fn values_of_variables_are_not_shown() {
         let shown = Exec::redacted(&properties(r#"{"environment":["TOKEN=hunter2"]}"#));
         assert_eq!(shown["environment"], serde_json::json!(["TOKEN=***"]));
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::resource::properties_test::prelude::*;
+
+    use super::Exec;
+
+    impl TypeFixture for Exec {
+        fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+            let root = root.to_owned();
+            let commands = prop::sample::select(vec!["/bin/true", "/bin/false", "/usr/bin/touch made"]);
+            let guards = prop::sample::select(vec!["", "/bin/true", "/bin/false", "/usr/bin/test -f a"]);
+            (commands, guards.clone(), guards, any::<bool>(), any::<bool>())
+                .prop_map(move |(command, onlyif, unless, creates, refreshonly)| {
+                    let creates = if creates { root.join("a").display().to_string() } else { String::new() };
+                    let properties = json!({
+                        "name": "x", "command": command, "cwd": root, "onlyif": onlyif, "unless": unless, "creates": creates,
+                        "refreshonly": refreshonly,
+                    });
+                    serde_json::from_value(properties).unwrap()
+                })
+                .boxed()
+        }
+
+        fn before(_: &Path) -> BoxedStrategy<Vec<Preexisting>> {
+            prop::sample::subsequence(vec![Preexisting::File("a", "x", 0o644)], 0..=1).boxed()
+        }
+
+        fn samples() -> (Value, Value) {
+            (
+                json!({"name": "a", "ensure": "present", "command": "c", "cwd": "/w", "environment": ["A=b"], "path": "/p",
+                    "returns": [0], "timeout": "1m", "creates": "/x", "onlyif": "o", "unless": "u", "refreshonly": false,
+                    "logoutput": false}),
+                json!({"name": "b", "ensure": "present", "command": "d", "cwd": "/v", "environment": ["A=c"], "path": "/q",
+                    "returns": [1], "timeout": "2m", "creates": "/y", "onlyif": "p", "unless": "v", "refreshonly": true,
+                    "logoutput": true}),
+            )
+        }
+
+        fn canary() -> Option<Value> {
+            Some(json!({"name": "true", "environment": ["TOKEN=CANARY", "OTHER=a=CANARY"]}))
+        }
+    }
+
+    #[test]
+    fn keeps_the_laws() {
+        hold::<Exec>();
     }
 }

@@ -1,7 +1,7 @@
 //! `group`: groups of this host, with their numbers and members.
 //!
-//! What is there is read from group(5); changes are made with the shadow suite (`shadow.rs`), which takes the locks that
-//! others take too. `user.rs` is its sibling.
+//! State comes from group(5). Changes use the shadow suite (`core/shadow_utils.rs`), which takes the locks of other tools.
+//! `user` is its sibling.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub struct Properties {
     /// The name: letters, digits, `_`, `.` and `-`, at most 32 of them.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Whether the group is there.
+    /// Desired state of the group.
     #[serde(default)]
     pub ensure: Presence,
     /// The number; when left out, whatever it has, and for a new group the next that is free. Files that belong to the group
@@ -46,7 +46,7 @@ pub struct Properties {
     pub append: bool,
 }
 
-/// What group(5) says.
+/// The entry in group(5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GroupState {
     #[serde(skip)]
@@ -63,7 +63,7 @@ impl State for GroupState {
     }
 }
 
-/// One step towards the wanted group.
+/// A step towards the desired group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupChange {
     /// Make it.
@@ -79,7 +79,7 @@ pub enum GroupChange {
     Members {
         /// Those who were.
         from: Vec<String>,
-        /// Those who shall be.
+        /// The desired members.
         to: Vec<String>,
     },
     /// Add these users.
@@ -113,6 +113,7 @@ impl Change for GroupChange {
 
 impl Resource for Group {
     const TYPE: &'static str = "group";
+    const REACHES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Groups of this host: number and members.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same group"),
@@ -299,5 +300,54 @@ mod tests {
         }
         assert!(serde_json::from_str::<Properties>(r#"{"name":"x","gid":-1}"#).is_err());
         assert!(serde_json::from_str::<Properties>(r#"{"name":"x","gid":"many"}"#).is_err());
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::resource::properties_test::accounts::{accounts, with_accounts};
+    use crate::resource::properties_test::prelude::*;
+
+    use super::Group;
+
+    impl TypeFixture for Group {
+        const CASES: u32 = 60;
+        const ROOT: bool = true;
+
+        fn host(root: &Path) -> Host {
+            with_accounts(root)
+        }
+
+        fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
+            let names = prop::sample::select(vec!["root", "users", "ann", "devs", "old", "new", "New.x-1"]);
+            let gids = prop::option::of(prop::sample::select(vec![100, 2000, 2002, 65_000]));
+            let members = prop::sample::subsequence(vec!["ann", "bob", "nobody-here"], 0..=3);
+            (names, any::<bool>(), gids, any::<bool>(), prop::option::of(members), any::<bool>())
+                .prop_map(|(name, present, gid, system, members, append)| {
+                    let append = append && members.is_some();
+                    let ensure = if present { "present" } else { "absent" };
+                    let properties = json!({
+                        "name": name, "ensure": ensure, "gid": gid, "system": system, "members": members, "append": append,
+                    });
+                    serde_json::from_value(properties).unwrap()
+                })
+                .boxed()
+        }
+
+        fn before(_: &Path) -> BoxedStrategy<Vec<Preexisting>> {
+            Just(accounts()).boxed()
+        }
+
+        fn samples() -> (Value, Value) {
+            (
+                json!({"name": "a", "ensure": "present", "gid": 1, "system": false, "members": ["x"], "append": false}),
+                json!({"name": "b", "ensure": "absent", "gid": 2, "system": true, "members": ["y"], "append": true}),
+            )
+        }
+    }
+
+    #[test]
+    fn keeps_the_laws() {
+        hold::<Group>();
     }
 }

@@ -1,4 +1,4 @@
-//! The resource types, one module each.
+//! The table of resource types, and their modules. A new type has one line in both.
 
 pub mod apply;
 pub mod archive;
@@ -14,3 +14,24 @@ pub mod service;
 pub mod symlink;
 pub mod sysctl;
 pub mod user;
+
+use super::{ResourceType, TypeEntry};
+
+/// Every resource type, in the order of the documentation and the help.
+#[rustfmt::skip]
+pub static TYPES: &[&dyn ResourceType] = &[
+    &TypeEntry::<file::File>::NEW,
+    &TypeEntry::<package::Package>::NEW,
+    &TypeEntry::<service::Service>::NEW,
+    &TypeEntry::<exec::Exec>::NEW,
+    &TypeEntry::<archive::Archive>::NEW,
+    &TypeEntry::<scaffold::Scaffold>::NEW,
+    &TypeEntry::<apply::Apply>::NEW,
+    &TypeEntry::<symlink::Symlink>::NEW,
+    &TypeEntry::<line::Line>::NEW,
+    &TypeEntry::<user::User>::NEW,
+    &TypeEntry::<group::Group>::NEW,
+    &TypeEntry::<cron::Cron>::NEW,
+    &TypeEntry::<mount::Mount>::NEW,
+    &TypeEntry::<sysctl::Sysctl>::NEW,
+];

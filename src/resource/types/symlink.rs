@@ -27,10 +27,10 @@ pub struct Properties {
     /// The path of the link: absolute, without `.`, `..` or doubled slashes.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Whether the link shall be there.
+    /// Desired state of the link.
     #[serde(default)]
     pub ensure: Ensure,
-    /// Where it leads, kept as it is written: a relative target is seen from the directory of the link. It need not exist.
+    /// Target of the link, kept as written: a relative target starts at the directory of the link. The target need not exist.
     /// Needed unless absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub target: String,
@@ -48,7 +48,7 @@ pub struct Properties {
     pub follow: bool,
 }
 
-/// Whether a link shall be there.
+/// The desired state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
@@ -65,7 +65,7 @@ impl Properties {
     }
 }
 
-/// What is at the path.
+/// The object at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -77,12 +77,12 @@ enum Found {
     },
 }
 
-/// What the host says of the path.
+/// The observed state of the path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SymlinkState {
     #[serde(skip)]
     found: Found,
-    /// Why no link can be made here, or given to that owner.
+    /// The reason for which a link can't be made here, or given to that owner.
     #[serde(skip)]
     obstacle: Option<String>,
     /// The numbers of owner and group that are wanted; none where they are not managed, or there is no such account.
@@ -107,7 +107,7 @@ impl State for SymlinkState {
     }
 }
 
-/// One step towards the wanted link.
+/// A step towards the desired link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SymlinkChange {
     /// Make the link where nothing is.
@@ -154,6 +154,7 @@ impl Change for SymlinkChange {
 
 impl Resource for Symlink {
     const TYPE: &'static str = "symlink";
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Symbolic links: where they lead, and whose they are.";
     const CLAIMED_PATHS: &'static [&'static str] = &["ensure", "target", "owner", "group"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -388,5 +389,55 @@ mod tests {
         ] {
             assert!(properties(&bad).unwrap_err().contains(message), "{bad}");
         }
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::host::account::effective_uid;
+    use crate::resource::properties_test::prelude::*;
+
+    use super::Symlink;
+
+    impl TypeFixture for Symlink {
+        fn wanted(root: &Path) -> BoxedStrategy<Self::Properties> {
+            let root = root.to_owned();
+            let owners = prop::sample::select(vec![String::new(), effective_uid().to_string()]);
+            let names = prop::sample::select(vec!["a", "d", "full", "l", "new", "no/parent"]);
+            let ensure = prop::sample::select(vec!["present", "absent"]);
+            (names, ensure, prop::sample::select(vec!["a", "d/", "../x", "/no such/ü"]), owners, any::<bool>())
+                .prop_map(move |(name, ensure, target, owner, force)| {
+                    let name = root.join(name);
+                    serde_json::from_value(
+                        json!({"name": name, "ensure": ensure, "target": target, "owner": owner, "force": force}),
+                    )
+                    .unwrap()
+                })
+                .boxed()
+        }
+
+        fn before(_: &Path) -> BoxedStrategy<Vec<Preexisting>> {
+            let links = prop::sample::select(vec!["a", "d", "../x"]);
+            let others = vec![
+                Preexisting::File("a", "x", 0o644),
+                Preexisting::Directory("d", 0o755),
+                Preexisting::Directory("full/below", 0o755),
+            ];
+            (prop::option::of(links), prop::sample::subsequence(others, 0..=3))
+                .prop_map(|(link, others)| link.map(|target| Preexisting::Link("l", target)).into_iter().chain(others).collect())
+                .boxed()
+        }
+
+        fn samples() -> (Value, Value) {
+            (
+                json!({"name": "/a", "ensure": "present", "target": "/t", "owner": "o", "group": "g", "force": false, "follow": false}),
+                json!({"name": "/b", "ensure": "absent", "target": "/u", "owner": "p", "group": "h", "force": true, "follow": true}),
+            )
+        }
+    }
+
+    #[test]
+    fn keeps_the_laws() {
+        hold::<Symlink>();
     }
 }

@@ -20,9 +20,9 @@ use crate::resource::core::owned_file::OwnedFile;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
 
-/// Where settings are persisted; an administrator's directory, read at every boot.
+/// The directory of persisted settings; an administrator's directory, read at every boot.
 const DIRECTORY: &str = "/etc/sysctl.d";
-/// Where the kernel has them.
+/// The directory of the kernel's settings.
 const KERNEL: &str = "/proc/sys";
 /// The largest value that is read.
 const LIMIT: u64 = 1 << 16;
@@ -48,10 +48,10 @@ pub struct Properties {
     /// The value. Between several numbers, any whitespace is as good as any other. Needed unless absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Whether it holds after the next boot, by a file of its own in `/etc/sysctl.d`; `false` removes that file.
+    /// Keep the setting after the next boot, by a file of its own in `/etc/sysctl.d`; `false` removes that file.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub persist: bool,
-    /// Whether it holds in the running kernel; `false` leaves that alone.
+    /// Set it in the running kernel; `false` leaves the kernel unchanged.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub runtime: bool,
 }
@@ -80,7 +80,7 @@ fn normal(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What the kernel and the file say.
+/// The values in the kernel and in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SysctlState {
     /// In the running kernel; none where it has no such key.
@@ -99,19 +99,19 @@ impl State for SysctlState {
     }
 }
 
-/// One step towards the wanted setting.
+/// A step towards the desired setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SysctlChange {
     /// Set it in the running kernel.
     Set {
-        /// What it is; none where the kernel has no such key yet.
+        /// The old value; none where the kernel has no such key yet.
         from: Option<String>,
-        /// What it shall be.
+        /// The new value.
         to: String,
     },
     /// Write its file.
     Persist {
-        /// What differs.
+        /// The difference.
         details: String,
     },
     /// Remove its file.
@@ -141,6 +141,7 @@ impl Change for SysctlChange {
 
 impl Resource for Sysctl {
     const TYPE: &'static str = "sysctl";
+    const REACHES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Settings of the kernel, in the running one and after the next boot.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same file"),
@@ -289,7 +290,7 @@ fn set(path: &Path, value: &str) -> Result<(), ResourceError> {
     place.write_into(&format!("{value}\n")).map_err(explain)
 }
 
-/// What the kernel says, with what to do about it.
+/// Returns the error of the kernel, with a remedy.
 fn explain(error: FsError) -> ResourceError {
     let (path, kind) = match &error {
         FsError::Io { path, source, .. } => (path, source.kind()),
@@ -309,7 +310,7 @@ fn explain(error: FsError) -> ResourceError {
         ErrorKind::InvalidInput => format!("the kernel refuses this value for {shown} (invalid argument)"),
         ErrorKind::IsADirectory => format!("{shown} is a directory of settings, not a setting"),
         ErrorKind::PermissionDenied => {
-            format!("{shown} may not be accessed: it needs root, or can't be read or written by anybody")
+            format!("{shown} may not be accessed: it needs root, or no user can read or write it")
         }
         _ => return error.into(),
     };
@@ -389,5 +390,67 @@ mod tests {
         assert_eq!(read(Path::new("/proc/sys/net/nothing/here")).unwrap(), None);
         assert!(read(Path::new("/proc/sys/net")).unwrap_err().to_string().contains("directory of settings"));
         assert!(read(Path::new("/proc/sys/kernel/ostype")).unwrap().is_some());
+    }
+}
+
+#[cfg(test)]
+mod fixture {
+    use crate::resource::properties_test::prelude::*;
+
+    use super::Sysctl;
+
+    impl TypeFixture for Sysctl {
+        const ROOT: bool = true;
+
+        fn host(root: &Path) -> Host {
+            Host::system(None).rooted(root)
+        }
+
+        fn wanted(_: &Path) -> BoxedStrategy<Self::Properties> {
+            let names = prop::sample::select(vec!["net.a", "net/a", "net.b", "net.none", "net.sub"]);
+            let values = prop::sample::select(vec!["1", "1  2\t3", "x"]);
+            (names, any::<bool>(), values, any::<bool>(), any::<bool>())
+                .prop_map(|(name, present, value, persist, runtime)| {
+                    let ensure = if present { "present" } else { "absent" };
+                    let properties =
+                        json!({"name": name, "ensure": ensure, "value": value, "persist": persist, "runtime": runtime});
+                    serde_json::from_value(properties).unwrap()
+                })
+                .boxed()
+        }
+
+        fn before(_: &Path) -> BoxedStrategy<Vec<Preexisting>> {
+            let always = vec![
+                Preexisting::Directory("proc/sys/net", 0o755),
+                Preexisting::File("proc/sys/net/a", "1\t2\t3\n", 0o644),
+                Preexisting::File("proc/sys/net/b", "1234\n", 0o644),
+            ];
+            prop::sample::subsequence(
+                vec![
+                    Preexisting::File("etc/sysctl.d/99-zz-ensign-net.a.conf", "net.a = 1\n", 0o644),
+                    Preexisting::Link("etc/sysctl.d/99-zz-ensign-net.b.conf", "/dev/null"),
+                    Preexisting::File(
+                        "etc/sysctl.d/99-zz-ensign-net.none.conf",
+                        "# Managed by Ensign: changes are lost.\nnet.none = x\n",
+                        0o600,
+                    ),
+                ],
+                0..=3,
+            )
+            .prop_map(move |made| [always.clone(), vec![Preexisting::Directory("etc/sysctl.d", 0o755)], made].concat())
+            .boxed()
+        }
+
+        fn samples() -> (Value, Value) {
+            (
+                json!({"name": "kernel.core_pattern", "ensure": "present", "value": "|/a", "persist": true, "runtime": true}),
+                json!({"name": "kernel.modprobe", "ensure": "absent", "value": "/b", "persist": false, "runtime": false}),
+            )
+        }
+    }
+
+    #[test]
+    fn keeps_the_laws() {
+        hold::<Sysctl>();
     }
 }

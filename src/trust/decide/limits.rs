@@ -5,16 +5,11 @@ use std::path::Path;
 use url::Url;
 
 use crate::http::is_loopback;
-use crate::model::effects::{EffectKind, PathScope};
+use crate::model::effects::{EffectKind, NESTED_GRANT, PathScope, RUN_GRANT};
 use crate::model::{Effect, Effects, MountLimit, MountRequest};
 use crate::wire::command::{Action, Command};
 
 use super::{mounts, pattern};
-
-/// The type that must be allowed for anything that runs a program.
-const EXEC: &str = "exec";
-/// The type of manifests within manifests.
-const APPLY: &str = "apply";
 
 /// The work that a node accepts. `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,8 +112,8 @@ impl NodeLimits {
             Effect::Read(place) if !self.read_allowed(Path::new(&place.path)) && !all.writes(place) => {
                 Err(format!("this node does not let \"{}\" be read", place.path))
             }
-            Effect::Run { .. } | Effect::Variable { .. } => self.check_type(EXEC),
-            Effect::Nested(_) => self.check_type(APPLY),
+            Effect::Run { .. } | Effect::Variable { .. } => self.check_type(RUN_GRANT),
+            Effect::Nested(_) => self.check_type(NESTED_GRANT),
             Effect::Mount(mounting) => self.check_mount(mounting),
             Effect::Fetch(url) => self.check_url(url.reveal()),
             Effect::Connect(host) if !is_loopback(host) && !self.host_allowed(host) => {
@@ -151,8 +146,8 @@ impl NodeLimits {
             EffectKind::Read if self.paths.is_some() || self.read_paths.is_some() => {
                 Err(format!("this node does not let \"{what}\" be read"))
             }
-            EffectKind::Run | EffectKind::Variable => self.check_type(EXEC),
-            EffectKind::Nested => self.check_type(APPLY),
+            EffectKind::Run | EffectKind::Variable => self.check_type(RUN_GRANT),
+            EffectKind::Nested => self.check_type(NESTED_GRANT),
             EffectKind::Mount if self.is_bound() || self.mount.is_some() => Err(format!("this node does not mount \"{what}\"")),
             EffectKind::Fetch | EffectKind::Connect if self.fetch_hosts.is_some() => {
                 Err(format!("this node does not fetch from \"{what}\""))
@@ -198,7 +193,7 @@ impl NodeLimits {
     fn check_type(&self, kind: &str) -> Result<(), String> {
         match kind {
             kind if self.type_allowed(kind) => Ok(()),
-            EXEC if !self.exec => Err("this node runs no commands from the network".to_owned()),
+            RUN_GRANT if !self.exec => Err("this node runs no commands from the network".to_owned()),
             kind => Err(format!("this node does not manage the type {kind}")),
         }
     }
@@ -206,7 +201,7 @@ impl NodeLimits {
     /// True when resources of this type may be managed. Commands of other types are checked as `exec`.
     pub fn type_allowed(&self, kind: &str) -> bool {
         let listed = self.types.as_ref().is_none_or(|types| types.iter().any(|t| t == kind));
-        listed && (self.exec || kind != EXEC) && (self.apply || kind != APPLY)
+        listed && (self.exec || kind != RUN_GRANT) && (self.apply || kind != NESTED_GRANT)
     }
 
     /// True when this path may be managed, compared part by part after `.` and `..` are resolved.

@@ -1,5 +1,4 @@
-//! Relations between resources: what requires, repeats or undoes what. Whatever is wrong with them is wrong before
-//! anything runs.
+//! Relations between resources: requirements, repetitions and conflicts. Every error in them is found before the run.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +22,7 @@ pub(super) struct KnownResource<'a> {
     pub(super) name: Option<&'a str>,
     /// Empty where it has none; none where a template gives it.
     pub(super) alias: Option<&'a str>,
-    /// What it requires and subscribes to, each with the property that says so.
+    /// Required and subscribed references, each with its property.
     pub(super) wanted: Vec<(&'static str, ResourceRef)>,
     /// True where an expression decides if it is managed.
     pub(super) conditional: bool,
@@ -81,7 +80,7 @@ impl<'a> KnownResource<'a> {
         self.name.into_iter().chain(alias)
     }
 
-    /// What to call it in messages.
+    /// Returns the label for messages.
     pub(super) fn label(&self) -> String {
         ResourceRef::new(self.kind.name(), self.name.unwrap_or("?")).to_string()
     }
@@ -169,7 +168,7 @@ impl<'a> ResourceIndex<'a> {
     }
 }
 
-/// What is wrong with the references of one resource; `before` is what ran before the manifest.
+/// Returns the errors in the references of one resource; `before` has the resources that ran before the manifest.
 fn references(at: usize, index: &ResourceIndex<'_>, before: &PlanContext, document: &Document, wrong: &mut Vec<Diagnostic>) {
     let Some(known) = index.list.get(at) else { return };
     for (property, reference) in &known.wanted {

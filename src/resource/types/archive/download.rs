@@ -1,5 +1,5 @@
-//! Bringing an archive here: into a part beside its place, hashed on the way, then in one step into its place. What an
-//! interrupted run has of it is gone on with, where the server can say that it is still the same.
+//! Download of an archive into a part file beside its place, hashed on the way, then renamed into place. An interrupted
+//! download is resumed where the server confirms that the content is the same.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::http::{self, Answer, Ask, HttpError, Part, Policy, shown};
 
 use super::{MODE, Properties, ResourceError, mark};
 
-/// How often a connection that breaks is made again, as long as each brings something.
+/// Maximum number of connections without progress.
 const TRIES: usize = 3;
 /// Before it is made again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -147,14 +147,14 @@ impl Job<'_> {
         if size > max { Err(DownloadError::TooLarge { url: shown(&self.p.url), max }) } else { Ok(()) }
     }
 
-    /// Which bytes the part is of: the URL, and the validator that the server gave.
+    /// Returns the identity of the part's content: the URL, and the validator of the server.
     fn note(&self, answer: &Answer) -> Option<String> {
         // A time does not tell two changes within a second; where it misleads, the checksum tells.
         let validator = answer.validator().filter(|validator| validator.strong || !self.p.checksum.is_empty())?;
         Some(format!("{} {}", fs::sha256(self.p.url.as_bytes()), validator.text))
     }
 
-    /// What there is already, when it is of the same URL.
+    /// Returns the present part, when it is of the same URL.
     fn part(&self, from: u64) -> Option<Part> {
         let note = self.partial.note()?;
         let (url, validator) = note.split_once(' ')?;

@@ -1,9 +1,8 @@
 //! Unpacking an archive: once to look at all of it, once to write. A hostile or broken one is found by the look, and
 //! changes nothing.
 //!
-//! What comes out is what `tar` and `unzip` would make of it: permission bits are kept whatever the mask of the
-//! process; where this runs as root, owners are those of the archive, by name where this host knows the name. Only that
-//! setuid and setgid are never set, and that nothing is written through a link.
+//! The result is that of `tar` and `unzip`: permission bits are kept whatever the mask of the process. As root, owners are
+//! those of the archive, by name where this host knows the name. Setuid and setgid are never set, and no write follows a link.
 
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -17,9 +16,9 @@ use crate::unpack::{self, Caps, Cause, Format, Item, Look, Sink};
 
 use super::{Properties, ResourceError, mark};
 
-/// How much is written at once.
+/// Size of one write, in bytes.
 const CHUNK: usize = 1 << 16;
-/// What is said when the time is over.
+/// The error at the end of the run's time.
 const OVER: &str = "the run was ended before it was complete";
 
 pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError> {
@@ -45,7 +44,7 @@ pub(super) fn extract(p: &Properties, downloaded: Option<&str>, host: &Host) -> 
     // The file that was looked at may be another one by now; this one is held.
     let digest = fs::sha256_of(&mut file).map_err(read)?;
     if downloaded.is_some_and(|downloaded| downloaded != digest) {
-        return Err(failed("it was changed by somebody else meanwhile".to_owned()));
+        return Err(failed("another process changed it meanwhile".to_owned()));
     }
     if !p.is_wanted(&digest) {
         return Err(failed(format!("checksum mismatch, expected \"{}\" got \"{digest}\"", p.checksum)));

@@ -1,7 +1,7 @@
 //! `archive`: a file from an HTTP server, kept or unpacked.
 //!
-//! What is to be done is decided here; `download.rs` brings the file, `extract.rs` unpacks it. While that lasts, a mark
-//! lies beside the archive: a run that finds it does the extraction again, whatever is there already.
+//! This module decides about the steps; `download.rs` fetches the file, `extract.rs` unpacks it. During the extraction a mark
+//! file lies beside the archive. A run that finds the mark extracts again, whatever is there already.
 
 mod download;
 mod extract;
@@ -23,21 +23,21 @@ use crate::model::{Effect, Effects, Hidden, Secret, effects};
 use crate::unpack::Format;
 
 use crate::resource::core::text;
-use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, State};
+use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, ShellDefaults, State};
 
-/// The mode of a downloaded archive: it may hold what not everybody may read.
+/// The mode of a downloaded archive, which may hold files that not all users may read.
 const MODE: u32 = 0o600;
 
 /// Archives.
 pub struct Archive;
 
-/// What the archive shall be.
+/// The desired state of the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
     /// Downloaded, and unpacked where that is asked for.
     Present,
-    /// Not there. What was unpacked stays.
+    /// Absent. Extracted files stay.
     Absent,
 }
 
@@ -60,13 +60,13 @@ impl<'de> Deserialize<'de> for Ensure {
 // Read as if they could be left out, so that an empty one and none get the same words.
 #[schemars(extend("required" = ["name", "ensure", "url", "owner", "group"]))]
 pub struct Properties {
-    /// Where the archive is kept: an absolute path that ends in `.tar.gz`, `.tgz`, `.tar`, `.zip`, `.tar.xz`, `.tar.zst` or
-    /// `.tar.bz2`. Its directory must exist; its mode is 0600.
+    /// Path of the archive: absolute, with the suffix `.tar.gz`, `.tgz`, `.tar`, `.zip`, `.tar.xz`, `.tar.zst` or `.tar.bz2`.
+    /// Its directory must exist; its mode is 0600.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// What the archive shall be.
+    /// Desired state of the archive.
     pub ensure: Ensure,
-    /// Where it comes from: `https://` or `http://`, with an end of the same kind as that of the name.
+    /// Source: `https://` or `http://`, with a suffix of the same kind as that of the name.
     #[serde(default, deserialize_with = "text::or_empty")]
     pub url: String,
     /// Headers of the request. A server that it redirects to on another host does not get them.
@@ -132,7 +132,7 @@ impl Properties {
         !self.extract_parent.is_empty()
     }
 
-    /// Whether this is the digest that is wanted; any, where none is.
+    /// Returns true for the desired digest; without one, for any.
     fn is_wanted(&self, sha256: &str) -> bool {
         self.checksum.is_empty() || self.checksum.eq_ignore_ascii_case(sha256)
     }
@@ -143,7 +143,7 @@ impl Properties {
     }
 }
 
-/// What the host says of an archive.
+/// The observed state of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ArchiveState {
     #[serde(skip)]
@@ -151,7 +151,7 @@ pub struct ArchiveState {
     /// An extraction was begun and not ended.
     #[serde(skip)]
     interrupted: bool,
-    /// There is a part of a download, a mark, or what is not looked at because it may belong to others.
+    /// True where there is a part of a download, a mark, or an object that is not read because it may belong to others.
     #[serde(skip)]
     remains: bool,
     /// The digest of what this run downloaded.
@@ -185,17 +185,17 @@ impl State for ArchiveState {
     }
 }
 
-/// One step towards the wanted archive, with what is not as wanted.
+/// A step towards the desired archive, with the differences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveChange {
     /// Bring the archive from its server.
     Download {
-        /// Why.
+        /// The differences.
         details: Vec<String>,
     },
     /// Unpack it.
     Extract {
-        /// Why; nothing, where the download has said it.
+        /// The differences; empty, where the download has named them.
         details: Vec<String>,
     },
     /// Remove the archive after it was unpacked.
@@ -232,7 +232,7 @@ impl Change for ArchiveChange {
     }
 }
 
-/// What an archive provider can do.
+/// The interface of archive providers.
 pub trait Archives: Send + Sync {
     /// Puts the archive in its place, with its digest checked and its owner set, and gives the digest.
     ///
@@ -242,7 +242,7 @@ pub trait Archives: Send + Sync {
     /// Unpacks the archive that is in its place, which must have the digest of what was downloaded.
     ///
     /// # Errors
-    /// When it can't be unpacked. What is wrong with the archive itself is found before anything is written.
+    /// When the archive can't be unpacked. Errors of the archive itself are found before the first write.
     fn extract(&self, p: &Properties, downloaded: Option<&str>, host: &Host) -> Result<(), ResourceError>;
 }
 
@@ -261,6 +261,7 @@ impl Archives for Http {
 
 impl Resource for Archive {
     const TYPE: &'static str = "archive";
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Archives from HTTP servers, kept or unpacked.";
     const NOOP_PER_STEP: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -280,6 +281,10 @@ impl Resource for Archive {
     type State = ArchiveState;
     type Change = ArchiveChange;
     type Provider = dyn Archives;
+
+    fn shell_defaults(_: Option<&str>) -> ShellDefaults {
+        ShellDefaults { own_account: true, environment: &[("password", "HTTP_PASSWORD")], ..ShellDefaults::default() }
+    }
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         text::check_path("name", "file path", &p.name)?;
@@ -512,5 +517,7 @@ fn owner(p: &Properties, state: &ArchiveState, look: &FileInfo) -> Vec<String> {
     details
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

@@ -21,13 +21,13 @@ use crate::resource::core::owned_file::OwnedFile;
 use crate::resource::core::{shadow_utils, text};
 use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
 
-/// Where cron(8) looks for further crontabs.
+/// The directory of crontabs for cron(8).
 const DIRECTORY: &str = "/etc/cron.d";
 /// The first line of every file.
 const HEADER: &str = "# Managed by Ensign: changes are lost.\n";
 /// The longest command that every cron takes.
 const COMMAND_MAX: usize = 998;
-/// What stands for five fields.
+/// Macros that replace the five fields.
 const MACROS: &[&str] = &["@reboot", "@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
 /// Variables that do not decide what a command is: where mail goes, and whose clock counts.
@@ -43,7 +43,7 @@ pub struct Properties {
     /// The name of the file in `/etc/cron.d`: letters, digits, `_` and `-`; cron ignores files with others.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Whether the entry is there.
+    /// Desired state of the entry.
     #[serde(default)]
     pub ensure: Presence,
     /// The command, given to a shell by cron. A `%` is just that: it is escaped in the file. Needed unless absent.
@@ -52,7 +52,7 @@ pub struct Properties {
     /// The user who runs it; `root` when left out.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// When, in one: five fields as in crontab(5), or `@reboot`, `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
+    /// Schedule in one text: five fields as in crontab(5), or `@reboot`, `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub schedule: String,
     /// Minutes, 0 to 59, as `0`, `*/15` or `5,35`. Needed where there is no `schedule`.
@@ -85,7 +85,7 @@ impl Properties {
         [&self.minute, &self.hour, &self.day, &self.month, &self.weekday]
     }
 
-    /// When, as crontab(5) writes it: numbers for names, one space between the fields.
+    /// Returns the schedule in the form of crontab(5): numbers for names, one space between the fields.
     fn when(&self) -> Result<String, Invalid> {
         if !self.schedule.is_empty() {
             if let Some((field, _)) = FIELDS.iter().zip(self.given()).find(|(_, given)| !given.is_empty()) {
@@ -111,7 +111,7 @@ impl Properties {
         self.environment.iter().map(|pair| variable(pair)).collect()
     }
 
-    /// What the file shall hold.
+    /// Returns the desired content of the file.
     fn file_text(&self) -> Result<String, Invalid> {
         let variables: String = self.variables()?.iter().map(|line| format!("{line}\n")).collect();
         Ok(format!("{HEADER}{variables}{} {} {}\n", self.when()?, self.user(), escaped(self.command.trim())))
@@ -122,7 +122,7 @@ impl Properties {
     }
 }
 
-/// One of the five fields of crontab(5).
+/// A field of crontab(5).
 struct Field {
     name: &'static str,
     low: u32,
@@ -254,7 +254,7 @@ fn variable(pair: &str) -> Result<String, Invalid> {
     }
 }
 
-/// What a file in `/etc/cron.d` says: its variables, and its first entry.
+/// The content of a file in `/etc/cron.d`: its variables, and its first entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Parsed<'a> {
     variables: Vec<&'a str>,
@@ -294,7 +294,7 @@ fn word<'a>(rest: &mut &'a str) -> &'a str {
     first
 }
 
-/// What there is of a cron entry.
+/// The observed state of a cron entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct CronState {
     #[serde(skip)]
@@ -313,14 +313,14 @@ impl State for CronState {
     }
 }
 
-/// One step towards the wanted entry.
+/// A step towards the desired entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CronChange {
     /// Write its file, where there is none.
     Create,
     /// Write its file anew.
     Update {
-        /// What differs.
+        /// The differences.
         details: Vec<String>,
     },
     /// Remove its file.
@@ -348,6 +348,7 @@ impl Change for CronChange {
 
 impl Resource for Cron {
     const TYPE: &'static str = "cron";
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Cron entries, each in a file of its own in /etc/cron.d.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same entry"),
@@ -473,7 +474,7 @@ fn path(p: &Properties, host: &Host) -> PathBuf {
     host.system_path(DIRECTORY).join(&p.name)
 }
 
-/// What differs between two files, for people.
+/// Returns the differences between two files, for people.
 fn differences(before: &str, after: &str) -> Vec<String> {
     if before == after {
         return vec![];
@@ -506,5 +507,7 @@ fn blanked(text: &str) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

@@ -9,29 +9,29 @@ use super::state::{FileState, Found};
 use super::tree::{self, Task};
 use crate::resource::{Change, ResourceError};
 
-/// One step towards the wanted file.
+/// A step towards the desired file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileChange {
     /// Write the file: content, owner, mode.
     Store {
         /// Nothing is managed but its existence and attributes.
         empty: bool,
-        /// What differs from what is there.
+        /// The differences.
         details: Vec<String>,
     },
     /// Set owner, group and mode.
     SetAttributes {
         /// The content is managed too, and right.
         managed: bool,
-        /// What differs.
+        /// The differences.
         details: Vec<String>,
     },
     /// Make the directory, or set its attributes.
     CreateDirectory {
-        /// What differs from what is there.
+        /// The differences.
         details: Vec<String>,
     },
-    /// Do what is to be done below the directory.
+    /// Apply the tasks below the directory.
     Below(Vec<Task>),
     /// Remove a file or link.
     RemoveFile,

@@ -1,8 +1,8 @@
 //! `file`: regular files and directories: existence, content, owner, group, mode.
 //!
-//! A file is replaced in one step, with its owner and mode set before it becomes visible; with what care, says `replace.rs`.
-//! `file/properties.rs` has what may be asked for, `file/state.rs` what is there, `file/change.rs` the steps between the two,
-//! and `file/tree.rs` directories that are managed with all that is below them.
+//! A file is replaced in one step, with its owner and mode set before it becomes visible; `core/safe_replace.rs` does it.
+//! `properties.rs` has the desired state, `state.rs` the observed state, and `change.rs` the steps between the two. `tree.rs`
+//! manages directories with all files below.
 
 mod change;
 mod properties;
@@ -19,7 +19,7 @@ use crate::host::{DirEntryHandle, Host, PathInfo, WriteSpec};
 use crate::model::Effects;
 
 use crate::resource::core::parent_checks;
-use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError};
+use crate::resource::{Invalid, Preview, ProviderEntry, Resource, ResourceError, ShellDefaults};
 
 use properties::Ensure;
 use state::{Found, Wanted, describe};
@@ -38,7 +38,7 @@ const PARENTS: u32 = 0o755;
 /// Files and directories.
 pub struct File;
 
-/// What a file provider can do.
+/// The interface of file providers.
 pub trait Files: Send + Sync {
     /// Writes a file that can then be put in place in one step.
     ///
@@ -77,6 +77,7 @@ impl Files for Posix {
 
 impl Resource for File {
     const TYPE: &'static str = "file";
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Regular files and directories: existence, content, owner, group and mode.";
     const RUNTIME_TEMPLATES: &'static [&'static str] = &["content", "source"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -96,6 +97,15 @@ impl Resource for File {
     type State = FileState;
     type Change = FileChange;
     type Provider = dyn Files;
+
+    fn shell_defaults(ensure: Option<&str>) -> ShellDefaults {
+        let mode = match ensure {
+            Some("directory") => "0755",
+            Some("present") | None => "0644",
+            _ => return ShellDefaults::default(),
+        };
+        ShellDefaults { own_account: true, mode: Some(mode), ..ShellDefaults::default() }
+    }
 
     fn validate(p: &Properties) -> Result<(), Invalid> {
         p.check()
@@ -243,7 +253,7 @@ impl Resource for File {
     }
 }
 
-/// What stands for content where it is not shown.
+/// Returns the digest that replaces content in events.
 pub(in crate::resource) fn digest(content: &[u8]) -> String {
     format!("sha256:{} ({} bytes)", fs::sha256(content), content.len())
 }
@@ -260,7 +270,8 @@ fn source(p: &Properties, host: &Host) -> Result<fs::File, ResourceError> {
     }
 }
 
-/// Why it can't be made, or given to its owner, unless an earlier resource of a dry run would mend that.
+/// Returns the reason for which the file can't be created or owned, unless an earlier resource of a dry run would remove that
+/// reason.
 fn obstacle(p: &Properties, missing: bool, host: &Host) -> Result<Option<String>, ResourceError> {
     if p.ensure == Ensure::Absent {
         return Ok(None);
@@ -291,5 +302,7 @@ fn remove_empty(at: &DirEntryHandle) -> Result<(), ResourceError> {
     })
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

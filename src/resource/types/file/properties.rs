@@ -1,4 +1,4 @@
-//! What is wanted of a path: the properties as they are written, and whether they go together.
+//! The properties of `file`, and the checks between them.
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::resource::core::safe_replace::ReplaceOptions;
 use crate::resource::core::text;
 use crate::resource::{Invalid, ResourceError};
 
-/// What a path shall be.
+/// The desired state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
@@ -55,7 +55,8 @@ impl<'de> Deserialize<'de> for Ensure {
 
 /// Permission bits, written in octal, as `644`, `0644` and `0o644`, or for each class, as `u=rw,go=r`.
 ///
-/// Of the bits above them, setgid and sticky are for directories. Setuid is for nobody: it gives away the rights of the owner.
+/// Of the bits above them, setgid and sticky are for directories. Setuid is never allowed: it gives away the rights of the
+/// owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(pub(super) u32);
 
@@ -166,7 +167,7 @@ pub struct Properties {
     /// The path: absolute, without `.`, `..` or doubled slashes.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// What the path shall be.
+    /// Desired state of the path.
     pub ensure: Ensure,
     /// The content. Empty text empties the file; left out or null, the content is not managed.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
@@ -188,8 +189,8 @@ pub struct Properties {
     /// With absent: remove a directory with all it holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// A command that must accept the new content before it takes the place of the old: `%s` stands for the path of a file
-    /// with the new content, in the same directory. No shell runs. Not run in a dry run.
+    /// Command that must accept the new content before it replaces the old. `%s` is the path of a file with the new content, in
+    /// the same directory. No shell runs. Not run in a dry run.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub validate: String,
     /// With directory: manage all that is below it too. With a `source`, which is a directory then, its files, directories and
@@ -203,11 +204,11 @@ pub struct Properties {
     /// one on the way is refused, and one at the end is replaced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// Keep the old file before its content is replaced or it is removed: `true` beside it, as `NAME.TIME.bak`; an ending
-    /// that begins with a dot, in place of `.bak`; or the absolute path of a directory.
+    /// Keep the old file before its content is replaced or it is removed. `true` keeps it beside the file, as `NAME.TIME.bak`;
+    /// a suffix that begins with a dot replaces `.bak`; an absolute path is a directory for old files.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub backup: String,
-    /// How many old files are kept; 10 when left out.
+    /// Number of old files to keep; 10 when left out.
     #[serde(default = "safe_replace::keep", skip_serializing_if = "safe_replace::is_keep")]
     #[schemars(range(min = 1))]
     pub backup_keep: u32,
@@ -232,7 +233,7 @@ impl Properties {
         if self.ensure == Ensure::Directory { mode.for_directory() } else { mode.for_file() }
     }
 
-    /// What is to be done below the directory.
+    /// Returns the tasks below the directory.
     pub(super) fn below(&self, exists: bool, host: &Host) -> Result<Vec<Task>, String> {
         let accounts = host.accounts();
         let (uid, gid) = (accounts.uid(&self.owner).ok(), accounts.gid(&self.group).ok());
@@ -281,7 +282,7 @@ impl Properties {
         }
     }
 
-    /// Whether the properties go together.
+    /// Checks that the properties go together.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         text::check_path("name", "file path", &self.name)?;
         if self.content.is_some() && !self.source.is_empty() {

@@ -1,4 +1,4 @@
-//! What a path is, beside what is wanted of it in the terms in which the host answers.
+//! The state of a path, and the desired state in the same terms.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::properties::{Mode, Properties};
 use super::tree::Task;
 use crate::resource::State;
 
-/// What the path is.
+/// The object at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
@@ -19,16 +19,16 @@ pub(super) enum Found {
     DanglingLink,
     /// A symbolic link that is not followed, because others than root could have made it.
     ForeignLink,
-    /// A regular file that may be another name for a file of somebody else.
+    /// A regular file that may be another name for a file of another user.
     Shared,
-    /// What it is, links followed, and, where it is not as wanted, whether the path itself is one.
+    /// The kind of object, links followed, and, where that kind is not the desired one, true for a link at the path itself.
     Something {
         look: FileInfo,
         link: bool,
     },
 }
 
-/// What is wanted, in the terms in which the host answers.
+/// The desired state, in the terms of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Wanted {
     /// The number of the owner; none while there is no such account.
@@ -45,20 +45,20 @@ impl Wanted {
     }
 }
 
-/// What the host says of a path.
+/// The observed state of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileState {
     #[serde(skip)]
     pub(super) found: Found,
     #[serde(skip)]
     pub(super) wanted: Wanted,
-    /// What is to be done below the directory, or why that can't be told.
+    /// The tasks below the directory, or the error of their search.
     #[serde(skip)]
     pub(super) below: Result<Vec<Task>, String>,
-    /// Why nothing can be made here, or given to that owner.
+    /// The reason for which the file can't be created or owned.
     #[serde(skip)]
     pub(super) obstacle: Option<String>,
-    /// Where something is mounted in a directory that is to be removed with all it holds.
+    /// A mount point in a directory to be removed with all its content.
     #[serde(skip)]
     pub(super) mounted: Option<PathBuf>,
     pub(super) metadata: Metadata,

@@ -16,7 +16,7 @@ use crate::resource::ResourceError;
 
 /// The most entries of a directory that is managed with all that is below it.
 const ENTRIES: usize = 100_000;
-/// How many steps are listed.
+/// Maximum number of listed steps.
 const LISTED: usize = 200;
 
 /// Something to do below the directory.
@@ -24,9 +24,9 @@ const LISTED: usize = 200;
 pub struct Task {
     /// The path, from the directory on.
     path: PathBuf,
-    /// What to do.
+    /// The task.
     what: What,
-    /// What differs; nothing for what is not there yet, or shall not be.
+    /// The differences; none for a new or removed entry.
     details: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl Task {
     }
 }
 
-/// What is wanted of every entry.
+/// The desired attributes of every entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     /// The number of the owner; none while there is no such account.
@@ -68,11 +68,11 @@ pub(super) struct Wanted {
     pub(super) gid: Option<u32>,
     /// The mode of files; that of directories follows from it.
     pub(super) mode: Mode,
-    /// Whether what the source does not have is removed, and what is of another kind replaced.
+    /// True where entries that the source lacks are removed, and entries of another kind replaced.
     pub(super) purge: bool,
 }
 
-/// What there is to do, in words: those of the first tasks.
+/// Describes the first tasks, in words.
 pub(super) fn describe(tasks: &[Task]) -> Vec<String> {
     let more = tasks.len().saturating_sub(LISTED);
     let more = (more > 0).then(|| format!("and {more} more"));
@@ -90,7 +90,7 @@ pub(super) fn summarise(tasks: &[Task]) -> String {
     format!("{} below the directory", counts.join(", "))
 }
 
-/// What is to be done below the directory of these properties, which is there or not.
+/// Returns the tasks below the directory of these properties, which exists or not.
 pub(super) fn look(p: &Properties, wanted: Wanted, exists: bool, host: &Host) -> Result<Vec<Task>, ResourceError> {
     let place = host.managed(p.follow).place(p.path())?;
     if exists && place.as_ref().map_or(Ok(false), DirEntryHandle::is_link)? {
@@ -180,7 +180,7 @@ pub(super) fn apply(tasks: &[Task], p: &Properties, host: &Host) -> Result<(), R
     Ok(())
 }
 
-/// Owner and mode of all that is there. Devices, sockets and pipes are left alone.
+/// Returns tasks for owner and mode of all entries. Devices, sockets and pipes stay unchanged.
 fn attributes_only(there: &[Entry], wanted: Wanted) -> Vec<Task> {
     there.iter().filter_map(|entry| attributes(entry, wanted)).collect()
 }
@@ -206,17 +206,17 @@ fn attributes(entry: &Entry, wanted: Wanted) -> Option<Task> {
     (!details.is_empty()).then(|| Task { path: entry.path.clone(), what, details })
 }
 
-/// What can't be made like the source.
+/// An entry that can't become like that of the source.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unlike {
     /// Something of another kind is there.
     #[error("{} is {is}, in the source it is {wanted}; set purge: true to have it replaced", path.display())]
     InTheWay {
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the entry.
         is: &'static str,
-        /// What it is in the source.
+        /// The kind in the source.
         wanted: &'static str,
     },
     /// The source has what is not copied.
@@ -230,7 +230,7 @@ pub(super) enum Unlike {
     Fs(#[from] FsError),
 }
 
-/// What makes a directory like its source: what is removed first, then the rest, a directory before what is in it.
+/// Returns the tasks that make a directory like its source: removals first, then the rest, a directory before its content.
 fn compare(
     source: &[Entry],
     there: &[Entry],

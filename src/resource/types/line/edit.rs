@@ -1,11 +1,11 @@
-//! What becomes of a text when a line is to be in it, or not: bytes in, bytes out.
+//! Changes of a text for a line that must be in it, or must not: bytes in, bytes out.
 //!
-//! Lines end with LF or CRLF. Lines that are not touched keep their bytes; a new one ends as the first line does; a text
-//! without a line end after its last line stays one.
+//! Lines end with LF or CRLF. Unchanged lines keep their bytes, and a new line ends as the first line does. A text without a
+//! line end after its last line stays so.
 
 use regex::bytes::Regex;
 
-/// What is wanted of a text.
+/// The desired text.
 #[derive(Debug)]
 pub(super) enum Wish<'a> {
     /// The line is in it.
@@ -16,7 +16,7 @@ pub(super) enum Wish<'a> {
         pattern: Option<&'a Regex>,
         /// Of several such lines, all are replaced.
         all: bool,
-        /// Where it goes when there is no such line.
+        /// The place of a new line.
         spot: Spot<'a>,
     },
     /// No such line is in it.
@@ -32,12 +32,12 @@ pub(super) enum Lines<'a> {
     Matching(&'a Regex),
 }
 
-/// Where a new line goes.
+/// The place of a new line.
 #[derive(Debug)]
 pub(super) struct Spot<'a> {
     /// After the last, or before the first, line that matches.
     pub(super) beside: Option<(Side, &'a Regex)>,
-    /// Where else, when there is no such line or none is asked for.
+    /// The alternative place, when there is no such line or no line is named.
     pub(super) or: Option<End>,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum End {
     End,
 }
 
-/// What was done to a text. Lines are counted from 1.
+/// A change of a text. Lines are counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Edit {
     /// The text afterwards.
@@ -78,12 +78,12 @@ impl Edit {
 /// No edit leads to what is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EditError {
-    /// Which line is meant is open.
+    /// The text has several matching lines.
     #[error(
         "{count} lines match, among them lines {first} and {second}: make the match narrower, or set all: true to replace each"
     )]
     Several {
-        /// How many.
+        /// The number of lines.
         count: usize,
         /// The number of the first.
         first: usize,
@@ -124,7 +124,7 @@ fn split(content: &[u8]) -> Vec<Line<'_>> {
 /// The text as it is wanted, with what differs.
 ///
 /// # Errors
-/// When it can't be told which line is meant, or where a new one goes.
+/// When the line, or the place of a new one, is ambiguous.
 pub(super) fn edit(content: &[u8], wish: &Wish<'_>) -> Result<Edit, EditError> {
     let mut lines = split(content);
     let closed = lines.last().is_none_or(|last| !last.end.is_empty());

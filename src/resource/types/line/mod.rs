@@ -1,7 +1,6 @@
 //! `line`: one line in a text file, the rest of which belongs to others.
 //!
-//! What becomes of the text is decided in `line/edit.rs`; the file is replaced as `replace.rs` does it, with the owner and
-//! mode that it had.
+//! `edit.rs` changes the text. The file is replaced by `core/safe_replace.rs`, with its present owner and mode.
 
 mod edit;
 
@@ -30,9 +29,9 @@ use edit::{Edit, End, Lines, Side, Spot, Wish, edit};
 
 /// The largest file that is edited, in bytes.
 const LIMIT: u64 = 16 << 20;
-/// The mode of a file that is created, when nothing else is said.
+/// The default mode of a new file.
 const NEW_MODE: u32 = 0o644;
-/// How many numbers of lines are listed.
+/// Maximum number of line numbers in a message.
 const LISTED: usize = 10;
 
 /// Single lines in text files.
@@ -45,7 +44,7 @@ pub struct Properties {
     /// The path of the file; or, with `path`, any name.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Whether the line shall be there.
+    /// Desired state of the line.
     #[serde(default)]
     pub ensure: Ensure,
     /// The path of the file, where the name is something else: for several lines in one file.
@@ -54,8 +53,8 @@ pub struct Properties {
     /// The line, without its end. Needed unless absent with a `match`.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub line: String,
-    /// A regular expression: the line that matches is replaced, or with absent removed. It must match `line` too. When left
-    /// out, only a line that is equal counts.
+    /// Regular expression: the line that matches is replaced, or with absent removed. The expression must match `line` too.
+    /// When left out, only an equal line counts.
     #[serde(default, rename = "match", deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub pattern: String,
     /// Replace every line that matches. Otherwise it is an error when there are several.
@@ -84,31 +83,31 @@ pub struct Properties {
     #[serde(default, deserialize_with = "file::mode", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", regex(pattern = r"^(0[oO])?[0-7]{1,4}$"))]
     pub mode: Option<Mode>,
-    /// A command that must accept the changed file before it takes the place of the old: `%s` stands for its path. No shell
-    /// runs. Not run in a dry run.
+    /// Command that must accept the changed file before it replaces the old: `%s` is its path. No shell runs. Not run in a dry
+    /// run.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub validate: String,
     /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// Keep the old file before it is changed: `true` beside it, as `NAME.TIME.bak`; an ending that begins with a dot, in
-    /// place of `.bak`; or the absolute path of a directory.
+    /// Keep the old file before it is changed. `true` keeps it beside the file, as `NAME.TIME.bak`; a suffix that begins with a
+    /// dot replaces `.bak`; an absolute path is a directory for old files.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub backup: String,
-    /// How many old files are kept; 10 when left out.
+    /// Number of old files to keep; 10 when left out.
     #[serde(default = "safe_replace::keep", skip_serializing_if = "safe_replace::is_keep")]
     #[schemars(range(min = 1))]
     pub backup_keep: u32,
 }
 
-/// Whether a line shall be there.
+/// The desired state of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
-    /// It is.
+    /// Present.
     #[default]
     Present,
-    /// It is not, nor any that matches.
+    /// Absent, as is every line that matches.
     Absent,
 }
 
@@ -131,7 +130,7 @@ impl Properties {
         ReplaceOptions { validate: &self.validate, backup: &self.backup, keep: self.backup_keep, follow: self.follow }
     }
 
-    /// What becomes of this content.
+    /// Returns the change of this content.
     fn edit(&self, content: &[u8]) -> Result<Edit, ResourceError> {
         let wrong = |invalid: Invalid| ResourceError::State(invalid.message);
         let pattern = expression("match", &self.pattern).map_err(wrong)?;
@@ -161,18 +160,18 @@ fn expression(property: &'static str, text: &str) -> Result<Option<Regex>, Inval
         .map_err(|error| Invalid::new(property, format!("invalid regular expression in {property}: {error}")))
 }
 
-/// What the host says of the file.
+/// The observed state of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineState {
     #[serde(skip)]
     found: Found,
-    /// Whether the line, or one that matches, is there.
+    /// True where the line, or a match, is there.
     #[serde(skip)]
     there: bool,
     path: String,
     /// The number of lines in the file.
     lines: usize,
-    /// Why the file, which is not there, can't be made.
+    /// The reason for which the missing file can't be created.
     #[serde(skip)]
     obstacle: Option<String>,
     /// An earlier resource of a dry run would make it.
@@ -180,7 +179,7 @@ pub struct LineState {
     foreseen: bool,
 }
 
-/// What is at the path, links followed.
+/// The object at the path, links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     /// Nothing, or a link that leads nowhere.
@@ -210,7 +209,7 @@ impl State for LineState {
     }
 }
 
-/// One step towards the wanted line.
+/// A step towards the desired line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineChange {
     /// Create the file with the line.
@@ -260,6 +259,7 @@ fn list(numbers: &[usize]) -> String {
 
 impl Resource for Line {
     const TYPE: &'static str = "line";
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Single lines in text files.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes from the same file"),
@@ -432,7 +432,7 @@ fn check_line(p: &Properties) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// What is at the path, from one descriptor, and the place where it is.
+/// Reads the object at the path, from one descriptor, and its place.
 fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), ResourceError> {
     let rules = host.managed(p.follow);
     let Some(place) = rules.place(p.path())? else { return Ok((None, Found::Nothing)) };
@@ -458,7 +458,8 @@ fn read(p: &Properties, host: &Host) -> Result<(Option<DirEntryHandle>, Found), 
     Ok((Some(place), found))
 }
 
-/// Why a file that is not there can't be made, unless an earlier resource of a dry run would mend that.
+/// Returns the reason for which a missing file can't be created, unless an earlier resource of a dry run would remove that
+/// reason.
 fn obstacle(p: &Properties, host: &Host) -> Option<String> {
     let path = p.path();
     if host.expects_path(path) {
@@ -485,5 +486,7 @@ fn created(p: &Properties, host: &Host) -> Result<WriteSpec, ResourceError> {
     })
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

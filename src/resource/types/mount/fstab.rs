@@ -4,15 +4,15 @@
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// What is mounted: a device, `UUID=…`, `host:/path`, a directory.
+    /// The device: a device file, `UUID=…`, `host:/path`, a directory.
     pub(super) device: String,
-    /// Where, without a slash at its end.
+    /// The mount point, without a slash at its end.
     pub(super) point: String,
     /// The type of file system.
     pub(super) fstype: String,
     /// Options, with commas.
     pub(super) options: String,
-    /// Whether `dump` saves it.
+    /// The field for `dump`.
     pub(super) dump: u32,
     /// In which pass it is checked at boot; 0 never.
     pub(super) pass: u32,

@@ -16,9 +16,9 @@ const FSTAB: &str = MountRequest::TABLE;
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 /// The largest fstab and mountinfo, in bytes.
 const LIMIT: u64 = 16 << 20;
-/// How long a command may take: a server that does not answer is tried for two minutes.
+/// Maximum duration of a command: a server that does not answer is tried for two minutes.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How many characters of what a failed command said are shown.
+/// Maximum number of characters of a failed command's output.
 const SAID: usize = 2000;
 
 /// The mounts of this host.
@@ -136,7 +136,7 @@ fn is_of_device(fstype: &str) -> bool {
     fstype == "auto" || known.lines().any(|line| line.trim_start() == fstype && !line.starts_with("nodev"))
 }
 
-/// Where udev has the device of a tag, as `UUID=…`.
+/// Returns the device file that udev made for a tag, as `UUID=…`.
 fn tagged(device: &str) -> Option<String> {
     let (tag, value) = device.split_once('=')?;
     let directory = match tag {

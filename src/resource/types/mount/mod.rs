@@ -22,7 +22,7 @@ use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, S
 use fstab::Entry;
 use mountinfo::Mounted;
 
-/// What stands at the mount point until somebody goes there, where that mounts it.
+/// The type of file system at a mount point that is mounted on access.
 const AUTOFS: &str = "autofs";
 /// The option that asks for it.
 const AUTOMOUNT: &str = "x-systemd.automount";
@@ -30,7 +30,7 @@ const AUTOMOUNT: &str = "x-systemd.automount";
 /// Mounted file systems.
 pub struct Mount;
 
-/// What shall be of a mount point.
+/// The desired state of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
@@ -59,25 +59,24 @@ impl Ensure {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Properties {
-    /// The mount point: an absolute path, without `.`, `..` or doubled slashes. It must be there when something is mounted.
+    /// Mount point: an absolute path, without `.`, `..` or doubled slashes. The directory must exist before a mount.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// What shall be of the mount point.
+    /// Desired state of the mount point.
     #[serde(deserialize_with = "ensure")]
     pub ensure: Ensure,
-    /// What is mounted: a device, `UUID=…`, `LABEL=…`, `host:/path`, a file, or with the option `bind` a directory. Needed
-    /// unless absent.
+    /// Device: a device file, `UUID=…`, `LABEL=…`, `host:/path`, a file, or with the option `bind` a directory. Needed unless
+    /// absent.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub device: String,
     /// The type of file system.
     #[serde(default = "auto", deserialize_with = "text::text")]
     pub fstype: String,
-    /// Options, with commas. Those that are named and of which the kernel tells (`ro`, `nosuid`, `nodev`, `noexec`,
-    /// `noatime`, `nodiratime` and their opposites, of a tmpfs `size` and `nr_inodes`) are also set right by a remount when they
-    /// are not in force.
+    /// Options, with commas. A remount corrects named options that the kernel reports. These are `ro`, `nosuid`, `nodev`,
+    /// `noexec`, `noatime`, `nodiratime` and their opposites, and `size` and `nr_inodes` of a tmpfs.
     #[serde(default = "defaults", deserialize_with = "text::text")]
     pub options: String,
-    /// Whether `dump` saves it: the fifth field of fstab.
+    /// Field for `dump`: the fifth of fstab.
     #[serde(default)]
     pub dump: u32,
     /// In which pass it is checked at boot, 0 never: the sixth field of fstab.
@@ -121,7 +120,7 @@ fn is_bind(options: &str) -> bool {
     options.split(',').any(|option| matches!(option, "bind" | "rbind"))
 }
 
-/// Whether a file system of the wanted type may call itself so.
+/// Returns true where a file system of the desired type may report this name.
 fn is_type(wanted: &str, actual: &str) -> bool {
     matches!(wanted, "auto" | "none")
         || wanted == actual
@@ -131,19 +130,19 @@ fn is_type(wanted: &str, actual: &str) -> bool {
         || (actual.starts_with("fuse.") && (wanted == "fuse" || actual.strip_prefix("fuse.") == Some(wanted)))
 }
 
-/// What the host says of the mount point.
+/// The observed state of the mount point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MountState {
     /// The lines of fstab.
     #[serde(skip)]
     entries: Vec<Entry>,
-    /// What is mounted, the lowest first.
+    /// The mounts, the lowest first.
     #[serde(skip)]
     mounts: Vec<Mounted>,
-    /// Whether the topmost of them is what is wanted, its options aside.
+    /// True where the topmost mount is the desired one, its options aside.
     #[serde(skip)]
     right: bool,
-    /// Why it can't be mounted, where it is not.
+    /// The reason for which a missing mount can't be made.
     #[serde(skip)]
     obstacle: Option<String>,
     in_fstab: bool,
@@ -166,7 +165,7 @@ impl State for MountState {
     }
 }
 
-/// One step towards the wanted mount.
+/// A step towards the desired mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountChange {
     /// Add the line to fstab.
@@ -206,7 +205,7 @@ impl Change for MountChange {
     }
 }
 
-/// What a mount provider can do.
+/// The interface of mount providers.
 pub trait Mounts: Send + Sync {
     /// The text of fstab; empty when there is none.
     ///
@@ -218,18 +217,18 @@ pub trait Mounts: Send + Sync {
     /// # Errors
     /// When the system refuses.
     fn write_table(&self, table: &[u8], host: &Host) -> Result<(), ResourceError>;
-    /// What is mounted, in the words of the kernel.
+    /// Returns the mounts in the form of the kernel.
     ///
     /// # Errors
     /// When it can't be read.
     fn mountinfo(&self) -> Result<Vec<u8>, ResourceError>;
-    /// Whether what is mounted is this device.
+    /// Returns true where the mount is of this device.
     ///
     /// # Errors
     /// When the host can't be looked at.
     #[expect(private_interfaces, reason = "only this type has providers for it")]
     fn is_same(&self, device: &str, options: &str, mounted: &Mounted) -> Result<bool, ResourceError>;
-    /// Why it can't be mounted, as far as that can be told before it is tried.
+    /// Returns the reason for which a mount is impossible, as far as known before the attempt.
     fn obstacle(&self, _: &Properties, _: &Host) -> Option<String> {
         None
     }
@@ -252,6 +251,7 @@ pub trait Mounts: Send + Sync {
 
 impl Resource for Mount {
     const TYPE: &'static str = "mount";
+    const REACHES_SYSTEM: bool = true;
     const ABOUT: &'static str = "File systems: in fstab, and mounted.";
     const REFRESHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] =
@@ -395,7 +395,7 @@ fn check_field(property: &'static str, field: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// What is to be done to fstab.
+/// Returns the step for fstab.
 fn listing(p: &Properties, state: &MountState) -> Result<Option<MountChange>, ResourceError> {
     let wanted = p.entry();
     match state.entries.as_slice() {
@@ -424,7 +424,7 @@ fn differences(entry: &Entry, wanted: &Entry) -> Vec<String> {
     .collect()
 }
 
-/// Why what is mounted must be mounted again; nothing when it need not.
+/// Returns the reasons for a remount; none when it is not needed.
 fn remount(p: &Properties, state: &MountState) -> Vec<String> {
     let Some(top) = state.mounts.last() else { return vec![] };
     let changed = state.entries.iter().any(|entry| entry.options != p.options);
@@ -435,5 +435,7 @@ fn remount(p: &Properties, state: &MountState) -> Vec<String> {
     why
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,15 @@
-//! What is mounted, as `/proc/self/mountinfo` says it (`proc_pid_mountinfo(5)`), and whether options are in force.
+//! Mounts, as in `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`), and the options in force.
 
 use super::fstab::decode;
 
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Mounted {
-    /// Where.
+    /// The mount point.
     pub(super) point: String,
     /// The type of file system.
     pub(super) fstype: String,
-    /// What is mounted, as the file system calls it.
+    /// The source, in the words of the file system.
     pub(super) source: String,
     /// Options of this mount, with commas.
     pub(super) options: String,
@@ -17,7 +17,7 @@ pub(super) struct Mounted {
     pub(super) of_all: String,
 }
 
-/// What is mounted at a point, the lowest first: the last one is what is seen.
+/// Returns the mounts at a point, the lowest first: the last one is visible.
 pub(super) fn at(mountinfo: &[u8], point: &str) -> Vec<Mounted> {
     String::from_utf8_lossy(mountinfo).lines().filter_map(parse).filter(|mounted| mounted.point == point).collect()
 }
@@ -46,8 +46,8 @@ const FLAGS: &[(&str, &str)] =
 impl Mounted {
     /// Those of the wanted options that are not in force.
     ///
-    /// Only options that are named, and of which the kernel tells: a file system that went read-only because its disk fails
-    /// is not made writable again because nothing was said.
+    /// Checks only named options that the kernel reports. A file system that became read-only because its disk fails is not
+    /// made writable again without a request.
     pub(super) fn lacks(&self, wanted: &str) -> Vec<&'static str> {
         let has = |options: &str, name: &str| options.split(',').any(|one| one == name);
         let mut lacking = Vec::new();

@@ -1,5 +1,5 @@
-//! apt and dpkg. What is installed is read from the database of dpkg (`host::dpkg`), what the index offers is asked of
-//! `apt-cache policy` for all packages of a run at once, transactions are `apt-get`'s.
+//! apt and dpkg. The database of dpkg (`host::dpkg`) tells the installed packages. One `apt-cache policy` tells the index of
+//! all packages of a run. `apt-get` makes the transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -20,19 +20,19 @@ const APT_GET: &str = "/usr/bin/apt-get";
 const APT_CACHE: &str = "/usr/bin/apt-cache";
 const DPKG: &str = "/usr/bin/dpkg";
 
-/// What apt and dpkg lock, in the order in which they do.
+/// The locks of apt and dpkg, in their order.
 const LOCKS: [&str; 2] = ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock"];
 const LISTS_LOCK: &str = "/var/lib/apt/lists/lock";
 
 /// Touched after the index was read: by the hook of Ubuntu's apt, and by our own reading.
 const UPDATED: &str = "/var/lib/apt/periodic/update-success-stamp";
-/// Where the index lies. Its time says when it was read, where nothing better does.
+/// The directory of the index. Its time is that of the last update, where no better mark exists.
 const LISTS: &str = "/var/lib/apt/lists";
-/// What else decides what is offered.
+/// Further files that determine the offers.
 const SOURCES: [&str; 5] =
     ["/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/preferences", "/etc/apt/preferences.d", "/etc/apt/apt.conf.d"];
 
-/// How many packages one `apt-cache policy` is asked about: what it answers must fit into the output that is kept.
+/// Maximum number of packages of one `apt-cache policy`: its answer must fit into the output that is kept.
 const ASK_AT_ONCE: usize = 1000;
 
 /// True where apt is and dpkg has packages.
@@ -42,7 +42,7 @@ pub(super) fn suits() -> bool {
     [APT_GET, APT_CACHE, DPKG].iter().all(|program| is_executable(Path::new(program))) && has_packages()
 }
 
-/// What was asked about, and when: the database, the index and its configuration as they were.
+/// An answer and its validity: the state of the database, the index and its configuration at the time of the query.
 type Asked = (Stamp, HashMap<String, Offer>);
 
 /// apt.
@@ -59,7 +59,7 @@ impl Apt {
         Self { dpkg, foretold: Mutex::default(), offers: Mutex::default() }
     }
 
-    /// What else to ask about when one package is asked about.
+    /// Returns the further packages to ask about when one package is asked about.
     fn interesting(&self, name: &str, known: &HashMap<String, Offer>, database: &Database) -> Vec<String> {
         let foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
         let settled = |name: &str, any: bool| any && state(database, name).is_some_and(|state| state.newest().is_some());
@@ -118,7 +118,7 @@ fn hopeless(message: String) -> Failure {
     Failure { message, hopeless: true }
 }
 
-/// Waits until nobody holds a lock, and says for whom.
+/// Waits until a lock is free, and reports its holder.
 fn wait_for(path: &str, wait: HumanDuration, deadline: Instant, host: &Host) -> Result<(), Failure> {
     lock::wait(Path::new(path), deadline, host, lock::lock_owner, &|holder| {
         host.notify(&format!("waiting up to {wait} for {holder}, which holds {path}"));
@@ -131,7 +131,7 @@ fn split(name: &str) -> (&str, Option<&str>) {
     name.split_once(':').map_or((name, None), |(name, architecture)| (name, Some(architecture)))
 }
 
-/// What dpkg knows of a package; `None` when nothing.
+/// Returns the state of a package in dpkg; `None` when unknown.
 fn state(database: &Database, name: &str) -> Option<PackageState> {
     let (plain, architecture) = split(name);
     let native = database.native();

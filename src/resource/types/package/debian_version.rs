@@ -1,7 +1,7 @@
 //! Debian versions, compared as dpkg does: `[epoch:]upstream[-revision]`.
 //!
-//! The rule is that of deb-version(7) and Debian Policy 5.6.12. Tested against `dpkg --compare-versions`. RPM's other rule
-//! stands in `rpm_version.rs`.
+//! The rule is that of deb-version(7) and Debian Policy 5.6.12. Tested against `dpkg --compare-versions`. RPM's other rule is
+//! in `rpm_version.rs`.
 
 use std::cmp::Ordering;
 
@@ -26,7 +26,7 @@ fn parts(version: &str) -> Parts<'_> {
     Parts { epoch, upstream, revision }
 }
 
-/// What is no digit and what is one take turns, from the first character on.
+/// Compares alternating parts without and with digits, from the first character on.
 fn part(mut a: &[u8], mut b: &[u8]) -> Ordering {
     while !a.is_empty() || !b.is_empty() {
         let (text_a, rest_a) = split_at(a, |c| !c.is_ascii_digit());

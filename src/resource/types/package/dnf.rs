@@ -1,5 +1,5 @@
-//! dnf and rpm. What is installed is asked of one `rpm -qa`, again only when the database has changed; what the index offers
-//! of one `dnf repoquery` and one `dnf check-update` for all packages of a run; transactions are dnf's.
+//! dnf and rpm. One `rpm -qa` tells the installed packages, again only when the database has changed. One `dnf repoquery` and
+//! one `dnf check-update` tell the index of all packages of a run. dnf makes the transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -18,13 +18,13 @@ use super::{Failure, Installed, Job, Manager, Offer, PackageChange, PackageState
 
 const DNF: &str = "/usr/bin/dnf";
 
-/// What decides what is offered, beside the database. The last is where dnf keeps the index.
+/// Files that determine the offers, beside the database. The last is the index of dnf.
 const SOURCES: [&str; 4] = ["/etc/dnf/dnf.conf", "/etc/yum.repos.d", "/etc/dnf/vars", "/var/cache/dnf"];
 
 /// Files with the number of the dnf that is at work.
 const LOCKS: [&str; 3] = ["/var/cache/dnf/metadata_lock.pid", "/var/cache/dnf/download_lock.pid", "/var/lib/dnf/rpmdb_lock.pid"];
 
-/// How many packages one question is about: the answer must fit into the output that is kept.
+/// Maximum number of packages of one query: the answer must fit into the output that is kept.
 const ASK_AT_ONCE: usize = 500;
 
 const AVAILABLE_FORMAT: &str = "%{name}\\t%{epoch}\\t%{version}\\t%{release}\\t%{arch}\\n";
@@ -45,7 +45,7 @@ pub(super) struct Dnf {
     refreshed: Mutex<Option<HumanDuration>>,
 }
 
-/// What the run may want to know of a package.
+/// The questions of the run about a package.
 #[derive(Debug, Clone, Copy, Default)]
 struct Interest {
     /// Some resource wants a version of its own.
@@ -54,7 +54,7 @@ struct Interest {
     latest: bool,
 }
 
-/// What was asked about, and the host as it was then.
+/// The answers, and the state of the host at the time.
 #[derive(Default)]
 struct Index {
     stamp: Stamp,
@@ -282,7 +282,7 @@ impl Manager for Dnf {
         self.run(verb, &specs, wait, host)
     }
 
-    /// What they require of each other by name; capabilities that are no names of packages are left out of account.
+    /// Returns the requirements between packages by name; capabilities that are no names of packages are ignored.
     fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError> {
         let output = host.run(&command(RPM, ["-q", "--qf", REQUIRED_FORMAT].into_iter().chain(names.iter().copied())))?;
         let mut needs: HashMap<String, Vec<String>> = HashMap::new();

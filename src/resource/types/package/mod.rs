@@ -1,14 +1,14 @@
 //! `package`: software from the package manager of the host, apt or dnf.
 //!
-//! A [`Manager`] says what is installed and what its index offers, for all packages of a run at once, and carries out
-//! transactions: `package/apt.rs` and `package/dnf.rs`. Which versions are newer is for
-//! `package/debian_version.rs` and `package/rpm_version.rs` to say; `package/together.rs` makes one transaction of many
-//! changes. Names are checked in `package/names.rs`, and never reach a package manager that has no package of exactly
-//! that name.
+//! A [`Manager`] reports installed and offered packages, for all packages of a run at once, and carries out transactions:
+//! `apt.rs` and `dnf.rs`. `debian_version.rs` and `rpm_version.rs` compare versions. `transaction.rs` makes one transaction of
+//! many changes. `names.rs` checks names, which never reach a package manager that has no package of exactly that name.
 
 mod apt;
 mod debian_version;
 mod dnf;
+#[cfg(test)]
+mod fixture;
 mod names;
 mod output;
 mod rpm_version;
@@ -42,11 +42,11 @@ pub struct Properties {
     /// `present`, `absent`, `latest`, or a version: `1.0-1`, `1:1.0-1`; for dnf also without the release, `1.0`.
     #[serde(deserialize_with = "text::text")]
     pub ensure: String,
-    /// How old the package index may be: when it is older and the package may have to be installed or upgraded, the index is
-    /// read again, except in a dry run. When left out, apt never reads it, and dnf when its own configuration says so.
+    /// Maximum age of the package index. An older index is read again when the package may have to be installed or upgraded,
+    /// except in a dry run. When left out, apt never reads it, and dnf when its own configuration says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_valid: Option<HumanDuration>,
-    /// How long to wait for another program that holds the lock of the package manager.
+    /// Time to wait for another program that holds the lock of the package manager.
     #[serde(default = "two_minutes")]
     pub lock_timeout: HumanDuration,
 }
@@ -55,7 +55,7 @@ fn two_minutes() -> HumanDuration {
     HumanDuration::seconds(120)
 }
 
-/// What `ensure` asks for.
+/// The request of `ensure`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted<'a> {
     Present,
@@ -75,12 +75,12 @@ impl Properties {
     }
 }
 
-/// Whose rule says which version is newer.
+/// The rule for the order of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
-    /// That of dpkg; versions are written in full.
+    /// The rule of dpkg; versions are written in full.
     Debian,
-    /// That of rpm; what is left out of a version does not matter.
+    /// The rule of rpm; a part that is left out of a version does not matter.
     Rpm,
 }
 
@@ -92,7 +92,7 @@ impl Versions {
         }
     }
 
-    /// Whether an installed or offered version is the one that was asked for.
+    /// Returns true where an installed or offered version is the requested one.
     fn meets(self, found: &str, asked: &str) -> bool {
         match self {
             Self::Debian => debian_version::compare(found, asked).is_eq(),
@@ -108,10 +108,10 @@ pub struct Installed {
     architecture: String,
 }
 
-/// What the package index has under a name.
+/// The offer of the package index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Offer {
-    /// Nobody asked, because it does not matter.
+    /// Not asked, because the offer does not matter.
     #[default]
     NotAsked,
     /// No package of that name.
@@ -125,7 +125,7 @@ pub enum Offer {
     },
 }
 
-/// What is known of a package: what is installed, and, where it matters, what is offered.
+/// The known state of a package: the installed version, and, where it matters, the offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageState {
     versions: Versions,
@@ -230,39 +230,39 @@ struct Extended<'a> {
     held: bool,
 }
 
-/// One step.
+/// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PackageChange {
-    /// What is not there comes.
+    /// A missing package is installed.
     Install {
-        /// As in `ensure`.
+        /// The version or word of `ensure`.
         ensure: String,
-        /// What comes, as far as that is known.
+        /// The new version, as far as known.
         version: Option<String>,
         /// False where the index has no such package or version, at least not yet.
         offered: bool,
     },
     /// Another version takes the place of the one that is there.
     Replace {
-        /// As in `ensure`.
+        /// The version or word of `ensure`.
         ensure: String,
-        /// What goes.
+        /// The old version.
         from: String,
-        /// What comes.
+        /// The new version.
         to: String,
         /// True for an older one.
         down: bool,
         /// False where the index has no such version, at least not yet.
         offered: bool,
     },
-    /// What was begun and not brought to its end is.
+    /// An interrupted installation is finished.
     Finish {
         /// The package manager's word for its state.
         from: String,
     },
-    /// It goes.
+    /// The package is removed.
     Remove {
-        /// What goes: a version, or the package manager's word for its state.
+        /// The old version, or the package manager's word for the state.
         from: String,
     },
 }
@@ -305,7 +305,7 @@ impl Change for PackageChange {
     }
 }
 
-/// What a transaction does.
+/// The action of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Install, upgrade, finish.
@@ -335,7 +335,7 @@ impl Verb {
     }
 }
 
-/// One package of a transaction.
+/// A package of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     properties: &'a Properties,
@@ -376,10 +376,10 @@ impl Job<'_> {
     }
 }
 
-/// Why a transaction did not succeed.
+/// The reason for which a transaction failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// What went wrong, for people.
+    /// The error, for people.
     message: String,
     /// True where trying its packages one by one would fail the same way.
     hopeless: bool,
@@ -390,13 +390,13 @@ pub trait Manager: Send + Sync {
     /// Hears which packages the run holds, so that one question can be for all of them.
     fn foretell(&self, all: &[&Properties]);
 
-    /// What is installed under a name. Asks the host only when something has changed since the last time.
+    /// Returns the installed state of a name. Asks the host only after a change.
     ///
     /// # Errors
     /// When the database of the package manager can't be read.
     fn look(&self, name: &str, host: &Host) -> Result<PackageState, ResourceError>;
 
-    /// What the index offers for a resource, asked for together with what else the run may need to know.
+    /// Returns the offer of the index for a resource. The same query includes the other packages that the run may need.
     ///
     /// # Errors
     /// When the package manager does not answer.
@@ -408,7 +408,7 @@ pub trait Manager: Send + Sync {
     /// When it can't be read.
     fn refresh(&self, properties: &Properties, age: HumanDuration, host: &Host) -> Result<(), ResourceError>;
 
-    /// Whether one transaction can do both.
+    /// Returns true where one transaction can do both.
     fn together(&self, one: Verb, other: Verb) -> bool;
 
     /// Changes several packages in one transaction.
@@ -417,18 +417,19 @@ pub trait Manager: Send + Sync {
     /// When that fails; some of them may have been changed.
     fn transact(&self, jobs: &[Job<'_>], host: &Host) -> Result<(), Failure>;
 
-    /// What these packages, which are installed, need: names of packages, by name. May tell of more packages.
+    /// Returns the requirements of these installed packages: names of packages, by name. The answer may have more packages.
     ///
     /// # Errors
     /// When that can't be found out.
     fn needs(&self, names: &[&str], host: &Host) -> Result<HashMap<String, Vec<String>>, ResourceError>;
 
-    /// Whether the database tells that a script of a package has failed, so that it can be believed more than an exit code.
+    /// True where the database records that a script of a package has failed. Then the database counts, not an exit code.
     fn knows_failures(&self) -> bool;
 }
 
 impl Resource for Package {
     const TYPE: &'static str = "package";
+    const REACHES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Software from the package manager: present, absent, the latest or one version.";
     const BATCHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -524,7 +525,7 @@ impl Resource for Package {
     }
 }
 
-/// Whether it matters what the index offers.
+/// Returns true where the offer of the index matters.
 fn needs_index(p: &Properties, state: &PackageState) -> bool {
     match p.wanted() {
         Wanted::Latest => true,

@@ -1,4 +1,4 @@
-//! What may stand as the name or version of a package: nothing that a shell or a package manager could take for more.
+//! Rules for names and versions of packages: no text that a shell or a package manager could misread.
 
 use crate::resource::Invalid;
 

@@ -1,11 +1,11 @@
-//! What a package manager said, for errors: the end of both streams, because maintainer scripts are heard on either.
+//! Output of a package manager for errors: the end of both streams, because maintainer scripts write to either.
 
 use crate::host::Output;
 
-/// How many lines of each stream an error shows.
+/// Maximum number of lines of each stream in an error.
 const LINES: usize = 12;
 
-/// How much of a line an error shows, in characters.
+/// Maximum length of a line in an error, in characters.
 const WIDTH: usize = 300;
 
 /// The exit code and the end of both streams.

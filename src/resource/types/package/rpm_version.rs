@@ -1,7 +1,7 @@
 //! RPM versions, compared as rpm does: `[epoch:]version[-release]`.
 //!
 //! Segments are compared by the rule of rpm-version(7) (`rpmvercmp` in rpm), the three parts in the order of
-//! rpm-dependencies(7). Tested against rpm itself. Debian's other rule stands in `debian_version.rs`.
+//! rpm-dependencies(7). Tested against rpm itself. Debian's other rule is in `debian_version.rs`.
 
 use std::cmp::Ordering;
 
@@ -11,8 +11,8 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
     segments(a.epoch.unwrap_or("0"), b.epoch.unwrap_or("0")).then_with(|| without_epoch(&a, &b))
 }
 
-/// Whether an installed version is the one that was asked for, as `V`, `V-R`, `E:V` or `E:V-R`: what is left out does not
-/// matter.
+/// Returns true where an installed version is the requested one, as `V`, `V-R`, `E:V` or `E:V-R`. Parts that are left out do
+/// not matter.
 pub(super) fn meets(installed: &str, asked: &str) -> bool {
     let (installed, asked) = (parts(installed), parts(asked));
     let epoch = asked.epoch.is_none_or(|epoch| segments(installed.epoch.unwrap_or("0"), epoch).is_eq());

@@ -67,8 +67,7 @@ fn job<'a>(pending: &'a Pending<'_, Package>) -> Option<Job<'a>> {
     pending.changes.first().map(|change| Job { properties: pending.properties, state: &pending.state, change })
 }
 
-/// The packages of a transaction that would have come without being asked for, because an earlier one needs them: one by
-/// one, nothing would have been left to do for them.
+/// Returns the packages of a transaction that an earlier package needs. On their own, they would have been installed already.
 fn brought(jobs: &[Job<'_>], manager: &(dyn Manager + 'static), host: &Host) -> HashSet<String> {
     let names: Vec<&str> = jobs.iter().map(|job| job.properties.name.as_str()).collect();
     let comes = |job: &Job<'_>| {
@@ -109,7 +108,7 @@ fn again(job: &Job<'_>, manager: &(dyn Manager + 'static), host: &Host) -> Resul
     self::job(&pending).map_or(Ok(()), |job| alone(job, manager, host))
 }
 
-/// What is still to be done.
+/// Returns the remaining jobs.
 fn left<'a>(
     properties: &'a Properties,
     manager: &(dyn Manager + 'static),
@@ -120,7 +119,7 @@ fn left<'a>(
     Ok(Pending { properties, state, changes })
 }
 
-/// Whether the index has what is to be installed.
+/// Checks that the index has the packages to install.
 fn check(job: &Job<'_>) -> Result<(), ResourceError> {
     match Verb::of(job.change) {
         Verb::Remove => Ok(()),

@@ -27,13 +27,13 @@ use crate::resource::core::common::TemplateScope;
 use crate::resource::core::text;
 use crate::resource::{Change, Invalid, Preview, ProviderEntry, Resource, ResourceError, State};
 
-/// How many files a change names.
+/// Maximum number of files that a change names.
 const NAMED: usize = 20;
 
 /// Directories of templates.
 pub struct Scaffold;
 
-/// What the target shall be.
+/// The desired state of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
@@ -122,7 +122,7 @@ pub struct Properties {
     /// The right delimiter of what is evaluated, instead of the engine's own.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub right_delimiter: String,
-    /// Leave out files that come to nothing but white space.
+    /// Leave out files that render to white space only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip_empty: bool,
     /// Remove files from the target that the templates do not make. Directories stay.
@@ -131,12 +131,12 @@ pub struct Properties {
     /// Follow links on the way to the paths that others than root could have made, which is refused otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// What templates see as data, instead of the data of the manifest.
+    /// Data for templates, instead of the data of the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Map<String, Value>>,
-    /// Commands for files whose name matches a pattern (`*`, `?`, `[a-z]`), run on a copy of the rendered file before it
-    /// is put in place, where it differs from what is there. `{}` stands for the path of the copy, which is the last
-    /// argument otherwise. No shell runs.
+    /// Commands for files whose name matches a pattern (`*`, `?`, `[a-z]`). A command runs on a copy of a rendered file that
+    /// differs from the target, before the file is put in place. `{}` is the path of the copy, which is the last argument
+    /// otherwise. No shell runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post: Vec<BTreeMap<String, String>>,
     #[serde(skip)]
@@ -154,7 +154,7 @@ impl Properties {
         host.resolve(Path::new(&self.source))
     }
 
-    /// What templates may use.
+    /// Returns the scope of templates.
     fn scope(&self) -> Scope {
         let scope = self.surroundings.scope();
         match &self.data {
@@ -164,7 +164,7 @@ impl Properties {
     }
 }
 
-/// What the templates come to.
+/// The rendered templates.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rendered {
     engine: Engine,
@@ -184,7 +184,7 @@ struct Content {
     mode: u32,
 }
 
-/// How the target differs from what the templates come to; paths below the target, sorted.
+/// The differences between target and rendered templates; paths below the target, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Differences {
     added: Vec<String>,
@@ -194,7 +194,7 @@ struct Differences {
     extra: Vec<String>,
 }
 
-/// What the host says of a target.
+/// The observed state of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScaffoldState {
     #[serde(skip)]
@@ -244,21 +244,21 @@ impl State for ScaffoldState {
     }
 }
 
-/// One step towards the wanted target.
+/// A step towards the desired target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScaffoldChange {
     /// Write the files that differ, and remove those that are purged.
     Write {
-        /// How many files it concerns.
+        /// Number of files.
         files: usize,
-        /// Which, and how.
+        /// The files, each with its difference.
         details: Vec<String>,
     },
     /// Remove the files of the templates, and the directories that are empty then.
     Remove {
-        /// How many files it concerns.
+        /// Number of files.
         files: usize,
-        /// Which.
+        /// The files.
         details: Vec<String>,
     },
     /// Make the target although there is nothing to put into it, which is an error.
@@ -284,9 +284,9 @@ impl Change for ScaffoldChange {
     }
 }
 
-/// What a scaffold provider can do.
+/// The interface of scaffold providers.
 pub trait Renderer: Send + Sync {
-    /// What the templates come to.
+    /// Renders the templates.
     ///
     /// # Errors
     /// When they can't be read, or one can't be rendered.
@@ -303,7 +303,7 @@ struct Choria {
     applied: Mutex<HashMap<String, Arc<Rendered>>>,
 }
 
-/// What two resources have in common only when they are the same.
+/// Returns a key that two resources share only when they are the same.
 fn key(p: &Properties) -> String {
     serde_json::to_string(p).unwrap_or_else(|_| p.name.clone())
 }
@@ -324,6 +324,7 @@ impl Renderer for Choria {
 
 impl Resource for Scaffold {
     const TYPE: &'static str = "scaffold";
+    const REACHES_SYSTEM: bool = false;
     const ABOUT: &'static str = "Directories of templates, rendered into a target directory.";
     const TEMPLATED_KEYS: &'static [&'static str] = &["data"];
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
@@ -473,5 +474,7 @@ fn check_target(name: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

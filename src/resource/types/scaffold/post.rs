@@ -1,7 +1,7 @@
 //! Commands on rendered files, by patterns of names.
 //!
-//! They run on a copy in a private directory, never in the target: what they leave is compared and
-//! put in place like any rendered file. Only files that differ from what is there go through them.
+//! Commands run on a copy in a private directory, never in the target. Their result is compared and put in place like any
+//! rendered file. Only files that differ from the target run through them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::host::{Command, Host, WriteSpec, fs};
 
 use super::{Content, Invalid, ResourceError, text};
 
-/// How long a command may take.
+/// Maximum duration of a command.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// What stands for the path of the file.
+/// Placeholder for the path of the file.
 const PLACE: &str = "{}";
-/// How much of a failed command's output its error shows, from the end.
+/// Maximum length of a failed command's output in its error, in characters from the end.
 const TAIL: usize = 400;
 /// The largest file that a command may leave, in bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -26,7 +26,7 @@ fn pairs(posts: &Posts) -> impl Iterator<Item = (&String, &String)> {
     posts.iter().flatten()
 }
 
-/// Whether patterns and commands can be read.
+/// Checks that patterns and commands can be read.
 pub(super) fn check(posts: &Posts) -> Result<(), Invalid> {
     for (pattern, line) in pairs(posts) {
         if pattern.is_empty() {
@@ -93,8 +93,8 @@ pub(super) fn run(posts: &Posts, path: &str, content: &Content, host: &Host) -> 
     Ok(Content::of(bytes, mode))
 }
 
-/// Whether a name matches a pattern of `*`, `?`, `[a-z]`, `[^a-z]` and `\` before what is meant as it is; nothing when
-/// it is no pattern. The rules are those of Go's `filepath.Match`.
+/// Matches a name with a pattern of `*`, `?`, `[a-z]`, `[^a-z]` and `\` before a literal character; none for an invalid
+/// pattern. The rules are those of Go's `filepath.Match`.
 fn matches(pattern: &str, name: &str) -> Option<bool> {
     let parts = parts(pattern)?;
     let name: Vec<char> = name.chars().collect();

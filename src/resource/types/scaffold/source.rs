@@ -12,9 +12,9 @@ use super::{Content, Engine, Properties, Rendered, ResourceError};
 
 /// The largest template, in bytes.
 const MAX_FILE: u64 = 16 << 20;
-/// How large all templates may be together, in bytes.
+/// Maximum size of all templates together, in bytes.
 const MAX_ALL: u64 = 128 << 20;
-/// How many files and directories a source or a target may have.
+/// Maximum number of files and directories of a source or a target.
 pub(super) const MAX_ENTRIES: usize = 100_000;
 /// The mode of files that `write` makes.
 const MODE: u32 = 0o644;
@@ -35,7 +35,7 @@ fn state(message: String) -> ResourceError {
     ResourceError::State(message)
 }
 
-/// Whether the source is a directory.
+/// Checks that the source is a directory.
 pub(super) fn check_directory(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let source = p.source(host);
     let shown = source.display();
@@ -53,7 +53,7 @@ pub(super) fn check_directory(p: &Properties, host: &Host) -> Result<(), Resourc
     }
 }
 
-/// Whether what is rendered stays apart from the templates: it would be rendered again, or purged.
+/// Checks that target and templates are apart: otherwise a rendered file would be rendered again, or purged.
 pub(super) fn check_apart(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     let (source, target) = (p.source(host), p.target());
     if target.starts_with(&source) {
@@ -146,7 +146,7 @@ impl Source {
     }
 }
 
-/// Whether no file stands where another one needs a directory.
+/// Checks that no file has the path of a directory that another file needs.
 fn check_paths(files: &BTreeMap<String, Content>) -> Result<(), ResourceError> {
     for path in files.keys() {
         let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at)).find(|above| files.contains_key(*above));

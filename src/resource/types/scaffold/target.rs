@@ -1,7 +1,7 @@
 //! The target of a scaffold: compared, written, removed.
 //!
-//! Below the target no link is followed: a directory in which files are to be written may not be one. That is looked at
-//! before anything is written, for a good error, and held to by `host::tree` while it is.
+//! Below the target no link is followed: a directory for rendered files may not be a link. This module checks that before the
+//! first write, for a good error. `host::tree` enforces it during the writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -16,14 +16,14 @@ use super::{Content, Differences, Preview, Properties, Rendered, ResourceError, 
 
 /// The mode of directories that are made.
 const DIRECTORY: u32 = 0o755;
-/// How much text a diff is made of, in bytes.
+/// Maximum amount of text in a diff, in bytes.
 const PREVIEW_LIMIT: u64 = 1 << 20;
 
 fn state(message: String) -> ResourceError {
     ResourceError::State(message)
 }
 
-/// Whether the target is there; a link to a directory is one.
+/// Returns true where the target exists; a link to a directory is one.
 pub(super) fn exists(p: &Properties, host: &Host) -> Result<bool, ResourceError> {
     let target = p.target().display();
     match host.managed(p.follow).look(p.target(), false)? {
@@ -50,7 +50,7 @@ fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter_map(|(at, _)| path.get(..at))
 }
 
-/// Whether the directories above a file are directories of their own, as far as they are there.
+/// Checks that the directories above a file are no links, as far as they exist.
 fn check_way(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Host) -> Result<(), ResourceError> {
     for directory in above(path) {
         if known.contains(directory) {
@@ -72,8 +72,7 @@ fn check_way(p: &Properties, path: &str, known: &mut BTreeSet<String>, host: &Ho
     Ok(())
 }
 
-/// How a target differs from what the templates come to. What differs goes through its `post` commands first, and
-/// comes back as they left it.
+/// Compares a target with the rendered templates. Files that differ go through their `post` commands first.
 pub(super) fn compare(
     p: &Properties,
     mut rendered: Arc<Rendered>,
@@ -112,7 +111,7 @@ pub(super) fn compare(
     Ok((rendered, differences))
 }
 
-/// Whether there is a file, and its digest, a link to one followed where root alone could have made it.
+/// Returns the digest of a file, if it exists. A link is followed where root alone could have made it.
 fn digest(p: &Properties, path: &str, host: &Host) -> Result<Option<Option<String>>, ResourceError> {
     let path = p.target().join(path);
     match host.managed(p.follow).look(&path, true)? {
@@ -146,7 +145,7 @@ fn extra(p: &Properties, rendered: &Rendered, found: &mut Vec<String>, host: &Ho
     Ok(())
 }
 
-/// What is left of the templates in a target that shall have nothing of them.
+/// Returns the files of the templates in a target that must have none of them.
 pub(super) fn remaining(p: &Properties, rendered: &Rendered, host: &Host) -> Result<Differences, ResourceError> {
     let mut differences = Differences::default();
     let mut known = BTreeSet::new();

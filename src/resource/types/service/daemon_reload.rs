@@ -1,4 +1,4 @@
-//! Whether what systemd has in memory of a unit is what its files say.
+//! Detection of unit files that systemd has not loaded.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use crate::host::{Unit, fs};
 
 /// True when systemd has to read its unit files again to know this unit as it is on disk.
 ///
-/// systemd tells when the files that it has read have changed. It does not tell that a file has come which goes before
-/// the one that it has read, and old ones do not look for units that they did not find before.
+/// systemd reports changes of the files that it has read. systemd does not report a new file that has precedence over the one that
+/// it has read. Old versions do not look for units that they did not find before.
 pub(super) fn needs_daemon_reload(unit: &Unit, unit_path: &[String]) -> bool {
     if unit.outdated {
         return true;
@@ -33,8 +33,8 @@ fn first_of(name: &str, unit_path: &[String]) -> Option<PathBuf> {
     unit_path.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.symlink_metadata().is_ok())
 }
 
-/// True where a drop-in has come that systemd has not read, or that goes before one that it has. It knows which directories
-/// there were when it last looked, and finds new files in these only.
+/// Returns true for a new drop-in that systemd has not read, or that has precedence over one that it has. systemd knows the
+/// directories of its last look, and finds new files in these only.
 fn has_new_drop_in(unit: &Unit, unit_path: &[String]) -> bool {
     let read = |name: &str| unit.drop_ins.split('/').any(|part| part.trim_end() == name || part.starts_with(&format!("{name} ")));
     drop_in_directories(unit).iter().any(|directory| {
@@ -57,8 +57,8 @@ fn is_read(unit: &Unit, path: &Path) -> bool {
     unit.drop_ins.match_indices(&path).any(|(at, _)| matches!(unit.drop_ins.as_bytes().get(at + path.len()), None | Some(b' ')))
 }
 
-/// The names of the directories of drop-ins of a unit: of its names, of its template, of what they begin with up to a dash, of
-/// its kind.
+/// Returns the names of the directories of drop-ins of a unit: of its names, its template, its prefixes up to a dash, and its
+/// kind.
 fn drop_in_directories(unit: &Unit) -> BTreeSet<String> {
     let all = unit.names.split_whitespace().chain([unit.id.as_str()]).flat_map(names);
     all.flat_map(|name| {

@@ -1,4 +1,4 @@
-//! What a unit wrote to the journal, for the error that says that it failed.
+//! Journal lines of a failed unit, for its error.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use crate::host::{Command, Host};
 
-/// How many lines an error shows, from the end.
+/// Maximum number of lines in an error, from the end.
 const LINES: &str = "10";
-/// How much of each line.
+/// Maximum length of a line, in characters.
 const WIDTH: usize = 300;
-/// How long the journal may take; an error without it is better than none.
+/// Maximum duration of the journal query; an error without lines is better than none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The last lines of a unit since then; empty where there is no journal.
@@ -41,7 +41,7 @@ pub(super) fn tail(unit: &str, since: Timestamp, host: &Host) -> Vec<String> {
     lines
 }
 
-/// A line without what a terminal would obey.
+/// Returns a line without terminal control characters.
 fn clean(line: &str) -> String {
     let harmless: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     harmless.trim().chars().take(WIDTH).collect()

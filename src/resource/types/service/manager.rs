@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::host::{Command, Host, Output, Systemd, SystemdError, Unit};
 use crate::resource::ResourceError;
 
-/// What is done to a unit.
+/// An action on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     /// Start it.
@@ -25,7 +25,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// As `systemctl` has it.
+    /// Returns the word of `systemctl`.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -36,7 +36,7 @@ impl Verb {
         }
     }
 
-    /// As the manager's interface on D-Bus has it.
+    /// Returns the method of the manager's interface on D-Bus.
     const fn method(self) -> &'static str {
         match self {
             Self::Start => "StartUnit",
@@ -48,7 +48,7 @@ impl Verb {
     }
 }
 
-/// What is known of how a service runs and ended.
+/// The present and last run of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Run {
     /// `simple`, `notify`, `oneshot`, ...; empty for units that are no services.
@@ -59,19 +59,19 @@ pub(super) struct Run {
 
 /// A way to speak to systemd. Units are named with their suffix.
 pub(super) trait Manager: Send + Sync {
-    /// What to call it.
+    /// Returns the name.
     fn name(&self) -> &'static str;
     /// The unit, as it is now.
     ///
     /// # Errors
     /// When it can't be asked.
     fn unit(&self, unit: &str, host: &Host) -> Result<Unit, ResourceError>;
-    /// How it ran.
+    /// Returns the run of a service.
     ///
     /// # Errors
     /// When it can't be asked.
     fn run(&self, unit: &str, host: &Host) -> Result<Run, ResourceError>;
-    /// Whether it is enabled, in the words of `systemctl is-enabled`; none when it has no file.
+    /// Returns the word of `systemctl is-enabled`; none when the unit has no file.
     ///
     /// # Errors
     /// When it can't be asked.
@@ -84,7 +84,7 @@ pub(super) trait Manager: Send + Sync {
     /// Does something to a unit and waits for the end; gives why it failed, where the manager says so.
     ///
     /// # Errors
-    /// When it can't be told, or it takes longer than `limit`.
+    /// When the request fails, or takes longer than `limit`.
     fn act(&self, verb: Verb, unit: &str, limit: Duration, host: &Host) -> Result<Option<String>, ResourceError>;
     /// Enables or disables a unit, without [`Self::reload`].
     ///

@@ -1,9 +1,11 @@
 //! `service`: units of systemd: whether they run, now and after the next boot.
 //!
-//! `service/manager.rs` is the way to systemd, `services.rs` what a run remembers of it, `outdated.rs` tells when unit
-//! files have changed, `name.rs` which names are taken, `journal.rs` fetches what a unit that failed has to say.
+//! `manager.rs` is the interface to systemd, and `services.rs` its cache for a run. `daemon_reload.rs` detects changed unit
+//! files, `name.rs` checks names, and `journal.rs` reads the journal of a failed unit.
 
 mod daemon_reload;
+#[cfg(test)]
+mod fixture;
 mod journal;
 mod manager;
 mod name;
@@ -30,14 +32,14 @@ pub use services::Services;
 /// Services.
 pub struct Service;
 
-/// Whether a service runs.
+/// The desired state of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ensure {
-    /// It runs.
+    /// Running.
     #[default]
     Running,
-    /// It does not.
+    /// Stopped.
     Stopped,
 }
 
@@ -53,16 +55,16 @@ impl<'de> Deserialize<'de> for Ensure {
     }
 }
 
-/// What a running service does when something that it subscribes to has changed.
+/// The reaction of a running service to a change of a resource that it subscribes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refresh {
-    /// It is stopped and started.
+    /// Stop and start.
     #[default]
     Restart,
-    /// It reads its configuration again; an error where the unit can't do that.
+    /// Reload of the configuration; an error where the unit can't reload.
     Reload,
-    /// It reloads where the unit can do that, and restarts where it can't.
+    /// Reload where the unit can, else restart.
     ReloadOrRestart,
 }
 
@@ -91,16 +93,16 @@ pub struct Properties {
     /// The unit, as `nginx`, `getty@tty1` or `backup.timer`; without a suffix it is a `.service`.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Whether it runs.
+    /// Desired state of the service.
     #[serde(default)]
     pub ensure: Ensure,
-    /// Whether it starts at boot; left out, that is not managed.
+    /// Start at boot; left out, that is not managed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable: Option<bool>,
-    /// What is done when a resource in `subscribe` has changed, and the service is running.
+    /// Reaction of a running service to a change of a resource in `subscribe`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub refresh: Refresh,
-    /// How long it may take to start, stop or reload; 2 minutes when left out, no limit when zero. systemd has limits of its own.
+    /// Maximum duration of a start, stop or reload; 2 minutes when left out, no limit when zero. systemd has limits of its own.
     #[serde(default = "two_minutes")]
     pub timeout: HumanDuration,
 }
@@ -118,7 +120,7 @@ impl Properties {
         name::unit(&self.name)
     }
 
-    /// How long is waited: for a hundred years where there is no limit.
+    /// Returns the time to wait: a hundred years where there is no limit.
     fn limit(&self) -> HumanDuration {
         if self.timeout.limit().is_some() { self.timeout } else { HumanDuration::seconds(100 * 365 * 86_400) }
     }
@@ -142,7 +144,7 @@ impl Properties {
     }
 }
 
-/// What a unit is doing.
+/// The activity of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
     Running,
@@ -151,7 +153,7 @@ enum Activity {
     Starting,
     /// On its way down.
     Stopping,
-    /// It failed, and systemd will start it again after a while.
+    /// Failed, and systemd will start the unit again after a while.
     Waiting,
 }
 
@@ -167,7 +169,7 @@ impl Activity {
     }
 }
 
-/// What systemd says of a unit.
+/// The observed state of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServiceState {
     #[serde(skip)]
@@ -195,19 +197,19 @@ impl State for ServiceState {
     }
 }
 
-/// Whether a word of `systemctl is-enabled` means that it starts at boot, or that it is for others to say.
+/// Returns true for a word of `systemctl is-enabled` that means a start at boot, or that other units decide about that.
 fn is_enabled(word: &str) -> bool {
     matches!(word, "enabled" | "enabled-runtime" | "alias" | "static" | "indirect" | "generated" | "transient")
 }
 
-/// One step towards the wanted state.
+/// A step towards the desired state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceChange {
     /// Start it.
     Start,
     /// Stop it.
     Stop,
-    /// What is to be done because of a subscription.
+    /// A refresh because of a subscription.
     Refresh(Refresh),
     /// Have it start at boot.
     Enable,
@@ -241,6 +243,7 @@ impl Change for ServiceChange {
 
 impl Resource for Service {
     const TYPE: &'static str = "service";
+    const REACHES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Units of systemd: whether they run, and whether they start at boot.";
     const REFRESHES: bool = true;
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[

@@ -6,7 +6,7 @@ use crate::resource::Invalid;
 const SUFFIXES: [&str; 11] =
     ["service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope"];
 
-/// What means something to a shell or matches more than one unit.
+/// Characters that mean something to a shell or match more than one unit.
 const DANGEROUS: &[char] =
     &[';', '&', '|', '$', '`', '(', ')', '[', ']', '{', '}', '<', '>', '*', '?', '\'', '"', '!', '\n', '\r', '\t'];
 

@@ -13,9 +13,9 @@ use super::daemon_reload::needs_daemon_reload;
 use super::manager::{Manager, Verb};
 use super::{Activity, journal};
 
-/// How often a unit that is on its way is looked at.
+/// Interval of polls of a unit that is starting or stopping.
 const POLL: Duration = Duration::from_millis(50);
-/// How long a process must live to count as started, where the unit does not say when it is ready.
+/// Time that a process must live to count as started, where the unit does not signal that it is ready.
 const SETTLE: Duration = Duration::from_millis(100);
 /// The kinds of services that count as started as soon as there is a process.
 const UNREADY: [&str; 3] = ["simple", "exec", "idle"];
@@ -130,7 +130,7 @@ impl Services {
         Ok(())
     }
 
-    /// Why a unit is not running although systemd had nothing to complain of; none when it is.
+    /// Returns the reason for which a unit is not running although systemd reported no error; none when it runs.
     fn missing(&self, verb: Verb, unit: &str, limit: HumanDuration, host: &Host) -> Result<Option<String>, ResourceError> {
         let on_its_way = |activity| matches!(activity, Activity::Starting | Activity::Stopping);
         let mut now = self.unit(unit, limit, on_its_way, host)?;
@@ -163,7 +163,7 @@ impl Services {
 }
 
 impl Drop for Services {
-    /// The end of the run: systemd is told once of all that was enabled or disabled.
+    /// At the end of the run, reloads systemd once for all enabled and disabled units.
     fn drop(&mut self) {
         if self.told().links {
             // Whatever happens, the next boot knows; and there is nobody to tell here.
@@ -182,7 +182,7 @@ fn failed_to(verb: Verb) -> &'static str {
     }
 }
 
-/// What to do, where systemd's words leave that open.
+/// Returns a remedy, where the error of systemd has none.
 fn hint(why: &str, unit: &str) -> String {
     if why.contains("is masked") {
         format!("; `systemctl unmask {unit}` lets it be started")

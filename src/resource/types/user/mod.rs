@@ -1,7 +1,7 @@
 //! `user`: users of this host: number, groups, home, shell, password, end.
 //!
-//! What is there is read from passwd(5), group(5) and shadow(5); changes are made with the shadow suite (`shadow.rs`), with
-//! hashes given on standard input, where nobody sees them. `group.rs` is its sibling.
+//! State comes from passwd(5), group(5) and shadow(5). Changes use the shadow suite (`core/shadow_utils.rs`), with hashes on
+//! standard input, where no other user sees them. `group` is its sibling.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,9 +23,9 @@ use crate::resource::{Change, Invalid, ProviderEntry, Resource, ResourceError, S
 
 /// The day from which shadow(5) counts.
 const EPOCH: Date = jiff::civil::date(1970, 1, 1);
-/// What `expires` says of an account without an end.
+/// The value of `expires` for an account without an end.
 const NEVER: &str = "never";
-/// What stands before a password that is locked.
+/// The prefix of a locked password.
 const LOCK: char = '!';
 /// The mode of a home that is made for a user who is there already.
 const HOME_MODE: u32 = 0o700;
@@ -40,7 +40,7 @@ pub struct Properties {
     /// The name: letters, digits, `_`, `.` and `-`, at most 32 of them.
     #[serde(deserialize_with = "text::text")]
     pub name: String,
-    /// Whether the user is there.
+    /// Desired state of the user.
     #[serde(default)]
     pub ensure: Presence,
     /// The number; when left out, whatever it has, and for a new user the next that is free. With another number, the files
@@ -60,14 +60,14 @@ pub struct Properties {
     /// The home directory.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub home: String,
-    /// Make the home, from `/etc/skel` with a new user; move it along when `home` changes; remove it, with the mail, when the
-    /// user is removed. One that is there already is left as it is. Needs `home`.
+    /// Manage the home. It is made from `/etc/skel` with a new user, moved when `home` changes, and removed, with the mail,
+    /// when the user is removed. An existing home stays unchanged. Needs `home`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub manage_home: bool,
     /// The login shell.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub shell: String,
-    /// Who it is (GECOS). Empty text empties it.
+    /// Full name and contact (GECOS). Empty text empties it.
     #[serde(default, deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Take the numbers of a new user from those for system accounts.
@@ -76,10 +76,10 @@ pub struct Properties {
     /// The password as crypt(5) hashes it, or `*` for none. Never shown.
     #[serde(default, deserialize_with = "secret", skip_serializing_if = "Option::is_none")]
     pub password_hash: Option<Secret>,
-    /// Whether the password is locked. Other ways in, as keys of ssh, are not: `expires` closes those too.
+    /// Lock the password. Other ways to log in, as keys of ssh, are not locked: `expires` closes those too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked: Option<bool>,
-    /// The day from which nobody can log in, as `2030-12-31`, or `never`.
+    /// Day from which no login is possible, as `2030-12-31`, or `never`.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     #[schemars(regex(pattern = r"^(|never|\d{4}-\d{2}-\d{2}|.*(\{\{|\$\{).*)$"))]
     pub expires: String,
@@ -143,13 +143,13 @@ impl Password {
         !self.bare().is_empty() && self.0.reveal().starts_with(LOCK)
     }
 
-    /// True where nobody can log in with a password: it is locked, or there has never been one.
+    /// Returns true where no login with a password is possible: the password is locked, or there has never been one.
     fn is_closed(&self) -> bool {
         self.0.reveal().starts_with(LOCK)
     }
 }
 
-/// What the account files say, and what of it is asked for.
+/// The entries in the account files, with the requested parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UserState {
     #[serde(flatten)]
@@ -157,10 +157,10 @@ pub struct UserState {
     /// The number of the group that is asked for; none while there is no such group.
     #[serde(skip)]
     wanted_gid: Option<u32>,
-    /// Whether a group of the user's name is there.
+    /// True where a group of the user's name exists.
     #[serde(skip)]
     own_group: bool,
-    /// Whether the home that is asked for is there.
+    /// True where the requested home exists.
     #[serde(skip)]
     wanted_home: bool,
 }
@@ -193,7 +193,7 @@ impl State for UserState {
     }
 }
 
-/// One step towards the wanted user.
+/// A step towards the desired user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserChange {
     /// Make the account.
@@ -202,14 +202,14 @@ pub enum UserChange {
     Modify {
         /// Its arguments.
         args: Vec<String>,
-        /// What differs.
+        /// The differences.
         details: Vec<String>,
     },
     /// Make the home.
     MakeHome,
     /// Set the password.
     Password {
-        /// Whether with a lock before it.
+        /// True with the prefix of a lock.
         locked: bool,
     },
     /// Lock the password.
@@ -249,6 +249,7 @@ impl Change for UserChange {
 
 impl Resource for User {
     const TYPE: &'static str = "user";
+    const REACHES_SYSTEM: bool = true;
     const ABOUT: &'static str = "Users of this host: number, groups, home, shell, password.";
     const NO_EFFECTS: &'static [(&'static str, &'static str)] = &[
         ("ensure", "absent removes the same account"),
@@ -530,7 +531,7 @@ fn day(p: &Properties) -> &str {
     if p.expires == NEVER { "" } else { &p.expires }
 }
 
-/// What usermod(8) has to change, if anything.
+/// Returns the changes for usermod(8), if any.
 fn modification(p: &Properties, state: &UserState, seen: &Seen) -> Result<Option<UserChange>, ResourceError> {
     let (mut args, mut details) = (Vec::new(), Vec::new());
     let mut differs = |option_name: &str, label: &str, from: &str, to: &str, value: &str| {
@@ -577,7 +578,7 @@ fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
 }
 
-/// The further groups that are, and that shall be, where they differ.
+/// Returns the present and desired further groups, where they differ.
 fn groups(p: &Properties, seen: &Seen) -> Option<(Vec<String>, Vec<String>)> {
     let wanted = p.wanted_groups()?;
     let now: BTreeSet<&str> = seen.groups.iter().map(String::as_str).collect();
@@ -586,7 +587,7 @@ fn groups(p: &Properties, seen: &Seen) -> Option<(Vec<String>, Vec<String>)> {
     (to != now).then(|| (owned(&now), owned(&to)))
 }
 
-/// What sets the password right.
+/// Returns the step that corrects the password.
 fn password(p: &Properties, seen: &Seen) -> Result<Option<UserChange>, ResourceError> {
     if p.password_hash.is_none() && p.locked.is_none() {
         return Ok(None);
@@ -619,5 +620,7 @@ fn make_home(p: &Properties, host: &Host) -> Result<(), ResourceError> {
     Ok(place.set(WriteSpec { uid: Some(user.uid), gid: Some(user.gid), mode: HOME_MODE })?)
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod tests;

@@ -6,14 +6,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::access::TemplateRead;
-use crate::model::effects::{EffectKind, PathScope};
+use crate::model::effects::{EffectKind, PathScope, RUN_GRANT};
 use crate::model::{Effect, Effects, MountRequest};
 use crate::wire::bundle::Rule;
 
 use super::pattern;
-
-/// The type that a rule must allow for anything that runs a program.
-const EXEC: &str = "exec";
 
 /// The rights of one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +97,7 @@ impl Rights {
         }
         for effect in effects {
             let no = |why: &str| Err(format!("the {kind} {effect}{why}"));
-            if matches!(effect, Effect::Run { .. } | Effect::Variable { .. }) && !self.has_type(EXEC) {
+            if matches!(effect, Effect::Run { .. } | Effect::Variable { .. }) && !self.has_type(RUN_GRANT) {
                 return no(", and the rule does not allow the type exec");
             }
             if self.noop_only && matches!(effect, Effect::Run { dry: true, .. }) {
