@@ -5,19 +5,17 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use uuid::Uuid;
-
 use crate::engine::effects::of_signed;
 use crate::host::Host;
 use crate::host::fs;
-use crate::model::NodeId;
 use crate::trust::Verifier;
 use crate::wire::Subjects;
 
 use super::config::{limits, settings_handle::SettingsHandle};
 use super::durable::{publisher::Publisher, state::DurableState, state_loss};
 use super::exec::{bus_values::Values, confinement, context::RunContext, orphaned_runs::OrphanedRuns, simulation::Work};
+use super::identity::Identity;
+use super::options::{AgentError, AgentOptions};
 use super::reconcile::desired_state::DesiredState;
 use super::rollout::RolloutState;
 use super::status::{
@@ -27,30 +25,6 @@ use super::status::{
     facts_cache::FactsCache,
 };
 use super::trust::{TrustHandle, anchor, command_verifier::CommandVerifier};
-use super::{AgentError, AgentOptions};
-
-/// The identity of a running agent: its node, its subjects, its start, its clock.
-pub(in crate::agent) struct Identity {
-    /// The node. Only a restart changes it.
-    pub(in crate::agent) node: NodeId,
-    /// The subjects of the fleet.
-    pub(in crate::agent) subjects: Subjects,
-    /// The host, for the clock and for new ids. Runs have a host of their own.
-    pub(in crate::agent) host: Host,
-    /// The id of this start of the agent.
-    pub(in crate::agent) boot: Uuid,
-    /// The time of this start.
-    pub(in crate::agent) started: Timestamp,
-    /// The operating system, as states name it.
-    pub(in crate::agent) platform: Option<String>,
-}
-
-impl Identity {
-    /// Returns the time of the host's clock.
-    pub(in crate::agent) fn now(&self) -> Timestamp {
-        self.host.now()
-    }
-}
 
 /// All handles of an agent, as opened at its start.
 pub(in crate::agent) struct Handles {
@@ -125,7 +99,7 @@ impl Handles {
             durable: Arc::clone(&durable),
             facts: Arc::clone(&facts),
         };
-        let publisher = Publisher::new(&identity, &settings, &durable, &status);
+        let publisher = Publisher::new(&identity, &durable, &status);
         let node_state = NodeStateSource {
             identity: Arc::clone(&identity),
             settings: settings.clone(),
@@ -149,7 +123,6 @@ impl Handles {
             environ,
             search_path,
             work,
-            kernel,
             orphans,
             values,
         });

@@ -18,88 +18,28 @@ mod context;
 mod durable;
 pub mod endpoints;
 pub mod exec;
+mod identity;
 mod intake;
 mod jitter;
+mod options;
 mod reconcile;
 mod rollout;
 mod start;
 pub mod status;
 pub mod trust;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::config::Settings;
-use crate::host::fs::FsError;
-use crate::store::StoreError;
-use crate::transport::TransportError;
 
 pub use durable::node_key::{NodeKeyError, public_key};
 pub use exec::simulation::{Simulate, SimulatedRun, Work};
+pub use options::{AgentError, AgentOptions, Gather};
 pub use start::{Agent, QueueStats};
 
 use config::reload::{self, Reload};
 use endpoints::systemd;
 use status::view::SidecarTask;
-
-/// Gathers the facts of this host, anew each time.
-type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
-/// Gathers the facts of this host with those of the administrator in these directories, anew each time.
-pub type Gather = Arc<dyn Fn(&[PathBuf]) -> Value + Send + Sync>;
-
-/// The parts of an agent that only the edge of the program knows.
-#[derive(Clone)]
-pub struct AgentOptions {
-    /// The settings.
-    pub settings: Settings,
-    /// Gathers the facts of the host.
-    pub facts: Gather,
-    /// `Environ` in templates.
-    pub environ: BTreeMap<String, String>,
-    /// The directories in which bare command names are looked up.
-    pub search_path: Option<String>,
-    /// The operating system, as states name it.
-    pub platform: Option<String>,
-    /// The engine, or a simulation.
-    pub work: Work,
-}
-
-/// An agent that cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// No trust bundle.
-    #[error("cannot load a trust bundle")]
-    Anchor(#[from] trust::anchor::TrustAnchorError),
-    /// A file.
-    #[error("cannot use a file of the agent")]
-    File(#[from] FsError),
-    /// The state on disk.
-    #[error("cannot use the state in {}", path.display())]
-    Store {
-        /// The state directory.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: StoreError,
-    },
-    /// The key of the node.
-    #[error("cannot use the key of the node")]
-    Key(#[from] NodeKeyError),
-    /// The connection cannot even be tried.
-    #[error("cannot use the connection")]
-    Bus(#[from] TransportError),
-    /// The kernel cannot enforce the limits.
-    #[error("the kernel cannot enforce the limits, as `confine = \"required\"` demands: {0}")]
-    Confinement(String),
-    /// The system refuses threads, timers or signals.
-    #[error("cannot run on this system")]
-    System(#[source] std::io::Error),
-}
 
 /// Runs an agent until it is asked to stop.
 ///

@@ -23,13 +23,13 @@ use super::intake::commands::{self, IntakeHandles, Queues};
 use super::intake::desired_state_sync::{self, SyncHandles};
 use super::intake::fair_queue::FairQueue;
 use super::intake::incoming::LocalCommand;
+use super::options::{AgentError, AgentOptions};
 use super::reconcile::reconciler::{self, Reconciler};
 use super::rollout::queue::RolloutScheduler;
 use super::status::clock_skew;
 use super::status::heartbeat::{self, HeartbeatHandles};
 use super::status::view::{SidecarTask, StatusView, ViewHandles};
 use super::trust::updates::{self, UpdateHandles};
-use super::{AgentError, AgentOptions};
 
 /// Longest time for the last results, the last state and the end of the connection, after the run has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);

@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::counters::Counters;
 use crate::diag::chain;

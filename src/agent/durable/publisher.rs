@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::stable_runs::{StableRuns, Telling};
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::jitter;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::messages;
@@ -34,26 +33,14 @@ const FORGOTTEN_AFTER: i64 = 1800;
 #[derive(Clone)]
 pub(in crate::agent) struct Publisher {
     identity: Arc<Identity>,
-    settings: SettingsHandle,
     durable: Arc<DurableState>,
     status: Arc<StatusBoard>,
     stable: Arc<Mutex<StableRuns>>,
 }
 
 impl Publisher {
-    pub(in crate::agent) fn new(
-        identity: &Arc<Identity>,
-        settings: &SettingsHandle,
-        durable: &Arc<DurableState>,
-        status: &Arc<StatusBoard>,
-    ) -> Self {
-        Self {
-            identity: Arc::clone(identity),
-            settings: settings.clone(),
-            durable: Arc::clone(durable),
-            status: Arc::clone(status),
-            stable: Arc::default(),
-        }
+    pub(in crate::agent) fn new(identity: &Arc<Identity>, durable: &Arc<DurableState>, status: &Arc<StatusBoard>) -> Self {
+        Self { identity: Arc::clone(identity), durable: Arc::clone(durable), status: Arc::clone(status), stable: Arc::default() }
     }
 
     /// Puts a message into the outbox.
@@ -226,10 +213,5 @@ impl Publisher {
             self.post(&Message { msg_id, command: Some(verified.digest().to_owned()), ..event });
         }
         self.durable.accept(verified, subject)
-    }
-
-    /// Returns true when `events = "all"` asks for an event of every resource.
-    pub(in crate::agent) fn publishes_all(&self) -> bool {
-        self.settings.now().events == crate::config::Publish::All
     }
 }

@@ -26,8 +26,8 @@ use crate::wire::report::{ChannelPosition, DroppedMessages, OpenLinks};
 use super::node_key::ReceiptSigner;
 use super::state_loss::OpenedLedger;
 use super::steady_clock::SteadyClock;
-use crate::agent::AgentError;
 use crate::agent::intake::fair_queue::QueueLimits;
+use crate::agent::options::AgentError;
 
 /// Limit of the commands that the ledger remembers: each for the hour and more that its time may last, at a rate that no fleet
 /// reaches in its work.

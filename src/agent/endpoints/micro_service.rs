@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
+use crate::agent::identity::Identity;
 use crate::agent::status::counters::Counters;
 use crate::transport::{Bus, Inbox, Message};
 use crate::wire::nats_micro::{

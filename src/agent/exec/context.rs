@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::counters::Counters;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::agent::trust::TrustHandle;
-use crate::host::confine::Kernel;
 
 use super::bus_values::Values;
 use super::orphaned_runs::OrphanedRuns;
@@ -33,8 +32,6 @@ pub(in crate::agent) struct RunContext {
     pub(in crate::agent) search_path: Option<String>,
     /// The engine, or a simulation.
     pub(in crate::agent) work: Work,
-    /// The confinement that the kernel offers; `None` where nothing runs.
-    pub(in crate::agent) kernel: Option<Kernel>,
     /// The journal of the commands that runs start.
     pub(in crate::agent) orphans: OrphanedRuns,
     /// The newest signed values that this node read.

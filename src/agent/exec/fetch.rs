@@ -2,7 +2,7 @@
 //! manifest of an assignment is cached, and fetched once.
 
 use std::io::{Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,7 +46,8 @@ impl ManifestFetcher {
     /// When the manifest cannot be fetched, differs from the signed digest, or is outside the limits of this host.
     pub(in crate::agent) async fn manifest(&self, id: Uuid, apply: &Apply, until: Instant) -> Fetched<Source> {
         let directory = self.directory(id);
-        let (mut file, path) = self.create(&directory).map_err(file_failed)?;
+        let path = prepare(&directory).map_err(file_failed)?;
+        let mut file = fs::create_new(&path, 0o600).map_err(file_failed)?;
         self.fetch_into(apply, &mut file, until).await?;
         // The same descriptor was written and hashed: no other file can take its place.
         file.rewind().map_err(|error| file_failed(FsError::io("read", &path, error)))?;
@@ -61,7 +62,8 @@ impl ManifestFetcher {
         let cache = self.desired_state.blobs();
         let directory = self.settings.now().state_dir.join("work").join(&apply.sha256);
         // Unpacked anew from bytes with the right digest: an earlier copy may have been changed, or torn by a power cut.
-        let (mut file, path) = self.create(&directory).map_err(file_failed)?;
+        let path = prepare(&directory).map_err(file_failed)?;
+        let mut file = fs::create_new(&path, 0o600).map_err(file_failed)?;
         if let Some(cached) = cache.get(&apply.sha256).map_err(|error| failed(chain(&error)))? {
             return unpack(cached, apply, directory).await;
         }
@@ -69,13 +71,6 @@ impl ManifestFetcher {
         cache.adopt(&path, &apply.sha256).map_err(|error| failed(chain(&error)))?;
         file.rewind().map_err(|error| file_failed(FsError::io("read", &path, error)))?;
         unpack(file, apply, directory).await
-    }
-
-    fn create(&self, directory: &std::path::Path) -> Result<(std::fs::File, PathBuf), FsError> {
-        fs::remove_all(directory)?;
-        fs::create_directory(directory, 0o700)?;
-        let path = directory.join(FETCHED);
-        Ok((fs::create_new(&path, 0o600)?, path))
     }
 
     async fn fetch_into(&self, apply: &Apply, file: &mut (impl Write + Send), until: Instant) -> Fetched<()> {
@@ -97,6 +92,13 @@ impl ManifestFetcher {
             tracing::warn!(error = %chain(&error), "cannot remove the files of a command");
         }
     }
+}
+
+/// Makes an empty directory. Returns the path of the fetched file in it.
+fn prepare(directory: &Path) -> Result<PathBuf, FsError> {
+    fs::remove_all(directory)?;
+    fs::create_directory(directory, 0o700)?;
+    Ok(directory.join(FETCHED))
 }
 
 fn failed(why: String) -> Box<RunResult> {

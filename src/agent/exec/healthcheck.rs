@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::agent::context::Identity;
+use crate::agent::identity::Identity;
 use crate::agent::reconcile::desired_state::{Assignment, DesiredState};
 use crate::agent::status::board::StatusBoard;
 use crate::manifest::Source;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
+use crate::agent::identity::Identity;
 use crate::agent::intake::fair_queue::{FairQueue, JobReceiver, QueueLimits};
 use crate::agent::status::NodeStateSource;
 use crate::agent::status::facts_cache::FactsCache;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::rollout::{RolloutState, health_gate};
 use crate::agent::status::messages;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::agent::context::Identity;
+use crate::agent::identity::Identity;
 use crate::agent::status::messages;
 use crate::model::{ApplyState, HealthStatus, TransactionEvent};
 use crate::trust::RejectionCode;

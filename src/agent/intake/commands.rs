@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
 use crate::agent::exec::job::Job;
 use crate::agent::exec::queries;
+use crate::agent::identity::Identity;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::rollout::RolloutState;
 use crate::agent::rollout::queue::RolloutScheduler;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
+use crate::agent::identity::Identity;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::trust::TrustHandle;

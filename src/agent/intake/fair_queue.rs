@@ -172,11 +172,6 @@ impl JobReceiver {
             self.0.added.notified().await;
         }
     }
-
-    /// How many wait.
-    pub(in crate::agent) fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 impl Drop for JobReceiver {

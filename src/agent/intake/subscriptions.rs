@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::agent::context::Identity;
+use crate::agent::identity::Identity;
 use crate::config::Settings;
 use crate::transport::{Bus, Inbox, Message, TransportError};
 

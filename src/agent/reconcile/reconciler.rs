@@ -11,13 +11,13 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::{MAX_WRITE_PAUSE, Publisher};
 use crate::agent::durable::state::DurableState;
 use crate::agent::exec::executor::ReconcileRun;
 use crate::agent::exec::fetch::ManifestFetcher;
 use crate::agent::exec::job::Job;
 use crate::agent::exec::result::RunResult;
+use crate::agent::identity::Identity;
 use crate::agent::jitter;
 use crate::agent::rollout::RolloutState;
 use crate::agent::rollout::gate::{RolloutProgress, RolloutTurn, poll_interval};

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
+use crate::agent::identity::Identity;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::messages;
 use crate::agent::trust::command_verifier::CommandVerifier;

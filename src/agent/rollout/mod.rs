@@ -17,9 +17,9 @@ use crate::trust::Verified;
 use crate::wire::CommandResult;
 use crate::wire::command::Command;
 
-use super::context::Identity;
 use super::durable::publisher::Publisher;
 use super::durable::state::DurableState;
+use super::identity::Identity;
 use super::status::board::StatusBoard;
 use super::trust::command_verifier::CommandVerifier;
 use gate::Gate;

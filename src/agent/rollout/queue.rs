@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::agent::context::Identity;
 use crate::agent::exec::job::{Job, JobKind};
+use crate::agent::identity::Identity;
 use crate::agent::intake::fair_queue::{FairQueue, QueueFull, QueueLimits};
 use crate::agent::jitter;
 use crate::agent::status::messages;

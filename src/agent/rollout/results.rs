@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
+use crate::agent::identity::Identity;
 use crate::agent::status::messages;
 use crate::model::lock;
 use crate::store::{Message, Priority};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::agent::context::Identity;
+use crate::agent::identity::Identity;
 use crate::agent::status::board::StatusBoard;
 use crate::transport::{Bus, Message};
 use crate::wire::NodeState;

@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::model::EvaluationBudget;
 use crate::template::Scope;
 
-use crate::agent::Facts;
+/// Gathers the facts of this host, anew each time.
+type Facts = Arc<dyn Fn() -> Value + Send + Sync>;
 
 /// How old facts and answers may be that decide whether a command is for this node. Runs gather their own facts.
 const FRESH: Duration = Duration::from_secs(60);

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::status::NodeStateSource;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::trust::TrustHandle;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::agent::context::Identity;
+use crate::agent::identity::Identity;
 use crate::trust::{RejectionCode, Verified};
 use crate::wire::command::Command;
 use crate::wire::report::{self, LifecycleEvent, StableRuns};

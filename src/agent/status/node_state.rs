@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::state::DurableState;
 use crate::agent::exec::confinement;
+use crate::agent::identity::Identity;
 use crate::agent::trust::TrustHandle;
 use crate::host::confine::Kernel;
 use crate::transport::Bus;

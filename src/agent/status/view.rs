@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::status::NodeStateSource;
 use crate::agent::status::board::StatusBoard;
 use crate::agent::status::counters::Counters;

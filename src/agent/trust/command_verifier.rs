@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::agent::config::limits;
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::status::facts_cache::FactsCache;
 use crate::engine::effects::of_signed;
 use crate::trust::{NodeLimits, Verifier};

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::agent::config::settings_handle::SettingsHandle;
-use crate::agent::context::Identity;
 use crate::agent::durable::publisher::Publisher;
 use crate::agent::durable::state::DurableState;
+use crate::agent::identity::Identity;
 use crate::agent::reconcile::desired_state::DesiredState;
 use crate::agent::rollout::RolloutState;
 use crate::agent::status::board::StatusBoard;
