@@ -46,11 +46,11 @@ impl ManifestFetcher {
     /// When the manifest cannot be fetched, differs from the signed digest, or is outside the limits of this host.
     pub(in crate::agent) async fn manifest(&self, id: Uuid, apply: &Apply, until: Instant) -> Fetched<Source> {
         let directory = self.directory(id);
-        let path = prepare(&directory).map_err(file_failed)?;
-        let mut file = fs::create_new(&path, 0o600).map_err(file_failed)?;
+        let path = prepare(&directory).map_err(|error| file_failed(&error))?;
+        let mut file = fs::create_new(&path, 0o600).map_err(|error| file_failed(&error))?;
         self.fetch_into(apply, &mut file, until).await?;
         // The same descriptor was written and hashed: no other file can take its place.
-        file.rewind().map_err(|error| file_failed(FsError::io("read", &path, error)))?;
+        file.rewind().map_err(|error| file_failed(&FsError::io("read", &path, error)))?;
         unpack(file, apply, directory).await
     }
 
@@ -62,14 +62,14 @@ impl ManifestFetcher {
         let cache = self.desired_state.blobs();
         let directory = self.settings.now().state_dir.join("work").join(&apply.sha256);
         // Unpacked anew from bytes with the right digest: an earlier copy may have been changed, or torn by a power cut.
-        let path = prepare(&directory).map_err(file_failed)?;
-        let mut file = fs::create_new(&path, 0o600).map_err(file_failed)?;
+        let path = prepare(&directory).map_err(|error| file_failed(&error))?;
+        let mut file = fs::create_new(&path, 0o600).map_err(|error| file_failed(&error))?;
         if let Some(cached) = cache.get(&apply.sha256).map_err(|error| failed(chain(&error)))? {
             return unpack(cached, apply, directory).await;
         }
         self.fetch_into(apply, &mut file, until).await?;
         cache.adopt(&path, &apply.sha256).map_err(|error| failed(chain(&error)))?;
-        file.rewind().map_err(|error| file_failed(FsError::io("read", &path, error)))?;
+        file.rewind().map_err(|error| file_failed(&FsError::io("read", &path, error)))?;
         unpack(file, apply, directory).await
     }
 
@@ -105,8 +105,8 @@ fn failed(why: String) -> Box<RunResult> {
     Box::new(RunResult::failed(why))
 }
 
-fn file_failed(error: FsError) -> Box<RunResult> {
-    failed(chain(&error))
+fn file_failed(error: &FsError) -> Box<RunResult> {
+    failed(chain(error))
 }
 
 fn pin(apply: &Apply) -> Pin {
