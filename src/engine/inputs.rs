@@ -48,7 +48,7 @@ pub enum BusData {
     Any,
     /// Unsigned values shape only properties that a type declares as content.
     Signed {
-        /// The part of [`Inputs::data`] that came from the bus and was not signed.
+        /// The part of [`RunInputs::data`] that came from the bus and was not signed.
         unsigned: Value,
     },
 }

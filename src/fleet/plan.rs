@@ -1,7 +1,7 @@
 //! Plans: what a dry run would change on every node of an audience, as a file, in groups, and as the command that approves it.
 //!
 //! In: a dry run that was sent (`job/dispatch.rs`) and its results (`job/tracker`, `job/records.rs`). Out: groups of nodes that would
-//! change the same, and the [`Order`] that lets each do just that. Nodes hold themselves to what they answered; the file
+//! change the same, and the `CommandDraft` that lets each do just that. Nodes hold themselves to what they answered; the file
 //! decides nothing.
 
 use std::cmp::Reverse;

@@ -1,7 +1,7 @@
 //! Reads that templates ask for, and who decides about them.
 //!
 //! A template reads files, variables of the environment, secrets, key-value buckets and registrations. Each such read is
-//! put to one [`Access`] before it is made. The local tool allows everything; an agent decides by the rule that allowed
+//! put to one [`ReadAccess`] before it is made. The local tool allows everything; an agent decides by the rule that allowed
 //! the command.
 
 use std::fmt;
@@ -15,8 +15,8 @@ pub enum TemplateRead<'a> {
     File(&'a Path),
     /// A variable of the environment.
     Environ(&'a str),
-    /// The credential of this name, which systemd gave the process. A secret in a file is a [`Read::File`], one in the
-    /// environment a [`Read::Environ`].
+    /// The credential of this name, which systemd gave the process. A secret in a file is a [`TemplateRead::File`], one in the
+    /// environment a [`TemplateRead::Environ`].
     Credential(&'a str),
     /// The value under a key of a bucket.
     Value {

@@ -108,7 +108,7 @@ impl EvaluationBudget {
         if (self.over)() { Err(BudgetError::Over) } else { Ok(()) }
     }
 
-    /// Memory that is taken now; to be handed to [`Budget::settle`].
+    /// Memory that is taken now; to be handed to [`EvaluationBudget::settle`].
     pub fn mark(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

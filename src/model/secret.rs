@@ -127,7 +127,7 @@ impl Secrets {
         self.note_forms(text, true);
     }
 
-    /// Notes a property that is not shown, for outputs: see [`Secrets::veil_output`].
+    /// Notes a property that is not shown, for outputs: see [`Secrets::redact_output`].
     pub fn add_hidden(&self, property: Hidden<'_>) {
         let (name, value, shortest) = match property {
             Hidden::Variable(pair) => match pair.split_once('=') {

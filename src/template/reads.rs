@@ -1,6 +1,6 @@
 //! Reads of templates: facts, data and environment by path, files, secrets and the bus.
 //!
-//! Every read passes through here, in all template languages. Each is put to the [`Access`](crate::model::Access) of the
+//! Every read passes through here, in all template languages. Each is put to the [`ReadAccess`](crate::model::ReadAccess) of the
 //! run before it is made, and noted in the trace.
 
 use std::sync::Arc;

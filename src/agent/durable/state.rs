@@ -232,7 +232,7 @@ impl DurableState {
     /// with the same `posted` (false at first), which keeps the result from being posted twice.
     ///
     /// The reporter can't get at the outbox in between. So after a crash the result is in the ledger, or still in
-    /// the outbox, where [`Disk::result_on_its_way`] finds it: never nowhere, and never two different ones.
+    /// the outbox, where [`DurableState::queued_result`] finds it: never nowhere, and never two different ones.
     pub(in crate::agent) fn finish(
         &self,
         id: Uuid,

@@ -51,7 +51,7 @@ impl CommandDraft {
 const MAX_STEP: (u64, u64) = (16, 1 << 20);
 
 /// Returns the next position in a channel: one serial after the `published` one, whose signature was checked, or after that
-/// of a node. A node may report any position: only those within [`MAX_STEP`] of the published one count.
+/// of a node. A node may report any position: only those within `MAX_STEP` of the published one count.
 pub fn next_in_channel(name: &str, states: &BTreeMap<NodeId, NodeState>, published: Option<&Channel>) -> Channel {
     let (epoch, serial) = published.map_or((1, 0), |channel| (channel.epoch, channel.serial));
     let is_near = |at: &(u64, u64)| {

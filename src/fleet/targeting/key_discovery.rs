@@ -135,7 +135,7 @@ impl KeyDiscovery {
     }
 }
 
-/// Takes the key of a node from its latest state, as [`crate::fleet::select::states`] does for all of them; false when there is no state,
+/// Takes the key of a node from its latest state, as [`crate::fleet::targeting::states`] does for all of them; false when there is no state,
 /// or it could not be read.
 pub async fn meet(bus: &Bus, subjects: &Subjects, node_keys: &NodeKeys, node: &NodeId, now: Timestamp) -> bool {
     match bus.last_on(&subjects.stream("STATE"), subjects.state(node).as_str()).await {

@@ -95,9 +95,9 @@ pub trait ResourceType: Sync {
     fn about(&self) -> &'static str;
     /// The schema of its properties.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
-    /// See [`Resource::DEFERRED`].
+    /// See [`Resource::RUNTIME_TEMPLATES`].
     fn deferred(&self) -> &'static [&'static str];
-    /// See [`Resource::HARMLESS`].
+    /// See [`Resource::NO_EFFECTS`].
     fn harmless(&self) -> &'static [(&'static str, &'static str)];
     /// See [`Resource::CONTENT`].
     fn content(&self) -> &'static [&'static str];
@@ -105,11 +105,11 @@ pub trait ResourceType: Sync {
     fn templated_keys(&self) -> &'static [&'static str];
     /// See [`Resource::REFRESHES`].
     fn refreshes(&self) -> bool;
-    /// See [`Resource::PLAIN_SUBSCRIBE`].
+    /// See [`Resource::CCM_SUBSCRIBE_SYNTAX`].
     fn plain_subscribe(&self) -> bool;
-    /// See [`Resource::SENTENCES`].
+    /// See [`Resource::NOOP_PER_STEP`].
     fn sentences(&self) -> bool;
-    /// See [`Resource::CLAIMS`].
+    /// See [`Resource::CLAIMED_PATHS`].
     fn claims(&self) -> &'static [&'static str];
     /// See [`Resource::NESTS`].
     fn nests(&self) -> bool;
@@ -172,7 +172,7 @@ pub trait BoundResource: Send + Sync {
     fn provider(&self) -> &'static str;
     /// See [`Resource::CONVERGES`].
     fn converges(&self) -> bool;
-    /// See [`Resource::freshen`].
+    /// See [`Resource::refresh_cache`].
     ///
     /// # Errors
     /// When it fails.

@@ -186,7 +186,7 @@ impl ReplaceOptions<'_> {
 }
 
 impl Kept {
-    /// True for the name of what [`Care::keep_old`] made here of the same file.
+    /// True for the name of what [`ReplaceOptions::keep_old`] made here of the same file.
     fn has(&self, name: &OsStr) -> bool {
         let (Some(name), Some(stem)) = (name.to_str(), self.stem.to_str()) else { return false };
         let stamp = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(&self.suffix));
