@@ -310,7 +310,7 @@ fn commands_that_every_node_would_refuse_are_neither_signed_nor_stored() {
         let file =
             ["ensure", "file", "/x", "present", "--owner", "{{ Facts.o }}", "--file-group", "g", "--mode", "0644", "--content"];
         let started = std::time::Instant::now();
-        refused(&[&file[..], &[&content, "--all"]].concat(), "nodes take at most 65536");
+        refused(&[&file[..], &[&content, "--all"]].concat(), "nodes accept at most 65536");
         refused(&[&file[..], &[&content, "--all"]].concat(), "ensign fleet apply DIR");
         let names = (0..2000).map(|number| format!("a-node-with-a-rather-long-name-{number}")).collect::<Vec<_>>().join(",");
         refused(&[&file[..], &["x", "--node", &names]].concat(), "--group");

@@ -17,6 +17,8 @@ const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
     ("config/", &["mount", "user"], "keys of the configuration"),
     ("engine/secret_source.rs", &["file"], "the scheme of a secret"),
     ("goss/", &["exec", "file", "group", "mount", "package", "service", "user"], "the language of Goss"),
+    ("cli/fleet/plan_output.rs", &["group"], "a group of nodes"),
+    ("config/settings.rs", &["group"], "a group of nodes"),
     ("host/account.rs", &["group", "user"], "kinds of accounts"),
     ("host/lstat.rs", &["file", "symlink"], "kinds of files"),
     ("host/passwd.rs", &["group"], "a file of /etc"),
