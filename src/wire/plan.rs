@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::diag::count;
+
 use super::command::Action;
 use super::report::{PlannedChange, PlannedChanges};
 
@@ -176,7 +178,7 @@ impl PlannedChanges {
             return Err(format!("{} (\"{}\") would not be changed any more", gone.resource, gone.what));
         }
         if self.count() != now.count() {
-            return Err(format!("{} resources would now be changed, and the plan says {}", now.count(), self.count()));
+            return Err(format!("{} would now be changed, and the plan says {}", count(now.count(), "resource"), self.count()));
         }
         let what = if self.digest == now.digest {
             "the same resources would be changed, but to something else: facts, data or templates give other values now"

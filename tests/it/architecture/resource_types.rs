@@ -14,7 +14,7 @@ const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
     ("cli/local/ensure.rs", &["group"], "the group of a file"),
     ("cli/local/manifest_source.rs", &["file"], "the scheme of a URL"),
     ("cli/registration.rs", &["service"], "a key of a registration"),
-    ("config/", &["mount", "user"], "keys of the configuration"),
+    ("config/", &["group", "mount", "user"], "keys of the configuration"),
     ("engine/secret_source.rs", &["file"], "the scheme of a secret"),
     ("goss/", &["exec", "file", "group", "mount", "package", "service", "user"], "the language of Goss"),
     ("cli/fleet/plan_output.rs", &["group"], "a group of nodes"),

@@ -60,7 +60,7 @@ pub struct Properties {
     /// The home directory.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub home: String,
-    /// Manage the home. It is made from `/etc/skel` with a new user, moved when `home` changes, and removed, with the mail,
+    /// Manage the home: made from `/etc/skel` with a new user, moved when `home` changes, and removed, with the mail,
     /// when the user is removed. An existing home stays unchanged. Needs `home`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub manage_home: bool,
