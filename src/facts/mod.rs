@@ -1,7 +1,7 @@
 //! Facts: what a host is, for templates, conditions and the overrides of data.
 //!
-//! One small file a family; a new family is that file and a line in [`FAMILIES`]. Facts come from the kernel and a few files.
-//! No program runs, and no packet is sent. A family that fails is a warning. After the families come the facts that
+//! Each family is one small file; a new family is that file and a line in [`FAMILIES`]. Facts come from the kernel and a few
+//! files. No program runs, and no packet is sent. A family that fails is a warning. After the families come the facts that
 //! administrators wrote in files (`custom.rs`). Neighbours: `template` reads them as `Facts`, `agent` reports some of them.
 
 mod cpu;

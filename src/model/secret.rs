@@ -230,7 +230,7 @@ impl Secrets {
         self.redacted(text, false)
     }
 
-    /// Redacts a text of a program or about the host. It loses secrets and redacted values of properties.
+    /// Redacts a text of a program or about the host: secrets, and redacted values of properties.
     pub fn redact_output<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.redacted(text, true)
     }

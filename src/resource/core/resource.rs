@@ -221,7 +221,7 @@ pub trait Resource: Send + Sync + 'static {
         None
     }
 
-    /// Gives the provider all resources of the type in a manifest before the first observation. One query to the host can then
+    /// Gives the provider all resources of the type in a manifest before the first observation. A single query to the host can then
     /// serve all of them. Makes no query yet.
     fn foretell(_: &[&Self::Properties], _: &Self::Provider) {}
 

@@ -204,8 +204,8 @@ pub struct Properties {
     /// one on the way is refused, and one at the end is replaced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// Keep the old file before its content is replaced or it is removed. `true` keeps it beside the file, as `NAME.TIME.bak`;
-    /// a suffix that begins with a dot replaces `.bak`; an absolute path is a directory for old files.
+    /// Keep the old file before its content is replaced or it is removed. `true` keeps it beside the file, as `NAME.TIME.bak`.
+    /// A suffix that begins with a dot replaces `.bak`. An absolute path is a directory for old files.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub backup: String,
     /// Number of old files to keep; 10 when left out.

@@ -90,8 +90,8 @@ pub struct Properties {
     /// Follow links on the way to the path that others than root could have made, which is refused otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// Keep the old file before it is changed. `true` keeps it beside the file, as `NAME.TIME.bak`; a suffix that begins with a
-    /// dot replaces `.bak`; an absolute path is a directory for old files.
+    /// Keep the old file before it is changed. `true` keeps it beside the file, as `NAME.TIME.bak`. A suffix that begins with a
+    /// dot replaces `.bak`. An absolute path is a directory for old files.
     #[serde(default, deserialize_with = "text::or_empty", skip_serializing_if = "String::is_empty")]
     pub backup: String,
     /// Number of old files to keep; 10 when left out.

@@ -1,5 +1,5 @@
-//! apt and dpkg. The database of dpkg (`host::dpkg`) tells the installed packages. One `apt-cache policy` tells the index of
-//! all packages of a run. `apt-get` makes the transactions.
+//! apt and dpkg. The database of dpkg (`host::dpkg`) tells the installed packages. A single `apt-cache policy` tells the index
+//! of all packages of a run. `apt-get` makes the transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! dnf and rpm. One `rpm -qa` tells the installed packages, again only when the database has changed. One `dnf repoquery` and
-//! one `dnf check-update` tell the index of all packages of a run. dnf makes the transactions.
+//! dnf and rpm. A single `rpm -qa` tells the installed packages, again only when the database has changed. A `dnf repoquery`
+//! and a `dnf check-update` tell the index of all packages of a run. dnf makes the transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
