@@ -286,6 +286,6 @@ pub trait Resource: Send + Sync + 'static {
         serde_json::to_value(properties).unwrap_or_default()
     }
 
-    /// Names every value that [`Resource::shown`] replaces by `***`: a program that prints one must not make it known.
+    /// Names every value that [`Resource::redacted`] replaces by `***`: a program that prints one must not make it known.
     fn hidden(_: &Self::Properties, _: &mut dyn FnMut(Hidden<'_>)) {}
 }
