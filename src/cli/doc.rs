@@ -61,7 +61,7 @@ pub fn page(kind: &dyn ResourceType) -> String {
     page.push(format!("Providers: {}.", kind.providers().iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")));
     page.push(format!("Acts on `subscribe`: {}.\n", if kind.refreshes() { "yes" } else { "no" }));
     page.push("## Properties\n".to_owned());
-    page.push(table(own.as_value(), kind.deferred()));
+    page.push(table(own.as_value(), kind.runtime_templates()));
     page.push(
         "Templates in properties marked *late* are resolved when the resource runs, all others when the manifest is read.\n"
             .to_owned(),

@@ -148,7 +148,7 @@ impl ApplySettings {
     fn act_here(&self, bound: &dyn BoundResource, host: &Host, refresh: bool) -> Result<Applied, String> {
         let text = |error: crate::resource::ResourceError| chain(&error);
         if !self.noop {
-            bound.freshen(host).map_err(text)?;
+            bound.refresh_cache(host).map_err(text)?;
         }
         let mut checked = bound.check(host, refresh).map_err(text)?;
         let due = self.due(checked.as_ref(), host);
@@ -179,7 +179,7 @@ impl ApplySettings {
 
     fn look_here(&self, bound: &dyn BoundResource, host: &Host) -> Result<Observation, String> {
         let text = |error: crate::resource::ResourceError| chain(&error);
-        bound.freshen(host).map_err(text)?;
+        bound.refresh_cache(host).map_err(text)?;
         let checked = bound.check(host, false).map_err(text)?;
         let due = self.due(checked.as_ref(), host);
         Ok(if due.steps.is_empty() { Observation::Well(self.left_alone(checked.as_ref(), due)) } else { Observation::Needs(due) })

@@ -48,10 +48,10 @@ pub(super) fn prefetch(resources: &[PlannedResource], providers: &Arc<Providers>
         };
         let (kind, providers, host) = (first.kind, Arc::clone(providers), host.clone());
         let owned: Vec<_> = all.iter().map(|one| (Arc::clone(&one.decoded), one.common.provider.clone())).collect();
-        // What could not be foretold is looked at when its turn comes.
-        let _foretold = place.run(move || {
+        // What could not be prefetched is looked at when its turn comes.
+        let _prefetched = place.run(move || {
             let decoded: Vec<_> = owned.iter().map(|(one, provider)| (one.as_ref(), provider.as_str())).collect();
-            kind.foretell(&decoded, &providers, &host);
+            kind.prefetch(&decoded, &providers, &host);
         });
     }
 }

@@ -73,7 +73,7 @@ impl ResourceRun<'_> {
             Err(Abort::Failed(why)) => self.fail(&mut event, why),
         }
         if !self.settings.bare {
-            event.properties = decoded.shown();
+            event.properties = decoded.redacted();
         }
         if !event.skipped {
             self.check_health(&mut event);
@@ -214,7 +214,7 @@ impl ResourceRun<'_> {
         let (scope, kind) = (&self.plan.scope, self.planned.kind);
         let mut resolved = properties.clone();
         for (key, value) in &mut resolved {
-            if kind.deferred().contains(&key.as_str()) && !Common::LITERAL.contains(&key.as_str()) {
+            if kind.runtime_templates().contains(&key.as_str()) && !Common::LITERAL.contains(&key.as_str()) {
                 let before = scope.mark();
                 *value = resolve(scope, kind, key, value)
                     .map_err(|error| Abort::Failed(self.plan.template_error(self.planned, key, &error).to_string()))?;
@@ -230,7 +230,7 @@ impl ResourceRun<'_> {
         event.refreshed = reached.refreshed;
         event.noop = self.settings.noop;
         if event.noop {
-            event.noop_message = would_have(&reached.steps, self.planned.kind.sentences());
+            event.noop_message = would_have(&reached.steps, self.planned.kind.noop_per_step());
         }
         event.changes = reached.steps.into_iter().flat_map(|step| step.details).collect();
         event.diff = reached.diff;

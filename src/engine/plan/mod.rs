@@ -116,7 +116,7 @@ impl Plan {
     /// [`Plan::secrets`] first.
     pub fn rendered(&self) -> Value {
         let resources = self.resources.iter().map(|planned| {
-            let mut properties = match (&planned.deferred, planned.decoded.shown()) {
+            let mut properties = match (&planned.deferred, planned.decoded.redacted()) {
                 (Some(deferred), _) => as_written_and_shown(deferred, planned.decoded.as_ref()),
                 (None, Value::Object(shown)) => shown,
                 (None, _) => Map::new(),
@@ -360,7 +360,7 @@ fn plan_resource(
         if Common::LITERAL.contains(&key.as_str()) || !holds_template(value) {
             continue;
         }
-        if kind.deferred().contains(&key.as_str()) {
+        if kind.runtime_templates().contains(&key.as_str()) {
             deferred = true;
             continue;
         }
@@ -375,7 +375,7 @@ fn plan_resource(
     common.validate_checks().map_err(wrong)?;
     check_rules(&common, &declaration, document).map_err(|wrong| shaped.withhold(wrong))?;
     let requires = common.requires().map_err(wrong)?;
-    let subscribes = common.subscribes(kind.plain_subscribe()).map_err(wrong)?;
+    let subscribes = common.subscribes(kind.ccm_subscribe_syntax()).map_err(wrong)?;
     if !subscribes.is_empty() && !kind.refreshes() {
         let message = format!("{} resources do not act on subscribe", kind.name());
         return Err(declaration

@@ -142,7 +142,7 @@ fn one(declaration: Declaration, document: &Document, scope: &Scope, wrong: &mut
 
 /// True when what a property is depends on a node.
 fn is_open(kind: Option<&dyn ResourceType>, key: &str, value: &Value) -> bool {
-    let is_late = kind.is_some_and(|kind| kind.deferred().contains(&key));
+    let is_late = kind.is_some_and(|kind| kind.runtime_templates().contains(&key));
     !is_late && !Common::LITERAL.contains(&key) && holds_template(value)
 }
 

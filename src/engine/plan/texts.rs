@@ -40,7 +40,7 @@ pub(super) fn look(planned: &PlannedResource, document: &Document, scope: &Scope
     for check in &planned.common.health_checks {
         texts.command("health_checks", &check.command);
     }
-    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.deferred().contains(&key.as_str()));
+    let late = planned.deferred.iter().flatten().filter(|(key, _)| planned.kind.runtime_templates().contains(&key.as_str()));
     for (key, value) in late {
         texts.templates(key, value, control);
     }

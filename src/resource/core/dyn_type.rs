@@ -96,9 +96,9 @@ pub trait ResourceType: Sync {
     /// The schema of its properties.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
     /// See [`Resource::RUNTIME_TEMPLATES`].
-    fn deferred(&self) -> &'static [&'static str];
+    fn runtime_templates(&self) -> &'static [&'static str];
     /// See [`Resource::NO_EFFECTS`].
-    fn harmless(&self) -> &'static [(&'static str, &'static str)];
+    fn no_effects(&self) -> &'static [(&'static str, &'static str)];
     /// See [`Resource::CONTENT`].
     fn content(&self) -> &'static [&'static str];
     /// See [`Resource::TEMPLATED_KEYS`].
@@ -106,11 +106,11 @@ pub trait ResourceType: Sync {
     /// See [`Resource::REFRESHES`].
     fn refreshes(&self) -> bool;
     /// See [`Resource::CCM_SUBSCRIBE_SYNTAX`].
-    fn plain_subscribe(&self) -> bool;
+    fn ccm_subscribe_syntax(&self) -> bool;
     /// See [`Resource::NOOP_PER_STEP`].
-    fn sentences(&self) -> bool;
+    fn noop_per_step(&self) -> bool;
     /// See [`Resource::CLAIMED_PATHS`].
-    fn claims(&self) -> &'static [&'static str];
+    fn claimed_paths(&self) -> &'static [&'static str];
     /// See [`Resource::NESTS`].
     fn nests(&self) -> bool;
     /// See [`Resource::REACHES_SYSTEM`].
@@ -119,8 +119,8 @@ pub trait ResourceType: Sync {
     fn shell_defaults(&self, ensure: Option<&str>) -> ShellDefaults;
     /// See [`Resource::BATCHES`].
     fn batches(&self) -> bool;
-    /// See [`Resource::foretell`]. A resource without a provider here is left out; its run fails later.
-    fn foretell(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host);
+    /// See [`Resource::prefetch`]. A resource without a provider here is left out; its run fails later.
+    fn prefetch(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host);
     /// Observes several resources of this type and applies their steps together. Returns the steps or the error of each.
     fn apply_all(&self, batch: &[Arc<dyn ParsedResource>], wanted: &str, providers: &Providers, host: &Host) -> Vec<Done>;
     /// The names of its providers, best first.
@@ -146,7 +146,7 @@ pub trait ParsedResource: Send + Sync {
     /// The `ensure` that is asked for.
     fn ensure(&self) -> &str;
     /// The properties as events show them.
-    fn shown(&self) -> Value;
+    fn redacted(&self) -> Value;
     /// See [`Resource::hidden`].
     fn hidden(&self, note: &mut dyn FnMut(Hidden<'_>));
     /// Applies a predicate to the present properties.
@@ -176,7 +176,7 @@ pub trait BoundResource: Send + Sync {
     ///
     /// # Errors
     /// When it fails.
-    fn freshen(&self, host: &Host) -> Result<(), ResourceError>;
+    fn refresh_cache(&self, host: &Host) -> Result<(), ResourceError>;
     /// Looks only.
     ///
     /// # Errors
@@ -260,11 +260,11 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         generator.root_schema_for::<R::Properties>()
     }
 
-    fn deferred(&self) -> &'static [&'static str] {
+    fn runtime_templates(&self) -> &'static [&'static str] {
         R::RUNTIME_TEMPLATES
     }
 
-    fn harmless(&self) -> &'static [(&'static str, &'static str)] {
+    fn no_effects(&self) -> &'static [(&'static str, &'static str)] {
         R::NO_EFFECTS
     }
 
@@ -280,15 +280,15 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         R::REFRESHES
     }
 
-    fn plain_subscribe(&self) -> bool {
+    fn ccm_subscribe_syntax(&self) -> bool {
         R::CCM_SUBSCRIBE_SYNTAX
     }
 
-    fn sentences(&self) -> bool {
+    fn noop_per_step(&self) -> bool {
         R::NOOP_PER_STEP
     }
 
-    fn claims(&self) -> &'static [&'static str] {
+    fn claimed_paths(&self) -> &'static [&'static str] {
         R::CLAIMED_PATHS
     }
 
@@ -308,7 +308,7 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
         R::BATCHES
     }
 
-    fn foretell(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host) {
+    fn prefetch(&self, all: &[(&dyn ParsedResource, &str)], providers: &Providers, host: &Host) {
         let mut wanted: Vec<&str> = all.iter().map(|(_, wanted)| *wanted).collect();
         wanted.sort_unstable();
         wanted.dedup();
@@ -316,7 +316,7 @@ impl<R: TableEntry> ResourceType for TypeEntry<R> {
             let Ok((_, provider)) = choose::<R>(wanted, providers, host) else { continue };
             let of = all.iter().filter(|(_, other)| *other == wanted);
             let typed: Vec<_> = of.filter_map(|(one, _)| one.as_any().downcast_ref::<Typed<R>>()).map(|typed| &typed.0).collect();
-            R::foretell(&typed, &provider);
+            R::prefetch(&typed, &provider);
         }
     }
 
@@ -456,7 +456,7 @@ impl<R: Resource> ParsedResource for Typed<R> {
         R::ensure(&self.0)
     }
 
-    fn shown(&self) -> Value {
+    fn redacted(&self) -> Value {
         R::redacted(&self.0)
     }
 
@@ -535,7 +535,7 @@ impl<R: Resource> BoundResource for BoundTo<R> {
         R::CONVERGES
     }
 
-    fn freshen(&self, host: &Host) -> Result<(), ResourceError> {
+    fn refresh_cache(&self, host: &Host) -> Result<(), ResourceError> {
         R::refresh_cache(&self.decoded.0, &self.provider, host)
     }
 
@@ -612,7 +612,7 @@ mod tests {
         let scope = TemplateScope::default().scope();
         let decode = |kind: &str, properties: serde_json::Value| {
             let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &scope);
-            decoded.map(|decoded| decoded.shown()).map_err(|error| error.message)
+            decoded.map(|decoded| decoded.redacted()).map_err(|error| error.message)
         };
         let all =
             json!({"name": "a", "ensure": null, "returns": null, "environment": null, "timeout": null, "refreshonly": null});

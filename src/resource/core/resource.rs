@@ -223,7 +223,7 @@ pub trait Resource: Send + Sync + 'static {
 
     /// Gives the provider all resources of the type in a manifest before the first observation. A single query to the host can then
     /// serve all of them. Makes no query yet.
-    fn foretell(_: &[&Self::Properties], _: &Self::Provider) {}
+    fn prefetch(_: &[&Self::Properties], _: &Self::Provider) {}
 
     /// Brings up to date what [`Resource::observe`] looks into, where the properties ask for that. Not called in dry runs.
     ///

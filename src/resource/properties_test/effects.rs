@@ -43,7 +43,7 @@ fn every_property_decides_about_effects_or_is_harmless() {
             schema.as_object().unwrap()["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         let given: BTreeSet<&str> = sample.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(known, given, "{kind}: the sample has every property");
-        let harmless: BTreeMap<&str, &str> = resource.harmless().iter().copied().collect();
+        let harmless: BTreeMap<&str, &str> = resource.no_effects().iter().copied().collect();
         assert!(harmless.keys().all(|key| known.contains(key)), "{kind}: what is harmless is a property");
         for key in known {
             let other = &others[key];

@@ -22,7 +22,7 @@ fn no_type_shows_its_secrets() {
     for (kind, properties) in hidden() {
         let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &TemplateScope::default().scope());
         let decoded = decoded.map_err(|error| format!("{kind}: {error:?}")).unwrap();
-        let shown = decoded.shown().to_string();
+        let shown = decoded.redacted().to_string();
         assert!(!shown.contains(CANARY), "{kind}: {shown}");
         assert!(shown.contains("name"), "{kind}: {shown}");
     }
@@ -35,7 +35,7 @@ fn every_secret_that_a_program_could_print_is_named() {
         let secrets = Secrets::default();
         decoded.hidden(&mut |hidden| secrets.add_hidden(hidden));
         // Content has a digest in its place. It is what the node is to have, and no credential.
-        let stars = decoded.shown().to_string().matches(REDACTED).count();
+        let stars = decoded.redacted().to_string().matches(REDACTED).count();
         assert_eq!(secrets.redacts_nothing(), stars == 0, "{kind}");
         let given = properties.to_string();
         let printed = secrets.redact_output(&given);
@@ -56,7 +56,7 @@ fn what_is_no_secret_by_its_kind_is_shown_as_it_is() {
         ("apply", "data", json!({"name": "m.yaml", "data": {"a": "CANARY"}})),
     ] {
         let decoded = find(kind).unwrap().decode(properties.as_object().unwrap(), &TemplateScope::default().scope());
-        let shown = decoded.map_err(|error| format!("{kind}: {error:?}")).unwrap().shown().to_string();
+        let shown = decoded.map_err(|error| format!("{kind}: {error:?}")).unwrap().redacted().to_string();
         assert!(shown.contains(CANARY), "{kind}.{key}: {shown}");
     }
 }

@@ -248,7 +248,7 @@ fn aliases(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diag
 /// Resources that would undo each other in every run: one path, and two opinions about it.
 fn contradictions(list: &[KnownResource<'_>], document: &Document, wrong: &mut Vec<Diagnostic>) {
     let mut taken: HashMap<&str, &KnownResource<'_>> = HashMap::new();
-    for known in list.iter().filter(|known| !known.conditional && !known.kind.claims().is_empty()) {
+    for known in list.iter().filter(|known| !known.conditional && !known.kind.claimed_paths().is_empty()) {
         let (Some(name), Some(decoded)) = (known.name, known.decoded) else { continue };
         let Some(earlier) = taken.insert(name, known) else { continue };
         let Some(other) = earlier.decoded else { continue };
@@ -289,7 +289,7 @@ fn contradiction(
             })
         })
     };
-    known.kind.claims().iter().find(differs).copied()
+    known.kind.claimed_paths().iter().find(differs).copied()
 }
 
 /// True for a text that is resolved when the resource runs.

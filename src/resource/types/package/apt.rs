@@ -49,21 +49,21 @@ type Asked = (Stamp, HashMap<String, Offer>);
 pub(super) struct Apt {
     dpkg: Arc<Dpkg>,
     /// Packages that the run may want to install, and whether any version of them would do.
-    foretold: Mutex<BTreeMap<String, bool>>,
+    prefetched: Mutex<BTreeMap<String, bool>>,
     offers: Mutex<Asked>,
 }
 
 impl Apt {
     /// apt with this database of dpkg.
     pub(super) fn new(dpkg: Arc<Dpkg>) -> Self {
-        Self { dpkg, foretold: Mutex::default(), offers: Mutex::default() }
+        Self { dpkg, prefetched: Mutex::default(), offers: Mutex::default() }
     }
 
     /// Returns the further packages to ask about when one package is asked about.
     fn interesting(&self, name: &str, known: &HashMap<String, Offer>, database: &Database) -> Vec<String> {
-        let foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
+        let prefetched = self.prefetched.lock().unwrap_or_else(PoisonError::into_inner);
         let settled = |name: &str, any: bool| any && state(database, name).is_some_and(|state| state.newest().is_some());
-        let mut names: Vec<String> = foretold
+        let mut names: Vec<String> = prefetched
             .iter()
             .filter(|(other, any)| *other != name && !known.contains_key(*other) && !settled(other, **any))
             .map(|(other, _)| other.clone())
@@ -210,11 +210,11 @@ fn exactly(name: &str) -> String {
 }
 
 impl Manager for Apt {
-    fn foretell(&self, all: &[&Properties]) {
-        let mut foretold = self.foretold.lock().unwrap_or_else(PoisonError::into_inner);
+    fn prefetch(&self, all: &[&Properties]) {
+        let mut prefetched = self.prefetched.lock().unwrap_or_else(PoisonError::into_inner);
         for p in all.iter().filter(|p| p.wanted() != Wanted::Absent) {
             let any = p.wanted() == Wanted::Present;
-            foretold.entry(p.name.clone()).and_modify(|all| *all &= any).or_insert(any);
+            prefetched.entry(p.name.clone()).and_modify(|all| *all &= any).or_insert(any);
         }
     }
 

@@ -39,7 +39,7 @@ pub(super) fn suits() -> bool {
 /// dnf.
 pub(super) struct Dnf {
     rpm: Arc<Rpm>,
-    foretold: Mutex<BTreeMap<String, Interest>>,
+    prefetched: Mutex<BTreeMap<String, Interest>>,
     index: Mutex<Index>,
     /// The shortest age for which the index was read again in this run.
     refreshed: Mutex<Option<HumanDuration>>,
@@ -89,7 +89,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Dnf {
     /// dnf with this database of rpm.
     pub(super) fn new(rpm: Arc<Rpm>) -> Self {
-        Self { rpm, foretold: Mutex::default(), index: Mutex::default(), refreshed: Mutex::default() }
+        Self { rpm, prefetched: Mutex::default(), index: Mutex::default(), refreshed: Mutex::default() }
     }
 
     fn packages(&self, host: &Host) -> Result<Arc<Packages>, ResourceError> {
@@ -115,8 +115,8 @@ impl Dnf {
 
     /// The packages that a question about `name` should be about too.
     fn interesting(&self, name: &str, wanted: impl Fn(&str, Interest) -> bool) -> Vec<String> {
-        let foretold = locked(&self.foretold);
-        let others = foretold.iter().filter(|(other, interest)| *other != name && wanted(other, **interest));
+        let prefetched = locked(&self.prefetched);
+        let others = prefetched.iter().filter(|(other, interest)| *other != name && wanted(other, **interest));
         others.map(|(other, _)| other.clone()).chain([name.to_owned()]).collect()
     }
 
@@ -196,10 +196,10 @@ impl From<Package> for Installed {
 }
 
 impl Manager for Dnf {
-    fn foretell(&self, all: &[&Properties]) {
-        let mut foretold = locked(&self.foretold);
+    fn prefetch(&self, all: &[&Properties]) {
+        let mut prefetched = locked(&self.prefetched);
         for p in all {
-            let interest = foretold.entry(p.name.clone()).or_default();
+            let interest = prefetched.entry(p.name.clone()).or_default();
             match p.wanted() {
                 Wanted::Version(_) => interest.version = true,
                 Wanted::Latest => interest.latest = true,

@@ -388,7 +388,7 @@ pub struct Failure {
 /// A package manager.
 pub trait Manager: Send + Sync {
     /// Hears which packages the run holds, so that one question can be for all of them.
-    fn foretell(&self, all: &[&Properties]);
+    fn prefetch(&self, all: &[&Properties]);
 
     /// Returns the installed state of a name. Asks the host only after a change.
     ///
@@ -477,8 +477,8 @@ impl Resource for Package {
         Some(Properties { name: name.to_owned(), ensure: "absent".to_owned(), cache_valid: None, lock_timeout })
     }
 
-    fn foretell(all: &[&Properties], manager: &(dyn Manager + 'static)) {
-        manager.foretell(all);
+    fn prefetch(all: &[&Properties], manager: &(dyn Manager + 'static)) {
+        manager.prefetch(all);
     }
 
     fn refresh_cache(p: &Properties, manager: &(dyn Manager + 'static), host: &Host) -> Result<(), ResourceError> {

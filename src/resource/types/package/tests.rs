@@ -162,7 +162,7 @@ struct Fake {
 }
 
 impl Manager for Fake {
-    fn foretell(&self, _: &[&Properties]) {}
+    fn prefetch(&self, _: &[&Properties]) {}
 
     fn look(&self, name: &str, _: &Host) -> Result<PackageState, ResourceError> {
         let installed = self.installed.lock().unwrap().contains(name);

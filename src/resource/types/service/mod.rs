@@ -298,7 +298,7 @@ impl Resource for Service {
     }
 
     fn refresh_cache(p: &Properties, services: &Services, host: &Host) -> Result<(), ResourceError> {
-        services.freshen(&p.unit(), host)
+        services.refresh_cache(&p.unit(), host)
     }
 
     fn observe(p: &Properties, services: &Services, host: &Host) -> Result<ServiceState, ResourceError> {

@@ -64,7 +64,7 @@ impl Services {
     }
 
     /// Has systemd read its unit files again when those of this unit have changed.
-    pub(super) fn freshen(&self, unit: &str, host: &Host) -> Result<(), ResourceError> {
+    pub(super) fn refresh_cache(&self, unit: &str, host: &Host) -> Result<(), ResourceError> {
         if self.told().hopeless.contains(unit) || !self.is_outdated(unit, host)? {
             return Ok(());
         }
