@@ -1,7 +1,8 @@
 //! Holds doc comments and texts of the program to plain English.
 //!
-//! A doc comment begins with a noun phrase or a verb in the third person. A sentence of it has at most 25 words and names its
-//! subject. Neither a doc comment nor a string literal has a word of [`BANNED`].
+//! A doc comment begins with a noun phrase or a verb in the third person. A sentence of it has at most 20 words and names its
+//! subject. Neither a doc comment nor a string literal has a word of [`BANNED`]. No function, type or module has a name of
+//! [`BANNED_NAMES`].
 //!
 //! Files in `tests/it/architecture/known/language.txt` may still have findings, all others have none. For them:
 //!
@@ -14,10 +15,10 @@ use proc_macro2::{Group, TokenStream, TokenTree};
 use syn::Lit;
 
 use crate::support::known;
-use crate::support::source::{Source, sources};
+use crate::support::source::{Source, each_token, sources};
 
 /// Most words of a sentence in a doc comment.
-const WORDS: usize = 25;
+const WORDS: usize = 20;
 
 /// Words with which no doc comment begins.
 const NO_BEGINNING: &[&str] = &[
@@ -101,6 +102,13 @@ const BANNED: &[(&str, &str)] = &[
     ("what stands", "desired state, active assignment"),
     ("whoever", "the user that, the process that"),
 ];
+
+/// Names that say nothing to a reader who searches: of functions, types and modules, in the form of a function's name.
+const BANNED_NAMES: &str = "alone around ask attention bare begun believe believed care conceal deeper done doubt doubtful fits foretell freshen \
+    given hall hear heard hearsay held here hopeless how hushed judge kept kinder known laid lay learn look made meant meet \
+    meets misshapen newcomer newcomers notary noted obey of one owed put reach roster said say saying seen settle share \
+    shown some speaks spent stand standing stands stranger strangers suits surround surroundings talk tell there together \
+    told treat treatment trouble turn twin unheard vault veil vigil wants went what whom whose why word wrong yes";
 
 /// A text of a file, with the line on which it begins.
 struct Text {
@@ -256,6 +264,46 @@ fn findings(source: &Source) -> Vec<(usize, String)> {
     found
 }
 
+/// Returns a name in the form of a function's name: `RunEnd` becomes `run_end`.
+fn snake(name: &str) -> String {
+    let mut found = String::new();
+    for character in name.chars() {
+        if character.is_uppercase() && !found.is_empty() {
+            found.push('_');
+        }
+        found.extend(character.to_lowercase());
+    }
+    found
+}
+
+/// Returns the functions, types and modules of a file that have a name of [`BANNED_NAMES`]: each with its line.
+fn banned_names(source: &Source) -> BTreeMap<String, usize> {
+    let (mut tokens, mut found) = (Vec::new(), BTreeMap::new());
+    each_token(&source.tokens, &mut |token| tokens.push(token.clone()));
+    for pair in tokens.windows(2) {
+        if let [TokenTree::Ident(keyword), TokenTree::Ident(name)] = pair
+            && ["enum", "fn", "mod", "struct", "trait", "type"].iter().any(|known| keyword == known)
+            && BANNED_NAMES.split_whitespace().any(|banned| banned == snake(&name.to_string()))
+        {
+            found.entry(format!("{} {keyword} {name}", source.path)).or_insert(name.span().start().line);
+        }
+    }
+    found
+}
+
+#[test]
+fn names_are_plain() {
+    let found: BTreeMap<String, String> = sources()
+        .iter()
+        .flat_map(|source| {
+            banned_names(source).into_iter().map(|(name, line)| (name, format!("line {line}"))).collect::<Vec<_>>()
+        })
+        .collect();
+    if let Err(why) = known::compare("names", &found) {
+        panic!("{why}");
+    }
+}
+
 #[test]
 fn docs_and_messages_are_plain() {
     let wanted = std::env::var("ENSIGN_LINT").ok();
@@ -300,7 +348,9 @@ fn private_language_is_found() {
         "4 \"nobody\"",
         "4 \"whoever\"",
         "5 \"is to be\"",
-        "5 28 words",
+        "5 23 words",
     ];
     assert_eq!(found, expected);
+    let found = banned_names(&Source::parse("a.rs", &["a"], "fn of() {}\nenum Told { Of }\nfn tell_all() {}"));
+    assert_eq!(found, BTreeMap::from([("a.rs enum Told".to_owned(), 2), ("a.rs fn of".to_owned(), 1)]));
 }
