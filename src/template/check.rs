@@ -1,4 +1,4 @@
-//! What is known of texts before anything is resolved.
+//! Checks of templates before any value is resolved.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,12 +9,12 @@ use super::expr::{Compiled, Missing};
 use super::scan::{self, Segment};
 use super::{Failure, Scope, TemplateError, jet, may_be_template};
 
-/// Where the first `{{` of a text stands that has no end, and so is no expression.
+/// Returns the position of the first `{{` without an end, which therefore begins no expression.
 pub fn unclosed(text: &str) -> Option<usize> {
     if may_be_template(text) { scan::unclosed(text) } else { None }
 }
 
-/// The text without its expressions: a word stands for each.
+/// Returns the text with each expression replaced by `x`.
 pub fn outline(text: &str) -> Cow<'_, str> {
     if !may_be_template(text) {
         return Cow::Borrowed(text);
@@ -27,10 +27,10 @@ pub fn outline(text: &str) -> Cow<'_, str> {
 }
 
 impl Scope {
-    /// Whether every expression in the text can be read; nothing is resolved.
+    /// Checks that every expression in the text can be parsed. Resolves nothing.
     ///
     /// # Errors
-    /// With the first that can't.
+    /// The first expression that can't be parsed.
     pub fn check(&self, text: &str) -> Result<(), TemplateError> {
         if !may_be_template(text) {
             return Ok(());
@@ -44,19 +44,19 @@ impl Scope {
         })
     }
 
-    /// Whether the templates that an expression has written out, or in files of the manifest, can be read.
+    /// Checks the templates that an expression names as literals: inline texts and files of the manifest.
     fn check_written(&self, compiled: &Compiled, seen: &mut HashSet<String>) -> Result<(), Failure> {
         for (offset, function, args) in compiled.literal_calls(&["jet", "template"]) {
             let wrong = |detail: String| Failure { detail, compile: true, offset };
             let Some((first, rest)) = args.split_first() else { continue };
-            // Once is enough; and files that bring in each other come to an end.
+            // Each template is checked once, so files that include each other come to an end.
             if !seen.insert(format!("{function} {first}")) {
                 continue;
             }
             let delimiters = if let [left, right] = rest { (*left, *right) } else { ("[[", "]]") };
             let is_jet = function == "jet" || first.ends_with(".jet");
             let body = if first.ends_with(".jet") || (!is_jet && first.ends_with(".templ")) {
-                // Another file may be made by a resource before.
+                // A resource may create any other file before it is read.
                 match self.inner.parts.reader.as_ref().and_then(|reader| reader(first).ok()).filter(|found| found.own) {
                     Some(found) => Cow::Owned(found.text),
                     None => continue,
@@ -80,10 +80,10 @@ impl Scope {
         Ok(())
     }
 
-    /// Whether a bare expression can be evaluated at all, and be true or false; nothing is.
+    /// Checks that a bare expression can be evaluated and is true or false. Evaluates nothing.
     ///
     /// # Errors
-    /// When it can't be read, names what nobody knows, or gives something else.
+    /// The expression can't be parsed, uses an unknown name, or has another type.
     pub fn check_condition(&self, expression: &str) -> Result<(), TemplateError> {
         let compiled = self.inner.compile(expression);
         let checked = compiled.and_then(|compiled| {
@@ -93,12 +93,12 @@ impl Scope {
         checked.map_err(|failure| failure.at(expression, expression, 0))
     }
 
-    /// True for a bare expression that is the same whatever the facts and data are, and says so.
+    /// True for a bare expression that is always `truth`, whatever the facts and data are.
     pub fn is_always(&self, expression: &str, truth: bool) -> bool {
         self.inner.compile(expression).is_ok_and(|compiled| compiled.constant() == Some(truth))
     }
 
-    /// The expressions in a text that ask for keys that are not in `data`, each with the first of them.
+    /// Returns the expressions of a text that use keys missing in `data`, each with its first missing key.
     pub fn missing<'a>(&self, text: &'a str, data: &Value) -> Vec<(&'a str, Missing)> {
         if !may_be_template(text) {
             return Vec::new();
@@ -110,7 +110,7 @@ impl Scope {
         found.collect()
     }
 
-    /// The first key that a bare expression asks for and that is not in `data`.
+    /// Returns the first key that a bare expression uses and `data` does not have.
     pub fn missing_in(&self, expression: &str, data: &Value) -> Option<Missing> {
         self.inner.compile(expression).ok()?.missing(data)
     }

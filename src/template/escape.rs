@@ -1,8 +1,8 @@
-//! Texts for HTML, for scripts, for addresses and for JSON, as Go writes them.
+//! Escaping of text for HTML, JavaScript, URLs and JSON in HTML, as in Go.
 
 use std::fmt::Write as _;
 
-/// As Go's `html.EscapeString`.
+/// Escapes like Go's `html.EscapeString`.
 pub(super) fn html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -19,7 +19,7 @@ pub(super) fn html(text: &str) -> String {
     out
 }
 
-/// As the function `js` of Go's templates.
+/// Escapes like the function `js` of Go's templates.
 pub(super) fn js(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -37,7 +37,7 @@ pub(super) fn js(text: &str) -> String {
     out
 }
 
-/// As Go's `url.QueryEscape`.
+/// Escapes like Go's `url.QueryEscape`.
 pub(super) fn urlquery(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -53,7 +53,7 @@ pub(super) fn urlquery(text: &str) -> String {
     out
 }
 
-/// JSON as Go writes it: safe to stand in HTML.
+/// Escapes JSON for use inside HTML, as Go does.
 pub(super) fn for_html(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

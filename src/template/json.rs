@@ -1,4 +1,4 @@
-//! Values as JSON, the way Go writes it: keys in order, numbers with the fewest digits, safe to stand in HTML.
+//! JSON as Go writes it: sorted keys, shortest numbers, safe inside HTML.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 use super::remote::is_registration;
 use super::text;
 
-/// On one line.
+/// Writes a value on one line.
 pub(super) fn compact(value: &Value) -> String {
     let mut out = String::new();
     push(&mut out, value, None);
     out
 }
 
-/// In lines, indented by two blanks a level.
+/// Writes a value in several lines, indented by two spaces a level.
 pub(super) fn indented(value: &Value) -> String {
     let mut out = String::new();
     push(&mut out, value, Some(0));
@@ -42,7 +42,7 @@ fn push(out: &mut String, value: &Value, depth: Option<usize>) {
         }
         Value::Object(map) if !map.is_empty() => {
             let mut pairs: Vec<_> = map.iter().collect();
-            // There it is no map: its fields stay in their order.
+            // In Go a registration is a struct, not a map: its fields keep their order.
             if !is_registration(|field| map.contains_key(field)) {
                 pairs.sort_by_key(|(key, _)| key.as_str());
             }
@@ -59,7 +59,7 @@ fn push(out: &mut String, value: &Value, depth: Option<usize>) {
         }
         Value::String(text) => push_text(out, text),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            // Plain digits where Go has them, else an exponent, of one digit where that is enough.
+            // Plain digits in the same range as Go, else an exponent without a leading zero.
             Some(float) if float == 0.0 || (1e-6..1e21).contains(&float.abs()) => out.push_str(&float.to_string()),
             Some(float) => out.push_str(&text::float_text(float).replace("e-0", "e-")),
             None => out.push_str(&number.to_string()),

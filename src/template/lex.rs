@@ -1,21 +1,21 @@
-//! The words of an expression.
+//! Lexer for expressions, used by `expr` and `jet`.
 
-/// A word, with its place.
+/// A token with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token<'a> {
     pub(super) kind: Kind<'a>,
-    /// Where it begins in the expression, in bytes.
+    /// The start of the token in the expression, in bytes.
     pub(super) offset: usize,
-    /// White space, or a comment, stands before it.
+    /// White space or a comment precedes the token.
     pub(super) spaced: bool,
-    /// What a text stands between.
+    /// The quote character of a text.
     pub(super) quote: Option<char>,
 }
 
-/// What a word is.
+/// The kind of a token, with its content.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kind<'a> {
-    /// A name, `$env` and `#` with what hangs on it included.
+    /// A name, including the forms `$env` and `#acc`.
     Name(&'a str),
     /// A number, as written.
     Literal(&'a str),
@@ -23,23 +23,24 @@ pub(super) enum Kind<'a> {
     Bytes(Vec<u8>),
     /// A text, without quotes and escapes.
     Text(String),
-    /// Anything else.
+    /// An operator or a delimiter.
     Sign(&'a str),
 }
 
-/// Longest first, so that the longest one wins.
+/// Operators and delimiters; longer signs come first, so that the longest match wins.
 const SIGNS: &[&str] = &[
     "**", "..", "==", "!=", "<=", ">=", "&&", "||", "??", "?.", "+", "-", "*", "/", "%", "^", "<", ">", "!", "?", ":", "|", ",",
     ".", ";", "=", "(", ")", "[", "]", "{", "}",
 ];
 
-/// Splits an expression into words; comments and white space are left out.
+/// Splits an expression into tokens, without comments and white space.
 ///
-/// The error says what is wrong, and where.
+/// # Errors
+/// The position in bytes and the reason.
 pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
     let mut tokens = Vec::new();
     let mut at = 0;
-    // Where the last word ended.
+    // The end of the last token.
     let mut ended = 0;
     while let Some(rest) = source.get(at..).filter(|rest| !rest.is_empty()) {
         let length = match rest.chars().next() {
@@ -52,7 +53,7 @@ pub(super) fn lex(source: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
                 continue;
             }
             _ if rest.starts_with("/*") => {
-                at += rest.find("*/").ok_or_else(|| (at, "the comment does not end".to_owned()))? + 2;
+                at += rest.find("*/").ok_or_else(|| (at, "the comment is not closed".to_owned()))? + 2;
                 continue;
             }
             Some(quote @ ('"' | '\'' | '`')) => {
@@ -104,7 +105,7 @@ fn is_letter(c: char) -> bool {
     c == '_' || c.is_alphabetic()
 }
 
-/// The length of a number; `1..3` is a number and a range.
+/// Returns the length of a number; `1..3` is a number and a range.
 fn number(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     let digits = |from: usize| {
@@ -122,9 +123,9 @@ fn number(rest: &str) -> usize {
     end
 }
 
-/// The content of a literal that begins with its quote, and the length of the literal.
+/// Returns the content of a literal that begins with its quote, and the length of the literal.
 ///
-/// The escapes `\x` and `\101` are characters in a text, and single bytes in bytes, which have no other numbers.
+/// In a text, the escapes `\x41` and `\101` are characters. In `b"…"` they are single bytes, and `\u` is unknown.
 fn quoted(rest: &str, quote: char, is_bytes: bool) -> Result<(Vec<u8>, usize), (usize, String)> {
     let mut content = Vec::new();
     let mut push = |code: u32| {
@@ -140,7 +141,7 @@ fn quoted(rest: &str, quote: char, is_bytes: bool) -> Result<(Vec<u8>, usize), (
     while let Some((at, c)) = chars.next() {
         let wrong = || (at, "unknown escape in the text; a backslash is written \\\\".to_owned());
         let code = match c {
-            // Within backticks, two stand for one.
+            // Within backticks, a doubled backtick is one backtick.
             '`' if quote == '`' && rest.get(at + 1..).is_some_and(|behind| behind.starts_with('`')) => {
                 chars.next();
                 u32::from(c)
@@ -172,20 +173,20 @@ fn quoted(rest: &str, quote: char, is_bytes: bool) -> Result<(Vec<u8>, usize), (
         };
         push(code).ok_or_else(wrong)?;
     }
-    Err((0, "the text does not end".to_owned()))
+    Err((0, "the text is not closed".to_owned()))
 }
 
-/// A number of so many hexadecimal digits.
+/// Reads a number of `digits` hexadecimal digits.
 fn coded(chars: &mut impl Iterator<Item = (usize, char)>, digits: usize) -> Option<u32> {
     (0..digits).try_fold(0_u32, |code, _| code.checked_mul(16)?.checked_add(chars.next()?.1.to_digit(16)?))
 }
 
-/// The rest of `\101`.
+/// Reads the rest of `\101`.
 fn octal(first: char, chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
     (0..2).try_fold(first.to_digit(8)?, |code, _| Some(code * 8 + chars.next()?.1.to_digit(8)?))
 }
 
-/// The rest of `\u{e9}`.
+/// Reads the rest of `\u{e9}`.
 fn braced(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<u32> {
     let digits: String = chars.skip(1).map(|(_, c)| c).take(7).take_while(|c| *c != '}').collect();
     u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() < 7)

@@ -1,7 +1,6 @@
-//! Look-ups by path: `facts.host.info.os`, `data.list.#`, `data.users.#(name=="x").uid`.
+//! Lookups by path: `facts.host.info.os`, `data.list.#`, `data.users.#(name=="x").uid`.
 //!
-//! Paths are those of GJSON. Plain ones are walked on the values; the others need the values as
-//! JSON text, which is written once.
+//! Paths follow GJSON. Plain paths are walked on the values. All others need the values as JSON text, written once.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use crate::model::EvaluationBudget;
 
 use super::weight;
 
-/// What a plain path leads to below `root`; nothing when a step finds none.
+/// Returns the value at a plain path below `root`, or `None` when a step finds nothing.
 pub(super) fn plain<'a>(root: &'a Value, steps: &[&str]) -> Option<&'a Value> {
     steps.iter().try_fold(root, |here, step| match here {
         Value::Object(map) => map.get(*step),
@@ -20,7 +19,7 @@ pub(super) fn plain<'a>(root: &'a Value, steps: &[&str]) -> Option<&'a Value> {
     })
 }
 
-/// The steps of a path that means the same to everybody.
+/// Splits a plain path into steps. Returns `None` for a path with GJSON syntax.
 pub(super) fn steps(path: &str) -> Option<Vec<&str>> {
     let is_plain =
         |step: &&str| !step.is_empty() && step.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | ':' | '/'));
@@ -28,10 +27,10 @@ pub(super) fn steps(path: &str) -> Option<Vec<&str>> {
     steps.iter().all(is_plain).then_some(steps)
 }
 
-/// What a modifier makes of a value; nothing where it can't.
+/// A GJSON modifier: returns the changed value, or `None` for a value of the wrong type.
 type Modifier = fn(Value) -> Option<Value>;
 
-/// Modifiers of GJSON that the crate does not have.
+/// GJSON modifiers that the crate `gjson` lacks.
 const MODIFIERS: &[(&str, Modifier)] = &[
     ("@keys", |value| match value {
         Value::Object(map) => Some(map.into_iter().map(|(key, _)| Value::String(key)).collect()),
@@ -46,12 +45,12 @@ const MODIFIERS: &[(&str, Modifier)] = &[
     ("@fromstr", |value| serde_json::from_str(value.as_str()?).ok()),
 ];
 
-/// The most wildcards in a path: the time that matching takes grows with each.
+/// The maximum of wildcards in a path: each one multiplies the matching time.
 const MAX_WILDCARDS: usize = 4;
-/// The longest path, in bytes.
+/// The maximum length of a path, in bytes.
 const MAX_PATH: usize = 4 << 10;
 
-/// What any path leads to in a JSON text.
+/// Returns the value at a GJSON path in a JSON text.
 pub(super) fn by_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
     if path.len() > MAX_PATH || path.matches('*').count() > MAX_WILDCARDS {
         return Err(format!("a path has at most {MAX_PATH} bytes and {MAX_WILDCARDS} wildcards"));
@@ -64,7 +63,7 @@ pub(super) fn by_gjson(json: &str, path: &str, budget: &EvaluationBudget) -> Res
         if after.is_empty() {
             return Ok(Some(made));
         }
-        // A text in quotes is up to twice as long.
+        // Escapes can double the length of a text.
         weight::charge(&made, budget).and_then(|()| weight::charge(&made, budget)).map_err(|spent| spent.to_string())?;
         (json, path) = (Cow::Owned(made.to_string()), after);
     }
@@ -77,7 +76,7 @@ fn whole(json: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String>
 
 type Parts<'p> = (&'p str, Modifier, &'p str);
 
-/// The path before the first of these modifiers, the modifier, and the path behind it.
+/// Splits a path at the first of [`MODIFIERS`]: the path before, the modifier, the path after.
 fn modified(path: &str) -> Option<Parts<'_>> {
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
     for (at, c) in path.char_indices() {
@@ -105,7 +104,7 @@ fn modified(path: &str) -> Option<Parts<'_>> {
 }
 
 fn by_crate(json: &str, path: &str, budget: &EvaluationBudget) -> Result<Option<Value>, String> {
-    // Each part of `[a,b]` may be all there is, and `@pretty` puts a text of the path before each line.
+    // Each part of `[a,b]` can be the whole value, and `@pretty` repeats a text of the path on each line.
     let copies = if path.contains("@pretty") { path.len() } else { path.matches(',').count() };
     let most = json.len().saturating_mul(1 + copies);
     budget.charge(most).map_err(|spent| spent.to_string())?;

@@ -1,11 +1,14 @@
 //! Templates: `{{ expr }}` and `${ expr }` in the texts of a manifest.
 //!
-//! Pure: facts come from a function that is called at most once, files through a [`Reader`]. A text is resolved once; what a
-//! value brings in is never evaluated. `scan` finds the expressions, `expr` runs them, `lookup` walks paths, `text` prints
-//! values, `remote` asks the bus, `check` tells what is wrong before anything is resolved, `validate` has conditions over one
-//! value, `jet` renders the other template language that manifests use. `tree` renders directories of files, in one of three
-//! languages: `jet`, `jinja` and `go`. Neighbours: `data` resolves with a restricted [`Scope`], `manifest` and `engine` with
-//! a full one.
+//! The module does no I/O: facts come from a function that is called at most once, files from a [`Reader`].
+//! A text is resolved once; expressions inside a resolved value are never evaluated.
+//!
+//! - `scan` finds the expressions, `expr` evaluates them, `lookup` walks paths, `text` prints values.
+//! - `remote` reads the bus, `check` finds errors before anything is resolved.
+//! - `validate` has conditions over one value, `jet` renders the Jet language in manifests.
+//! - `tree` renders directories of files in one of three languages: `jet`, `jinja` and `go`.
+//!
+//! `data` resolves with a restricted [`Scope`], `manifest` and `engine` with a full scope.
 
 mod check;
 mod escape;
@@ -48,10 +51,10 @@ pub use self::trace::{Mark, Used};
 pub use self::tree::{Engine, FileError, Files, Made, Options, PARTIALS, render_tree};
 pub use self::validate::{validate, wanted};
 
-/// Gathers the facts; called at most once in a scope.
+/// Returns the facts; called at most once in a scope.
 pub type Gather = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// How deep templates may bring in templates.
+/// The deepest nesting of templates within templates.
 const MAX_DEPTH: usize = 16;
 
 /// Functions of a full scope, besides those of the language.
@@ -60,36 +63,36 @@ const FUNCTIONS: &[&str] =
 /// Functions of a restricted scope.
 const RESTRICTED_FUNCTIONS: &[&str] = &["lookup", "secret"];
 
-/// What an error says when it could repeat a value that was read.
-const CONCEALED: &str = "it failed after it had read something on this node or from the bus; the reason could show what was \
-                         read, and is left out";
+/// The error detail that replaces a reason which could repeat a value that was read.
+const CONCEALED: &str = "evaluation failed after a read on this node or from the bus; the reason is left out, as it could \
+                         show the value";
 
-/// What nothing is below.
+/// The root of a name without a value.
 static NOTHING: Value = Value::Null;
 
-/// An expression that can't be resolved, with its place in the text it stands in.
+/// An expression that can't be resolved, with its place in the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct TemplateError {
     /// The expression, without its delimiters.
     pub expression: String,
-    /// What is wrong with it.
+    /// The reason.
     pub detail: String,
-    /// True when it can't be run at all, whatever the data.
+    /// True when the expression can't be evaluated at all, whatever the data.
     pub compile: bool,
-    /// Where, in bytes from the beginning of the text.
+    /// The position of the error, in bytes from the beginning of the text.
     pub offset: usize,
     /// The line of the text, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// Where, in bytes from the beginning of the expression.
+    /// The position of the error, in bytes from the beginning of the expression.
     pub within: usize,
     /// From [`Scope::tree`]: the keys and indexes that lead to the text, from the root.
     pub path: Vec<String>,
 }
 
 impl TemplateError {
-    /// True when the evaluation failed for want of a key that the facts or the data do not have.
+    /// True when the evaluation failed because the facts or the data lack a key.
     pub fn is_missing_key(&self) -> bool {
         !self.compile && self.detail.contains("missing key '")
     }
@@ -132,7 +135,7 @@ impl Failure {
     }
 }
 
-/// What a GJSON path leads to in a value; nothing when it finds none.
+/// Returns the value at a GJSON path, or `None` when the path leads to nothing.
 pub fn query(value: &Value, path: &str) -> Option<Value> {
     match lookup::steps(path) {
         Some(steps) => lookup::plain(value, &steps).cloned(),
@@ -147,17 +150,17 @@ pub fn is_template(text: &str) -> bool {
 
 /// False for most texts, without a scan.
 fn may_be_template(text: &str) -> bool {
-    // Looking for one byte is far quicker than looking for two texts, and most texts have none.
+    // A search for one byte is far quicker than a search for two texts, and most texts have none.
     text.contains('{') && (text.contains("{{") || text.contains("${"))
 }
 
-/// What expressions see, and the functions they call. Clones share everything.
+/// The values that expressions see, and the functions that they call. Clones share everything.
 #[derive(Clone)]
 pub struct Scope {
     inner: Arc<Inner>,
 }
 
-/// Facts that are gathered when somebody looks.
+/// Facts, gathered on first use.
 struct Facts {
     gather: Gather,
     value: OnceLock<Value>,
@@ -179,11 +182,11 @@ struct Parts {
     budget: EvaluationBudget,
     /// The part of the data that came from the bus unsigned.
     overlay: Arc<Value>,
-    /// True where unsigned values of the bus shape nothing but content.
+    /// True where unsigned values of the bus may shape only content.
     checks_bus: bool,
-    /// True where data that replaces the present data is made of unsigned values of the bus.
+    /// True where data that replaces the present data comes from unsigned values of the bus.
     gives_bus: bool,
-    /// True where the data is made of values that were read.
+    /// True where the data comes from values that were read.
     reads_data: bool,
 }
 
@@ -211,46 +214,49 @@ impl Parts {
 
 struct Inner {
     parts: Parts,
-    /// What was compiled, by its source.
+    /// Compiled expressions, by their source.
     compiled: Mutex<HashMap<String, Arc<Compiled>>>,
-    /// Everything as JSON, for paths that are not plain.
+    /// All roots as JSON, for paths that are not plain.
     json: OnceLock<String>,
 }
 
 impl Scope {
-    /// A scope with everything: `facts` are gathered on first use, then kept.
+    /// Creates a full scope; `facts` are gathered on first use, then kept.
     pub fn new(facts: Gather, data: Value, environ: BTreeMap<String, String>) -> Self {
         let environ = environ.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
         Self::of(Parts::of(facts, data, Value::Object(environ), false))
     }
 
-    /// A scope for the values of data itself: only `Facts` and `lookup`, which gives an empty text
-    /// for what is not there.
+    /// Creates a scope for the values of data itself.
+    ///
+    /// Expressions have only `Facts` and `lookup`, and `lookup` returns an empty text for a missing key.
     pub fn restricted(facts: Gather) -> Self {
         Self::of(Parts::of(facts, Value::Null, Value::Null, true))
     }
 
-    /// The same scope, with files.
+    /// Returns the scope with access to files.
     #[must_use]
     pub fn with_reader(self, reader: Reader) -> Self {
         Self::of(Parts { reader: Some(reader), ..self.inner.parts.clone() })
     }
 
-    /// The same scope, with the bus.
+    /// Returns the scope with access to the bus.
     #[must_use]
     pub fn with_exchange(self, exchange: Arc<dyn DiscoveryClient>) -> Self {
         Self::of(Parts { exchange: Some(exchange), ..self.inner.parts.clone() })
     }
 
-    /// The same scope, with secrets: `vault` gives the one of a name, `secrets` is told each that was given and what
-    /// was made of it.
+    /// Returns the scope with access to secrets.
+    ///
+    /// `vault` returns the secret of a name. `secrets` collects each secret in use and all values derived from them.
     #[must_use]
     pub fn with_secrets(self, vault: Vault, secrets: Arc<Secrets>) -> Self {
         Self::of(Parts { vault: Some(vault), secrets, ..self.inner.parts.clone() })
     }
 
-    /// The same scope, with the reads that `access` allows. Variables of the environment that it does not allow are
-    /// not there.
+    /// Returns the scope with the reads that `access` allows.
+    ///
+    /// Environment variables that `access` refuses are absent.
     #[must_use]
     pub fn with_access(self, access: Arc<dyn ReadAccess>) -> Self {
         let parts = self.inner.parts.clone();
@@ -265,33 +271,34 @@ impl Scope {
         Self::of(Parts { access, environ, ..parts })
     }
 
-    /// The same scope, with the budget of a run.
+    /// Returns the scope with the budget of a run.
     #[must_use]
     pub fn with_budget(self, budget: EvaluationBudget) -> Self {
         Self::of(Parts { budget, ..self.inner.parts.clone() })
     }
 
-    /// The same scope, which notes uses of unsigned values of the bus: of what `kvGet` and `registrations` give, and of
-    /// the part of the data that is in `overlay`.
+    /// Returns the scope with a record of the uses of unsigned values of the bus.
+    ///
+    /// The values come from `kvGet`, `registrations` and the part of the data that is in `overlay`.
     #[must_use]
     pub fn with_bus_checked(self, overlay: Value) -> Self {
         Self::of(Parts { overlay: Arc::new(overlay), checks_bus: true, ..self.inner.parts.clone() })
     }
 
-    /// The same scope, with other data.
+    /// Returns the scope with other data.
     #[must_use]
     pub fn with_data(&self, data: Value) -> Self {
         let overlay = Arc::new(if self.inner.parts.gives_bus { data.clone() } else { Value::Null });
         Self::of(Parts { data: Arc::new(data), overlay, ..self.inner.parts.clone() })
     }
 
-    /// The same scope, whose data is made of values that were read.
+    /// Returns the scope for data that comes from values that were read.
     #[must_use]
     pub fn with_read_data(self) -> Self {
         Self::of(Parts { reads_data: true, ..self.inner.parts.clone() })
     }
 
-    /// The same scope, for a resource whose own data was made of these.
+    /// Returns the scope for a resource whose own data comes from values with these uses.
     #[must_use]
     pub fn giving(&self, used: Used) -> Self {
         if used.bus == self.inner.parts.gives_bus {
@@ -300,27 +307,27 @@ impl Scope {
         Self::of(Parts { gives_bus: used.bus, ..self.inner.parts.clone() })
     }
 
-    /// The present counts of uses; see [`Scope::since`].
+    /// Returns the present counts of uses; see [`Scope::since`].
     pub fn mark(&self) -> Mark {
         self.inner.parts.trace.mark(self.inner.parts.secrets.use_count())
     }
 
-    /// What was used since a mark.
+    /// Returns the uses since a mark.
     pub fn since(&self, before: Mark) -> Used {
         self.inner.parts.trace.since(before, self.inner.parts.secrets.use_count())
     }
 
-    /// The budget that its evaluations are charged to.
+    /// The budget that evaluations in this scope are charged to.
     pub fn budget(&self) -> &EvaluationBudget {
         &self.inner.parts.budget
     }
 
-    /// The secrets that its templates have taken.
+    /// The secrets that templates in this scope have used.
     pub fn secrets(&self) -> &Secrets {
         &self.inner.parts.secrets
     }
 
-    /// True where errors and events may not show what templates read.
+    /// True where errors and events must not show values that templates read.
     pub fn is_discreet(&self) -> bool {
         self.inner.parts.access.hides_values()
     }
@@ -329,27 +336,28 @@ impl Scope {
         Self { inner: Arc::new(Inner { parts, compiled: Mutex::default(), json: OnceLock::new() }) }
     }
 
-    /// The text with its expressions resolved and printed.
+    /// Returns the text with its expressions resolved and printed.
     ///
     /// # Errors
-    /// When an expression can't be resolved, or has no value.
+    /// An expression can't be resolved, or has no value.
     pub fn text<'a>(&self, text: &'a str) -> Result<Cow<'a, str>, TemplateError> {
         self.inner.text(text, 0)
     }
 
-    /// Like [`Scope::text`], but an expression that is the whole text keeps the type of its value,
-    /// and no value is null.
+    /// Resolves like [`Scope::text`]; an expression that is the whole text keeps the type of its value.
+    ///
+    /// A lone expression without a value is null.
     ///
     /// # Errors
-    /// When an expression can't be resolved, or has no value and is not alone.
+    /// An expression can't be resolved, or has no value and is not alone.
     pub fn value(&self, text: &str) -> Result<Value, TemplateError> {
         self.inner.value(text, 0)
     }
 
-    /// The value with every text in it resolved as by [`Scope::value`]; keys stay.
+    /// Resolves every text inside a value like [`Scope::value`]; keys stay.
     ///
     /// # Errors
-    /// When a text can't be resolved; the error has the path to it.
+    /// A text can't be resolved; the error has the path to the text.
     pub fn tree(&self, value: &Value) -> Result<Value, TemplateError> {
         let under = |key: &str| {
             let key = key.to_owned();
@@ -373,10 +381,10 @@ impl Scope {
         }
     }
 
-    /// Like [`Scope::tree`], with the keys resolved too, as texts.
+    /// Resolves like [`Scope::tree`], and the keys too, as texts.
     ///
     /// # Errors
-    /// When a text or key can't be resolved.
+    /// A text or key can't be resolved.
     pub fn tree_with_keys(&self, value: &Value) -> Result<Value, TemplateError> {
         match value {
             Value::Array(items) => items.iter().map(|item| self.tree_with_keys(item)).collect::<Result<_, _>>().map(Value::Array),
@@ -388,11 +396,12 @@ impl Scope {
         }
     }
 
-    /// The text as by [`Scope::text`], where no value prints as nothing; and whether it holds: some
-    /// expression had a value that is not the empty text, or there is none and the text is not empty.
+    /// Resolves like [`Scope::text`] with missing values as empty texts, and tells whether the text matches.
+    ///
+    /// A text matches when one of its expressions is not empty. Without expressions, the text itself must not be empty.
     ///
     /// # Errors
-    /// When an expression can't be resolved.
+    /// An expression can't be resolved.
     pub fn matched(&self, text: &str) -> Result<(String, bool), TemplateError> {
         let (mut out, mut any, mut holds) = (String::new(), false, false);
         for segment in scan::scan(text) {
@@ -411,10 +420,10 @@ impl Scope {
         Ok((out, holds))
     }
 
-    /// Whether a bare expression holds.
+    /// Evaluates a bare expression as a condition.
     ///
     /// # Errors
-    /// When it can't be evaluated, or is neither true nor false.
+    /// The expression can't be evaluated, or is neither true nor false.
     pub fn condition(&self, expression: &str) -> Result<bool, TemplateError> {
         let failed = |failure: Failure| failure.at(expression, expression, 0);
         let before = self.mark();
@@ -520,12 +529,12 @@ impl Inner {
         })
     }
 
-    /// Takes memory for something that is about to be made.
+    /// Charges for `bytes` of memory before their allocation.
     fn charge(&self, bytes: usize) -> Result<(), String> {
         self.parts.budget.charge(bytes).map_err(|spent| spent.to_string())
     }
 
-    /// Takes memory for a copy of a value.
+    /// Charges for a copy of a value.
     fn made(&self, value: &Value) -> Result<(), String> {
         weight::charge(value, &self.parts.budget).map_err(|spent| spent.to_string())
     }
@@ -566,7 +575,7 @@ impl Inner {
         self.text(text, depth).map(|text| Value::String(text.into_owned()))
     }
 
-    /// Notes what a function made of arguments that hold a secret.
+    /// Records the result of a function as a secret when an argument contains a secret.
     fn derived(&self, from: &[Value], made: &Value) {
         let secrets = &self.parts.secrets;
         if !secrets.is_empty() && from.iter().any(|value| secrets.value_contains_secret(value)) {
@@ -601,7 +610,7 @@ impl Inner {
     }
 }
 
-/// One template deeper, if that is still allowed.
+/// Returns the depth one level down, or an error beyond the limit.
 fn deeper(depth: usize) -> Result<usize, String> {
     if depth < MAX_DEPTH { Ok(depth + 1) } else { Err(format!("templates are nested more than {MAX_DEPTH} deep")) }
 }

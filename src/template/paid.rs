@@ -1,7 +1,7 @@
-//! Values of minijinja, paid for.
+//! Memory charges for values of minijinja.
 //!
-//! minijinja counts instructions, not bytes. Whatever is written goes through [`write()`]; what functions are given and make
-//! is weighed here.
+//! minijinja counts instructions, not bytes. Output is charged in [`write()`], arguments and results of functions in
+//! [`weigh`].
 
 use std::fmt::{self, Write as _};
 
@@ -16,10 +16,10 @@ use crate::model::budget::VALUE_WEIGHT;
 /// The deepest nesting of lists and maps.
 const MAX_DEPTH: usize = 100;
 
-/// Pays for everything that a value holds, shared parts as often as they are held.
+/// Charges `pay` for everything inside a value; shared parts count each time.
 ///
 /// # Errors
-/// When it is too much, or nested too deep.
+/// The budget is exhausted, or the value is nested too deep.
 pub(super) fn weigh(item: &Item, pay: &dyn Fn(usize) -> Result<(), BudgetError>) -> Result<(), String> {
     walk(item, pay, 0)
 }
@@ -46,7 +46,7 @@ fn walk(item: &Item, pay: &dyn Fn(usize) -> Result<(), BudgetError>, depth: usiz
     }
 }
 
-/// What is written, paid for part by part.
+/// Output that charges each part before it is written.
 struct Paid<'o, 'w, 'b> {
     out: &'o mut Output<'w>,
     pay: &'b dyn Fn(usize) -> Result<(), BudgetError>,
@@ -63,10 +63,10 @@ impl fmt::Write for Paid<'_, '_, '_> {
     }
 }
 
-/// Writes a value; nothing is escaped.
+/// Writes a value, without escaping.
 pub(super) fn write(scope: &Inner, out: &mut Output<'_>, _: &State<'_, '_>, item: &Item) -> Result<(), Error> {
     let pay = |bytes: usize| scope.parts.budget.charge(bytes);
-    // Before it is printed: printing follows any nesting.
+    // Printing follows any nesting, so the depth is checked first.
     weigh(item, &|bytes| scope.parts.budget.work(bytes)).map_err(jet::spent)?;
     let mut paid = Paid { out, pay: &pay, spent: None };
     let written = write!(paid, "{item}");

@@ -1,7 +1,7 @@
 //! Reads of templates: facts, data and environment by path, files, secrets and the bus.
 //!
-//! Every read passes through here, in all template languages. Each is put to the [`ReadAccess`](crate::model::ReadAccess) of the
-//! run before it is made, and noted in the trace.
+//! Every read of every template language passes here. The [`ReadAccess`](crate::model::ReadAccess) of the run decides
+//! over each read first; the trace records the read.
 
 use std::sync::Arc;
 
@@ -12,35 +12,36 @@ use crate::model::TemplateRead;
 use super::expr::Root;
 use super::{Inner, lookup, remote, trace};
 
-/// A text that a reader found.
+/// A text that a [`Reader`] returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The text.
     pub text: String,
-    /// True for a file of the manifest itself, which was signed with it.
+    /// True for a file of the manifest, which has the signature of the manifest.
     pub own: bool,
 }
 
-/// Reads the file that `readFile`, `template` and `jet` name: resolves the path, asks whether it may, gives the text.
-/// The error says why it can't.
+/// Returns the file that `readFile`, `template` or `jet` names, after the check of the path and the access.
+///
+/// The error is the reason of the refusal or failure.
 pub type Reader = Arc<dyn Fn(&str) -> Result<Found, String> + Send + Sync>;
 
-/// Gives the secret of a name. The error says why it can't.
+/// Returns the secret of a name. The error is the reason of the failure.
 pub type Vault = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
-/// Why a read is refused after a value of the bus was used.
-const LED_BY_BUS: &str = "a value from the bus came before it in this template, and values from the bus do not decide what is \
-                          read or written here; sign the value with \"ensign kv put\", or set bus_data = \"any\" in [limits] of the node";
+/// The reason to refuse a read after a template has used a value of the bus.
+const LED_BY_BUS: &str = "this template has used an unsigned value from the bus, which must not decide what is read or \
+                          written here; sign the value with \"ensign kv put\", or set bus_data = \"any\" in [limits] of the node";
 
 impl Inner {
-    /// Notes that a value was read whose content errors may not show.
+    /// Records a read of a value that errors must not show.
     fn note_read(&self) {
         if self.parts.access.hides_values() {
             self.parts.trace.read();
         }
     }
 
-    /// Notes that a value of the bus was used.
+    /// Records a use of a value of the bus.
     fn note_bus(&self, signed: bool) {
         self.note_read();
         if !signed && self.parts.checks_bus {
@@ -48,25 +49,25 @@ impl Inner {
         }
     }
 
-    /// Allows to choose what is read or written, where the bus does not lead.
+    /// Refuses the choice of a read or write once an unsigned value of the bus was used.
     pub(super) fn may_choose(&self, what: &str) -> Result<(), String> {
         if self.parts.trace.is_led_by_bus() { Err(format!("{what} may not be used: {LED_BY_BUS}")) } else { Ok(()) }
     }
 
-    /// Allows to look up a variable of the environment.
+    /// Checks the access to an environment variable, and records the read.
     pub(super) fn may_environ(&self, name: &str) -> Result<(), String> {
         self.parts.access.may_read(&TemplateRead::Environ(name))?;
         self.note_read();
         Ok(())
     }
 
-    /// A variable of the environment; what is not set is empty.
+    /// Returns an environment variable, or the empty text when it is not set.
     pub(super) fn variable(&self, name: &str) -> Result<String, String> {
         self.may_environ(name)?;
         Ok(self.parts.environ.get(name).and_then(Value::as_str).unwrap_or_default().to_owned())
     }
 
-    /// Notes that a path into the data is looked up; `None` for a step that is no key.
+    /// Records a lookup of a path in the data; `None` is a step by index.
     pub(super) fn uses_data<'a>(&self, steps: impl IntoIterator<Item = Option<&'a str>>) {
         if self.parts.reads_data {
             self.note_read();
@@ -76,7 +77,7 @@ impl Inner {
         }
     }
 
-    /// Notes that a template sees the whole of a root.
+    /// Records that a template sees the whole of a root.
     pub(super) fn uses_root(&self, root: Root) {
         match root {
             Root::Data => self.uses_data([]),
@@ -85,7 +86,7 @@ impl Inner {
         }
     }
 
-    /// What a path leads to below facts, data and environ (or env).
+    /// Returns the value at a path that begins with facts, data, environ or env.
     fn find(&self, path: &str) -> Result<Option<Value>, String> {
         if let Some(steps) = lookup::steps(path) {
             let Some((root, steps)) = steps.split_first() else { return Ok(None) };
@@ -112,7 +113,7 @@ impl Inner {
             }
         }
         let json = self.json.get_or_init(|| self.to_json());
-        // Each modifier may write and read all of it again.
+        // Each modifier may write and read the whole value again.
         let passes = 1 + path.matches(['|', '@', '#', '.']).count();
         self.parts.budget.work(json.len().saturating_mul(passes)).map_err(|spent| spent.to_string())?;
         let found = lookup::by_gjson(json, path, &self.parts.budget)?;
@@ -147,7 +148,7 @@ impl Inner {
     pub(super) fn read(&self, path: &str) -> Result<String, String> {
         let failed = |why: String| format!("failed to read file \"{path}\": {why}");
         self.may_choose(&format!("file \"{path}\""))?;
-        let reader = self.parts.reader.as_ref().ok_or_else(|| failed("no files here".to_owned()))?;
+        let reader = self.parts.reader.as_ref().ok_or_else(|| failed("this template has no access to files".to_owned()))?;
         let found = reader(path).map_err(failed)?;
         if !found.own {
             self.note_read();
@@ -161,7 +162,7 @@ impl Inner {
         self.read(path).map(Value::String)
     }
 
-    /// What the bus says: `kvGet` and `registrations`.
+    /// Calls `kvGet` or `registrations`.
     pub(super) fn asked(&self, function: &str, args: &[Value]) -> Result<Value, String> {
         let missing = || format!("{function} function not available: no NATS server is given");
         let exchange = self.parts.exchange.as_deref().ok_or_else(missing)?;
@@ -181,7 +182,7 @@ impl Inner {
             return Err("secret requires a string argument: the name of a secret".to_owned());
         };
         self.may_choose(&format!("secret \"{name}\""))?;
-        let vault = self.parts.vault.as_ref().ok_or("there are no secrets here")?;
+        let vault = self.parts.vault.as_ref().ok_or("this template has no access to secrets")?;
         let secret = vault(name)?;
         self.charge(secret.len())?;
         self.parts.secrets.add(&secret);

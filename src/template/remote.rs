@@ -1,11 +1,11 @@
-//! What templates ask of the bus: values of buckets, registrations.
+//! Template functions that read the bus: bucket values and registrations.
 
 use serde_json::Value;
 
 use crate::model::registration::{Registration, RegistrationFilter, prometheus_file_sd};
 use crate::model::{BusValue, DiscoveryClient, ReadAccess, TemplateRead};
 
-/// The method of a list of registrations that gives Prometheus' service discovery.
+/// The method that turns a list of registrations into a Prometheus service discovery file.
 pub(super) const PROMETHEUS: &str = "PrometheusFileSD";
 
 fn texts<'a, const N: usize>(function: &str, names: &str, args: &'a [Value]) -> Result<[&'a str; N], String> {
@@ -19,7 +19,7 @@ fn texts<'a, const N: usize>(function: &str, names: &str, args: &'a [Value]) -> 
     Ok(texts)
 }
 
-/// `kvGet(bucket, key)`.
+/// Implements `kvGet(bucket, key)`.
 pub(super) fn value(exchange: &dyn DiscoveryClient, access: &dyn ReadAccess, args: &[Value]) -> Result<BusValue<Value>, String> {
     let [bucket, key] = texts("kvGet", "bucket, key", args)?;
     let answer = access.may_read(&TemplateRead::Value { bucket, key }).and_then(|()| exchange.value(bucket, key));
@@ -28,7 +28,7 @@ pub(super) fn value(exchange: &dyn DiscoveryClient, access: &dyn ReadAccess, arg
     Ok(BusValue { value: Value::String(value), signed })
 }
 
-/// `registrations(cluster, protocol, service, address)`.
+/// Implements `registrations(cluster, protocol, service, address)`.
 pub(super) fn registrations(
     exchange: &dyn DiscoveryClient,
     access: &dyn ReadAccess,
@@ -46,7 +46,7 @@ fn shown(entry: &Registration) -> Value {
     serde_json::to_value(entry).unwrap_or_default()
 }
 
-/// The fields of a registration: the names that templates of the Go system use, and those of the JSON.
+/// The fields of a registration: the names in templates of the Go system, and those in the JSON.
 const FIELDS: &[(&str, &str)] = &[
     ("Cluster", "cluster"),
     ("Service", "service"),
@@ -58,7 +58,9 @@ const FIELDS: &[(&str, &str)] = &[
     ("Annotations", "annotations"),
 ];
 
-/// The field that a name of the Go system means in a map that is a registration, which is told by what it `has`.
+/// Returns the JSON field for a name of the Go system.
+///
+/// Only for maps that are registrations; `has` tests the map for a key.
 pub(super) fn go_field(name: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
     let (_, field) = FIELDS.iter().find(|(go, _)| *go == name)?;
     is_registration(has).then_some(*field)
@@ -69,7 +71,7 @@ pub(super) fn is_registration(has: impl Fn(&str) -> bool) -> bool {
     ["cluster", "service", "protocol", "address"].into_iter().all(has)
 }
 
-/// The registrations in a list that `registrations` gave, for Prometheus.
+/// Writes a list of registrations as a Prometheus service discovery file.
 pub(super) fn prometheus(args: &[Value]) -> Result<Value, String> {
     let wrong = || format!("{PROMETHEUS} is for what registrations() gives");
     let [Value::Array(list)] = args else { return Err(wrong()) };

@@ -1,27 +1,26 @@
-//! Finds the expressions in a text: `{{ expr }}` and `${ expr }`.
+//! Interpolation: finds the expressions `{{ expr }}` and `${ expr }` in a text.
 
-/// An opener looks this far for its end; what is longer is text.
+/// The maximum distance from an opener to its end, in bytes; a longer expression is plain text.
 const MAX_EXPRESSION: usize = 64 << 10;
 
-/// A piece of a text.
+/// A segment of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Segment<'a> {
-    /// As it stands.
+    /// Literal text.
     Text(&'a str),
     /// An expression, without its delimiters and the white space around it.
     Expr {
-        /// The expression.
         source: &'a str,
-        /// Where it begins in the text, in bytes.
+        /// The start of the expression in the text, in bytes.
         offset: usize,
     },
 }
 
-/// The pieces of a text, in order; joined, with the delimiters, they are the text.
+/// Splits a text into its segments, in order.
 ///
-/// `{{` ends at the first `}}`, `${` at the matching `}`, both outside of quotes (`"` and `'` with
-/// backslash escapes, backticks without). `${{ x }}` is a dollar and `{{ x }}`. An opener without
-/// its end is text.
+/// `{{` ends at the first `}}`, and `${` at the matching `}`. Both ends must be outside of quotes.
+/// Quotes are `"` and `'` with backslash escapes, and backticks without escapes.
+/// `${{ x }}` is a dollar and `{{ x }}`. An opener without an end is text.
 pub(super) fn scan(text: &str) -> Vec<Segment<'_>> {
     let mut segments = Vec::new();
     let (mut done, mut at) = (0, 0);
@@ -47,7 +46,7 @@ pub(super) fn scan(text: &str) -> Vec<Segment<'_>> {
     segments
 }
 
-/// Where the first `{{` stands that has no end, and so is text, though a name follows it.
+/// Returns the position of the first `{{` that has no end though a name follows, and so remains text.
 pub(super) fn unclosed(text: &str) -> Option<usize> {
     let mut at = 0;
     while let Some((opener, body)) = next_opener(text, at) {
@@ -63,7 +62,7 @@ pub(super) fn unclosed(text: &str) -> Option<usize> {
     None
 }
 
-/// The next `{{` or `${` from `from` on, with where its inside begins.
+/// Returns the positions of the next opener (`{{` or `${`) and of its content, from `from` on.
 fn next_opener(text: &str, from: usize) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut at = from;
@@ -79,7 +78,7 @@ fn next_opener(text: &str, from: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// Walks over what is outside of quotes; `seen` gets the position and the byte, and may end it.
+/// Calls `seen` with the position and value of each byte outside of quotes, until `seen` returns a result.
 pub(super) fn outside_quotes(text: &str, mut seen: impl FnMut(usize, u8) -> Option<usize>) -> Option<usize> {
     let mut quote = None;
     let mut escaped = false;

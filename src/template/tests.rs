@@ -300,7 +300,7 @@ fn secrets_are_given_and_noted() {
     }
     let restricted = Scope::restricted(Arc::new(facts)).with_secrets(vault, secrets);
     assert_eq!(restricted.value("{{ secret('pw') }}"), Ok(json!("hunter2")));
-    assert!(super::tests::scope().text("{{ secret('pw') }}").unwrap_err().detail.contains("no secrets here"));
+    assert!(super::tests::scope().text("{{ secret('pw') }}").unwrap_err().detail.contains("no access to secrets"));
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn what_can_not_be_read_is_known_before_anything_is_resolved() {
         ("{{ Data.off ? jet('a\n [[ nosuch ]]') : '' }}", "jet:2:2: unknown name nosuch"),
         ("{{ jet('<< data.name', '<<', '>>') }}", "jet:1:1: << without >>"),
         ("{{ template('a {{ nosuch }}') }}", "'nosuch': unknown name nosuch"),
-        ("{{ template('{{ jet(\"[[ end ]]\") }}') }}", "jet:1:1: end without a beginning"),
+        ("{{ template('{{ jet(\"[[ end ]]\") }}') }}", "jet:1:1: end without an open statement"),
         ("{{ jet('broken.jet') }}", "broken.jet:1:3: else without if"),
         ("{{ template('broken.templ') }}", "'1 +': unexpected end"),
     ] {

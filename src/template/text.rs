@@ -1,10 +1,10 @@
-//! Values as text, the way templates print them: Go's `%v`.
+//! Values as templates print them, as Go's `%v` does.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// A value as text. Null has no text of its own; inside a list or a map it prints as `<nil>`.
+/// Returns a value as text. Null is `<nil>`.
 pub fn to_text(value: &Value) -> String {
     let mut text = String::new();
     push(&mut text, value);
@@ -47,7 +47,7 @@ fn push(out: &mut String, value: &Value) {
     }
 }
 
-/// In capital letters, each letter for itself, as Go does it: `ß` has none.
+/// Converts to upper case, character by character as in Go: `ß` stays, as two letters would replace it.
 pub(super) fn upper(text: &str) -> String {
     let upper = |c: char| {
         let mut letters = c.to_uppercase();
@@ -56,13 +56,14 @@ pub(super) fn upper(text: &str) -> String {
     text.chars().map(upper).collect()
 }
 
-/// In small letters, each letter for itself.
+/// Converts to lower case, character by character.
 pub(super) fn lower(text: &str) -> String {
     text.chars().map(|c| c.to_lowercase().next().unwrap_or(c)).collect()
 }
 
-/// A float with the fewest digits that read back the same; with an exponent of at least two digits
-/// when the decimal exponent is below -4 or at least 6.
+/// Formats a float with the fewest digits that read back the same.
+///
+/// A decimal exponent below -4 or from 6 on is written out, with at least two digits.
 pub(super) fn float_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();

@@ -1,21 +1,21 @@
-//! Uses of values that came from elsewhere, counted while templates are resolved.
+//! Counters for uses of values from elsewhere (reads, bus, secrets) while templates are resolved.
 //!
-//! A count that has grown over some work says that the work used such a value: to make text of it, or to decide by it.
+//! A counter that grows during an evaluation shows that the evaluation used such a value.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-/// The counts of a run, shared by all its scopes.
+/// The counters of a run, shared by all its scopes.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     reads: AtomicUsize,
     bus: AtomicUsize,
-    /// Uses of the bus when the outermost evaluation began.
+    /// The value of `bus` when the outermost evaluation began.
     began: AtomicUsize,
 }
 
-/// Counts at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     pub(super) reads: usize,
@@ -23,19 +23,19 @@ pub struct Mark {
     pub(super) secrets: usize,
 }
 
-/// Values that some work has used.
+/// The kinds of values that an evaluation used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
-    /// A value was read on this host or from the bus, and those who see errors may not see it.
+    /// A value was read on this host or from the bus, and readers of errors must not see the value.
     pub read: bool,
-    /// A value came from the bus, and no key that this host trusts has signed it.
+    /// A value came from the bus without a signature of a trusted key.
     pub bus: bool,
-    /// A secret.
+    /// A secret was used.
     pub secret: bool,
 }
 
 impl Used {
-    /// The uses of two pieces of work.
+    /// Joins the uses of two evaluations.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { read: self.read || other.read, bus: self.bus || other.bus, secret: self.secret || other.secret }
@@ -55,7 +55,7 @@ impl Trace {
         self.began.store(self.bus.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// True when the outermost evaluation has used the bus: whatever it asks for now may be the choice of the server.
+    /// True when the outermost evaluation has used the bus. The server may then control its next read or write.
     pub(super) fn is_led_by_bus(&self) -> bool {
         self.bus.load(Ordering::Relaxed) != self.began.load(Ordering::Relaxed)
     }
@@ -70,7 +70,7 @@ impl Trace {
     }
 }
 
-/// True when a path leads to something that an overlay brought, wholly or in part.
+/// True when the path leads to a value that comes from the overlay, wholly or in part.
 pub(super) fn is_from<'a>(overlay: &Value, path: impl IntoIterator<Item = Option<&'a str>>) -> bool {
     let mut here = overlay;
     for step in path {
@@ -80,7 +80,7 @@ pub(super) fn is_from<'a>(overlay: &Value, path: impl IntoIterator<Item = Option
                 Some(found) => here = found,
                 None => return false,
             },
-            // A list of the overlay is joined with the one below it.
+            // A list of the overlay is joined with the list below it.
             _ => return true,
         }
     }

@@ -1,4 +1,4 @@
-//! Conditions over one value: `@validate` in data. `value` is the value as text; the functions here tell what it is.
+//! Conditions over one value, for `@validate` in data. The expression sees the value as the text `value`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -10,16 +10,16 @@ use super::regexes::Pattern;
 use super::{Failure, TemplateError, to_text};
 use crate::model::{EvaluationBudget, HumanDuration};
 
-/// The longest label of a host name, and the longest host name (RFC 1123, section 2.1).
+/// The longest label and the longest name of a host, in bytes (RFC 1123, section 2.1).
 const MAX_LABEL: usize = 63;
 const MAX_HOSTNAME: usize = 253;
-/// What a shell would act on.
+/// Characters with a special meaning in a shell.
 const SHELL_SIGNS: &[char] = &['`', '$', ';', '|', '&', '>', '<', '(', ')', '\n'];
 
-/// What a function says of its arguments: the value, and what else it takes.
+/// A test function: takes the value and further arguments.
 type Test = fn(&[String]) -> Result<bool, String>;
 
-/// The functions, by the names that they have.
+/// The test functions with all their names.
 const TESTS: &[(&[&str], Test)] = &[
     (&["isIP", "is_ip"], |args| one("isIP", args).map(|text| text.parse::<IpAddr>().is_ok())),
     (&["isIPv4", "is_ipv4"], |args| one("isIPv4", args).map(|text| text.parse::<Ipv4Addr>().is_ok())),
@@ -33,7 +33,7 @@ const TESTS: &[(&[&str], Test)] = &[
     (&["isFQDN", "is_fqdn"], |args| one("isFQDN", args).map(is_fqdn)),
 ];
 
-/// What values a function wants, for people.
+/// The expected values of each function, for error messages.
 const WANTED: &[(&str, &str)] = &[
     ("isIP", "an IP address, as 192.0.2.7 or 2001:db8::7"),
     ("isIPv4", "an IPv4 address, as 192.0.2.7"),
@@ -82,7 +82,7 @@ fn is_fqdn(text: &str) -> bool {
 
 static FUNCTIONS: LazyLock<Vec<&'static str>> = LazyLock::new(|| TESTS.iter().flat_map(|(names, _)| *names).copied().collect());
 
-/// What an expression over one value sees.
+/// The environment of an expression over one value.
 struct Subject(Value);
 
 impl Env for Subject {
@@ -97,10 +97,10 @@ impl Env for Subject {
     }
 }
 
-/// Whether an expression holds for a value, which it calls `value`.
+/// Evaluates a condition over a value, which the expression calls `value`.
 ///
 /// # Errors
-/// When it can't be evaluated, or is neither true nor false.
+/// The expression can't be evaluated, or is neither true nor false.
 pub fn validate(expression: &str, value: &Value) -> Result<bool, TemplateError> {
     let failed = |failure: Failure| failure.at(expression, expression, 0);
     let names = Names { functions: &FUNCTIONS, restricted: true, subject: true };
@@ -109,10 +109,10 @@ pub fn validate(expression: &str, value: &Value) -> Result<bool, TemplateError> 
     let subject = Subject(Value::String(to_text(value)));
     let wrong = |detail| failed(Failure { detail, compile: false, offset: 0 });
     let outcome = expr::run(&compiled, &subject, &EvaluationBudget::default(), 0).map_err(wrong)?;
-    outcome.truth().ok_or_else(|| wrong("it must be true or false".to_owned()))
+    outcome.truth().ok_or_else(|| wrong("the result must be true or false".to_owned()))
 }
 
-/// What values the functions in an expression want; none when it has none of them.
+/// Describes the values that the functions of an expression accept; `None` without such functions.
 pub fn wanted(expression: &str) -> Option<String> {
     let plain = expression.replace('_', "").to_lowercase();
     let calls = |name: &str| plain.contains(&format!("{}(", name.to_lowercase()));
@@ -158,7 +158,7 @@ mod tests {
             ("isRegex(value, '^[a-z]+$')", json!("abc"), Ok(true)),
             ("isIPv4(value) || isHostname(value)", json!("web01"), Ok(true)),
             ("not isIP(value)", json!("web01"), Ok(true)),
-            ("len(value)", json!("x"), Err("it must be true or false")),
+            ("len(value)", json!("x"), Err("the result must be true or false")),
             ("isIP()", json!("x"), Err("isIP takes one argument")),
             ("isRegex(value, '(')", json!("x"), Err("regular expression can't be read")),
             ("isIPV4(value)", json!("x"), Err("did you mean isIPv4")),

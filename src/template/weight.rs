@@ -1,11 +1,11 @@
-//! Weights of values: about how much memory they take.
+//! The approximate memory weight of values.
 
 use serde_json::Value;
 
 use crate::model::budget::VALUE_WEIGHT;
 use crate::model::{BudgetError, EvaluationBudget};
 
-/// Charges for a copy of a value, part by part, so that a huge one is not walked to its end.
+/// Charges for a copy of a value, part by part, so that the walk ends when the budget does.
 pub(super) fn charge(value: &Value, budget: &EvaluationBudget) -> Result<(), BudgetError> {
     budget.charge(VALUE_WEIGHT)?;
     match value {

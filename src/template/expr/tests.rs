@@ -65,7 +65,7 @@ fn what_cannot_be_is_refused_with_its_place() {
         ("1 + upper('a'", "9: the ( is not closed"),
         ("Data[0", "4: the [ is not closed"),
         ("{a: 1", "0: the { is not closed"),
-        ("1 + 'abc", "4: the text does not end"),
+        ("1 + 'abc", "4: the text is not closed"),
         ("1 + \"a\\q\"", "6: unknown escape in the text; a backslash is written \\\\"),
         ("1)", "1: unexpected ')'"),
         ("..3", "0: unexpected '..3'"),

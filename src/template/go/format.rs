@@ -1,4 +1,4 @@
-//! `print`, `println` and `printf`, as Go's `fmt` does them.
+//! `print`, `println` and `printf`, as in Go's `fmt`.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::item::{Fuel, Item};
 /// The largest width and precision.
 const MAX_WIDTH: usize = 1 << 12;
 
-/// Values one behind the other, with spaces between those of which neither is text.
+/// Prints values in a row, with a space between two values that are not texts.
 pub(super) fn print(args: &[Item], fuel: &dyn Fuel) -> Result<String, String> {
     let mut out = String::new();
     let mut after_text = true;
@@ -23,7 +23,7 @@ pub(super) fn print(args: &[Item], fuel: &dyn Fuel) -> Result<String, String> {
     Ok(out)
 }
 
-/// Values with spaces between, and the end of a line.
+/// Prints values with spaces between, and a line end.
 pub(super) fn println(args: &[Item], fuel: &dyn Fuel) -> Result<String, String> {
     let mut out = String::new();
     for (index, arg) in args.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(super) fn println(args: &[Item], fuel: &dyn Fuel) -> Result<String, String> 
     Ok(out)
 }
 
-/// A text in quotes, with escapes.
+/// Returns a text in quotes, with escapes.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -66,7 +66,7 @@ fn push_escaped(out: &mut String, c: char, quote: char) {
     }
 }
 
-/// What stands between `%` and the verb.
+/// The flags, width and precision between `%` and the verb.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spec {
     minus: bool,
@@ -78,7 +78,7 @@ struct Spec {
     precision: Option<usize>,
 }
 
-/// Values put into a text by its verbs.
+/// Formats values with the verbs of a format text.
 pub(super) fn printf(wanted: &str, args: &[Item], fuel: &dyn Fuel) -> Result<String, String> {
     let mut reader = Reader { rest: wanted, args, next: 0, reordered: false };
     let mut out = String::new();
@@ -106,7 +106,7 @@ fn typed(item: &Item, fuel: &dyn Fuel) -> Result<String, String> {
     }
 }
 
-/// A verb that can't show a value.
+/// Writes the error for a verb that can't print a value.
 fn bad(out: &mut String, verb: char, shown: &str) {
     out.extend(["%!", verb.encode_utf8(&mut [0; 4]), "(", shown, ")"]);
 }
@@ -115,7 +115,7 @@ struct Reader<'a> {
     rest: &'a str,
     args: &'a [Item],
     next: usize,
-    /// Arguments were asked for by their number.
+    /// A verb named its argument by number.
     reordered: bool,
 }
 
@@ -133,7 +133,7 @@ impl Reader<'_> {
         arg
     }
 
-    /// `[n]`: the next argument is the n-th. False when there is none.
+    /// Parses `[n]`: the next argument is the n-th. False when the argument does not exist.
     fn index(&mut self) -> bool {
         let Some((number, rest)) = self.rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) else { return true };
         self.rest = rest;
@@ -147,7 +147,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A width or precision: digits, or `*` for one that is an argument.
+    /// Parses a width or precision: digits, or `*` for an argument.
     fn size(&mut self) -> Result<Option<usize>, String> {
         let size = if let Some(rest) = self.rest.strip_prefix('*') {
             self.rest = rest;
@@ -218,7 +218,7 @@ impl Spec {
             ('T', arg) => self.pad(out, arg.type_name(), false),
             ('v', Item::Nil) => self.pad(out, "<nil>", false),
             ('v', Item::List(_) | Item::Map(_) | Item::Time(_)) => self.pad(out, &arg.show(fuel)?, false),
-            // A verb is meant for what a list holds.
+            // The verb applies to the items of the list.
             (_, Item::List(list)) => {
                 out.push('[');
                 for (index, item) in list.items.iter().enumerate() {
@@ -281,7 +281,7 @@ impl Spec {
         format!("{sign}{digits}")
     }
 
-    /// A whole number, and whether it may be filled with zeros.
+    /// Formats an integer; the truth allows padding with zeros.
     fn whole(self, verb: char, value: i64) -> Option<(String, bool)> {
         let (negative, size) = (value < 0, value.unsigned_abs());
         let character = || u32::try_from(value).ok().and_then(char::from_u32).unwrap_or('\u{FFFD}');
@@ -326,14 +326,14 @@ impl Spec {
     }
 }
 
-/// Rust's `1.5e3` as Go's `1.5e+03`.
+/// Converts Rust's `1.5e3` to Go's `1.5e+03`.
 fn exponential(text: &str) -> String {
     let Some((mantissa, exponent)) = text.split_once('e') else { return text.to_owned() };
     let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// So many digits that count, without zeros at the end.
+/// Formats a float with `precision` significant digits, without zeros at the end.
 fn general(size: f64, precision: usize) -> String {
     let text = format!("{size:.*e}", precision - 1);
     let exponent: i64 = text.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! The values of Go templates.
 //!
-//! Lists never change; maps do, through `set`, and all who hold one see it, as in Go. A map can't
-//! come to hold itself, and nesting is limited, so that walking a value ends.
+//! Lists never change. Maps change through `set`, and all holders of a map see the change, as in Go.
+//! A map can't contain itself, and the nesting is limited, so a walk over a value ends.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -45,29 +45,29 @@ pub(super) struct Dict {
     nature: Nature,
 }
 
-/// What a map is.
+/// The origin of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nature {
-    /// Made by a template, which may change it.
+    /// Created by a template, which may change the map.
     Made,
-    /// From outside: it does not change.
+    /// From outside the template: read-only.
     Given,
-    /// The environment: what it does not have is the empty text.
+    /// The environment: a missing key is the empty text.
     Environ,
 }
 
-/// Counts what a template costs.
+/// Counts the cost of a template.
 pub(super) trait Fuel {
-    /// Takes so many steps.
+    /// Consumes `steps`.
     ///
     /// # Errors
-    /// When there are not so many left.
+    /// Too few steps are left.
     fn tick(&self, steps: usize) -> Result<(), String>;
 
-    /// Takes memory for so many bytes that are about to be made.
+    /// Charges for `bytes` of memory before their allocation.
     ///
     /// # Errors
-    /// When there is not so much left.
+    /// The budget is exhausted.
     fn make(&self, bytes: usize) -> Result<(), String>;
 }
 
@@ -81,7 +81,7 @@ fn deeper<'a>(items: impl Iterator<Item = &'a Item>) -> Result<usize, String> {
 }
 
 impl Dict {
-    /// The value of a key; nothing for one that is not there.
+    /// Returns the value of a key, or `None` when the key is missing.
     pub(super) fn get(&self, key: &str) -> Option<Item> {
         let found = self.pairs.borrow().get(key).cloned();
         found.or_else(|| (self.nature == Nature::Environ).then(|| Item::text("")))
@@ -95,12 +95,12 @@ impl Dict {
         self.pairs.borrow().len()
     }
 
-    /// A copy of the pairs.
+    /// Returns a copy of the pairs.
     pub(super) fn pairs(&self) -> Pairs {
         self.pairs.borrow().clone()
     }
 
-    /// Sets a key, or removes it.
+    /// Sets a key, or removes the key without a value.
     pub(super) fn put(self: &Rc<Self>, key: &str, value: Option<Item>, fuel: &dyn Fuel) -> Result<(), String> {
         if self.nature != Nature::Made {
             return Err("facts, data and environ can't be changed; change a copy: $copy := deepCopy .data".to_owned());
@@ -128,7 +128,7 @@ impl Item {
         Ok(Self::List(Rc::new(List { items, depth })))
     }
 
-    /// A list of texts.
+    /// Creates a list of texts.
     pub(super) fn texts<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Result<Self, String> {
         Self::list(texts.into_iter().map(Self::text).collect())
     }
@@ -150,7 +150,7 @@ impl Item {
         }
     }
 
-    /// Whether a value may be put below `above`: it neither holds it nor is nested too deep.
+    /// Refuses to store a value below `above` when it contains `above` or is nested too deep.
     fn check_below(&self, above: &Rc<Dict>, depth: usize, fuel: &dyn Fuel) -> Result<(), String> {
         fuel.tick(1)?;
         if depth > MAX_DEPTH {
@@ -164,7 +164,7 @@ impl Item {
         }
     }
 
-    /// True for everything but nothing: false, 0, no text, an empty list or map.
+    /// True unless the value is nil, false, 0, or an empty text, list or map.
     pub(super) fn truth(&self) -> bool {
         match self {
             Self::Nil => false,
@@ -178,7 +178,7 @@ impl Item {
         }
     }
 
-    /// The type, as Go names it.
+    /// Returns Go's name of the type.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Nil => "<nil>",
@@ -192,7 +192,7 @@ impl Item {
         }
     }
 
-    /// The kind, as Go names it.
+    /// Returns Go's name of the kind.
     pub(super) fn kind_name(&self) -> &'static str {
         match self {
             Self::Nil => "invalid",
@@ -203,7 +203,7 @@ impl Item {
         }
     }
 
-    /// As Go prints it with `%v`.
+    /// Returns the value as Go prints it with `%v`.
     pub(super) fn show(&self, fuel: &dyn Fuel) -> Result<Rc<str>, String> {
         if let Self::Text(text) = self {
             return Ok(Rc::clone(text));
@@ -213,7 +213,7 @@ impl Item {
         Ok(Rc::from(out))
     }
 
-    /// The same, behind `out`.
+    /// Appends the value to `out` as Go prints it with `%v`.
     pub(super) fn push(&self, out: &mut String, fuel: &dyn Fuel) -> Result<(), String> {
         fuel.tick(1)?;
         match self {
@@ -253,7 +253,7 @@ impl Item {
         Ok(())
     }
 
-    /// From plain data; maps are of this nature.
+    /// Converts JSON; all maps get the origin `nature`.
     pub(super) fn of(value: &Value, nature: Nature) -> Result<Self, String> {
         Ok(match value {
             Value::Null => Self::Nil,
@@ -271,7 +271,7 @@ impl Item {
         })
     }
 
-    /// As plain data.
+    /// Converts to JSON.
     pub(super) fn plain(&self, fuel: &dyn Fuel) -> Result<Value, String> {
         fuel.tick(1)?;
         fuel.make(VALUE_WEIGHT)?;
@@ -279,7 +279,7 @@ impl Item {
             Self::Nil => Value::Null,
             Self::Bool(value) => Value::Bool(*value),
             Self::Int(value) => Value::from(*value),
-            // As Go writes JSON: a whole float has no point.
+            // As in Go's JSON: an integral float has no point.
             Self::Float(value) => {
                 whole(*value).map_or_else(|| Number::from_f64(*value).map_or(Value::Null, Value::Number), Value::from)
             }
@@ -298,7 +298,7 @@ impl Item {
         })
     }
 
-    /// A copy of everything, which a template may change.
+    /// Returns a deep copy, which a template may change.
     pub(super) fn deep_copy(&self, fuel: &dyn Fuel) -> Result<Self, String> {
         fuel.tick(1)?;
         match self {
@@ -312,7 +312,7 @@ impl Item {
         }
     }
 
-    /// Whether two values are the same, all they hold included; numbers by what they are worth.
+    /// Compares two values with all their items; numbers by value, whatever their type.
     pub(super) fn same(&self, other: &Self, fuel: &dyn Fuel) -> Result<bool, String> {
         fuel.tick(1)?;
         Ok(match (self, other) {
@@ -350,7 +350,7 @@ impl Item {
         })
     }
 
-    /// The value, where it is a number.
+    /// Returns the value of a number.
     pub(super) fn number(&self) -> Option<Numeric> {
         match self {
             Self::Int(value) => Some(Numeric::Int(*value)),
@@ -360,14 +360,14 @@ impl Item {
     }
 }
 
-/// A float without a fraction as a whole number.
+/// Returns a float without a fraction as an integer.
 pub(super) fn whole(value: f64) -> Option<i64> {
     const LIMIT: f64 = 9_007_199_254_740_992.0;
     let fits = value.fract() == 0.0 && value.abs() <= LIMIT;
     fits.then(|| format!("{value:.0}").parse().ok()).flatten()
 }
 
-/// A number of either kind.
+/// An integer or a float.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Numeric {
     Int(i64),
@@ -377,7 +377,7 @@ pub(super) enum Numeric {
 impl Numeric {
     pub(super) fn float(self) -> f64 {
         match self {
-            // Nearest is what is meant where a fraction is in play.
+            // With a fraction on either side, the nearest float decides.
             #[expect(clippy::cast_precision_loss, reason = "the nearest float is meant")]
             Self::Int(value) => value as f64,
             Self::Float(value) => value,

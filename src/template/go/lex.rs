@@ -1,28 +1,28 @@
-//! Go templates as text and actions; actions as words.
+//! Lexer for Go templates: text and actions, with actions as tokens.
 
-/// White space that a trim marker takes away, and that stands between words.
+/// White space that a trim marker removes, and that separates tokens.
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// A word of an action, with its place.
+/// A token of an action, with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token<'a> {
     pub(super) word: Word<'a>,
     /// In bytes from the beginning of the template.
     pub(super) at: usize,
-    /// Where it ends.
+    /// The end, in bytes from the beginning of the template.
     pub(super) end: usize,
-    /// White space stands before it.
+    /// White space precedes the token.
     pub(super) spaced: bool,
 }
 
-/// What a word is.
+/// The kind of a token, with its content.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Word<'a> {
-    /// `.name`, without the point.
+    /// `.name`, without the dot.
     Field(&'a str),
     /// `.` alone.
     Dot,
-    /// `$name`, with the sign.
+    /// `$name`, with the dollar.
     Variable(&'a str),
     /// A keyword, a constant or a function.
     Name(&'a str),
@@ -33,20 +33,20 @@ pub(super) enum Word<'a> {
     Sign(&'static str),
 }
 
-/// A part of a template.
+/// A segment of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Piece<'a> {
     Text(&'a str),
     Action {
-        /// Where it begins, its delimiter included.
+        /// The start, with the delimiter.
         at: usize,
-        /// Where it ends, its delimiter included.
+        /// The end, with the delimiter.
         end: usize,
         words: Vec<Token<'a>>,
     },
 }
 
-/// Something that can't be read, with its place in bytes.
+/// A syntax error with its position in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) at: usize,
@@ -57,7 +57,7 @@ pub(super) fn wrong<T>(at: usize, message: impl Into<String>) -> Result<T, Wrong
     Err(Wrong { at, message: message.into() })
 }
 
-/// Splits a template.
+/// Splits a template into text and actions.
 pub(super) fn lex<'a>(source: &'a str, delimiters: (&str, &str)) -> Result<Vec<Piece<'a>>, Wrong> {
     let (left, right) = delimiters;
     if left.is_empty() || right.is_empty() {
@@ -96,12 +96,12 @@ pub(super) fn lex<'a>(source: &'a str, delimiters: (&str, &str)) -> Result<Vec<P
     }
 }
 
-/// An action that is being read.
+/// The lexer of one action.
 struct Action<'a, 'r> {
     source: &'a str,
     at: usize,
     right: &'r str,
-    /// Where its delimiter stands.
+    /// The start of its left delimiter.
     begin: usize,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Action<'a, '_> {
         self.source.get(self.at..).unwrap_or_default()
     }
 
-    /// Goes over the end of the action, if it stands here. True when what follows is trimmed.
+    /// Takes the end of the action, when it comes next. True when the following text is trimmed.
     fn closes(&mut self, spaced: bool) -> Option<bool> {
         let rest = self.rest();
         if rest.starts_with(self.right) {
@@ -130,7 +130,7 @@ impl<'a> Action<'a, '_> {
         let spaced = self.rest().starts_with(SPACE);
         self.at += usize::from(spaced);
         let Some(trim) = self.closes(spaced) else {
-            return wrong(self.at, "a comment ends where its action does, with \"*/\" right before the delimiter");
+            return wrong(self.at, "a comment must end its action, with \"*/\" right before the delimiter");
         };
         Ok(trim)
     }
@@ -215,7 +215,7 @@ impl<'a> Action<'a, '_> {
         let mut characters = text.chars();
         match (characters.next(), characters.next()) {
             (Some(only), None) => Ok(Word::Int(i64::from(u32::from(only)))),
-            _ => wrong(at, "between '…' stands one character; texts stand between \"…\""),
+            _ => wrong(at, "'…' takes one character; write texts as \"…\""),
         }
     }
 
@@ -234,7 +234,7 @@ impl<'a> Action<'a, '_> {
                     let escaped = escape(self.rest().get(length + 1..).unwrap_or_default(), quote);
                     let Some((value, taken)) = escaped else { return wrong(at + length, "unknown escape in a text") };
                     bytes.extend(value);
-                    // What the escape took is one byte a character.
+                    // The escape consumed `taken` bytes, all ASCII.
                     for _ in 0..taken {
                         characters.next();
                     }
@@ -254,7 +254,7 @@ fn name_length(text: &str) -> usize {
     text.find(|c| !is_name(c)).unwrap_or(text.len())
 }
 
-/// The bytes that an escape stands for, and how long it is after its backslash.
+/// Returns the bytes of an escape, and its length after the backslash.
 fn escape(rest: &str, quote: char) -> Option<(Vec<u8>, usize)> {
     let first = rest.chars().next()?;
     let code = |from: usize, length: usize, radix| {
@@ -283,7 +283,7 @@ fn escape(rest: &str, quote: char) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// A number as Go writes them; whole numbers in all bases.
+/// Parses a number as Go writes it; integers in all bases.
 fn number(text: &str) -> Option<Word<'static>> {
     let clean = text.replace('_', "").to_ascii_lowercase();
     let (sign, digits) = match clean.strip_prefix('-') {

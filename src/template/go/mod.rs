@@ -1,10 +1,14 @@
 //! The template language of Go: `text/template` with the functions of Sprig.
 //!
-//! `lex` and `parse` read a template, `run` runs it over the values of `item`, `functions` has what
-//! it may call, `format` prints. It is a module of our own because the crates for it take templates
-//! whose blocks are not closed, or say no place when one fails. Differences from Go, on purpose: a value that is not there is an
-//! error where it would be printed (Go prints `<no value>`), and numbers compare by what they are
-//! worth. Whatever a template does is counted: each file has so much [`FUEL`], and ends.
+//! - `lex` and `parse` read a template, `run` executes the tree over the values of `item`.
+//! - `functions` has the functions for templates, `format` prints.
+//!
+//! The module is our own: available crates accept unclosed blocks, or report errors without a place.
+//!
+//! Deliberate differences from Go:
+//! - Printing a missing value is an error (Go prints `<no value>`).
+//! - Numbers of different types compare by value.
+//! - Every step counts: each file has [`FUEL`], so rendering ends.
 
 mod format;
 mod functions;
@@ -29,11 +33,11 @@ use self::item::{Fuel, Item, Nature, Pairs};
 use self::parse::Template;
 use self::run::{Run, Stop};
 
-/// What rendering one file may cost: about one for each value that is looked at.
+/// The fuel of one file: about one step for each value in use.
 const FUEL: u64 = 10_000_000;
-/// The deepest nesting of what runs: blocks, parentheses, templates within templates.
+/// The deepest nesting at run time: blocks, parentheses, templates within templates.
 const MAX_DEPTH: usize = 150;
-/// The largest file that is made, in bytes.
+/// The largest rendered file, in bytes.
 const MAX_OUTPUT: usize = 16 << 20;
 
 /// Renders every file of a tree.
@@ -59,12 +63,12 @@ pub(super) fn render(session: &Session) -> Result<(), FileError> {
     Ok(())
 }
 
-/// What the templates of a tree share.
+/// The state that the templates of a tree share.
 pub(super) struct Context<'a> {
     session: &'a Session,
     fuel: Cell<u64>,
     depth: Cell<usize>,
-    /// How many files are being rendered within files.
+    /// The current depth of files within files.
     nesting: Cell<usize>,
     parsed: RefCell<HashMap<String, Rc<Template>>>,
     regexes: RefCell<HashMap<String, Pattern>>,
@@ -74,7 +78,7 @@ impl Fuel for Context<'_> {
     fn tick(&self, steps: usize) -> Result<(), String> {
         let left = self.fuel.get().checked_sub(steps as u64);
         self.fuel.set(left.unwrap_or(0));
-        left.map(|_| ()).ok_or_else(|| "the template does too much, or does not end".to_owned())
+        left.map(|_| ()).ok_or_else(|| "the template takes too many steps, or does not end".to_owned())
     }
 
     fn make(&self, bytes: usize) -> Result<(), String> {
@@ -83,7 +87,7 @@ impl Fuel for Context<'_> {
 }
 
 impl Context<'_> {
-    /// One level deeper, if that is still allowed.
+    /// Enters the next level, within [`MAX_DEPTH`].
     fn enter(&self) -> Result<(), String> {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() > MAX_DEPTH { Err(format!("templates are nested more than {MAX_DEPTH} deep")) } else { Ok(()) }
@@ -93,7 +97,7 @@ impl Context<'_> {
         self.depth.set(self.depth.get().saturating_sub(1));
     }
 
-    /// Pays for so many bytes.
+    /// Consumes the steps for work on `bytes`.
     fn afford(&self, bytes: usize) -> Result<(), String> {
         self.tick(bytes / 16)
     }
@@ -132,7 +136,7 @@ impl Context<'_> {
         self.session.write(path, content)
     }
 
-    /// What `.` is at the top: facts, data and environ, in both spellings.
+    /// Returns `.` at the top: facts, data and environ, in both spellings.
     fn roots(&self) -> Result<Item, String> {
         let mut pairs = Pairs::new();
         for (names, root, nature) in [
@@ -140,7 +144,7 @@ impl Context<'_> {
             (["data", "Data"], Root::Data, Nature::Given),
             (["environ", "Environ"], Root::Environ, Nature::Environ),
         ] {
-            // Facts cost much to gather; most templates use none.
+            // Gathering facts is expensive, and most templates use none.
             if root == Root::Facts && !self.session.mentions("acts") {
                 continue;
             }
@@ -156,7 +160,7 @@ impl Context<'_> {
         Item::map_of(pairs, Nature::Given)
     }
 
-    /// `render`: another file of the tree, with what `.` is in it.
+    /// Implements `render`: another file of the tree, with its own `.`.
     fn render(&self, file: &str, dot: &Item) -> Result<String, FileError> {
         let path = self.session.enter(file, self.nesting.get()).map_err(|message| FileError::of("", message))?;
         self.nesting.set(self.nesting.get() + 1);

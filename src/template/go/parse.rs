@@ -1,4 +1,4 @@
-//! Go templates as trees.
+//! Parser for Go templates.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,18 +11,18 @@ use super::lex::{Piece, Token, Word, Wrong, lex, wrong};
 /// The deepest nesting of blocks and of parentheses.
 const MAX_DEPTH: usize = 64;
 
-/// A template that can be run.
+/// A parsed template.
 #[derive(Debug)]
 pub(super) struct Template {
     pub(super) body: Vec<Node>,
-    /// What `define` and `block` made, by name.
+    /// The bodies of `define` and `block`, by name.
     pub(super) defined: HashMap<String, Rc<Vec<Node>>>,
 }
 
 #[derive(Debug)]
 pub(super) enum Node {
     Text(String),
-    /// Runs a pipeline, and prints it when it declares nothing.
+    /// Runs a pipeline, and prints the result unless the pipeline declares a variable.
     Print(Pipe),
     If {
         arms: Vec<(Pipe, Vec<Self>)>,
@@ -50,7 +50,7 @@ pub(super) enum Node {
 pub(super) struct Pipe {
     pub(super) at: usize,
     pub(super) end: usize,
-    /// The variables that it declares or assigns.
+    /// The declared or assigned variables.
     pub(super) variables: Vec<Rc<str>>,
     pub(super) assigns: bool,
     pub(super) commands: Vec<Command>,
@@ -67,7 +67,7 @@ pub(super) struct Operand {
     pub(super) at: usize,
     pub(super) end: usize,
     pub(super) value: Primary,
-    /// The fields that hang on it.
+    /// The fields after the value.
     pub(super) fields: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ pub(super) enum Primary {
     Pipe(Box<Pipe>),
 }
 
-/// Reads a template.
+/// Parses a template.
 pub(super) fn parse(source: &str, delimiters: (&str, &str)) -> Result<Template, Wrong> {
     let pieces = lex(source, delimiters)?;
     let mut parser = Parser { pieces: pieces.into_iter(), variables: top(), defined: HashMap::new(), depth: 0, ranges: 0 };
@@ -100,7 +100,7 @@ fn top() -> Vec<Rc<str>> {
     vec![Rc::from("$")]
 }
 
-/// What a list of nodes ended with.
+/// The end of a list of nodes.
 enum Ending<'a> {
     Text,
     End(usize),
@@ -109,11 +109,11 @@ enum Ending<'a> {
 
 struct Parser<'a> {
     pieces: std::vec::IntoIter<Piece<'a>>,
-    /// The variables that can be seen.
+    /// The visible variables.
     variables: Vec<Rc<str>>,
     defined: HashMap<String, Rc<Vec<Node>>>,
     depth: usize,
-    /// How many ranges are open.
+    /// The number of open ranges.
     ranges: usize,
 }
 
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
                 "template" => nodes.push(self.call(at, end, &rest(&words))?),
                 "block" => nodes.push(self.block(at, end, &rest(&words))?),
                 "define" if top => self.define(at, &rest(&words))?,
-                "define" => return wrong(at, "define stands only at the top of a file, outside of other blocks"),
+                "define" => return wrong(at, "define is allowed only at the top of a file, outside of other blocks"),
                 "break" | "continue" if words.len() == 1 => {
                     if self.ranges == 0 {
                         return wrong(at, format!("{keyword} outside of a range"));
@@ -151,7 +151,7 @@ impl<'a> Parser<'a> {
         Ok((nodes, Ending::Text))
     }
 
-    /// The nodes up to `end` or `else`, as a block of their own.
+    /// Parses the nodes up to `end` or `else`, as a block with its own variables.
     fn body(&mut self, what: &str, at: usize) -> Result<(Vec<Node>, Ending<'a>), Wrong> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The nodes up to `end`.
+    /// Parses the nodes up to `end`.
     fn last_body(&mut self, what: &str, at: usize) -> Result<Vec<Node>, Wrong> {
         match self.body(what, at)? {
             (nodes, Ending::End(_)) => Ok(nodes),
@@ -176,7 +176,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `if` or `with`, and what may follow with `else if` or `else with`.
+    /// Parses `if` or `with`, including `else if` and `else with`.
     fn branch(&mut self, keyword: &str, at: usize, end: usize, mut words: Vec<Token<'a>>) -> Result<Node, Wrong> {
         let mark = self.variables.len();
         let (mut here, mut until) = (at, end);
@@ -196,7 +196,7 @@ impl<'a> Parser<'a> {
                     (here, until) = (place, next.last().map_or(place, |token| token.end));
                     words = rest.to_vec();
                 }
-                Some((other, _)) => return wrong(other.at, format!("after else comes nothing, or {keyword}")),
+                Some((other, _)) => return wrong(other.at, format!("only {keyword} may follow else")),
             }
         }
         self.variables.truncate(mark);
@@ -211,14 +211,14 @@ impl<'a> Parser<'a> {
         self.ranges -= 1;
         let otherwise = match ending {
             Ending::Else(_, words) if words.is_empty() => self.last_body("range", at)?,
-            Ending::Else(place, _) => return wrong(place, "after the else of a range comes nothing"),
+            Ending::Else(place, _) => return wrong(place, "nothing may follow the else of a range"),
             _ => Vec::new(),
         };
         self.variables.truncate(mark);
         Ok(Node::Range { pipe, body, otherwise })
     }
 
-    /// The name of a template, and the words after it.
+    /// Parses the name of a template; returns the remaining tokens too.
     fn named<'w>(what: &str, at: usize, words: &'w [Token<'a>]) -> Result<(String, &'w [Token<'a>]), Wrong> {
         match words.split_first() {
             Some((Token { word: Word::Text(name), .. }, rest)) => Ok((name.clone(), rest)),
@@ -235,7 +235,7 @@ impl<'a> Parser<'a> {
     fn define(&mut self, at: usize, words: &[Token<'a>]) -> Result<(), Wrong> {
         let (name, rest) = Self::named("define", at, words)?;
         if let Some(token) = rest.first() {
-            return wrong(token.at, "define takes nothing but a name");
+            return wrong(token.at, "define takes only a name");
         }
         self.keep(name, "define", at)
     }
@@ -247,7 +247,7 @@ impl<'a> Parser<'a> {
         Ok(Node::Call { at, name, pipe })
     }
 
-    /// Reads the body of a named template: it sees nothing of what stands around it.
+    /// Parses the body of a named template, which does not see outer variables.
     fn keep(&mut self, name: String, what: &str, at: usize) -> Result<(), Wrong> {
         let outer = std::mem::replace(&mut self.variables, top());
         let ranges = std::mem::take(&mut self.ranges);
@@ -265,7 +265,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A pipeline that all the words are, which may declare so many variables.
+    /// Parses all tokens as a pipeline with at most `declares` variables.
     fn pipe(&mut self, at: usize, end: usize, words: &[Token<'a>], declares: usize) -> Result<Pipe, Wrong> {
         let mut words = Words { tokens: words, at: 0, end: words.last().map_or(end, |token| token.end) };
         let pipe = self.pipeline(&mut words, declares)?;
@@ -283,12 +283,15 @@ impl<'a> Parser<'a> {
             let stage = words.place();
             let command = self.command(words)?;
             let Some(command) = command else {
-                return wrong(stage, if commands.is_empty() { "a value is missing" } else { "nothing after the last |" });
+                return wrong(
+                    stage,
+                    if commands.is_empty() { "a value is missing" } else { "a value is missing after the last |" },
+                );
             };
             let constant = !matches!(command.first.value, Primary::Function(_) | Primary::Variable(_) | Primary::Pipe(_))
                 && command.first.fields.is_empty();
             if !commands.is_empty() && constant {
-                return wrong(stage, "after | comes a function");
+                return wrong(stage, "only a function may follow |");
             }
             commands.push(command);
             if !words.take("|") {
@@ -301,7 +304,7 @@ impl<'a> Parser<'a> {
         Ok(Pipe { at, end: words.before(), variables, assigns, commands })
     }
 
-    /// `$x :=`, `$x =` and, in a range, `$i, $x :=`.
+    /// Parses `$x :=`, `$x =` and, in a range, `$i, $x :=`.
     fn declaration(&mut self, words: &mut Words<'_, 'a>, most: usize) -> Result<(Vec<Rc<str>>, bool), Wrong> {
         let variable = |at: usize| match words.tokens.get(words.at + at) {
             Some(Token { word: Word::Variable(name), .. }) => Some(Rc::from(*name)),
@@ -409,7 +412,7 @@ fn name_value(name: &str, at: usize) -> Result<Primary, Wrong> {
     }
 }
 
-/// Why there is no function of this name, and what to do.
+/// Explains an unknown function name, with a suggestion.
 fn unknown(name: &str) -> String {
     if let Some(why) = functions::left_out(name) {
         return format!("function \"{name}\" is left out: {why}");
@@ -418,11 +421,11 @@ fn unknown(name: &str) -> String {
     format!("function \"{name}\" not defined{}", near.unwrap_or_default())
 }
 
-/// The words of an action, from left to right.
+/// The tokens of an action, from left to right.
 struct Words<'w, 'a> {
     tokens: &'w [Token<'a>],
     at: usize,
-    /// Where the last one ends.
+    /// The end of the last token.
     end: usize,
 }
 
@@ -437,12 +440,12 @@ impl<'w, 'a> Words<'w, 'a> {
         found
     }
 
-    /// Where the next one begins.
+    /// Returns the start of the next token.
     fn place(&self) -> usize {
         self.peek().map_or(self.end, |token| token.at)
     }
 
-    /// Where the one before ends.
+    /// Returns the end of the previous token.
     fn before(&self) -> usize {
         self.at.checked_sub(1).and_then(|at| self.tokens.get(at)).map_or(0, |token| token.end)
     }

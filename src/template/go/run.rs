@@ -1,4 +1,4 @@
-//! Running a template: nodes to text, pipelines to values.
+//! Execution of Go templates: nodes to text, pipelines to values.
 
 use std::rc::Rc;
 
@@ -7,14 +7,14 @@ use super::item::{Dict, Fuel, Item};
 use super::parse::{Command, Node, Operand, Pipe, Primary, Template};
 use super::{Context, MAX_OUTPUT};
 
-/// Why running a part of a template ended early.
+/// The reason for the early end of a part of a template.
 pub(super) enum Stop {
     Break,
     Continue,
     Failed(Failed),
 }
 
-/// An error, with its place in the template, in bytes.
+/// An error with its place in the template, in bytes.
 pub(super) struct Failed {
     pub(super) at: usize,
     pub(super) end: usize,
@@ -23,18 +23,18 @@ pub(super) struct Failed {
 
 type Ran<T> = Result<T, Stop>;
 
-/// A template that is running.
+/// A template in execution.
 pub(super) struct Run<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) template: &'a Template,
     pub(super) source: &'a str,
-    /// The name of the file, by which a template may call itself.
+    /// The name of the file, by which the template may call itself.
     pub(super) name: &'a str,
     pub(super) variables: Vec<(Rc<str>, Item)>,
     pub(super) out: String,
 }
 
-/// Puts a place to an error.
+/// Adds a place to an error.
 fn at<T>(result: Result<T, String>, at: usize, end: usize) -> Ran<T> {
     result.map_err(|message| Stop::Failed(Failed { at, end, message }))
 }
@@ -44,7 +44,7 @@ fn fail<T>(place: &Operand, message: impl Into<String>) -> Ran<T> {
 }
 
 impl Run<'_> {
-    /// Runs nodes with what `.` is.
+    /// Executes nodes; `dot` is the value of `.`.
     pub(super) fn walk(&mut self, nodes: &[Node], dot: &Item) -> Ran<()> {
         let mark = self.variables.len();
         for node in nodes {
@@ -126,7 +126,7 @@ impl Run<'_> {
         let Some(body) = defined.or_else(|| (name == self.name).then_some(template.body.as_slice())) else {
             return at(Err(format!("template \"{name}\" not defined")), place, place);
         };
-        // What is called sees nothing of the variables around it.
+        // A called template does not see the variables of its caller.
         let outer = std::mem::replace(&mut self.variables, vec![(Rc::from("$"), dot.clone())]);
         let result = self.deeper(place, |run| run.walk(body, dot));
         self.variables = outer;
@@ -226,7 +226,7 @@ impl Run<'_> {
         self.fields(base, operand, &[])
     }
 
-    /// What an operand is, without its fields.
+    /// Evaluates an operand without its fields.
     fn base(&mut self, operand: &Operand, dot: &Item) -> Ran<Item> {
         Ok(match &operand.value {
             Primary::Dot => dot.clone(),
@@ -254,13 +254,13 @@ impl Run<'_> {
             _ => 0,
         };
         at(self.context.tick(weight), place.at, place.end)?;
-        // Of lists and maps the places are new, not what they hold.
+        // A list or map allocates slots only; its items are shared.
         let bytes = if let Ok(Item::Text(text)) = &result { text.len() } else { weight.saturating_mul(16) };
         at(self.context.make(bytes), place.at, place.end)?;
         at(result, place.at, place.end)
     }
 
-    /// `and` and `or` look at no more arguments than they need.
+    /// Evaluates `and` and `or`, with only as many arguments as necessary.
     fn logic(&mut self, shape: Shape, first: &Operand, rest: &[Operand], dot: &Item, piped: Option<Item>) -> Ran<Item> {
         let decided = |value: &Item| value.truth() == matches!(shape, Shape::Or);
         let mut last = None;
@@ -284,7 +284,7 @@ impl Run<'_> {
             value = match &value {
                 Item::Map(map) if args.is_empty() => field(map, name),
                 Item::Time(time) => at(functions::time_method(time, name, args), operand.at, operand.end)?,
-                Item::Map(_) => return fail(operand, format!("{name} has arguments but is no function")),
+                Item::Map(_) => return fail(operand, format!("{name} has arguments but is not a function")),
                 Item::Nil => {
                     let before: String = operand.fields.iter().take(index).map(|name| format!(".{name}")).collect();
                     let message = format!("{before} has no value, and so no field {name}; ask for it first with if or with");
@@ -294,7 +294,7 @@ impl Run<'_> {
             };
         }
         if count == 0 && !args.is_empty() {
-            return fail(operand, "can't give arguments to what is no function");
+            return fail(operand, "can't give arguments to a value that is not a function");
         }
         Ok(value)
     }

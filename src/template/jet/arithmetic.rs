@@ -1,12 +1,12 @@
-//! Numbers in Jet: whole ones of data and facts, and floats, which all literals are.
+//! Arithmetic in Jet: integers from data and facts, and floats, which all literals are.
 //!
-//! The left side decides: two whole numbers give a whole one, anything else a float. A text on the right is read as a number.
+//! The left operand decides: two integers give an integer, anything else a float. A text on the right is parsed as a number.
 
 use serde_json::Value;
 
 use super::super::text;
 
-/// A number as a place or a count; what is behind the point falls away.
+/// Returns a number as an index or a count, without its fraction.
 pub(super) fn whole(value: &Value) -> Option<i64> {
     match value.as_i64() {
         None => value.as_f64().map(truncated),
@@ -19,23 +19,23 @@ fn truncated(float: f64) -> i64 {
     float as i64
 }
 
-/// A float as a value; what is no number, or without end, is its text.
+/// Returns a float as a value; NaN and infinity become texts.
 fn float(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or_else(|| Value::String(text::float_text(value)), Value::Number)
 }
 
-/// Two sides of an operator.
+/// The two operands of an operator.
 enum Sides {
     Whole(i64, i64),
     Float(f64, f64),
 }
 
 fn sides(sign: &str, args: &[Value]) -> Result<Sides, String> {
-    let [left, right] = args else { return Err(format!("{sign} has two sides")) };
+    let [left, right] = args else { return Err(format!("{sign} takes two operands")) };
     if !left.is_number() {
-        return Err(format!("{sign} takes numbers, and its left side is none"));
+        return Err(format!("{sign} takes numbers, but its left side is not a number"));
     }
-    let wrong = || format!("{sign} takes numbers, and its right side is none");
+    let wrong = || format!("{sign} takes numbers, but its right side is not a number");
     let right = match right {
         Value::String(digits) => match (left.as_i64(), digits.parse::<i64>()) {
             (Some(_), Ok(whole)) => Value::from(whole),
@@ -66,7 +66,7 @@ fn operated(
     }
 }
 
-/// `a + b`, where `a` is no text.
+/// `a + b`, where `a` is not a text.
 pub(super) fn plus(args: &[Value]) -> Result<Value, String> {
     operated("+", args, i64::checked_add, |left, right| left + right)
 }
@@ -86,7 +86,7 @@ pub(super) fn div(args: &[Value]) -> Result<Value, String> {
     operated("/", args, i64::checked_div, |left, right| left / right)
 }
 
-/// `a % b`, which is whole whatever the sides are.
+/// `a % b`, always an integer.
 pub(super) fn rem(args: &[Value]) -> Result<Value, String> {
     let (left, right) = match sides("%", args)? {
         Sides::Whole(left, right) => (left, right),
@@ -97,12 +97,12 @@ pub(super) fn rem(args: &[Value]) -> Result<Value, String> {
 
 /// `-a` and `+a`
 pub(super) fn signed(args: &[Value]) -> Result<Value, String> {
-    let [Value::String(sign), number] = args else { return Err("a sign stands before one number".to_owned()) };
+    let [Value::String(sign), number] = args else { return Err("a sign takes one number".to_owned()) };
     let negative = sign == "-";
     match (number.as_i64(), number.as_f64()) {
         (Some(whole), _) if negative => whole.checked_neg().map(Value::from).ok_or_else(|| "the number is too large".to_owned()),
         (None, Some(value)) if negative => Ok(float(-value)),
         (Some(_), _) | (_, Some(_)) => Ok(number.clone()),
-        _ => Err(format!("{sign} stands before what is no number")),
+        _ => Err(format!("{sign} takes a number")),
     }
 }

@@ -1,4 +1,4 @@
-//! What the statements of Jet that minijinja does not have become: calls of macros.
+//! Functions behind the statements of Jet that minijinja lacks; statements become calls of macros.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use minijinja::{Environment, Error, ErrorKind, State};
 
 use super::{failure, innermost, why};
 
-/// Adds these functions.
+/// Adds the functions to an environment.
 pub(super) fn add(environment: &mut Environment<'_>) {
-    // A name that nobody declared: what a file or a block was given, or a field of `.`.
+    // An undeclared name: a variable from the caller of a file or block, or a field of `.`.
     environment.add_function("named", |given: Item, dot: Item, name: String| {
         let among = |map: &Item| if map.kind() == ValueKind::Map { map.get_attr(&name).ok() } else { None };
         among(&given).filter(|found| !found.is_undefined()).or_else(|| among(&dot)).unwrap_or(Item::UNDEFINED)
@@ -24,7 +24,7 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_function("attempt", |state: &mut State<'_, '_>, body: Item, instead: Item| attempt(state, &body, &instead));
 }
 
-/// Two maps in one; what the second says counts.
+/// Merges two maps; the second has precedence.
 fn united(outer: &Item, own: &Item) -> Result<Item, Error> {
     let mut all = BTreeMap::new();
     for map in [outer, own].into_iter().filter(|map| map.kind() == ValueKind::Map) {
@@ -35,7 +35,7 @@ fn united(outer: &Item, own: &Item) -> Result<Item, Error> {
     Ok(Item::from(all))
 }
 
-/// The text of a block: with what `.` is, what can be seen, its arguments and its content.
+/// Returns the text of a block; `with` has `.`, the visible variables, the arguments and the content.
 fn invoke(state: &mut State<'_, '_>, block: &Item, name: &str, with: &[Item]) -> Result<Item, Error> {
     let [dot, given, arguments, content] = with else { return Err(failure("invoke takes six arguments".to_owned())) };
     if block.is_undefined() {
@@ -44,10 +44,10 @@ fn invoke(state: &mut State<'_, '_>, block: &Item, name: &str, with: &[Item]) ->
     block.call(state, &[dot.clone(), united(given, arguments)?, arguments.clone(), content.clone()])
 }
 
-/// What a body comes to; when it fails, what is to be there instead.
+/// Returns the text of a body. When the body fails, returns the text of `instead`.
 fn attempt(state: &mut State<'_, '_>, body: &Item, instead: &Item) -> Result<Item, Error> {
     match body.call(state, &[]) {
-        // There is nothing left to go on with.
+        // An exhausted budget ends the whole run.
         Err(error) if innermost(&error).kind() == ErrorKind::OutOfFuel => Err(error),
         Err(_) if instead.is_none() => Ok(Item::from("")),
         Err(error) => instead.call(state, &[Item::from(why(innermost(&error)))]),

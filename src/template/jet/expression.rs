@@ -1,4 +1,4 @@
-//! Expressions of Jet, put into those of minijinja.
+//! Translation of Jet expressions into those of minijinja.
 
 use super::super::lex::{Kind, Token};
 use super::super::remote::PROMETHEUS;
@@ -6,33 +6,33 @@ use super::super::remote::PROMETHEUS;
 /// The deepest nesting of an expression.
 const MAX_DEPTH: usize = 48;
 
-/// The variables that a file or a block was given by who asked for it.
+/// The name of the variables that the caller of a file or block passes.
 pub(super) const GIVEN: &str = "ensign_given";
 
-/// The operators by how tight they bind, loosest first.
+/// The operators by precedence, loosest first.
 const LEVELS: [&[&str]; 5] = [&["||", "or", "&&", "and"], &["==", "!="], &["<", "<=", ">", ">="], &["+", "-"], &["*", "/", "%"]];
-/// The level that a negation reaches up to.
+/// The level up to which a negation reaches.
 const COMPARISON: usize = 1;
 
-/// What names mean where an expression stands.
+/// The meaning of names at the place of an expression.
 pub(super) trait Names {
-    /// The variable that a name stands for, as minijinja knows it.
+    /// Returns the minijinja variable of a name.
     fn variable(&self, name: &str) -> Option<String>;
-    /// What `.` is; nothing at the top, where it is everything there is.
+    /// Returns the code of `.`; `None` at the top, where `.` has all roots.
     fn dot(&self) -> Option<String>;
-    /// True when there is such a function.
+    /// True when the function exists.
     fn is_function(&self, name: &str) -> bool;
-    /// True where a name that nobody knows is one that came from outside, or a field of `.`.
+    /// True where an unknown name may be a variable of the caller or a field of `.`.
     fn open(&self) -> bool;
 }
 
-/// An expression in the other language.
+/// An expression in minijinja's language.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Code {
     pub(super) code: String,
-    /// Of a path: the path up to each of its steps.
+    /// For a path: the code of the path up to each of its steps.
     chain: Vec<String>,
-    /// Of a path: how it was written, for errors.
+    /// For a path: the source, for errors.
     shown: String,
     is_nil: bool,
 }
@@ -46,7 +46,7 @@ impl Code {
         Self { chain: vec![code.clone()], code, shown: shown.to_owned(), is_nil: false }
     }
 
-    /// The step below, with the way to it.
+    /// Returns the member below, with its path.
     fn step(mut self, key: &str, shown: &str) -> Self {
         self.code = format!("at({}, {key}, {})", self.code, quoted(&self.shown));
         self.shown = if self.shown == "." { format!(".{shown}") } else { format!("{}.{shown}", self.shown) };
@@ -56,30 +56,30 @@ impl Code {
         self
     }
 
-    /// Whether it counts as true.
+    /// Returns the code for the truth of the value.
     pub(super) fn truth(&self) -> String {
         format!("truth({})", self.code)
     }
 
-    /// True when every step of the path leads to something.
+    /// Returns the code that tests whether every step of the path has a value.
     pub(super) fn is_set(&self) -> String {
         let steps: Vec<_> = self.chain.iter().map(|step| format!("has({step})")).collect();
         if steps.is_empty() { format!("has({})", self.code) } else { format!("({})", steps.join(" and ")) }
     }
 }
 
-/// A text as minijinja writes it.
+/// Quotes a text for minijinja.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Reads words as an expression.
+/// Parser of tokens as expressions.
 pub(super) struct Reader<'a, 't> {
     pub(super) tokens: &'a [Token<'t>],
     pub(super) at: usize,
     names: &'a dyn Names,
     depth: usize,
-    /// A `.` with space before it begins something new.
+    /// A `.` after space begins a new expression.
     splits: bool,
 }
 
@@ -88,41 +88,41 @@ impl<'a, 't> Reader<'a, 't> {
         Self { tokens, at: 0, names, depth: 0, splits: false }
     }
 
-    /// For words that are several expressions, one behind the other.
+    /// Creates a parser for several expressions in a row.
     pub(super) fn splitting(tokens: &'a [Token<'t>], names: &'a dyn Names) -> Self {
         Self { splits: true, ..Self::new(tokens, names) }
     }
 
-    /// The expression that comes next.
+    /// Parses the next expression.
     pub(super) fn next(&mut self) -> Result<Code, String> {
         self.pipeline()
     }
 
-    /// The name that comes next.
+    /// Parses a name, for the statement `what`.
     pub(super) fn name_of(&mut self, what: &str) -> Result<&'t str, String> {
         let Some(Kind::Name(name)) = self.peek() else { return Err(format!("{what} takes a name")) };
         self.at += 1;
         Ok(name)
     }
 
-    /// True when no word is left.
+    /// True when no token is left.
     pub(super) fn is_over(&self) -> bool {
         self.at >= self.tokens.len()
     }
 
-    /// Whether this word comes next, which it takes.
+    /// Takes the next token when the token is this name. True when taken.
     pub(super) fn takes_word(&mut self, word: &str) -> bool {
         let found = matches!(self.peek(), Some(Kind::Name(name)) if *name == word);
         self.at += usize::from(found);
         found
     }
 
-    /// Takes a comma, if it comes next.
+    /// Takes a comma, when the next token is a comma.
     pub(super) fn takes_comma(&mut self) {
         self.take(",");
     }
 
-    /// `(a=1, b)`, or nothing: names, with what they are.
+    /// Parses `(a=1, b)` or nothing, as names with optional values.
     pub(super) fn parameters(&mut self) -> Result<Vec<(&'t str, Option<Code>)>, String> {
         let mut all = Vec::new();
         if !self.take("(") {
@@ -143,7 +143,7 @@ impl<'a, 't> Reader<'a, 't> {
         Ok(all)
     }
 
-    /// The expression that all the words are.
+    /// Parses all tokens as one expression.
     pub(super) fn whole(mut self) -> Result<Code, String> {
         let code = self.pipeline()?;
         if self.at < self.tokens.len() { Err(self.unexpected()) } else { Ok(code) }
@@ -196,7 +196,7 @@ impl<'a, 't> Reader<'a, 't> {
         if !self.take("?") {
             return Ok(condition);
         }
-        // A pipe behind it takes the whole of it.
+        // A pipe at the end applies to the whole conditional.
         let yes = self.nested()?;
         self.want(":")?;
         let no = self.nested()?;
@@ -213,7 +213,7 @@ impl<'a, 't> Reader<'a, 't> {
         Ok(code)
     }
 
-    /// The operators, loosest first; `&&` and `||` bind alike.
+    /// Parses the operators from a level up; `&&` and `||` have the same precedence.
     fn binary(&mut self, level: usize) -> Result<Code, String> {
         let Some(signs) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
@@ -266,7 +266,7 @@ impl<'a, 't> Reader<'a, 't> {
         if self.depth > MAX_DEPTH {
             return Err("the expression is nested too deep".to_owned());
         }
-        // What is negated reaches up to the next `&&` or `||`.
+        // A negation reaches up to the next `&&` or `||`.
         let code = if not { self.binary(COMPARISON)? } else { self.postfix()? };
         self.depth -= 1;
         Ok(Code::of(match sign {
@@ -282,13 +282,13 @@ impl<'a, 't> Reader<'a, 't> {
             if !another && self.take(".") {
                 let Some(Kind::Name(name)) = self.peek() else { return Err(self.unexpected()) };
                 self.at += 1;
-                // The one method that templates call.
+                // The only method that templates call.
                 if *name == PROMETHEUS && self.take("(") {
                     self.want(")")?;
                     code = Code::of(format!("{PROMETHEUS}({})", code.code));
                     continue;
                 }
-                // The message of what was caught.
+                // The message of the caught error.
                 if *name == "Error" && self.take("(") {
                     self.want(")")?;
                     continue;
@@ -302,7 +302,7 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// What stands in `[…]`: an index, a key, or the bounds of a part.
+    /// Parses the content of `[…]`: an index, a key, or the bounds of a slice.
     fn index(&mut self, code: Code) -> Result<Code, String> {
         if let (Some(Kind::Text(key)), Some(Kind::Sign("]"))) = (self.peek(), self.tokens.get(self.at + 1).map(|t| &t.kind)) {
             self.at += 2;
@@ -325,7 +325,7 @@ impl<'a, 't> Reader<'a, 't> {
         match token {
             Kind::Text(text) if self.tokens.get(self.at - 1).is_some_and(|token| token.quote == Some('\'')) => character(text),
             Kind::Text(text) => Ok(Code::of(quoted(text))),
-            Kind::Literal(word) => number(word).map(float).ok_or_else(|| format!("{word} is no number")),
+            Kind::Literal(word) => number(word).map(float).ok_or_else(|| format!("{word} is not a number")),
             Kind::Sign("(") => {
                 let code = self.pipeline()?;
                 self.want(")")?;
@@ -340,7 +340,7 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// `.` alone, or a field of it.
+    /// Parses `.` alone, or a field of `.`.
     fn dot(&mut self) -> Result<Code, String> {
         let field = if let Some(Kind::Name(name)) = self.peek() { Some(*name) } else { None };
         self.at += usize::from(field.is_some());
@@ -348,7 +348,7 @@ impl<'a, 't> Reader<'a, 't> {
             (Some(dot), Some(field)) => Ok(member(Code::path(dot, "."), field)),
             (Some(dot), None) => Ok(Code::path(dot, ".")),
             (None, Some(field)) => root(field).ok_or_else(|| format!("unknown name .{field}")),
-            (None, None) => Err("there is no . here, outside of a range".to_owned()),
+            (None, None) => Err(". has no value outside of a range".to_owned()),
         }
     }
 
@@ -369,13 +369,13 @@ impl<'a, 't> Reader<'a, 't> {
         root(name).or_else(|| self.field_of_dot(name).filter(|_| !called)).ok_or_else(|| format!("unknown name {name}"))
     }
 
-    /// What a file or a block was given is known by its names.
+    /// Returns a variable of the caller, or a field of `.`, by its name.
     fn field_of_dot(&self, name: &str) -> Option<Code> {
         let dot = self.names.dot().filter(|_| self.names.open())?;
         Some(Code::path(format!("named({GIVEN}, {dot}, {})", quoted(name)), name))
     }
 
-    /// A call, with what was piped into it; `_` among the arguments is where that goes.
+    /// Parses a call; the piped value becomes the argument `_`, or the first argument.
     fn call(&mut self, name: &str, piped: Option<Code>) -> Result<Code, String> {
         if name != "isset" && !self.names.is_function(name) {
             return Err(format!("unknown name {name}"));
@@ -393,7 +393,7 @@ impl<'a, 't> Reader<'a, 't> {
         if let Some(piped) = piped {
             args.insert(slot.unwrap_or(0), piped);
         } else if slot.is_some() {
-            return Err("_ without something piped in".to_owned());
+            return Err("_ needs a piped value".to_owned());
         }
         if name == "isset" {
             let set: Vec<_> = args.iter().map(Code::is_set).collect();
@@ -423,7 +423,7 @@ impl<'a, 't> Reader<'a, 't> {
     }
 }
 
-/// A number as it is written: all of them are floats.
+/// Parses a number literal; all literals are floats.
 fn number(word: &str) -> Option<f64> {
     if word.contains('_') {
         return None;
@@ -439,21 +439,21 @@ fn number(word: &str) -> Option<f64> {
     Some(whole as f64)
 }
 
-/// A float as minijinja writes it.
+/// Writes a float for minijinja.
 fn float(value: f64) -> Code {
     Code::of(format!("{value:?}"))
 }
 
-/// What stands in single quotes is a character, by its number.
+/// Returns the code point of a character in single quotes.
 fn character(text: &str) -> Result<Code, String> {
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {
         (Some(one), None) => Ok(float(f64::from(u32::from(one)))),
-        _ => Err(format!("'{text}' is no character: a text stands in double quotes")),
+        _ => Err(format!("'{text}' is not one character: write texts in double quotes")),
     }
 }
 
-/// What is there without being declared.
+/// Returns the code of a root, which needs no declaration.
 fn root(name: &str) -> Option<Code> {
     let root = name.to_lowercase();
     let known = matches!(name, "Facts" | "facts" | "Data" | "data" | "Environ" | "environ");

@@ -1,4 +1,4 @@
-//! Facts in templates of Jet: under their names, and under those that the fields of another engine have.
+//! Facts in Jet templates, under their own names and under the Go field names of the old system.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Object for Fields {
     }
 }
 
-/// Facts as templates see them.
+/// Returns facts as templates see them.
 pub(in super::super) fn facts(value: &Value) -> Item {
     match value {
         Value::Object(map) => Item::from_object(Fields(map.iter().map(|(key, value)| (key.clone(), facts(value))).collect())),

@@ -1,4 +1,4 @@
-//! The functions of Jet that need nothing but their arguments.
+//! The functions of Jet that depend only on their arguments.
 
 use serde_json::{Map, Value};
 
@@ -6,10 +6,10 @@ use super::super::text::to_text;
 use super::super::{escape, json, text};
 use super::arithmetic;
 
-/// A function: its arguments to its result, or to what is wrong.
+/// A function: takes the arguments, returns the result or the error message.
 pub(super) type Function = fn(&[Value]) -> Result<Value, String>;
 
-/// The longest text and the longest list that a function makes.
+/// The maximum length of texts (bytes) and lists (items) that a function creates.
 pub(super) const MAX_MADE: usize = 1 << 20;
 
 /// The functions that templates call.
@@ -52,7 +52,7 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     ("replace", |args| match args {
         [text, from, to, rest @ ..] if rest.len() <= 1 => {
             let (text, from, to) = (to_text(text), to_text(from), to_text(to));
-            // As in Go: a count below zero is all of them.
+            // As in Go: a negative count replaces all.
             let count = rest.first().and_then(arithmetic::whole).and_then(|count| usize::try_from(count).ok());
             Ok(count.map_or_else(|| text.replace(&from, &to), |count| text.replacen(&from, &to, count)).into())
         }
@@ -84,21 +84,21 @@ pub(super) static TABLE: &[(&str, Function)] = &[
     ("writeJson", |args| Ok(format!("{}\n", json::compact(one("writeJson", args)?)).into())),
 ];
 
-/// The most memory that a call may take beside its arguments.
+/// Returns an upper bound of the memory for a call, beside its arguments.
 pub(super) fn made(name: &str, args: &[Value]) -> usize {
     let given: usize = args.iter().map(|value| value.as_str().map_or_else(|| value.to_string().len(), str::len)).sum();
     let text = |at: usize| args.get(at).map_or(0, |value| to_text(value).len());
     match name {
-        // Each place that is replaced is at least as long as what is sought.
+        // Each replaced place is at least as long as the sought text.
         "replace" => text(0).saturating_add((text(0) / text(1).max(1) + 1).saturating_mul(text(2))),
-        // A character takes up to six where it is escaped.
+        // Escaping takes up to six bytes a character.
         "html" | "safeHtml" | "safeJs" | "url" | "json" | "writeJson" => given.saturating_mul(6),
         "split" => given.saturating_mul(2 + crate::model::budget::VALUE_WEIGHT),
         _ => given.saturating_mul(2),
     }
 }
 
-/// What operators become.
+/// The functions behind operators.
 pub(super) static INTERNAL: &[(&str, Function)] = &[
     ("plus", |args| match args {
         [Value::String(left), right] => Ok(format!("{left}{}", to_text(right)).into()),

@@ -1,4 +1,4 @@
-//! What files take from each other: the blocks that they define, import and override.
+//! Inheritance between Jet files: the blocks that files define, import and override.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 use super::statement::{Asks, parameters};
 use super::translate::{VARIABLES, Wrong};
 
-/// How deep files may extend files.
+/// The maximum depth of `extends`.
 const MAX_DEPTH: usize = 16;
-/// How many files one may take blocks from: each needs stack.
+/// The maximum number of files that one file takes blocks from; each file needs stack.
 const MAX_FILES: usize = 64;
 
-/// A part of a file in minijinja's language.
+/// A fragment of a file in minijinja's language.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Piece {
     pub(super) code: String,
-    /// Where each action begins in the code, and where it began before; in bytes, in order.
+    /// The start of each action in the code and in the source; in bytes, in order.
     pub(super) places: Vec<(usize, usize)>,
 }
 
-/// A file that is translated, but for what it takes from others.
+/// A translated file, not yet linked with other files.
 #[derive(Default)]
 pub(in super::super) struct Unit {
     pub(super) root: Piece,
     pub(super) blocks: BTreeMap<String, Piece>,
-    /// Where it says so, and the file that it names.
+    /// The position of the statement, and the file that the statement names.
     pub(super) extends: Option<(usize, String)>,
     pub(super) imports: Vec<(usize, String)>,
-    /// The blocks that are being defined.
+    /// The open block definitions.
     pub(super) open: Vec<(String, Asks)>,
 }
 
 impl Unit {
-    /// The macro of a block.
+    /// Returns the macro name of a block.
     pub(super) fn macro_of(block: &str) -> String {
         format!("block_{block}")
     }
 }
 
-/// Where an action begins in linked code, and where it was written.
+/// The start of an action in linked code, with its origin.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Place {
     /// In the code, in bytes.
@@ -48,7 +48,7 @@ pub(in super::super) struct Place {
     pub(in super::super) file: Arc<str>,
 }
 
-/// A template in minijinja's language, with all that it takes from others.
+/// A template in minijinja's language, with all inherited blocks.
 #[derive(Default)]
 pub(in super::super) struct Linked {
     pub(in super::super) code: String,
@@ -63,23 +63,23 @@ impl Linked {
         self.code.push_str(&piece.code);
     }
 
-    /// Where what stands at a byte of the code was written.
+    /// Returns the origin of a byte of the code.
     pub(in super::super) fn written(&self, code: usize) -> Option<&Place> {
         let after = self.places.partition_point(|place| place.code <= code);
         self.places.get(after.checked_sub(1)?)
     }
 }
 
-/// The files of a tree, by the names that others give them.
+/// The files of a tree, found by the names that other files use.
 pub(in super::super) trait Library {
-    /// The file that `file` calls `name`, with its path.
+    /// Returns the path and the content of the file that `file` calls `name`.
     ///
     /// # Errors
-    /// When there is none, or it can't be read.
+    /// The file does not exist or can't be parsed.
     fn find(&self, file: &str, name: &str) -> Result<(&str, &Unit), String>;
 }
 
-/// No files.
+/// A library without files.
 pub(in super::super) struct Alone;
 
 impl Library for Alone {
@@ -90,7 +90,7 @@ impl Library for Alone {
 
 type Blocks<'l> = BTreeMap<&'l str, (&'l str, &'l Piece)>;
 
-/// Puts a file together with the blocks that it takes from others.
+/// Links a file with the blocks that other files define.
 pub(in super::super) fn link(file: &str, unit: &Unit, library: &dyn Library) -> Result<Linked, Wrong> {
     let mut blocks = Blocks::new();
     collect(file, unit, library, &mut blocks, &mut BTreeSet::new())?;
@@ -101,7 +101,7 @@ pub(in super::super) fn link(file: &str, unit: &Unit, library: &dyn Library) -> 
         depth += 1;
         if depth > MAX_DEPTH {
             let at = unit.extends.as_ref().map_or(0, |(at, _)| *at);
-            return Err(Wrong { at, message: format!("files extend files more than {MAX_DEPTH} deep") });
+            return Err(Wrong { at, message: format!("extends is nested more than {MAX_DEPTH} deep") });
         }
         (path, root) = library.find(path, name).map_err(|message| Wrong { at: *at, message })?;
     }
@@ -116,7 +116,9 @@ pub(in super::super) fn link(file: &str, unit: &Unit, library: &dyn Library) -> 
     Ok(linked)
 }
 
-/// The blocks of a file: its own, before those that it imports, before those of what it extends.
+/// Collects the blocks of a file.
+///
+/// The file's own blocks have precedence over imported blocks, and those over the blocks of the extended file.
 fn collect<'l>(
     file: &'l str,
     unit: &'l Unit,
@@ -124,14 +126,14 @@ fn collect<'l>(
     blocks: &mut Blocks<'l>,
     seen: &mut BTreeSet<&'l str>,
 ) -> Result<(), Wrong> {
-    // Once is enough; and files that take from each other come to an end.
+    // Each file is visited once, so that files which import each other come to an end.
     if !seen.insert(file) {
         return Ok(());
     }
     for (at, name) in unit.extends.iter().chain(&unit.imports) {
         let wrong = |message: String| Wrong { at: *at, message };
         if seen.len() > MAX_FILES {
-            return Err(wrong(format!("a file takes from more than {MAX_FILES} others")));
+            return Err(wrong(format!("a file takes blocks from more than {MAX_FILES} files")));
         }
         let (path, other) = library.find(file, name).map_err(wrong)?;
         collect(path, other, library, blocks, seen).map_err(|inner| wrong(format!("{path}: {}", inner.message)))?;

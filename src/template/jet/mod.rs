@@ -1,8 +1,10 @@
-//! `jet(…)`: the Jet template language, put into that of minijinja and rendered there.
+//! `jet(…)`: the Jet template language, translated into minijinja's language and rendered by minijinja.
 //!
-//! `expression`, `statement`, `translate` and `link` do the former; `functions`, `calls` and `values` are what is called there,
-//! with `arithmetic` for numbers and `facts` for what has names of another engine; this file renders. Loops end: rendering
-//! has fuel. Nothing is escaped for HTML.
+//! - `translate`, `statement`, `expression` and `link` translate.
+//! - `functions`, `calls` and `values` are the functions that translated templates call.
+//! - `arithmetic` has the operators on numbers, `facts` the facts under two spellings.
+//!
+//! Fuel limits rendering, so loops end. Output is not escaped for HTML.
 
 mod arithmetic;
 mod calls;
@@ -28,13 +30,13 @@ pub(super) use self::facts::facts;
 pub(super) use self::link::{Alone, Library, Linked, Place, Unit, link};
 pub(super) use self::translate::{Surroundings, Wrong, translate};
 
-/// What rendering may cost; a step of a loop over a list costs about ten.
+/// The fuel of one rendering; a step of a loop over a list costs about ten.
 pub(super) const FUEL: u64 = 5_000_000;
 
 /// The deepest nesting of blocks and files.
 pub(super) const MAX_RECURSION: usize = 100;
 
-/// The functions that look at the scope.
+/// The functions that need the scope.
 const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "kvGet", "registrations", "secret"];
 
 /// True for the name of a function.
@@ -42,7 +44,7 @@ pub(super) fn is_function(name: &str) -> bool {
     SCOPED.contains(&name) || functions::TABLE.iter().any(|(known, _)| *known == name)
 }
 
-/// A message with its place in a template.
+/// Returns a message with its position in a template.
 fn located(name: &str, body: &str, at: Option<usize>, message: &str) -> String {
     let Some(at) = at else { return format!("{name}: {message}") };
     let before = body.get(..at).unwrap_or(body);
@@ -50,14 +52,14 @@ fn located(name: &str, body: &str, at: Option<usize>, message: &str) -> String {
     format!("{name}:{}:{column}: {message}", 1 + before.matches('\n').count())
 }
 
-/// Reads a template; the error says what is wrong with it, and where.
+/// Parses a template; the error is the reason with its position.
 pub(super) fn read(name: &str, body: &str, delimiters: (&str, &str)) -> Result<Linked, String> {
     let around = Surroundings { delimiters, is_function: &is_function, dot: None, file: None };
     let linked = translate(body, &around).and_then(|unit| link("", &unit, &Alone));
     linked.map_err(|wrong| located(name, body, Some(wrong.at), &wrong.message))
 }
 
-/// Renders a template; the error says what went wrong, and where.
+/// Renders a template; the error is the reason with its position.
 pub(super) fn render(
     scope: &Arc<Inner>,
     name: &str,
@@ -86,7 +88,7 @@ pub(super) fn render(
     })
 }
 
-/// The error that an error is about.
+/// Returns the innermost cause of an error.
 pub(super) fn innermost(error: &Error) -> &Error {
     let mut cause = error;
     while let Some(inner) = std::error::Error::source(cause).and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -95,7 +97,7 @@ pub(super) fn innermost(error: &Error) -> &Error {
     cause
 }
 
-/// What translated templates run in.
+/// Creates the environment for translated templates.
 pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Environment<'s>, String> {
     let mut environment = Environment::empty();
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
@@ -113,7 +115,7 @@ pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Enviro
             scope.charge(functions::made(name, &args)).map_err(spent)?;
             let made = function(&args);
             made.iter().for_each(|made| scope.derived(&args, made));
-            // The arguments and what was in between are gone.
+            // The arguments and intermediate values are dropped by now.
             budget.settle(taken, 0);
             answer(&scope, made)
         });
@@ -125,12 +127,12 @@ pub(super) fn environment<'s>(scope: &Arc<Inner>, depth: usize) -> Result<Enviro
     environment.set_recursion_limit(MAX_RECURSION);
     add_scoped(&mut environment, scope, SCOPED, depth);
     let environ = Arc::clone(scope);
-    // As in expressions: what the environment does not have is empty.
+    // As in expressions: an unset variable of the environment is the empty text.
     environment.add_function("environ_of", move |name: String| environ.variable(&name).map_err(failure));
     Ok(environment)
 }
 
-/// Adds functions that look at the scope.
+/// Adds functions that need the scope.
 pub(super) fn add_scoped(environment: &mut Environment<'_>, scope: &Arc<Inner>, names: &'static [&'static str], depth: usize) {
     for name in names {
         let scope = Arc::clone(scope);
@@ -151,13 +153,13 @@ pub(super) fn add_scoped(environment: &mut Environment<'_>, scope: &Arc<Inner>, 
     }
 }
 
-/// Everything that is written is paid for.
+/// Charges the budget for all output.
 pub(super) fn pay_for_output(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
     let scope = Arc::clone(scope);
     environment.set_formatter(move |out, state, item| paid::write(&scope, out, state, item));
 }
 
-/// A copy, paid for.
+/// Returns a copy, charged to the budget.
 fn value(scope: &Inner, item: &Item) -> Result<Value, Error> {
     paid::weigh(item, &|bytes| scope.parts.budget.charge(bytes)).map_err(spent)?;
     serde_json::to_value(item).map_err(|error| failure(error.to_string()))
@@ -173,7 +175,7 @@ fn answer(scope: &Inner, result: Result<Value, String>) -> Result<Item, Error> {
     Ok(Item::from(Serde(value)))
 }
 
-/// What was allowed is used up: nothing catches that.
+/// Returns the error of an exhausted budget, which `try` does not catch.
 pub(super) fn spent(message: String) -> Error {
     Error::new(ErrorKind::OutOfFuel, message)
 }
@@ -182,7 +184,7 @@ pub(super) fn failure(message: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
-/// The error without the places in what it was put into.
+/// Returns the reason of an error, without its positions in the translated code.
 pub(super) fn why(error: &Error) -> String {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.kind() {

@@ -1,7 +1,7 @@
-//! Statements of Jet that stand around others, and those that look at other files.
+//! Statements of Jet that enclose others, and those that use other files.
 //!
-//! The body of each becomes a macro: minijinja has no `try`, and a macro can be called where what it makes is wanted.
-//! Macros see the variables around them; those of blocks see nothing but what they are given.
+//! Each body becomes a macro, as minijinja has no `try`; the macro is called where its text is needed.
+//! Macros see the variables around them. The macros of blocks see only their arguments.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,21 +10,21 @@ use super::expression::{Code, GIVEN, Names, Reader, quoted};
 use super::link::{Piece, Unit};
 use super::translate::{Translator, VARIABLES};
 
-/// What `.` is within a block.
+/// The name of `.` within a block.
 const DOT: &str = "ensign_dot";
-/// What a block was given by its parameters.
+/// The name of the arguments of a block.
 const ARGUMENTS: &str = "ensign_arguments";
-/// What stands between `content` and `end` where a block is asked for.
+/// The name of the text between `content` and `end` where a block is used.
 const CONTENT: &str = "ensign_content";
 
-/// The kinds of statements that are closed with `end`.
+/// The statements that `end` closes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Statement {
     Top,
     If {
-        /// How many ifs stand within its else branches.
+        /// The number of ifs nested in its else branches.
         inner: usize,
-        /// What is declared before its conditions, which all its branches see.
+        /// The variables declared before its conditions, which all branches see.
         header: HashMap<String, String>,
     },
     Range,
@@ -32,14 +32,14 @@ pub(super) enum Statement {
     Try(String),
     /// With both macros.
     Catch(String, String),
-    /// A block that is defined.
+    /// A definition of a block.
     Block,
-    /// With what asks for the block, once its content is known.
+    /// With the code that uses the block, once the content is known.
     Content(String),
 }
 
 impl Statement {
-    /// How it is written.
+    /// The keyword.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Top => "the file",
@@ -55,7 +55,7 @@ impl Statement {
 
 impl Translator<'_> {
     pub(super) fn end(&mut self) -> Result<(), String> {
-        let closed = self.blocks.pop_if(|block| block.kind != Statement::Top).ok_or("end without a beginning")?;
+        let closed = self.blocks.pop_if(|block| block.kind != Statement::Top).ok_or("end without an open statement")?;
         match closed.kind {
             Statement::Top => {}
             Statement::If { inner, .. } => (0..=inner).for_each(|_| self.emit(&["{% endif %}"])),
@@ -92,18 +92,18 @@ impl Translator<'_> {
             [Token { kind: Kind::Name(name), .. }] => {
                 variables.insert((*name).to_owned(), format!("{caught}_error"));
             }
-            _ => return Err("after catch comes nothing, or a name".to_owned()),
+            _ => return Err("only a name may follow catch".to_owned()),
         }
         self.open(Statement::Catch(body, caught), variables, None, at)
     }
 
-    /// `block name(a, b=1) context`: defines it, and asks for it.
+    /// Translates `block name(a, b=1) context`: defines the block, and uses it in place.
     pub(super) fn block(&mut self, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
         let mut reader = Reader::splitting(tokens, self);
         let name = reader.name_of("block")?.to_owned();
         check_name(&name)?;
         let begins = reader.at;
-        // Read here only to find out where they end: they are evaluated in the block.
+        // Parsed here only to find the end: the parameters are evaluated in the block.
         let opens = tokens.get(begins).is_some_and(|token| token.kind == Kind::Sign("("));
         let length = if opens { closing(tokens.get(begins..).unwrap_or_default())? } else { 0 };
         let (parameters, rest) = tokens.get(begins..).unwrap_or_default().split_at_checked(length).unwrap_or_default();
@@ -121,7 +121,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Keeps the body of the block that ends; what asks for it.
+    /// Stores the body of the block that ends, and returns the code that uses the block.
     fn keep(&mut self) -> Result<Asks, String> {
         let (name, asks) = self.unit.open.pop().ok_or("no block is open")?;
         let body = self.pieces.pop().unwrap_or_default();
@@ -131,16 +131,16 @@ impl Translator<'_> {
         Ok(asks)
     }
 
-    /// `content` within `block`: what follows is its content where it is defined.
+    /// Translates `content` within `block`: the rest is the default content of the block.
     pub(super) fn content(&mut self, here: usize) -> Result<(), String> {
         self.blocks
             .pop_if(|block| block.kind == Statement::Block)
-            .ok_or("content stands in a block, outside of other statements")?;
+            .ok_or("content must be in a block, outside of other statements")?;
         let asks = self.keep()?;
         self.filled(&asks, here)
     }
 
-    /// Begins the content of what asks for a block.
+    /// Begins the content of a use of a block.
     fn filled(&mut self, asks: &Asks, here: usize) -> Result<(), String> {
         let content = self.made("content");
         let dot = format!("{content}_dot");
@@ -148,7 +148,7 @@ impl Translator<'_> {
         self.open(Statement::Content(asks.with(&content)), HashMap::new(), Some(dot), here)
     }
 
-    /// `yield name(a=1) context content`, or `yield content`.
+    /// Translates `yield name(a=1) context content`, or `yield content`.
     pub(super) fn yielded(&mut self, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
         let mut reader = Reader::splitting(tokens, self);
         let name = reader.name_of("yield")?;
@@ -194,11 +194,11 @@ impl Translator<'_> {
         Asks { start, dot }
     }
 
-    /// What `.` is here.
+    /// Returns the code of `.` at this place.
     fn here(&self) -> String {
         self.dot().unwrap_or_else(|| {
             let mut roots = vec!["data", "Data", "environ", "Environ"];
-            // Facts cost much to gather.
+            // Gathering facts is expensive.
             if self.body.contains("acts") {
                 roots.extend(["facts", "Facts"]);
             }
@@ -207,7 +207,7 @@ impl Translator<'_> {
         })
     }
 
-    /// The variables that can be seen here, for what is asked for.
+    /// Returns the code of the visible variables, for a block or file.
     fn given(&self) -> String {
         let mut all = BTreeMap::new();
         for block in self.visible() {
@@ -219,7 +219,7 @@ impl Translator<'_> {
         format!("given({GIVEN}, {{{}}})", all.join(", "))
     }
 
-    /// `include file context`, `includeIfExists(file, context)`
+    /// Translates `include file context` and `includeIfExists(file, context)`.
     pub(super) fn include(&mut self, tokens: &[Token<'_>], what: &str) -> Result<(), String> {
         let Some(from) = self.around.file else { return Err(no_files(what)) };
         let inner = match tokens {
@@ -240,7 +240,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `extends "file"` and `import "file"`
+    /// Translates `extends "file"` and `import "file"`.
     pub(super) fn takes_from(&mut self, source: &str, tokens: &[Token<'_>], here: usize) -> Result<(), String> {
         let (what, file) = match tokens {
             [Token { kind: Kind::Name(what), .. }, Token { kind: Kind::Text(file), .. }] => (*what, file.clone()),
@@ -255,20 +255,20 @@ impl Translator<'_> {
             return Err(no_files(what));
         }
         if self.any {
-            return Err(format!("{what} stands at the top of a file, before all other actions"));
+            return Err(format!("{what} must be at the top of a file, before all other actions"));
         }
         if what == "import" {
             self.unit.imports.push((here, file));
         } else if self.unit.extends.is_none() && self.unit.imports.is_empty() {
             self.unit.extends = Some((here, file));
         } else {
-            return Err("extends stands once in a file, before import".to_owned());
+            return Err("a file has at most one extends, before all imports".to_owned());
         }
         Ok(())
     }
 }
 
-/// What asks for a block.
+/// The code that uses a block, up to the argument for the content.
 pub(super) struct Asks {
     start: String,
     dot: String,
@@ -281,7 +281,7 @@ impl Asks {
 }
 
 fn no_files(what: &str) -> String {
-    format!("{what} finds only files of a scaffold; here, file and jet read one")
+    format!("{what} finds only files of a scaffold; use file or jet here")
 }
 
 fn check_name(name: &str) -> Result<(), String> {
@@ -304,7 +304,7 @@ fn check_name(name: &str) -> Result<(), String> {
     if taken { Err(format!("a block can't be called {name}")) } else { Ok(()) }
 }
 
-/// How many words there are up to the parenthesis that closes the first.
+/// Returns the number of tokens up to the parenthesis that closes the first.
 fn closing(tokens: &[Token<'_>]) -> Result<usize, String> {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
@@ -320,7 +320,7 @@ fn closing(tokens: &[Token<'_>]) -> Result<usize, String> {
     Err("the ( is not closed".to_owned())
 }
 
-/// The parameters of the macro of a block, in the order of [`super::functions`]' `invoke`.
+/// The parameters of a block's macro, in the order of `invoke` in [`super::calls`].
 pub(super) fn parameters() -> String {
     format!("({DOT}, {GIVEN}, {ARGUMENTS}, {CONTENT})")
 }

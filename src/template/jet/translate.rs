@@ -1,7 +1,7 @@
-//! Templates of Jet, put into those of minijinja: text, simple statements, scopes of variables.
+//! Translation of Jet templates into minijinja's language: text, simple statements, scopes of variables.
 //!
-//! `statement` has those that stand around others (`block`, `yield`, `try`) and those that look at other files;
-//! `link` puts together what files take from each other.
+//! `statement` has the enclosing statements (`block`, `yield`, `try`) and those that use other files.
+//! `link` joins the blocks of several files.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use super::expression::{Code, Names, Reader, quoted};
 use super::link::{Piece, Unit};
 use super::statement::Statement;
 
-/// The namespace that holds the variables: in minijinja a plain variable set in a loop ends with it.
+/// The namespace of all variables: minijinja drops a plain variable at the end of its loop.
 pub(super) const VARIABLES: &str = "variables";
 
-/// Text up to this length is written without being paid for, in bytes: an instruction costs as much.
+/// The longest text that is not charged to the budget, in bytes: an instruction costs as much.
 const MAX_PLAIN: usize = 32;
 
 /// The deepest nesting of statements.
@@ -23,22 +23,22 @@ const MAX_DEPTH: usize = 64;
 /// A template that can't be translated.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Wrong {
-    /// Where, in bytes.
+    /// The position, in bytes.
     pub(in super::super) at: usize,
     pub(in super::super) message: String,
 }
 
-/// What a template is translated with.
+/// The context of a translation.
 pub(in super::super) struct Surroundings<'a> {
     pub(in super::super) delimiters: (&'a str, &'a str),
     pub(in super::super) is_function: &'a dyn Fn(&str) -> bool,
-    /// What `.` is at the top; when none, everything there is.
+    /// The name of `.` at the top; `None` for all roots.
     pub(in super::super) dot: Option<&'a str>,
-    /// The file that it is, in a tree of files.
+    /// The path of the file, in a tree of files.
     pub(in super::super) file: Option<&'a str>,
 }
 
-/// Puts a template into minijinja's language.
+/// Translates a template into minijinja's language.
 pub(in super::super) fn translate(body: &str, around: &Surroundings<'_>) -> Result<Unit, Wrong> {
     let (left, right) = around.delimiters;
     let wrong = |at: usize, message: String| Wrong { at, message };
@@ -70,7 +70,7 @@ pub(in super::super) fn translate(body: &str, around: &Surroundings<'_>) -> Resu
         let text = if trim { text.trim_start() } else { text };
         if action != Some(next) {
             translator.text(text);
-            let end = rest.find("*}").ok_or_else(|| wrong(here, "the comment does not end".to_owned()))?;
+            let end = rest.find("*}").ok_or_else(|| wrong(here, "the comment is not closed".to_owned()))?;
             rest = rest.get(end + 2..).unwrap_or_default();
             trim = false;
             continue;
@@ -102,33 +102,33 @@ pub(in super::super) fn translate(body: &str, around: &Surroundings<'_>) -> Resu
     }
 }
 
-/// Where the right delimiter stands, outside of quotes.
+/// Returns the position of the right delimiter, outside of quotes.
 fn end_of(inside: &str, right: &str) -> Option<usize> {
     let bytes = inside.as_bytes();
     outside_quotes(inside, |at, _| bytes.get(at..).is_some_and(|rest| rest.starts_with(right.as_bytes())).then_some(at))
 }
 
-/// An open statement, with what is declared in it.
+/// An open statement, with the variables declared inside.
 pub(super) struct Block {
     pub(super) kind: Statement,
     pub(super) variables: HashMap<String, String>,
     pub(super) dot: Option<String>,
-    /// Where it begins.
+    /// The start, in bytes.
     pub(super) at: usize,
 }
 
 pub(super) struct Translator<'a> {
     pub(super) around: &'a Surroundings<'a>,
     pub(super) body: &'a str,
-    /// What is written: the file, and the bodies of the blocks that are open.
+    /// The output: the file, and the bodies of the open blocks.
     pub(super) pieces: Vec<Piece>,
     pub(super) unit: Unit,
     pub(super) blocks: Vec<Block>,
-    /// How many names were made.
+    /// The number of generated names.
     made: usize,
-    /// True once there was text that is not blank.
+    /// True after the first text that is not blank.
     begun: bool,
-    /// True once there was an action that is not `extends` or `import`.
+    /// True after the first action other than `extends` and `import`.
     pub(super) any: bool,
 }
 
@@ -151,7 +151,7 @@ impl Names for Translator<'_> {
 }
 
 impl Translator<'_> {
-    /// The open statements whose variables can be seen, innermost first: a block sees nothing of what is around it.
+    /// Returns the open statements with visible variables, innermost first. A block hides all around it.
     pub(super) fn visible(&self) -> impl Iterator<Item = &Block> {
         let from = self.blocks.iter().rposition(|block| block.kind == Statement::Block).unwrap_or(0);
         self.blocks.iter().skip(from).rev()
@@ -166,17 +166,17 @@ impl Translator<'_> {
     }
 
     fn text(&mut self, text: &str) {
-        // Blanks before the first text or action are left out, and so are those around `extends` and `import`.
+        // Blanks before the first text or action are dropped, as are those around `extends` and `import`.
         if !self.any && !self.begun && text.trim().is_empty() {
             return;
         }
         self.begun = true;
         for (index, part) in text.split('{').enumerate() {
             if index > 0 {
-                // Alone, it would begin something with what follows.
+                // A lone brace could form a delimiter with the following text.
                 self.emit(&["{{ \"{\" }}"]);
             }
-            // As a value, so that it is paid for whenever it is written.
+            // An expression instead of plain text, so that each output is charged.
             if part.len() > MAX_PLAIN { self.emit(&["{{ ", &quoted(part), " }}"]) } else { self.emit(&[part]) }
         }
     }
@@ -217,13 +217,13 @@ impl Translator<'_> {
             Kind::Name("content") if rest.is_empty() => self.content(here),
             Kind::Name("include") => self.include(rest, "include"),
             Kind::Name("includeIfExists") if called => self.include(rest, "includeIfExists"),
-            Kind::Name("return") => Err("return is not supported: only exec would take what it gives".to_owned()),
-            Kind::Name("exec") if called => Err("exec is not supported; render gives the text of a file".to_owned()),
+            Kind::Name("return") => Err("return is not supported: only exec would use the value".to_owned()),
+            Kind::Name("exec") if called => Err("exec is not supported; render returns the text of a file".to_owned()),
             _ => self.value(&tokens, source),
         }
     }
 
-    /// Declares, assigns, or shows.
+    /// Translates a declaration, an assignment or an expression to print.
     fn value(&mut self, tokens: &[Token<'_>], source: &str) -> Result<(), String> {
         let Some(sets) = Sets::of(tokens)? else {
             let shown = self.read(tokens)?;
@@ -237,7 +237,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Declares or assigns; what stands after the `;`.
+    /// Translates a declaration or an assignment; returns the tokens after the `;`.
     fn set<'t>(&mut self, sets: &Sets<'t>) -> Result<&'t [Token<'t>], String> {
         let values = sets.values.iter().map(|tokens| self.read(tokens)).collect::<Result<Vec<_>, _>>()?;
         let codes: Vec<String> = match (sets.names.as_slice(), values.as_slice()) {
@@ -266,14 +266,14 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// A condition of the innermost if, before which a variable may be declared: `x := a; x > 1`.
+    /// Translates a condition of the innermost if, after an optional declaration: `x := a; x > 1`.
     fn condition(&mut self, tokens: &[Token<'_>], keyword: &str) -> Result<(), String> {
         let asked = match Sets::of(tokens)? {
             None => tokens,
             Some(sets) => self.set(&sets)?,
         };
         if asked.is_empty() {
-            return Err("an if asks for a condition, which comes last".to_owned());
+            return Err("if needs a condition as its last part".to_owned());
         }
         let condition = self.read(asked)?;
         self.emit(&["{% ", keyword, " ", &condition.truth(), " %}"]);
@@ -286,14 +286,14 @@ impl Translator<'_> {
     fn otherwise(&mut self, rest: &[Token<'_>]) -> Result<(), String> {
         let closed = self.blocks.pop_if(|block| matches!(block.kind, Statement::If { .. } | Statement::Range));
         let mut closed = closed.ok_or("else without if or range")?;
-        // What the branch before has declared is gone.
+        // Variables of the previous branch are out of scope.
         closed.variables = if let Statement::If { header, .. } = &closed.kind { header.clone() } else { HashMap::new() };
         closed.dot = None;
         match (rest.split_first(), &mut closed.kind) {
             (None, _) => self.emit(&["{% else %}"]),
             (Some((first, rest)), Statement::If { inner, .. }) if first.kind == Kind::Name("if") => {
                 let keyword = if Sets::of(rest)?.is_some() {
-                    // What is declared needs a place before the condition.
+                    // A declaration needs a place before the condition.
                     *inner += 1;
                     self.emit(&["{% else %}"]);
                     "if"
@@ -303,7 +303,7 @@ impl Translator<'_> {
                 self.blocks.push(closed);
                 return self.condition(rest, keyword);
             }
-            (Some(_), _) => return Err("after else comes nothing, or if".to_owned()),
+            (Some(_), _) => return Err("only if may follow else".to_owned()),
         }
         self.blocks.push(closed);
         Ok(())
@@ -330,7 +330,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `range x`, `range i := x`, `range i, v := x`: the value is `.` unless it has a name.
+    /// Translates `range x`, `range i := x`, `range i, v := x`. A value without a name is `.`.
     fn range(&mut self, tokens: &[Token<'_>], source: &str, here: usize) -> Result<(), String> {
         let sets = Sets::of(tokens)?;
         let over = match &sets {
@@ -344,7 +344,7 @@ impl Translator<'_> {
         self.emit(&["{% for ", &entry, " in entries(", &code.code, ", ", &quoted(shown.trim()), ") %}"]);
         let names = sets.map(|sets| sets.names).unwrap_or_default();
         if names.len() > 2 {
-            return Err("range gives a key and a value".to_owned());
+            return Err("range declares at most a key and a value".to_owned());
         }
         let dot = (names.len() < 2).then(|| format!("{entry}[1]"));
         let variables = names.iter().enumerate().map(|(part, name)| ((*name).to_owned(), format!("{entry}[{part}]")));
@@ -353,17 +353,17 @@ impl Translator<'_> {
     }
 }
 
-/// `a, b := 1, 2; …`
+/// A declaration or an assignment: `a, b := 1, 2; …`
 struct Sets<'t> {
     names: Vec<&'t str>,
     declares: bool,
     values: Vec<&'t [Token<'t>]>,
-    /// What stands after the `;`.
+    /// The tokens after the `;`.
     rest: &'t [Token<'t>],
 }
 
 impl<'t> Sets<'t> {
-    /// What is declared or assigned; nothing for words that do neither.
+    /// Parses a declaration or an assignment; `None` for other tokens.
     fn of(tokens: &'t [Token<'t>]) -> Result<Option<Self>, String> {
         let mut names = Vec::new();
         let mut at = 0;
@@ -385,7 +385,7 @@ impl<'t> Sets<'t> {
         let (set, rest) = end.and_then(|end| after.split_at_checked(end)).unwrap_or((after, &[]));
         let mut values = Vec::new();
         let mut from = 0;
-        // Of a call without parentheses, as `split: a, b`, all that follows are arguments.
+        // In a call without parentheses, as `split: a, b`, everything after the colon is an argument.
         let commas: Vec<usize> = if names.len() > 1 { top_level(set, ",").collect() } else { Vec::new() };
         for comma in commas.into_iter().chain([set.len()]) {
             values.push(set.get(from..comma).unwrap_or_default());
@@ -398,7 +398,7 @@ impl<'t> Sets<'t> {
     }
 }
 
-/// Where a sign stands outside of brackets.
+/// Returns the positions of a sign outside of brackets.
 fn top_level(tokens: &[Token<'_>], wanted: &str) -> impl Iterator<Item = usize> {
     let mut depth = 0_usize;
     tokens.iter().enumerate().filter_map(move |(at, token)| {

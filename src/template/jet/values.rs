@@ -1,4 +1,4 @@
-//! What translated templates do with values: show them, go below them, compare them, run over them.
+//! Functions for operations on values: print, access, compare, iterate.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::super::{Inner, paid, text};
 use super::functions::MAX_MADE;
 use super::{failure, spent, value};
 
-/// Adds these functions.
+/// Adds the functions to an environment.
 pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
     let of = Arc::clone(scope);
-    // The name of what is shown comes along, for the error when there is nothing.
+    // The source comes along, for the error about a missing value.
     environment.add_function("show", move |item: Item, name: String| match value(&of, &item)? {
         Value::Null => Err(failure(format!("missing key '{name}' in environment"))),
         shown => Ok(printed(&shown)),
@@ -36,7 +36,7 @@ pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
     environment.add_function("ordered", |sign: String, left: Item, right: Item| ordered(&sign, &left, &right));
 }
 
-/// A value as an action prints it: a float in full, never with an exponent.
+/// Returns a value as an action prints it: a float in full, never with an exponent.
 fn printed(value: &Value) -> String {
     match value.as_f64().filter(|_| value.is_f64()) {
         Some(float) => float.to_string(),
@@ -44,7 +44,7 @@ fn printed(value: &Value) -> String {
     }
 }
 
-/// What a key or an index leads to.
+/// Returns the member at a key or an index.
 fn at(item: &Item, key: &Item, name: &str) -> Result<Item, Error> {
     if item.is_undefined() || item.is_none() {
         return Err(failure(format!("missing key '{name}': cannot fetch {key} from <nil>")));
@@ -63,7 +63,7 @@ fn at(item: &Item, key: &Item, name: &str) -> Result<Item, Error> {
         let byte = place.and_then(|place| text.as_bytes().get(place));
         return byte.map(|byte| Item::from(*byte)).ok_or_else(|| failure(format!("index out of range: {index}")));
     }
-    // Below zero there is nothing.
+    // A negative index finds nothing.
     place.map_or(Ok(Item::UNDEFINED), |place| item.get_item(&Item::from(place)))
 }
 
@@ -71,7 +71,7 @@ fn number(item: &Item) -> Option<f64> {
     if item.is_number() { f64::try_from(item.clone()).ok() } else { None }
 }
 
-/// Whether a value counts as true: what is not there, zero, false and the empty text do not. Empty lists and maps do.
+/// True unless the value is missing, zero, false or the empty text. Empty lists and maps are true.
 fn is_true(item: &Item) -> bool {
     match item.kind() {
         ValueKind::Undefined | ValueKind::None => false,
@@ -81,7 +81,7 @@ fn is_true(item: &Item) -> bool {
     }
 }
 
-/// Whether two values are equal; values of two kinds never are.
+/// True when two values are equal; values of different types never are.
 fn is_same(left: &Item, right: &Item) -> bool {
     let nothing = |item: &Item| item.is_undefined() || item.is_none();
     if nothing(left) || nothing(right) {
@@ -90,9 +90,9 @@ fn is_same(left: &Item, right: &Item) -> bool {
     left.kind() == right.kind() && left == right
 }
 
-/// `a < b` and the like, of numbers; a text on the right is read as one.
+/// Compares numbers with `<` and the like; a text on the right is parsed as a number.
 fn ordered(sign: &str, left: &Item, right: &Item) -> Result<bool, Error> {
-    let wrong = |side: &str| failure(format!("{sign} takes numbers, and its {side} side is none"));
+    let wrong = |side: &str| failure(format!("{sign} takes numbers, but its {side} side is not a number"));
     let order = match (left.as_i64(), right.as_i64()) {
         (Some(a), Some(b)) if left.is_integer() && right.is_integer() => Some(a.cmp(&b)),
         _ => {
@@ -109,7 +109,7 @@ fn ordered(sign: &str, left: &Item, right: &Item) -> Result<bool, Error> {
     })
 }
 
-/// What a loop runs over: keys or indexes, each with its value.
+/// Returns the entries of a loop: keys or indexes, each with its value.
 fn entries(item: &Item) -> Result<Item, Error> {
     let pair = |key: Item, item: Item| Item::from(vec![key, item]);
     match item.kind() {
@@ -119,7 +119,7 @@ fn entries(item: &Item) -> Result<Item, Error> {
         ValueKind::Map => item.try_iter()?.map(|key| Ok(pair(key.clone(), item.get_item(&key)?))).collect(),
         ValueKind::Number => {
             let most = number(item).filter(|most| most.fract() == 0.0);
-            let most = most.ok_or_else(|| failure("a range runs over a whole number".to_owned()))?;
+            let most = most.ok_or_else(|| failure("range needs a whole number".to_owned()))?;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "too many are refused below")]
             let most = most.max(0.0) as usize;
             if most > MAX_MADE {
@@ -129,6 +129,6 @@ fn entries(item: &Item) -> Result<Item, Error> {
         }
         // A key without a value is an empty list, as in Go.
         ValueKind::None => Ok(Item::from(Vec::<Item>::new())),
-        _ => Err(failure("nothing to range over: neither a list nor a map nor a number".to_owned())),
+        _ => Err(failure("range needs a list, a map or a number".to_owned())),
     }
 }

@@ -1,4 +1,4 @@
-//! Functions that metered Jinja templates call: they pay for what operators and filters make.
+//! Functions that metered Jinja templates call: they charge the budget for operators and filters.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use super::super::jet::failure;
 use super::super::{Inner, paid};
 use crate::model::budget::VALUE_WEIGHT;
 
-/// Adds them.
+/// Adds the functions to an environment.
 pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
-    // It would show everything there is, whatever its size.
+    // `debug` would print all values, whatever their size.
     environment.remove_global("debug");
     let of = Arc::clone(scope);
     environment.add_function("weighed", move |item: Item| {
@@ -31,7 +31,7 @@ pub(super) fn add(environment: &mut Environment<'_>, scope: &Arc<Inner>) {
     });
 }
 
-/// What a value weighs.
+/// Returns the weight of a value.
 fn weight(scope: &Inner, item: &Item) -> Result<usize, Error> {
     let weight = std::cell::Cell::new(0_usize);
     let count = |bytes: usize| {
@@ -42,7 +42,7 @@ fn weight(scope: &Inner, item: &Item) -> Result<usize, Error> {
     Ok(weight.get())
 }
 
-/// `a * b`: of numbers, or a text or list so many times.
+/// Implements `a * b`: a product of numbers, or a repeated text or list.
 fn product(scope: &Inner, left: &Item, right: &Item) -> Result<Item, Error> {
     let (many, times) = if left.is_number() { (right, left) } else { (left, right) };
     if many.is_number() {
@@ -52,7 +52,7 @@ fn product(scope: &Inner, left: &Item, right: &Item) -> Result<Item, Error> {
         }
         return Ok(Item::from(f64::try_from(left.clone())? * f64::try_from(right.clone())?));
     }
-    let wrong = || failure("* is for numbers, and for a text or list and how often it is repeated".to_owned());
+    let wrong = || failure("* takes two numbers, or a text or list and a count".to_owned());
     let times = times.as_usize().ok_or_else(wrong)?;
     scope.charge(weight(scope, many)?.saturating_mul(times)).map_err(failure)?;
     match (many.as_str(), many.kind()) {
@@ -65,7 +65,7 @@ fn product(scope: &Inner, left: &Item, right: &Item) -> Result<Item, Error> {
     }
 }
 
-/// A filter, paid for: first the most that it could make, then what it has made.
+/// Applies a filter: charges its upper bound first, then the weight of the result.
 fn filtered(scope: &Inner, state: &mut State<'_, '_>, item: Item, name: &str, args: Vec<Item>) -> Result<Item, Error> {
     let budget = &scope.parts.budget;
     let taken = budget.mark();
@@ -76,11 +76,11 @@ fn filtered(scope: &Inner, state: &mut State<'_, '_>, item: Item, name: &str, ar
     Ok(made)
 }
 
-/// The most memory that a filter may take.
+/// Returns an upper bound of the memory for a filter.
 fn most(scope: &Inner, item: &Item, name: &str, args: &[Item]) -> Result<usize, Error> {
     let whole = weight(scope, item)?;
     let given = args.iter().map(|arg| weight(scope, arg)).sum::<Result<usize, Error>>()?;
-    // Widths and counts, among them those that have a name.
+    // Widths and counts, including those in named arguments.
     let named = |arg: &Item| match arg.kind() {
         ValueKind::Map => arg.try_iter().into_iter().flatten().filter_map(|key| arg.get_item(&key).ok()).collect(),
         _ => vec![arg.clone()],
@@ -106,7 +106,7 @@ fn most(scope: &Inner, item: &Item, name: &str, args: &[Item]) -> Result<usize, 
             let stars = format.matches('*').count().saturating_mul(number);
             [whole, given.saturating_mul(2), widths, stars].into_iter().fold(0, usize::saturating_add)
         }
-        // Another filter may be behind it, for each part.
+        // `map` may apply another filter to each part.
         "map" => whole.saturating_add(parts.saturating_mul(given.saturating_add(number))).saturating_mul(2),
         "sum" | "first" | "last" | "min" | "max" | "int" | "float" | "bool" | "abs" | "round" => 0,
         _ => whole.saturating_mul(6),

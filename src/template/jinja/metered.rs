@@ -1,8 +1,8 @@
-//! Jinja templates, written anew so that everything they do is paid for.
+//! Rewrites Jinja templates, so that everything they do is charged to the budget.
 //!
-//! minijinja counts instructions; one of them may double a text, compare lists that share their parts, or write a megabyte.
-//! So each template is read into a tree and written again: operators that make something, comparisons and filters become
-//! calls of functions that pay, and text becomes values. What it comes to is the same.
+//! minijinja counts instructions, and one instruction may double a text, compare shared lists or write a megabyte.
+//! So each template is parsed into a tree and written again. Operators with a new value, comparisons and filters become
+//! calls of functions that charge. Text becomes values. The output stays the same.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use minijinja::{Error, ErrorKind};
 
 use super::super::jet::{Linked, Place};
 
-/// Text up to this length is written without being paid for, in bytes: an instruction costs as much.
+/// The longest text that is not charged to the budget, in bytes: an instruction costs as much.
 const MAX_PLAIN: usize = 32;
-/// Filters and tests that look at no more than whether something is there.
+/// Filters and tests that only check the presence of a value.
 const PLAIN: &[&str] = &["default", "d", "defined", "undefined", "none", "safe", "length", "count"];
-/// Functions that make maps.
+/// Functions that create maps.
 const MAKERS: &[&str] = &["namespace", "dict"];
 
-/// Writes a template anew, in the plain syntax.
+/// Rewrites a template in the plain syntax.
 ///
 /// # Errors
-/// When it can't be read.
+/// The template can't be parsed.
 pub(super) fn metered(file: &str, source: &str, syntax: SyntaxConfig) -> Result<Linked, Error> {
     let tree = parse(source, file, syntax)?;
     let mut writer = Writer { source, file: Arc::from(file), linked: Linked::default() };
@@ -44,7 +44,7 @@ impl Writer<'_> {
         self.linked.code.push_str(code);
     }
 
-    /// What comes next was written there.
+    /// Records the origin of the following code.
     fn at(&mut self, span: Span) {
         let at = usize::try_from(span.start_offset).unwrap_or(0);
         self.linked.places.push(Place { code: self.linked.code.len(), at, file: Arc::clone(&self.file) });
@@ -155,14 +155,14 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Statements about parts of templates.
+    /// Writes statements about parts of templates.
     fn part(&mut self, statement: &Stmt<'_>) -> Written {
         match statement {
             Stmt::Block(block) => {
                 self.at(block.span());
                 self.put("{% block ");
                 self.put(block.name);
-                // A required block has no more than white space.
+                // A required block has only white space.
                 if block.required {
                     self.put(" required %}");
                 } else {
@@ -231,7 +231,7 @@ impl Writer<'_> {
             }
             Stmt::Continue(_) => self.put("{% continue %}"),
             Stmt::Break(_) => self.put("{% break %}"),
-            _ => return Err(Error::new(ErrorKind::SyntaxError, "a statement that is not known here")),
+            _ => return Err(Error::new(ErrorKind::SyntaxError, "unknown statement")),
         }
         Ok(())
     }
@@ -259,7 +259,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What is assigned to: nothing of it is evaluated.
+    /// Writes the target of an assignment, unevaluated.
     fn target(&mut self, target: &Expr<'_>) -> Written {
         match target {
             Expr::Var(name) => self.put(name.id),
@@ -271,7 +271,7 @@ impl Writer<'_> {
             Expr::List(list) => self.targets(&list.items)?,
             Expr::Tuple(tuple) => self.targets(&tuple.items)?,
             Expr::Const(_) => self.expression(target)?,
-            _ => return Err(Error::new(ErrorKind::SyntaxError, "this can't be assigned to")),
+            _ => return Err(Error::new(ErrorKind::SyntaxError, "this expression can't be assigned to")),
         }
         Ok(())
     }
@@ -286,7 +286,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// `name(args) | name(args)`, of a block.
+    /// Writes the filters of a filter block: `name(args) | name(args)`.
     fn chain(&mut self, filter: &Expr<'_>) -> Written {
         let Expr::Filter(filter) = filter else {
             return Err(Error::new(ErrorKind::SyntaxError, "a filter is expected here"));
@@ -338,7 +338,7 @@ impl Writer<'_> {
 
     fn call(&mut self, call: &Call<'_>) -> Written {
         match &call.expr {
-            // A name in brackets is another kind of call.
+            // Parentheses around a name would change the kind of call.
             Expr::Var(name) => self.put(name.id),
             Expr::GetAttr(attribute) => {
                 self.expression(&attribute.expr)?;
@@ -350,7 +350,7 @@ impl Writer<'_> {
         self.arguments("", &call.args)
     }
 
-    /// Calls a function with one expression.
+    /// Writes a call of a function with one argument.
     fn of(&mut self, function: &str, expression: &Expr<'_>) -> Written {
         self.put(function);
         self.put("(");
@@ -359,7 +359,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A list of expressions, each with what is before it.
+    /// Writes a list of expressions, each with a comma behind.
     fn list(&mut self, items: &[Expr<'_>]) -> Written {
         for item in items {
             self.expression(item)?;

@@ -1,8 +1,8 @@
-//! Trees of Jinja files, and of Jet files put into Jinja: both are rendered by minijinja.
+//! Trees of Jinja files, and of Jet files translated to Jinja; minijinja renders both.
 //!
-//! All files of a tree are templates of one environment, so that each is compiled once and Jinja's
-//! own `include`, `import` and `extends` find them. A file that is read in vain says so only when it is
-//! used.
+//! All files of a tree are templates of one environment, so each file is compiled once.
+//! Jinja's own `include`, `import` and `extends` find the files there.
+//! A file that can't be parsed is an error only when another file uses it or it is rendered itself.
 
 mod filters;
 mod metered;
@@ -21,12 +21,12 @@ use super::expr::Root;
 use super::jet;
 use super::tree::{Engine, FileError, Session};
 
-/// The functions that look at the scope.
+/// The functions that need the scope.
 const SCOPED: &[&str] = &["lookup", "readFile", "file", "template", "jet", "kvGet", "registrations"];
-/// What `.` is in a translated Jet file.
+/// The name of `.` in a translated Jet file.
 const DOT: &str = "ensign_dot";
 
-/// The files as minijinja takes them.
+/// The files in minijinja's language.
 type Prepared<'s> = BTreeMap<&'s str, jet::Linked>;
 
 /// Renders every file of a tree.
@@ -56,7 +56,7 @@ pub(super) fn render(session: &Arc<Session>) -> Result<(), FileError> {
     Ok(())
 }
 
-/// The files in minijinja's language; and what is wrong with those that can't be read.
+/// Prepares the files for minijinja; returns the errors of those that can't be parsed.
 fn prepare(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
     let files = session.files().iter().map(|(file, source)| (file.as_str(), source.as_str()));
     if session.engine == Engine::Jinja {
@@ -83,7 +83,7 @@ fn prepare(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
     (prepared, unreadable)
 }
 
-/// Jinja files with everything paid for; and what is wrong with those that can't be read.
+/// Rewrites Jinja files with charges; returns the errors of those that can't be parsed.
 fn prepare_jinja(session: &Session) -> (Prepared<'_>, HashMap<&str, FileError>) {
     let (mut prepared, mut unreadable) = (Prepared::new(), HashMap::new());
     for (file, source) in session.files() {
@@ -131,7 +131,7 @@ fn environment<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
         Engine::Jinja => of_jinja(session)?,
         _ => jet::environment(&session.scope, 0)?,
     };
-    // By default the names of files decide.
+    // minijinja would decide by the file extension.
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_recursion_limit(jet::MAX_RECURSION);
     let writer = Arc::clone(session);
@@ -144,7 +144,7 @@ fn environment<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
 fn of_jinja<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    // As templates are written anew, whatever their own delimiters.
+    // Rewritten templates have the default delimiters, whatever their own were.
     let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
     environment.set_syntax(syntax.map_err(|error| jet::why(&error))?);
     environment.set_fuel(Some(jet::FUEL));
@@ -154,8 +154,9 @@ fn of_jinja<'s>(session: &Arc<Session>) -> Result<Environment<'s>, String> {
     Ok(environment)
 }
 
-/// `render`: another file of the tree, with its own `.` or variables; and what `include` of Jet becomes, which gives what is
-/// declared where it stands too.
+/// Adds `render` (another file of the tree, with its own `.` or variables) and `included`.
+///
+/// Jet's `include` becomes `included`, which also passes the variables at its place.
 fn add_render<'a>(
     environment: &mut Environment<'_>,
     session: &Arc<Session>,
@@ -185,12 +186,12 @@ fn add_render<'a>(
     });
 }
 
-/// What rendering a file within a file needs.
+/// The shared context to render files within files.
 struct Rooms {
     session: Arc<Session>,
     roots: Item,
     unreadable: HashMap<String, String>,
-    /// How deep files are rendered within files just now.
+    /// The current depth of files within files.
     nesting: AtomicUsize,
 }
 
@@ -208,10 +209,10 @@ impl Rooms {
     }
 }
 
-/// What there is at the top: facts, data and environ, in both spellings.
+/// Returns the variables at the top: facts, data and environ, in both spellings.
 fn roots(session: &Session) -> Item {
     let scope = &session.scope;
-    // Facts cost much to gather; most templates use none.
+    // Gathering facts is expensive, and most templates use none.
     let facts = match session.engine {
         _ if !session.mentions("acts") => Item::UNDEFINED,
         Engine::Jet => jet::facts(scope.root(Root::Facts)),
@@ -230,14 +231,14 @@ fn roots(session: &Session) -> Item {
     }
 }
 
-/// The variables of a file: what it was given by their names, then what there is at the top.
+/// Returns the variables of a file: those of its caller, then the roots.
 fn variables(roots: &Item, dot: Option<Item>, given: Item) -> Item {
     let dot = dot.unwrap_or_else(|| roots.clone());
     let own = context! { ensign_dot => dot.clone(), ensign_given => given };
     if dot.kind() == ValueKind::Map { merge_maps([own, dot, roots.clone()]) } else { merge_maps([own, roots.clone()]) }
 }
 
-/// The environment, in which what is not there is the empty text.
+/// The environment; an unset variable is the empty text.
 struct Environ(Arc<Inner>);
 
 impl fmt::Debug for Environ {
@@ -258,9 +259,9 @@ impl Object for Environ {
     }
 }
 
-/// An error of minijinja with its place in the file that was written.
+/// Returns an error of minijinja with its place in the source file.
 fn located(session: &Session, prepared: &Prepared<'_>, file: &str, error: &Error) -> FileError {
-    // The innermost file that is known: an included one rather than that which includes it.
+    // The innermost known file: an included file rather than the including one.
     let cause = jet::innermost(error);
     let cause = if cause.name().is_some() { cause } else { error };
     let file = cause.name().filter(|name| prepared.contains_key(name)).unwrap_or(file);
@@ -286,7 +287,7 @@ fn located(session: &Session, prepared: &Prepared<'_>, file: &str, error: &Error
         None => FileError::of(file, message),
         Some(offset) => {
             let place = ready.written(offset);
-            // What a file takes from another was written there.
+            // The code may come from another file than the rendered one.
             let file = place.map_or(file, |place| place.file.as_ref());
             FileError::at(file, session.source(file).unwrap_or(source), place.map_or(0, |place| place.at), message)
         }

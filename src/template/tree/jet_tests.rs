@@ -127,7 +127,7 @@ fn errors_are_where_they_were_written() {
         ),
         (
             &[("f", "[[ extends \"_partials/a\" ]]"), ("_partials/a", "[[ extends \"/f\" ]]")],
-            "f:1:1: files extend files more than 16 deep",
+            "f:1:1: extends is nested more than 16 deep",
         ),
         (
             &[("f", "[[ data.name ]][[ extends \"_partials/a\" ]]"), ("_partials/a", "")],
@@ -135,7 +135,7 @@ fn errors_are_where_they_were_written() {
         ),
         (
             &[("f", "[[ import \"_partials/a\" ]][[ extends \"_partials/a\" ]]"), ("_partials/a", "")],
-            "extends stands once in a file, before import",
+            "a file has at most one extends, before all imports",
         ),
         (&[("f", "[[ import data.name ]]")], "f:1:1: import takes the path of a file in quotes"),
         (&[("f", "[[ block b() ]][[ yield b() ]][[ end ]]")], "f:1:"),

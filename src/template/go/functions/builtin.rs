@@ -1,4 +1,4 @@
-//! The functions of the language itself.
+//! The functions of the Go template language itself.
 
 use std::cmp::Ordering;
 
@@ -41,7 +41,7 @@ pub(super) static TABLE: &[Function] = &[
         [item, keys @ ..] => keys.iter().try_fold(item.clone(), |item, key| indexed(context, &item, key)),
         [] => arity(),
     }),
-    // Also in Sprig, for lists only.
+    // Sprig has `slice` too, for lists only.
     function("slice", 1, 3, |_, args| match args {
         [item, bounds @ ..] => sliced(item, bounds),
         [] => arity(),

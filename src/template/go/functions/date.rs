@@ -1,4 +1,4 @@
-//! Sprig: dates, in Go's layouts.
+//! Sprig: dates, with Go's layouts.
 
 use std::rc::Rc;
 
@@ -41,7 +41,7 @@ fn formatted(layout: &str, time: &Time) -> Item {
     Item::text(gotime::format(time, layout))
 }
 
-/// A time, or the time of seconds since 1970.
+/// Returns an argument as a time; an integer is seconds since 1970.
 fn moment(context: &Context<'_>, item: &Item) -> Result<Time, String> {
     match item {
         Item::Time(time) => Ok(time.as_ref().clone()),
@@ -49,7 +49,7 @@ fn moment(context: &Context<'_>, item: &Item) -> Result<Time, String> {
             let at = Timestamp::from_second(*seconds).map_err(|error| error.to_string())?;
             Ok(Time::new(at, context.now().location()))
         }
-        other => Err(format!("a time is wanted, not {}; make one of a text with toDate", other.type_name())),
+        other => Err(format!("expected a time, not {}; convert a text with toDate", other.type_name())),
     }
 }
 
@@ -73,7 +73,7 @@ fn to_date(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     Ok(Item::Time(Rc::new(time)))
 }
 
-/// Nanoseconds in the largest unit that fits: `3mo`.
+/// Formats nanoseconds in the largest unit that fits: `3mo`.
 fn rounded(nanoseconds: i64) -> String {
     let units = [("y", 31_536_000), ("mo", 2_592_000), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
     let (sign, all) = (if nanoseconds < 0 { "-" } else { "" }, (nanoseconds / SECOND).unsigned_abs());

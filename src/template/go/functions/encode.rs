@@ -14,15 +14,15 @@ pub(super) static TABLE: &[Function] = &[
     function("b64enc", 1, 1, |c, args| Ok(Item::text(STANDARD.encode(string(c, one(args)?)?.as_bytes())))),
     function("b64dec", 1, 1, |c, args| {
         let bytes = STANDARD.decode(string(c, one(args)?)?.as_bytes()).map_err(|error| format!("not base64: {error}"))?;
-        String::from_utf8(bytes).map(Item::text).map_err(|_| "what is decoded is not UTF-8 text".to_owned())
+        String::from_utf8(bytes).map(Item::text).map_err(|_| "the decoded bytes are not UTF-8 text".to_owned())
     }),
     function("b32enc", 1, 1, |c, args| Ok(Item::text(base32(string(c, one(args)?)?.as_bytes())))),
     function("b32dec", 1, 1, |c, args| {
         let bytes = from_base32(&string(c, one(args)?)?).ok_or("not base32")?;
-        String::from_utf8(bytes).map(Item::text).map_err(|_| "what is decoded is not UTF-8 text".to_owned())
+        String::from_utf8(bytes).map(Item::text).map_err(|_| "the decoded bytes are not UTF-8 text".to_owned())
     }),
     function("adler32sum", 1, 1, |c, args| Ok(Item::text(adler32(string(c, one(args)?)?.as_bytes()).to_string()))),
-    // No protection: what is made with it is compared with what others have made.
+    // SHA-1 gives no protection: it only compares with digests that others have made.
     function("sha1sum", 1, 1, |c, args| Ok(hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, string(c, one(args)?)?.as_bytes()).as_ref()))),
     function("sha256sum", 1, 1, |c, args| Ok(hex(&Sha256::digest(string(c, one(args)?)?.as_bytes())))),
     function("sha512sum", 1, 1, |c, args| Ok(hex(&Sha512::digest(string(c, one(args)?)?.as_bytes())))),

@@ -42,13 +42,13 @@ pub(super) static TABLE: &[Function] = &[
         let (separator, text) = (string(c, separator)?, string(c, text)?);
         let width = size(width)?.max(1);
         c.afford(text.len())?;
-        // Breaking at spaces, lines can be shorter than they may be.
+        // Lines broken at spaces can be shorter than the width.
         c.make(text.len().saturating_add((1 + text.len()).saturating_mul(separator.len())))?;
         Ok(Item::text(wrapped(&text, width, &separator, true)))
     }),
 ];
 
-/// Goes through a text with, for each character, whether a word begins there.
+/// Maps a text character by character; `put` gets the character and whether it begins a word.
 fn by_word(text: &str, put: fn(char, bool, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     let mut inside = false;
@@ -59,7 +59,7 @@ fn by_word(text: &str, put: fn(char, bool, &mut String)) -> String {
     out
 }
 
-/// The words of a name, in lower case: `FirstName`, `first-name` and `first_name` have two.
+/// Returns the words of a name in lower case: `FirstName`, `first-name` and `first_name` have two.
 fn words(text: &str) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     let mut words = vec![String::new()];
@@ -82,7 +82,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// The text in lines of at most `width` characters, broken at spaces; within words only where they are `cut`.
+/// Wraps a text at spaces into lines of at most `width` characters. With `cut`, long words are broken too.
 fn wrapped(text: &str, width: usize, separator: &str, cut: bool) -> String {
     let letters: Vec<char> = text.chars().collect();
     let part = |from: usize, to: usize| letters.get(from..to).unwrap_or_default().iter().collect::<String>();

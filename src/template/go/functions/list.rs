@@ -129,7 +129,7 @@ fn initial(_: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     Item::list(items.iter().take(items.len().saturating_sub(1)).cloned().collect())
 }
 
-/// Whether one of the values is the same as this.
+/// True when `items` contains the value.
 fn holds(context: &Context<'_>, items: &[Item], wanted: &Item) -> Result<bool, String> {
     for item in items {
         if item.same(wanted, context)? {
@@ -174,7 +174,7 @@ fn chunk(_: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     Item::list(chunks.collect::<Result<_, _>>()?)
 }
 
-/// A map with only, or without, some keys.
+/// Returns a map with only the named keys, or without them.
 fn chosen(context: &Context<'_>, args: &[Item], listed: bool) -> Result<Item, String> {
     let [map, keys @ ..] = args else { return arity() };
     let keys: Vec<Rc<str>> = keys.iter().map(|key| string(context, key)).collect::<Result<_, _>>()?;
@@ -183,7 +183,7 @@ fn chosen(context: &Context<'_>, args: &[Item], listed: bool) -> Result<Item, St
     Item::map(pairs)
 }
 
-/// Puts what is in other maps into the first, maps within maps too. With `over`, what comes later wins.
+/// Merges other maps into the first, recursively. With `over`, later values have precedence.
 fn merged(context: &Context<'_>, args: &[Item], over: bool) -> Result<Item, String> {
     let [into, others @ ..] = args else { return arity() };
     for other in others {
@@ -198,7 +198,7 @@ fn merge(context: &Context<'_>, into: &Rc<Dict>, from: &Rc<Dict>, over: bool) ->
         context.afford(1)?;
         match (into.get(&key), &value) {
             (Some(Item::Map(inner)), Item::Map(outer)) => {
-                // A copy: the inner map may belong to somebody else.
+                // A copy, as another map may share the inner map.
                 let copy = Item::map(inner.pairs())?;
                 merge(context, as_map(&copy)?, outer, over)?;
                 into.put(&key, Some(copy), context)?;

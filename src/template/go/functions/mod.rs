@@ -1,5 +1,6 @@
-//! The functions of Go templates: those of the language, those of Sprig that give the same every
-//! time, and those that look at the surroundings.
+//! The functions of Go templates.
+//!
+//! The language's own functions, Sprig's functions with reproducible results, and the functions that need the scope.
 
 mod builtin;
 mod data;
@@ -23,27 +24,27 @@ use super::item::{Dict, Item, List, Numeric};
 
 pub(super) use date::method as time_method;
 
-/// The longest text, in bytes, and the longest list that a function makes.
+/// The maximum length of texts (bytes) and lists (items) that a function creates.
 const MAX_MADE: usize = 1 << 20;
 
-/// What a function does: its arguments to its result, or to what is wrong.
+/// The code of a function: takes the arguments, returns the result or the error message.
 type Call = fn(&Context<'_>, &[Item]) -> Result<Item, String>;
 
-/// A function.
+/// A function of templates.
 #[derive(Debug)]
 pub(super) struct Function {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
 }
 
-/// How a function is called.
+/// The way in which a function takes its arguments.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
-    /// Evaluates only until an argument does not hold.
+    /// Evaluates its arguments up to the first false value.
     And,
-    /// Evaluates only until an argument holds.
+    /// Evaluates its arguments up to the first true value.
     Or,
-    /// With the least and the most arguments it takes.
+    /// With the minimum and maximum number of arguments.
     Plain(Call, usize, usize),
 }
 
@@ -72,15 +73,15 @@ static TABLES: &[&[Function]] = &[
 static BY_NAME: LazyLock<HashMap<&'static str, &'static Function>> =
     LazyLock::new(|| TABLES.iter().copied().flatten().map(|function| (function.name, function)).collect());
 
-/// What is not there on purpose, and why.
+/// The functions left out on purpose, with the reason.
 const LEFT_OUT: &[(&[&str], &str)] = &[
     (
         &["randAlphaNum", "randAlpha", "randAscii", "randNumeric", "randBytes", "randInt", "shuffle", "uuidv4", "ago"],
-        "it gives something else every time, so that the file would never be as wanted; put the value into the data",
+        "its value differs every time, so the file would never be up to date; put the value into the data",
     ),
     (&["getHostByName"], "templates do not use the network; put the address into the data"),
-    (&["include"], "it is Helm's; {{ render \"_partials/file\" . }} renders a file, {{ template \"name\" . }} what define made"),
-    (&["toYaml", "fromYaml"], "they are Helm's; toJson writes what YAML can read"),
+    (&["include"], "it is Helm's; {{ render \"_partials/file\" . }} renders a file, {{ template \"name\" . }} renders a define"),
+    (&["toYaml", "fromYaml"], "they are Helm's; use toJson, as YAML can read JSON"),
     (
         &["semver", "semverCompare"],
         "versions are compared where packages are installed; here, split them and compare their parts as numbers",
@@ -107,17 +108,17 @@ const LEFT_OUT: &[(&[&str], &str)] = &[
     (&["template"], "it is a statement here: {{ template \"name\" . }}; files are rendered with render"),
 ];
 
-/// The function of this name.
+/// Returns the function of a name.
 pub(super) fn find(name: &str) -> Option<&'static Function> {
     BY_NAME.get(name).copied()
 }
 
-/// The names of all functions.
+/// Returns the names of all functions.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().copied().flatten().map(|function| function.name)
 }
 
-/// Why a function that one may expect is not there.
+/// Returns the reason to leave out a well-known function.
 pub(super) fn left_out(name: &str) -> Option<&'static str> {
     LEFT_OUT.iter().find(|(names, _)| names.contains(&name)).map(|(_, why)| *why)
 }
@@ -140,12 +141,12 @@ pub(super) fn call(function: &Function, context: &Context<'_>, args: &[Item]) ->
     call(context, args).map_err(|why| format!("error calling {name}: {why}"))
 }
 
-/// A number of things as a value.
+/// Returns a count as a value.
 pub(super) fn count(count: usize) -> Item {
     Item::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// For a function whose arguments were counted before.
+/// Returns the error for a wrong number of arguments, which [`call`] has excluded.
 fn arity<T>() -> Result<T, String> {
     Err("wrong number of arguments".to_owned())
 }
@@ -162,7 +163,7 @@ fn three(args: &[Item]) -> Result<(&Item, &Item, &Item), String> {
     if let [one, two, three] = args { Ok((one, two, three)) } else { arity() }
 }
 
-/// A value where text is wanted.
+/// Returns an argument as a text.
 fn string(context: &Context<'_>, item: &Item) -> Result<Rc<str>, String> {
     match item {
         Item::Nil => Err("an argument has no value; give it one with default".to_owned()),
@@ -175,25 +176,25 @@ fn strings<const N: usize>(context: &Context<'_>, args: &[Item]) -> Result<[Rc<s
     texts.try_into().map_err(|_| "wrong number of arguments".to_owned())
 }
 
-/// A value where a list is wanted.
+/// Returns an argument as a list.
 fn as_list(item: &Item) -> Result<&Rc<List>, String> {
     match item {
         Item::List(list) => Ok(list),
-        Item::Nil => Err("a list is wanted, and there is no value".to_owned()),
-        other => Err(format!("a list is wanted, not {}", other.type_name())),
+        Item::Nil => Err("expected a list, but there is no value".to_owned()),
+        other => Err(format!("expected a list, not {}", other.type_name())),
     }
 }
 
-/// A value where a map is wanted.
+/// Returns an argument as a map.
 fn as_map(item: &Item) -> Result<&Rc<Dict>, String> {
     match item {
         Item::Map(map) => Ok(map),
-        Item::Nil => Err("a map is wanted, and there is no value".to_owned()),
-        other => Err(format!("a map is wanted, not {}", other.type_name())),
+        Item::Nil => Err("expected a map, but there is no value".to_owned()),
+        other => Err(format!("expected a map, not {}", other.type_name())),
     }
 }
 
-/// A value as a whole number, as Sprig converts: text is read, what is no number is 0.
+/// Converts to an integer as Sprig does: texts are parsed, other types are 0.
 fn int(item: &Item) -> i64 {
     match item {
         Item::Int(value) => *value,
@@ -204,13 +205,13 @@ fn int(item: &Item) -> i64 {
     }
 }
 
-/// The whole part, at most what a whole number holds.
+/// Truncates a float, within the bounds of an integer.
 #[expect(clippy::cast_possible_truncation, reason = "the conversion keeps to the bounds")]
 fn truncated(value: f64) -> i64 {
     value as i64
 }
 
-/// A value as a float.
+/// Converts to a float as Sprig does: texts are parsed, other types are 0.
 fn float(item: &Item) -> f64 {
     match item {
         Item::Text(text) => text.trim().parse().unwrap_or(0.0),
@@ -219,7 +220,7 @@ fn float(item: &Item) -> f64 {
     }
 }
 
-/// A whole number that says how many.
+/// Returns an argument as a count or a length.
 fn size(item: &Item) -> Result<usize, String> {
     let wanted = int(item);
     usize::try_from(wanted).ok().filter(|size| *size <= MAX_MADE).ok_or_else(|| format!("{wanted} is out of range"))

@@ -79,12 +79,12 @@ fn folded(args: &[Item], operate: fn(f64, f64) -> f64) -> Result<Item, String> {
     args.iter().map(float).reduce(operate).map(tidy).ok_or_else(|| "wrong number of arguments".to_owned())
 }
 
-/// A float as decimal arithmetic would give it: 0.1 + 0.2 is 0.3.
+/// Rounds a float as decimal arithmetic would: 0.1 + 0.2 is 0.3.
 fn tidy(value: f64) -> Item {
     Item::Float(format!("{value:.14e}").parse().unwrap_or(value))
 }
 
-/// Numbers from one on, up to and without another.
+/// Returns the numbers from `from` up to, but not including, `to`.
 fn series(from: i64, to: i64, step: i64) -> Result<Vec<i64>, String> {
     let mut numbers = Vec::new();
     let mut at = from;

@@ -1,4 +1,4 @@
-//! Functions that look at what is around a template: facts and data, files, other templates.
+//! Functions with access to the scope: facts and data, files, other templates.
 
 use std::rc::Rc;
 
@@ -35,7 +35,7 @@ fn given(found: Result<Value, String>) -> Result<Item, String> {
     Item::of(&found?, Nature::Given)
 }
 
-/// The text with `$NAME` and `${NAME}` replaced.
+/// Replaces `$NAME` and `${NAME}` in a text.
 fn expanded(context: &Context<'_>, text: &str) -> Result<Rc<str>, String> {
     let put = |out: &mut String, name: &str| {
         let value = context.environ(name)?;

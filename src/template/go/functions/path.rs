@@ -1,4 +1,4 @@
-//! Sprig: paths, as texts. The `os` names are the same: this system's paths have slashes.
+//! Sprig: paths as texts. The `os` variants are the same, as paths have slashes on this system.
 
 use super::super::Context;
 use super::super::item::Item;

@@ -1,4 +1,4 @@
-//! Sprig: regular expressions, which take time in proportion to the text.
+//! Sprig: regular expressions; matching takes time in proportion to the text.
 
 use regex::NoExpand;
 
@@ -40,7 +40,7 @@ fn find(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     Ok(Item::text(compiled(context, &pattern, &text)?.find(&text).map_or("", |found| found.as_str())))
 }
 
-/// How many are wanted; a number below zero means all.
+/// Returns the maximum number of matches; a negative number means all.
 fn limit(item: &Item) -> usize {
     usize::try_from(int(item)).unwrap_or(usize::MAX)
 }
@@ -56,7 +56,7 @@ fn replace(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     let [pattern, text, by] = strings(context, args)?;
     let pattern = compiled(context, &pattern, &text)?;
     let places = pattern.find_iter(&text).count();
-    // A `$` puts in what was found, as often as it is there.
+    // Each `$` can insert a match, which is at most the whole text.
     let found = by.matches('$').count().saturating_mul(text.len());
     context.make(text.len().saturating_add(places.saturating_mul(by.len())).saturating_add(found))?;
     Ok(Item::text(pattern.replace_all(&text, by.as_ref())))

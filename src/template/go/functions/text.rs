@@ -119,7 +119,7 @@ pub(super) static TABLE: &[Function] = &[
     }),
 ];
 
-/// At most `width` characters of a text from about `from` on, with dots where something is left out.
+/// Returns about `width` characters from about `from` on, with dots in place of omitted text.
 fn abbreviated(text: &[char], from: usize, width: usize) -> String {
     let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default().iter().collect::<String>();
     let (length, room) = (text.len(), width.saturating_sub(3));
@@ -131,13 +131,13 @@ fn abbreviated(text: &[char], from: usize, width: usize) -> String {
         return format!("{}...", part(0, room));
     }
     if from + room < length {
-        // What is left is longer than there is room for.
+        // Text is omitted at the end too.
         return format!("...{}...", part(from, from + room.saturating_sub(3)));
     }
     format!("...{}", part(length - room, length))
 }
 
-/// Whether a text of this length may be made.
+/// Checks the length of a text before its creation.
 fn bounded(length: usize) -> Result<(), String> {
     if length > MAX_MADE { Err(format!("the text would be longer than {MAX_MADE} bytes")) } else { Ok(()) }
 }
@@ -151,7 +151,7 @@ fn trim_all(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     Ok(Item::text(text.trim_matches(|c| cut.contains(c))))
 }
 
-/// Every argument that has a value, changed, with spaces between.
+/// Changes every argument that has a value, and joins the results with spaces.
 fn each(context: &Context<'_>, args: &[Item], change: fn(&str) -> String) -> Result<Item, String> {
     let texts = args.iter().filter(|item| !matches!(item, Item::Nil)).map(|item| Ok(change(&item.show(context)?)));
     Ok(Item::text(texts.collect::<Result<Vec<_>, String>>()?.join(" ")))
@@ -165,7 +165,7 @@ fn indented(context: &Context<'_>, args: &[Item]) -> Result<String, String> {
     Ok(format!("{pad}{}", text.replace('\n', &format!("\n{pad}"))))
 }
 
-/// The pieces between separators; without a separator, the characters.
+/// Splits a text at separators; an empty separator splits into characters.
 fn pieces(text: &str, separator: &str, most: Option<usize>) -> Vec<String> {
     let most = most.unwrap_or(usize::MAX);
     if separator.is_empty() {
@@ -177,14 +177,14 @@ fn pieces(text: &str, separator: &str, most: Option<usize>) -> Vec<String> {
     text.splitn(most, separator).map(str::to_owned).collect()
 }
 
-/// A map with the keys `_0`, `_1`, ….
+/// Returns a map with the keys `_0`, `_1`, ….
 fn numbered(pieces: Vec<String>) -> Result<Item, String> {
     Item::map(
         pieces.into_iter().enumerate().map(|(at, piece)| (Rc::from(format!("_{at}")), Item::text(piece))).collect::<Pairs>(),
     )
 }
 
-/// What a list holds, as texts; one text is a list of one.
+/// Returns the items of a list as texts; a single value is a list of one.
 pub(super) fn parts(context: &Context<'_>, item: &Item) -> Result<Vec<Rc<str>>, String> {
     match item {
         Item::Nil => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Sprig: addresses, in their parts.
+//! Sprig: parsing and joining of URLs.
 
 use super::super::Context;
 use super::super::item::{Item, Pairs};
@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 pub(super) static TABLE: &[Function] = &[function("urlParse", 1, 1, parse), function("urlJoin", 1, 1, join)];
 
-/// The parts, by their names in Go: `hostname` is `host` without its port.
+/// Splits a URL into parts with Go's names: `hostname` is `host` without the port.
 fn parse(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     let text = string(context, one(args)?)?;
     let (rest, fragment) = text.split_once('#').unwrap_or((&text, ""));
@@ -39,7 +39,7 @@ fn parse(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     Item::map(parts.into_iter().map(|(name, part)| (Rc::from(name), Item::text(part))).collect::<Pairs>())
 }
 
-/// An address of its parts.
+/// Joins a URL from its parts.
 fn join(context: &Context<'_>, args: &[Item]) -> Result<Item, String> {
     let parts = as_map(one(args)?)?;
     let part = |name: &str| match parts.get(name) {
