@@ -67,7 +67,7 @@ const RESTRICTED_FUNCTIONS: &[&str] = &["lookup", "secret"];
 const CONCEALED: &str = "evaluation failed after a read on this node or from the bus; the reason is left out, as it could \
                          show the value";
 
-/// The root of a name without a value.
+/// The root `value`, which only conditions of `validate` have.
 static NOTHING: Value = Value::Null;
 
 /// An expression that can't be resolved, with its place in the text.
@@ -229,7 +229,7 @@ impl Scope {
 
     /// Creates a scope for the values of data itself.
     ///
-    /// Expressions have only `Facts` and `lookup`, and `lookup` returns an empty text for a missing key.
+    /// Expressions have only `Facts`, `lookup` and `secret`, and `lookup` returns an empty text for a missing key.
     pub fn restricted(facts: Gather) -> Self {
         Self::of(Parts::of(facts, Value::Null, Value::Null, true))
     }

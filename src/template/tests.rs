@@ -276,7 +276,7 @@ fn secrets_are_given_and_noted() {
     let scope = Scope::new(Arc::new(facts), data, BTreeMap::new()).with_secrets(vault.clone(), Arc::clone(&secrets));
     assert_eq!(scope.text("-p {{ secret('pw') }}").unwrap(), "-p hunter2");
     assert_eq!(scope.text("{{ jet('[[ secret(\"pw\") ]]') }}").unwrap(), "hunter2");
-    // What is made of it, by whatever way it came, is a secret too.
+    // Values derived from a secret, by any path, are secrets too.
     for (text, made) in [
         ("{{ upper(secret('pw')) }}", "HUNTER2"),
         ("{{ toBase64(Data.pw) }}", "aHVudGVyMg=="),
@@ -352,7 +352,7 @@ fn the_worst_expressions_end() {
         format!("[{}]", "1, ".repeat(5000)),
         format!("{}1", "let x = 1;".repeat(200)),
     ];
-    // As little stack as a worker thread has; without optimisation the evaluator needs more for the same.
+    // The stack of a worker thread; unoptimised builds need more for the same depth.
     let stack = if cfg!(debug_assertions) { 16 << 20 } else { 2 << 20 };
     let run = move || {
         for source in cases {
@@ -375,7 +375,7 @@ fn times_in_zones() {
         ("{{ date('2026-07-01T12:00:00Z').In(timezone('Europe/Berlin')).IsDST() }}", "true"),
         ("{{ date('2026-07-01T12:00:00Z').In(timezone('US/Eastern')).String() }}", "2026-07-01 08:00:00 -0400 EDT"),
         ("{{ date('2026-07-01T12:00:00Z').In(timezone('America/Sao_Paulo')).String() }}", "2026-07-01 09:00:00 -0300 -03"),
-        // What clocks show twice is the earlier of the two.
+        // A local time that occurs twice is the earlier of the two.
         (
             "{{ date('2026-10-25 02:30:00', '2006-01-02 15:04:05', 'Europe/Berlin').UTC().String() }}",
             "2026-10-25 00:30:00 +0000 UTC",

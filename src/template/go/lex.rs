@@ -101,7 +101,7 @@ struct Action<'a, 'r> {
     source: &'a str,
     at: usize,
     right: &'r str,
-    /// The start of its left delimiter.
+    /// The start of the left delimiter, in bytes.
     begin: usize,
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::tests::scope;
 use super::super::tree::{Engine, Files, Options, render_tree};
 
-/// A template of Go over the data of the other tests.
+/// Renders a Go template over the data of the other tests.
 fn render(text: &str) -> Result<String, String> {
     let options = Options {
         engine: Engine::Go,
@@ -35,7 +35,7 @@ fn check_errors(cases: &[(&str, &str)]) {
     }
 }
 
-/// What the documentation of text/template says.
+/// Examples from the documentation of text/template.
 #[test]
 fn the_language() {
     check(&[
@@ -174,7 +174,7 @@ fn what_is_wrong_is_said() {
     ]);
 }
 
-/// What the documentation of fmt says.
+/// Examples from the documentation of fmt.
 #[test]
 fn formats() {
     check(&[
@@ -198,7 +198,7 @@ fn formats() {
     ]);
 }
 
-/// What the documentation of Sprig says.
+/// Examples from the documentation of Sprig.
 #[test]
 fn sprig() {
     check(&[

@@ -47,7 +47,7 @@ fn invoke(state: &mut State<'_, '_>, block: &Item, name: &str, with: &[Item]) ->
 /// Returns the text of a body. When the body fails, returns the text of `instead`.
 fn attempt(state: &mut State<'_, '_>, body: &Item, instead: &Item) -> Result<Item, Error> {
     match body.call(state, &[]) {
-        // An exhausted budget ends the whole run.
+        // An exhausted budget can't be caught.
         Err(error) if innermost(&error).kind() == ErrorKind::OutOfFuel => Err(error),
         Err(_) if instead.is_none() => Ok(Item::from("")),
         Err(error) => instead.call(state, &[Item::from(why(innermost(&error)))]),

@@ -1,4 +1,4 @@
-//! Facts in Jet templates, under their own names and under the Go field names of the old system.
+//! Facts in Jet templates, under their own names and under the field names of the Go system.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

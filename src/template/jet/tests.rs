@@ -1,4 +1,4 @@
-//! The language as its documentation has it, case by case; and what is wrong with it.
+//! The language by the examples of its documentation, and the error messages.
 
 use super::super::tests::scope;
 
@@ -103,7 +103,7 @@ fn nothing_panics() {
     });
 }
 
-/// docs/syntax.md and docs/builtins.md of CloudyKit/jet, section by section.
+/// Examples from docs/syntax.md and docs/builtins.md of CloudyKit/jet, section by section.
 #[test]
 fn the_documentation_holds() {
     let cases = [
@@ -134,7 +134,7 @@ fn the_documentation_holds() {
             "[[ 2 | repeat(\"foo\", _) | repeat(_, 3) ]] [[ 2 | repeat: \"foo\", _ | repeat: _, 3 ]]",
             "foofoofoofoofoofoo foofoofoofoofoofoo",
         ),
-        // if, with what it declares.
+        // if with declarations.
         ("[[ if x := data.port; x > 80 ]][[ x ]][[ end ]]", "8080"),
         ("[[ if x := 1; x > 2 ]]a[[ else if y := x + 1; y == 2 ]]b[[ x ]][[ y ]][[ else ]]c[[ end ]]!", "b12!"),
         ("[[ if x := 1; x > 2 ]]a[[ else if y := 9; y == 2 ]]b[[ else if x == 1 ]]d[[ y ]][[ else ]]c[[ end ]]!", "d9!"),
@@ -174,7 +174,7 @@ fn the_documentation_holds() {
             "[[ block b() ]]<[[ yield content ]]>[[ content ]]0[[ end ]][[ yield b() content ]]1[[ yield b() content ]]2[[ end ]][[ end ]]",
             "<0><1<2>>",
         ),
-        // A block sees what is declared where it is asked for.
+        // A block sees the variables at the place of its use.
         ("[[ block b() ]][[ isset(who) ? who : \"-\" ]][[ end ]][[ who := \"me\" ]][[ yield b() ]]", "-me"),
         ("[[ block b() ]][[ .Data.name ]][[ data.name ]][[ end ]]", "shopshop"),
         ("[[ range data.list ]][[ yield b() ]][[ end ]][[ block b() \"z\" ]]<[[ . ]]>[[ end ]]", "<a><b><c><z>"),
@@ -206,7 +206,7 @@ fn the_documentation_holds() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What eval.go, parse.go and the printer of CloudyKit/jet 6 do.
+/// Behaviour of eval.go, parse.go and the printer of CloudyKit/jet 6.
 #[test]
 fn values_are_as_in_go() {
     let cases = [
@@ -228,7 +228,7 @@ fn values_are_as_in_go() {
             "[[ 1 + \"2\" ]] [[ data.port + \"1\" ]] [[ \"1\" + 2 ]] [[ \"a\" + true ]] [[ \"a\" + data.list ]]",
             "3 8081 12 atrue a[a b c]",
         ),
-        // What counts as true.
+        // Truth of values.
         ("[[ data.el ? 1 : 2 ]] [[ data.em ? 1 : 2 ]] [[ slice() ? 1 : 2 ]] [[ map() ? 1 : 2 ]]", "1 1 1 1"),
         (
             "[[ 0 ? 1 : 2 ]] [[ -1 ? 1 : 2 ]] [[ \"\" ? 1 : 2 ]] [[ \" \" ? 1 : 2 ]] [[ data.zero ? 1 : 2 ]] [[ nil ? 1 : 2 ]]",
@@ -242,7 +242,7 @@ fn values_are_as_in_go() {
             "[[ data.name || false ]] [[ data.name && data.port ]] [[ data.nope || 0 ]] [[ \"\" && 5 % 0 ? 1 : 2 ]]",
             "true true false 2",
         ),
-        // How tight operators bind.
+        // Precedence of operators.
         (
             "[[ not 1 == 2 ]] [[ !1 == 2 ]] [[ not 1 == 2 && false ]] [[ !(1 == 1) || true ]] [[ !!data.on ]]",
             "true true false true true",
@@ -259,7 +259,7 @@ fn values_are_as_in_go() {
             "[[ data.nope == nil ]] [[ data.nope != \"x\" ]] [[ data.name != nil ]] [[ 2 < \"10\" ]] [[ data.port >= 8080 ]]",
             "true true true true true",
         ),
-        // Places and bounds may be floats, which literals are.
+        // Indexes and bounds may be floats, as all literals are.
         (
             "[[ data.list[1] ]] [[ x := 4 / 2 ]][[ data.list[x] ]] [[ data.list[0:x] ]] [[ \"abc\"[1] ]] [[ isset(data.list[9]) ]]",
             "b c [a b] 98 false",
@@ -268,7 +268,7 @@ fn values_are_as_in_go() {
             "[[ repeat(\"ab\", 2) ]] [[ replace(\"aaa\", \"a\", \"b\", 2) ]] [[ range ints(0, 4 / 2) ]][[ . ]][[ end ]] [[ range 2 ]]x[[ end ]]",
             "abab bba 01 xx",
         ),
-        // Blanks before the first text or action, and a template of nothing else.
+        // Blanks before the first text or action, and a blank template.
         ("  \n ", ""),
         ("\n  [[ 1 ]]\n", "1\n"),
         (" {* c *} \n{* d *} x", " x"),
@@ -279,7 +279,7 @@ fn values_are_as_in_go() {
             "[[ json(map(\"b\", 1, \"a\", 2.5)) ]]|[[ writeJson(map(\"b\", 1)) ]]|[[ json(data.m) ]]",
             "{\"a\":2.5,\"b\":1}|{\"b\":1}\n|{\"k\":\"v\",\"n\":{\"x\":1}}",
         ),
-        // Facts under the names of another engine.
+        // Facts under the field names of the Go system.
         ("[[ facts.host.info.PlatformFamily ]] [[ Facts.Host.Info.OS ]] [[ facts.host.info.os ]]", "debian linux linux"),
         ("[[ range facts.network.interfaces ]][[ .Name ]]=[[ .name ]] [[ end ]]", "lo=lo eth0=eth0 "),
     ];

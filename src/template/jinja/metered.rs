@@ -359,7 +359,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes a list of expressions, each with a comma behind.
+    /// Writes a list of expressions, each followed by a comma.
     fn list(&mut self, items: &[Expr<'_>]) -> Written {
         for item in items {
             self.expression(item)?;

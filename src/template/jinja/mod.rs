@@ -2,7 +2,7 @@
 //!
 //! All files of a tree are templates of one environment, so each file is compiled once.
 //! Jinja's own `include`, `import` and `extends` find the files there.
-//! A file that can't be parsed is an error only when another file uses it or it is rendered itself.
+//! A file that can't be parsed is an error only when it is rendered, alone or within another file.
 
 mod filters;
 mod metered;
